@@ -1,4 +1,4 @@
-"""Breakages of what Spark's tasks run, of its gangs, and of what a stream keeps."""
+"""Breakages of what Spark's tasks run, of its gangs, and of what a stream stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_SPARK = "the harness runs nothing on Spark"
 
 _BATCHES, _KERNELS, _LEVELS = "drift/spark/batches.py", "drift/spark/kernels.py", "drift/spark/levels.py"
 _BLOCKS, _GANG = "drift/spark/blocks.py", "drift/spark/gang_task.py"
-_KEPT, _STATES = "drift/spark/recording.py", "drift/spark/states.py"
+_RECORDING, _STATES = "drift/spark/recording.py", "drift/spark/states.py"
 _STREAM, _STREAM_KERNELS = "drift/spark/streaming.py", "drift/spark/streaming_kernels.py"
 
 BREAKAGES = [
@@ -102,17 +102,17 @@ BREAKAGES = [
     # What is kept for a record.
     one(
         "kept rows are told with a heartbeat above what is left",
-        _KEPT,
+        _RECORDING,
         "inbox.below(inbox.bound(row.first)), row.first,",
         "inbox.below(inbox.bound(row.first)), END_OF_TIME,",
         (*TASKS, "-k", "kept"),
         NO_SPARK,
     ),
     one(
-        "kept rows of one place are not counted",
-        _KEPT,
-        "Inbox(_PIECE_ITEMS, work.repeats)",
-        'Inbox(_PIECE_ITEMS, "bug")',
+        "stored rows with one stamp are not counted",
+        _RECORDING,
+        "Inbox(_CHUNK_ITEMS, work.repeats)",
+        'Inbox(_CHUNK_ITEMS, "bug")',
         (*TASKS, "-k", "kept"),
         NO_SPARK,
     ),
@@ -185,8 +185,8 @@ BREAKAGES = [
     one(
         "an older version of a key's state counts",
         _STATES,
-        "sorted((*self._given, *more), key=itemgetter(0))",
-        "[*self._given, *more]",
+        "sorted((*self._versions, *more), key=itemgetter(0))",
+        "[*self._versions, *more]",
         STREAMED,
         NO_SPARK,
     ),
@@ -209,7 +209,7 @@ BREAKAGES = [
     one(
         "what comes again to a stream that went on from a cut is late",
         _STREAM,
-        "            arrived = arrived.where(_not_passed_over(before.since))\n",
+        "            arrived = arrived.where(_not_below(before.since))\n",
         "            pass\n",
         ("tests/test_spark_going_on.py", "-k", "passes_over"),
         NO_SPARK,
@@ -250,17 +250,17 @@ BREAKAGES = [
     one(
         "what the other items complete is not released before the error of one",
         _STREAM,
-        "        late = self._divert(arrived, number, before, seen) if refused is None else 0\n",
+        "        late = self._divert(arrived, number, before, summaries) if refused is None else 0\n",
         "        if refused is not None:\n            raise refused\n"
-        "        late = self._divert(arrived, number, before, seen)\n",
+        "        late = self._divert(arrived, number, before, summaries)\n",
         LATE,
         NO_SPARK,
     ),
     one(
         "an item at the heartbeat is late",
         _STREAM,
-        '(functions.col("time") < promise)',
-        '(functions.col("time") <= promise)',
+        '(functions.col("time") < heartbeat)',
+        '(functions.col("time") <= heartbeat)',
         LATE,
         NO_SPARK,
     ),

@@ -56,28 +56,30 @@ def test_a_dataframe_in_event_time_gives_the_digest_of_local(spark: Any, partiti
     assert report.items_in == frame.count()
 
 
-WAYS: dict[str, dict[str, int]] = {
-    "lie": {},
+ORDERS: dict[str, dict[str, int]] = {
+    "own": {},
     "time": {},
     "spread by time": {"_ITEMS_OF_ONE_MIN": 0, "_LOPSIDED_MIN": 0},
-    "place": {"_PLACE_ITEMS_MAX": 0},
+    "stamp": {"_STAMP_ITEMS_MAX": 0},
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_expression_gives_the_event_time(spark: Any, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    for name, value in WAYS[way].items():
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_expression_gives_the_event_time(spark: Any, monkeypatch: pytest.MonkeyPatch, order: str) -> None:
+    for name, value in ORDERS[order].items():
         monkeypatch.setattr(sampling, name, value)
     taken: list[str] = []
-    monkeypatch.setattr(prepare, "way_of", lambda *given: taken.append(sampling.way_of(*given)) or taken[0])
+    monkeypatch.setattr(
+        prepare, "row_order", lambda *arguments: taken.append(sampling.row_order(*arguments)) or taken[0]
+    )
     minutes = "cast(unix_timestamp(cast(time_hour as timestamp)) / 60 as long) + cast(minute as long)"
     frame = rows_of_flights(spark)
-    if way == "lie":
+    if order == "own":
         frame = frame.selectExpr("*", f"{minutes} as at").coalesce(1).sortWithinPartitions("at").drop("at")
     source = drift.spark.source(frame, time=minutes)
     report = drift.run(flights.graph, {"flights": source}, engine="spark", partitions=2).finish()
     assert report.digest == drift.run(flights.graph, {"flights": flights.departures()}).finish().digest
-    assert taken == [way]
+    assert taken == [order]
 
 
 def test_a_dataframe_in_arrival_time_is_numbered_in_a_stated_order(spark: Any) -> None:

@@ -140,5 +140,7 @@ def test_what_does_not_fit_a_cut_is_refused_before_a_stream_begins(spark: Any, t
     with pytest.raises(drift.SettingsError, match="has ended, and its output is complete"):
         stream_of(spark, tmp_path).start()
     live = {"flights": sources.tcp_lines("127.0.0.1", 9)}
-    with pytest.raises(drift.SettingsError, match="source 'flights' is live, and engine='spark' runs what has an end"):
+    with pytest.raises(
+        drift.SettingsError, match="source 'flights' is live, and engine='spark' reads only input that ends"
+    ):
         drift.run(flights(), live, engine="spark", state=drift.Cuts(tmp_path / "of live", logs=tmp_path / "logs"))

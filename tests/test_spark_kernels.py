@@ -22,7 +22,7 @@ from test_laws import HARD, Output, _output, examples, reference
 import drift
 import drift.spark.batches as batches_module
 import drift.spark.kernels as kernels_module
-import drift.spark.recording as kept_module
+import drift.spark.recording as recording_module
 from drift.engines.feed import Feed
 from drift.engines.packing import metas_of, unpacked_pieces
 from drift.engines.shipping import packed
@@ -36,8 +36,8 @@ from drift.spark.frames import Reading, read_rows
 from drift.spark.kernels import RangeEnd, Work, run_level, run_release
 from drift.spark.levels import Levels
 from drift.spark.prepare import cuts
-from drift.spark.recording import KEPT_ITEMS, keep_items, run_kept
-from drift.spark.sampling import Look, look_at_rows, way_of
+from drift.spark.recording import STORED_ITEMS, run_stored, store_items
+from drift.spark.sampling import RowSample, row_order, sample_rows
 from drift.spark.spool import Spool
 from drift.testing.recipes import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block
@@ -103,12 +103,12 @@ def shuffled(rows: pa.Table, targets: int) -> list[pa.Table]:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So small that few items make many rows, and pieces."""
+    """So small that few items make many rows, and parts."""
     monkeypatch.setattr(batches_module, "_BATCH_ITEMS_MIN", 1)
     monkeypatch.setattr(batches_module, "BATCH_ITEMS", 2)
     monkeypatch.setattr(batches_module, "_BATCH_BYTES", 50)
     monkeypatch.setattr(kernels_module, "_READY_ITEMS", 3)
-    monkeypatch.setattr(kept_module, "_PIECE_ITEMS", 3)
+    monkeypatch.setattr(recording_module, "_CHUNK_ITEMS", 3)
 
 
 tasks = st.sampled_from([1, 2, 3, 7])
@@ -235,9 +235,9 @@ def rows_of(case: Case, targets: int, order: list[int]) -> _Rows:
     for rank, each in enumerate(case.inputs):
         reading = Pickled(f"in{rank}", rank, each.time, "value", ("c0",), False)
         tables.append((reading, pa.table({"c0": pa.array(map(pickle.dumps, each.payloads), pa.binary())})))
-    some = [batch for reading, rows in tables for batch in look_at_rows(work, reading, rows.to_batches())]
-    look = Look([(row["task"], row["first"], row["items"]) for batch in some for row in batch.to_pylist()])
-    work = replace(work, bounds=cuts(look.firsts, targets))
+    some = [batch for reading, rows in tables for batch in sample_rows(work, reading, rows.to_batches())]
+    sample = RowSample([(row["task"], row["first"], row["items"]) for batch in some for row in batch.to_pylist()])
+    work = replace(work, bounds=cuts(sample.firsts, targets))
     parts: list[tuple[Reading, pa.Table]] = []
     for reading, rows in tables:
         cut = [len(rows) * at // len(order) for at in range(len(order) + 1)]
@@ -254,7 +254,9 @@ def repeating_inputs(draw: st.DrawFn, sources: int) -> list[Input]:
 
 
 @given(st.data(), tasks)
-def test_rows_that_are_read_as_they_lie_give_the_output_of_the_reference(data: st.DataObject, targets: int) -> None:
+def test_rows_that_are_read_in_their_own_order_give_the_output_of_the_reference(
+    data: st.DataObject, targets: int
+) -> None:
     drawn = data.draw(recipes(sources_max=2, steps_max=4, failing=data.draw(st.booleans())))
     recipe = drawn._replace(steps=[step for step in drawn.steps if step[0] != "later"])  # counted before
     case = Case(recipe, data.draw(repeating_inputs(recipe.sources)))
@@ -264,7 +266,7 @@ def test_rows_that_are_read_as_they_lie_give_the_output_of_the_reference(data: s
 
 
 @given(st.data(), tasks)
-def test_rows_that_are_kept_for_a_record_are_told_in_order_and_give_the_output_of_the_reference(
+def test_rows_that_are_stored_for_a_record_are_in_order_and_give_the_output_of_the_reference(
     data: st.DataObject, targets: int
 ) -> None:
     recipe = data.draw(recipes(sources_max=2, steps_max=4, failing=data.draw(st.booleans())))
@@ -272,22 +274,22 @@ def test_rows_that_are_kept_for_a_record_are_told_in_order_and_give_the_output_o
     order = data.draw(st.permutations(range(data.draw(st.integers(1, 3)))))
     rows = rows_of(case, targets, list(order))
     work = rows.work
-    parts = shuffled(rows.read(replace(work, keeps=True)), targets)
-    kept = [list(keep_items(work, rows.names, part.to_batches(max_chunksize=2))) for part in parts]
+    parts = shuffled(rows.read(replace(work, stores=True)), targets)
+    stored = [list(store_items(work, rows.names, part.to_batches(max_chunksize=2))) for part in parts]
     arrivals = {rank: Arrivals(rank) for rank in rows.names}
     heartbeats = dict.fromkeys(rows.names, BEGINNING)
-    told: list[bytes] = []
-    for row in (row for part in kept for batch in part for row in batch.to_pylist()):
+    recorded: list[bytes] = []
+    for row in (row for part in stored for batch in part for row in batch.to_pylist()):
         rank, heartbeat = row["rank"], max(heartbeats[row["rank"]], row["heartbeat"])
         strings = of_list(metas_of(row["items"], row["metas"]))
         assert arrivals[rank].wrong_in(strings.listed(), strings, heartbeat) is None
         assert heartbeats[rank] <= heartbeat or not row["heartbeat"]
         heartbeats[rank] = heartbeat
-        told += strings.listed()
-    assert len(told) == len(set(told)) == sum(len(each.payloads) for each in case.inputs)
+        recorded += strings.listed()
+    assert len(recorded) == len(set(recorded)) == sum(len(each.payloads) for each in case.inputs)
     again = done(
-        run_kept(replace(work, repeats="bug"), rows.names, [batch.select(KEPT_ITEMS) for batch in part])
-        for part in kept
+        run_stored(replace(work, repeats="bug"), rows.names, [batch.select(STORED_ITEMS) for batch in part])
+        for part in stored
     )
     assert released(replace(work, repeats="bug"), again) == reference(case, None)  # type: ignore[arg-type]
 
@@ -309,27 +311,27 @@ def test_rows_whose_items_cannot_be_sent_or_have_no_time_end_the_run_with_the_le
     assert set(texts) == {texts[0]} and "payload '1'" in texts[0]
 
 
-def test_how_rows_are_read_hangs_on_their_order_and_on_what_is_equal_in_them() -> None:
+def test_how_rows_are_read_depends_on_their_order_and_on_what_is_equal_in_them() -> None:
     by_column = Reading("in", 0, drift.EventTime(event_time), "value", ("c0",), True)
     by_function = replace(by_column, timed=False)
     tied = replace(by_column, policy=drift.EventTime(event_time, tie=event_time))
-    places = [number.to_bytes(9, "big") for number in range(100)]
-    ordered = Look([(task, places[50 * task + at], 10) for task in range(2) for at in range(50)])
-    crossed = Look([(task, places[-at], 10) for task in range(2) for at in range(50)])
-    crowded = Look([(0, places[at // 10], 100_000) for at in range(100)])
-    few = Look([(0, places[at], 20_000) for at in range(100)])
-    many = Look([(task, places[at], 10) for task in range(100) for at in (0, 1)])
-    looks = [ordered, crossed, crowded, few, many, Look([])]
-    assert [way_of(by_column, look, 2) for look in looks] == [
-        "lie",
+    stamps = [number.to_bytes(9, "big") for number in range(100)]
+    ordered = RowSample([(task, stamps[50 * task + at], 10) for task in range(2) for at in range(50)])
+    crossed = RowSample([(task, stamps[-at], 10) for task in range(2) for at in range(50)])
+    crowded = RowSample([(0, stamps[at // 10], 100_000) for at in range(100)])
+    few = RowSample([(0, stamps[at], 20_000) for at in range(100)])
+    many = RowSample([(task, stamps[at], 10) for task in range(100) for at in (0, 1)])
+    samples = [ordered, crossed, crowded, few, many, RowSample([])]
+    assert [row_order(by_column, sample, 2) for sample in samples] == [
+        "own",
         "time",
-        "place",
+        "stamp",
         "spread by time",
         "spread by time",
-        "lie",
+        "own",
     ]
-    assert [way_of(by_function, look, 2) for look in looks] == ["lie", "place", "place", "lie", "place", "lie"]
-    assert way_of(tied, ordered, 2) == "place"
+    assert [row_order(by_function, sample, 2) for sample in samples] == ["own", "stamp", "stamp", "own", "stamp", "own"]
+    assert row_order(tied, ordered, 2) == "stamp"
 
 
 @given(st.integers(0, 3 * BLOCK_ITEMS), st.lists(st.integers(0, 3 * BLOCK_ITEMS), max_size=5))

@@ -9,7 +9,7 @@ import sys
 from waiting import HANG_S
 
 import drift
-from drift.spark.errors import told_to_spark
+from drift.spark.errors import short_error
 
 SCRIPT = r"""
 import json, pathlib, sys, tempfile, time
@@ -61,8 +61,8 @@ def test_spark_is_told_of_its_own_errors_in_few_words() -> None:
     asked = "An error occurred while calling o70.collect.\n: org.apache.spark.SparkException: "
     names = "java.io.InterruptedIOException|java.lang.InterruptedException"
     for said, is_stop in (("Job 3 cancelled part of cancelled job group", True), ("no disk", False)):
-        told = told_to_spark(Py4JJavaError(f"{asked}{said}\n{trace}"))
-        text = f"{type(told).__name__}: {told}"
+        short = short_error(Py4JJavaError(f"{asked}{said}\n{trace}"))
+        text = f"{type(short).__name__}: {short}"
         assert len(text) < 700 and "An error occurred while calling" in text
         found = re.search(rf"Py4JJavaError: An error occurred while calling((.|\r\n|\r|\n)*)({names})", text)
         assert (found is not None) == is_stop
@@ -72,6 +72,6 @@ def test_spark_is_told_of_its_own_errors_in_few_words() -> None:
         except Py4JJavaError as error:
             raise drift.ProcessError("Spark gave up") from error
     except drift.ProcessError as chained:
-        assert len(str(told_to_spark(chained))) < 700
+        assert len(str(short_error(chained))) < 700
     plain = drift.StepError("step 'map' raised")
-    assert told_to_spark(plain) is plain
+    assert short_error(plain) is plain

@@ -28,9 +28,9 @@ from drift.engines.surroundings import surroundings
 from drift.spark.batches import LATER, ROWS, STATE, Row, record_batch, row_of, rows_in
 from drift.spark.kernels import RangeEnd, Work, release_later, run_level
 from drift.spark.levels import Remembering
-from drift.spark.states import KeptRows
-from drift.spark.streaming import Stream, _looked_at
-from drift.spark.streaming_kernels import END, KEPT, release
+from drift.spark.states import StateRows
+from drift.spark.streaming import Stream, _summary
+from drift.spark.streaming_kernels import END, STATE_COLUMNS, release
 from drift.spark.streaming_store import Commit, Store, commit_bytes, commit_of
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
@@ -58,23 +58,23 @@ def micro_batch(work: Work, items: list[tuple[bytes, str, Any]], states: list[Ro
     batches += release_later(work, [record_batch(for_sinks)])
     for level in range(1, levels.last):
         batches = [out for share in shuffled(batches, work.targets) for out in run_level(work, level, share)]
-    kept: list[Row] = []
+    stored: list[Row] = []
     for share in shuffled(batches, work.targets):
         for batch in release(work, share, start=start, schema=SCHEMA, sink=None, columns=None):
-            ported = batch.filter(batch.column(KEPT[3]).is_valid())
-            kept += rows_in(ported.select(KEPT))
-    ends = [(row.items, pickle.loads(row.body)) for row in kept if row.port == END]
-    states = [row._replace(level=row.items) for row in kept if row.port in (STATE, LATER)]
+            ported = batch.filter(batch.column(STATE_COLUMNS[3]).is_valid())
+            stored += rows_in(ported.select(STATE_COLUMNS))
+    ends = [(row.items, pickle.loads(row.body)) for row in stored if row.port == END]
+    states = [row._replace(level=row.items) for row in stored if row.port in (STATE, LATER)]
     return states, ends, max((position for position, _ in ends), default=start)
 
 
-PLACE = [("position", pa.int64()), ("time", pa.int64()), ("global_time", pa.binary()), ("meta", pa.binary())]
+POSITION = [("position", pa.int64()), ("time", pa.int64()), ("global_time", pa.binary()), ("meta", pa.binary())]
 PAYLOAD = [("sink", pa.string()), ("payload", pa.binary())]
-SCHEMA = pa.schema([*PLACE, *PAYLOAD, *(pa.field(name, field.type) for name, field in zip(KEPT, ROWS))])
+SCHEMA = pa.schema([*POSITION, *PAYLOAD, *(pa.field(name, field.type) for name, field in zip(STATE_COLUMNS, ROWS))])
 
 
-def in_micro_batches(case: Case, cuts: list[int], targets: int, whole: list[bool]) -> tuple[str, str]:
-    """Digest and error of a case that is cut before some of its items; states of all keys are kept where `whole`."""
+def in_micro_batches(case: Case, cuts: list[int], targets: int, everything: list[bool]) -> tuple[str, str]:
+    """Digest and error of a case that is cut before some of its items; `everything`: states of all keys are stored."""
     items = all_items(case)
     states: list[Row] = []
     ends: list[tuple[int, RangeEnd]] = []
@@ -82,10 +82,10 @@ def in_micro_batches(case: Case, cuts: list[int], targets: int, whole: list[bool
     before = BEGINNING
     for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(items)])):
         upto = items[end][0] if end < len(items) else END_OF_TIME
-        remembers, before = Remembering(number, whole[number], before), upto
+        remembers, before = Remembering(number, everything[number], before), upto
         work = Work(packed(case.dataflow()), surroundings(), True, targets, (), heartbeat=upto, remembers=remembers)
-        kept, more, position = micro_batch(work, items[begin:end], states, position)
-        states = [*kept, *(() if whole[number] else states)]  # the later ones first: their order says nothing
+        stored, more, position = micro_batch(work, items[begin:end], states, position)
+        states = [*stored, *(() if everything[number] else states)]  # the later ones first: their order says nothing
         ends += more
         if any(end.error is not None for _, end in more):
             break
@@ -107,8 +107,8 @@ def test_micro_batches_that_are_cut_anywhere_give_the_output_of_the_reference(da
     case = Case(recipe, data.draw(inputs(recipe.sources, items_max=12)))
     count = sum(len(each.payloads) for each in case.inputs)
     cuts = sorted(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=4))) if count else []
-    whole = data.draw(st.lists(st.booleans(), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
-    assert in_micro_batches(case, cuts, data.draw(st.integers(1, 3)), whole) == in_reference(case)
+    everything = data.draw(st.lists(st.booleans(), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
+    assert in_micro_batches(case, cuts, data.draw(st.integers(1, 3)), everything) == in_reference(case)
 
 
 MOVED = """
@@ -161,9 +161,9 @@ def test_a_program_may_be_moved_between_two_micro_batches(tmp_path: Path, monkey
 def test_a_row_of_another_version_is_refused_with_what_to_do() -> None:
     row = Row(1, 0, BEGINNING, STATE, 1, b"drift row 0\nwhatever")
     with pytest.raises(
-        drift.SettingsError, match=r"begins with b'drift row 0.nwha.*start anew with another checkpoint"
+        drift.SettingsError, match=r"begins with b'drift row 0.nwha.*start a new stream, with another checkpoint"
     ):
-        KeptRows(1, 1, pytest.fail).add(row)
+        StateRows(1, 1, pytest.fail).add(row)
 
 
 # On Spark.
@@ -276,25 +276,25 @@ def test_a_driver_that_is_killed_leaves_what_another_goes_on_from(spark: Any, tm
     assert stream.digest() == drift.run(graph(), {"trips": rows}).finish().digest
 
 
-def test_what_has_arrived_is_looked_at_in_one_task(spark: Any) -> None:
+def test_what_has_arrived_is_summed_up_in_one_task(spark: Any) -> None:
     rows = [(0, 5, None, False), (2, 7, None, True), (2, 9, None, False), (2, None, b"error", False)]
     arrived = spark.createDataFrame(rows, "rank int, time long, error binary, late boolean")
     adaptive = spark.conf.get("spark.sql.adaptive.enabled")
     spark.conf.set("spark.sql.adaptive.enabled", "false")  # as in a stream
     try:
-        looked_at = _looked_at(arrived, [0, 1, 2])
-        assert looked_at.rdd.getNumPartitions() == 1
-        found = [tuple(each)[:4] for each in looked_at.first()]
+        summary = _summary(arrived, [0, 1, 2])
+        assert summary.rdd.getNumPartitions() == 1
+        found = [tuple(each)[:4] for each in summary.first()]
     finally:
         spark.conf.set("spark.sql.adaptive.enabled", adaptive)
     assert found == [(1, 0, 0, 5), (0, 0, 0, None), (3, 1, 1, 9)]
 
 
-def test_late_items_are_an_error_or_kept_apart(spark: Any, tmp_path: Path) -> None:
-    rows = [{"time": time, "taxi": "a"} for time in (10, 50, 20, 3, 30, 60)]  # 30 is what was promised, and not below
+def test_late_items_are_an_error_or_diverted(spark: Any, tmp_path: Path) -> None:
+    rows = [{"time": time, "taxi": "a"} for time in (10, 50, 20, 3, 30, 60)]  # 30 is the heartbeat, and not below it
     write_files(tmp_path / "in", rows, 2)
     strict = stream_of(spark, tmp_path, graph=graph(20), checkpoint=tmp_path / "strict")
-    with pytest.raises(drift.LateItem, match=r"got an item at 3 after .* nothing below 30; payload .* lateness to 47"):
+    with pytest.raises(drift.LateItem, match=r"got an item at 3 after .* the heartbeat 30; payload .* lateness to 47"):
         strict.finish()
     run = drift.run(graph(20), {"trips": [{"time": time, "taxi": "a"} for time in (10, 20, 30, 50, 60, 3)]})
     with pytest.raises(drift.LateItem):
@@ -393,7 +393,7 @@ def test_a_micro_batch_writes_the_states_that_changed(spark: Any, tmp_path: Path
     stream.wait(stream.start(availableNow=True))
     commits = stream._store(spark).commits()
     assert [commit.slots for commit in commits] == [(0,), (0, 1), (0, 1, 2)]
-    assert commits[-1].changed_bytes < commits[-1].whole_bytes / 50
+    assert commits[-1].changed_bytes < commits[-1].complete_bytes / 50
 
 
 def test_a_commit_has_a_version_and_names_no_class_of_ours() -> None:
@@ -402,4 +402,4 @@ def test_a_commit_has_a_version_and_names_no_class_of_ours() -> None:
     body = commit_bytes(commit)
     assert commit_of(body) == commit and b"Commit" not in body
     with pytest.raises(drift.SettingsError, match=r"begins with b'drift stream 0.n.*, and this drift reads"):
-        commit_of(body.replace(b"stream 2", b"stream 0"))
+        commit_of(body.replace(b"stream 3", b"stream 0"))

@@ -133,7 +133,7 @@ def stream(
         changed_code: what to do if functions have changed since the stream last ran: "refuse" to start, or "accept"
             the change, for example after a function that raised was fixed.
         classes: of states, if the modules of the graph's functions do not have them under their names.
-        state: the state of a run on another engine, or `drift.Cuts(...)` of it: the stream goes on from its last cut,
+        state: the state of a run on another engine, or `drift.Cuts(...)` of it: the stream resumes from its last cut,
             or from `from_cut`, and stores its own state in `checkpoint` from then on. The sources must give all items
             at or above the cut; items below it are skipped.
         more: other settings of engine "spark".

@@ -1,7 +1,7 @@
 """Items between the tasks of Spark: a row is a batch of items for one port, sorted by meta.
 
-Invariant: a task takes the items of a port from `Inbox` in the order of metas, each item once, in complete pieces: when
-a piece is handed out, nothing below its end is still to come.
+Invariant: a task takes the items of a port from `Inbox` in the order of metas, each item once, in complete parts: when
+a part is taken, no item below its end is still to come.
 
 Why: the rows of a task are sorted by their first metas, so an item below the first meta of the next row cannot be in
 that row or in a later one. A task that takes its items in order also gives them in order; so the batches of one sending
@@ -61,8 +61,8 @@ BATCH_ITEMS = 4096
 _BATCH_ITEMS_MIN = 64
 _BATCH_BYTES = 1 << 20  # where items are large, batches have fewer
 _HELD_ITEMS_MAX = 1 << 18  # over all the batches that a task is filling
-READY_BYTES = 16 << 20  # of the batches that a task gathers before it takes a piece
-_ROWS_BYTES = 4 << 20  # of the rows that are given to Spark at once
+READY_BYTES = 16 << 20  # of the batches that a task gathers before it takes a part
+_ROWS_BYTES = 4 << 20  # of the rows that Spark gets at once
 
 
 class Row(NamedTuple):
@@ -225,13 +225,13 @@ class Outbox:
         count = len(columns.metas)
         if not count:
             return
-        place = level, target, port
-        self._held.setdefault(place, []).append(columns)
-        held = self._counts[place] = self._counts.get(place, 0) + count
+        key = level, target, port
+        self._held.setdefault(key, []).append(columns)
+        held = self._counts[key] = self._counts.get(key, 0) + count
         if level == self._last_level:
             self._released[target] += count
         if held >= min(self._batch_items, self._cutter.items_at_once(port, columns.payloads)):
-            self._close(place)
+            self._close(key)
 
     def add_row(self, row: Row) -> None:
         """A row that is ready."""
@@ -245,8 +245,8 @@ class Outbox:
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """All remaining rows, and the counts."""
-        for place in list(self._held):
-            self._close(place)
+        for key in list(self._held):
+            self._close(key)
             yield from self.ready()
         before = 0
         for target, count in enumerate(self._released):
@@ -256,10 +256,10 @@ class Outbox:
         if self._rows:
             yield self._hand_on()
 
-    def _close(self, place: tuple[int, int, str]) -> None:
-        level, target, port = place
-        batches = self._held.pop(place)
-        del self._counts[place]
+    def _close(self, key: tuple[int, int, str]) -> None:
+        level, target, port = key
+        batches = self._held.pop(key)
+        del self._counts[key]
         columns = sorted_by_meta(joined(batches))
         assert columns.diffs is None or -1 not in columns.diffs, "what was computed in order was taken back"
         for row in self._cutter.rows(level, target, port, columns):
@@ -272,7 +272,7 @@ class Outbox:
 
 
 #: What happens to items with equal metas: "bug": nothing, since the barrier reports such a bug; "count": they get
-#: ordinals, if each was read as the first of its place.
+#: ordinals, if each was read as the first with its stamp.
 Repeats = Literal["bug", "count"]
 
 
@@ -280,7 +280,7 @@ class Inbox:
     """Merges the rows of one task; see the module.
 
     Args:
-        ready_items: how many items to gather before a piece is handed out.
+        ready_items: how many items to gather before a part should be taken.
         repeats: what happens to items with equal metas.
     """
 
@@ -305,20 +305,20 @@ class Inbox:
 
     @property
     def is_due(self) -> bool:
-        """Whether a piece should be taken."""
+        """Whether a part should be taken."""
         return self._bytes >= self._due_bytes or self._items >= self._due
 
     def bound(self, first: bytes) -> bytes:
         """The bound below which all items have come, if the next row begins with `first`.
 
-        Items of one place that are counted here must be in one piece.
+        Items with one stamp that are counted here must be in one part.
         """
         return without_ordinal(first) if self._repeats == "count" else first
 
     def below(self, bound: bytes) -> list[Part]:
         """Take the items below a bound."""
         parts = [(port, self._merged(port, bound)) for port in self._runs]
-        # If batches overlap much, the next piece is taken when there is twice as much: merging stays O(n log n).
+        # If batches overlap much, the next part is taken when there is twice as much: merging stays O(n log n).
         taken = sum(len(columns.metas) for _, columns in parts)
         left = self._items - taken
         self._bytes = self._bytes * left // max(self._items, 1)
@@ -329,18 +329,18 @@ class Inbox:
     def _merged(self, port: str, bound: bytes) -> Columns:
         """The items below the bound, taken out of every run and merged."""
         taken: list[Columns] = []
-        kept: list[Columns] = []
+        left: list[Columns] = []
         for run in self._runs[port]:
             metas = run.metas
             if metas[-1] < bound:
                 taken.append(run)
             elif metas[0] >= bound:
-                kept.append(run)
+                left.append(run)
             else:
                 end = bisect_left(metas, bound)
                 taken.append(run.cut(0, end))
-                kept.append(run.cut(end, len(metas)))
-        self._runs[port] = kept
+                left.append(run.cut(end, len(metas)))
+        self._runs[port] = left
         columns = joined(taken) if taken else Columns([], [], None)
         if is_increasing(columns.metas):
             return columns

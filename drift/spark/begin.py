@@ -35,7 +35,7 @@ def rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
         yield Row(levels.last, target, BEGINNING, COUNT, begin.cut.output.position, b"")
 
 
-def kept_rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
+def stored_rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
     """The same rows as a micro-batch of a stream would have stored them."""
     yield from _states(begin, levels, work.targets)
     yield from _later(begin, levels, work, Remembering(-1, everything=True), begin.cut.at)

@@ -31,17 +31,17 @@ class PartDigest(Digest):
         self._head: Edge | None = None
 
     def parts(self) -> tuple[list[tuple[int, bytes]], list[Edge]]:
-        """Hashes of whole blocks by number, and the bytes of the others."""
-        whole = list(enumerate(self.blocks, self._first_block))
+        """Hashes of full blocks by number, and the bytes of the others."""
+        full = list(enumerate(self.blocks, self._first_block))
         edges: list[Edge] = []
         if self._head is not None:
-            whole = whole[1:]
+            full = full[1:]
             edges.append(self._head)
         at = max(self._start, (self._first_block + len(self.blocks)) * BLOCK_ITEMS)
         count = self._count - at % BLOCK_ITEMS
         if count:
             edges.append((at, count, b"".join(self._metas), b"".join(self._payloads)))
-        return whole, edges
+        return full, edges
 
     def _open_block(self) -> bytes:
         if not self.blocks and self._start % BLOCK_ITEMS:  # it began before this range
@@ -54,10 +54,10 @@ class PartDigest(Digest):
 def joined_digest(algorithm: Algorithm, blocks: Iterable[tuple[int, bytes]], edges: Iterable[Edge]) -> list[bytes]:
     """The block hashes of the whole output; the last block may not be full."""
     found = dict(blocks)
-    pieces: dict[int, list[Edge]] = {}
+    shared: dict[int, list[Edge]] = {}
     for edge in sorted(edges):
-        pieces.setdefault(edge[0] // BLOCK_ITEMS, []).append(edge)
-    for number, parts in pieces.items():
+        shared.setdefault(edge[0] // BLOCK_ITEMS, []).append(edge)
+    for number, parts in shared.items():
         count = sum(part[1] for part in parts)
         found[number] = hash_of_parts(algorithm, count, [part[2] for part in parts], [part[3] for part in parts])
     assert sorted(found) == list(range(len(found))), "a block of the digest is missing"

@@ -43,7 +43,7 @@ class Target:
 
     Attributes:
         path: the record.
-        graph: place of the graph.
+        graph: FILE:NAME of the graph.
         source: the source that all rows are of; "" if a column names it.
         column: that column.
         payload: what a payload is made of.
@@ -194,9 +194,9 @@ def _is_done(last: Batch, batch: Batch, target: Target) -> bool:
         return True
     if batch.number == last.number + 1:
         return False
-    said = f"with {batch.rows:,} rows" if batch.number == last.number else ""
+    rows = f" with {batch.rows:,} rows" if batch.number == last.number else ""
     raise SettingsError(
-        f"Spark gives micro-batch {batch.number} {said}, and the last one in the record {target.path} is "
-        f"{last.number}, with {last.rows:,} rows: the checkpoint or the record was removed or put back, or the source "
-        f"did not give the same rows again; begin another record with another checkpoint"
+        f"Spark writes micro-batch {batch.number}{rows}, and the last one in the record {target.path} is "
+        f"{last.number}, with {last.rows:,} rows: the checkpoint or the record was removed or restored, or the source "
+        f"sent other rows the second time; write another record, with another checkpoint"
     )

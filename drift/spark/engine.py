@@ -58,7 +58,7 @@ class SparkEngine:
         self._ended = False
 
     def keep_state(self, begin: Begin | None) -> None:
-        """Called before any item: the run goes on from a cut of any engine, or begins; at its end it has a cut."""
+        """Called before any item: the run resumes from a cut of any engine, or begins; at its end it has a cut."""
         self._begin = begin
         if begin is not None:
             output = begin.cut.output

@@ -28,7 +28,7 @@ _ADVICE = (
 )  # fmt: skip
 
 
-def told_to_spark(error: Exception) -> Exception:
+def short_error(error: Exception) -> Exception:
     """The error that a micro-batch raises: the error itself, or a short text of it if it contains Spark's exception.
 
     To recognize a query that was stopped, Spark searches the text for an interruption, by a regular expression that
@@ -38,8 +38,8 @@ def told_to_spark(error: Exception) -> Exception:
     if _PROXY not in text:
         return error
     stopped = re.search(r"cancelled|interrupted|InterruptedException", text, re.IGNORECASE)
-    said = "java.lang.InterruptedException" if stopped else _telling_line(str(as_drift_error(error)))
-    return RuntimeError(f"{_PROXY}: {said}")
+    line = "java.lang.InterruptedException" if stopped else _main_line(str(as_drift_error(error)))
+    return RuntimeError(f"{_PROXY}: {line}")
 
 
 def as_drift_error(error: BaseException) -> DriftError:
@@ -54,10 +54,10 @@ def as_drift_error(error: BaseException) -> DriftError:
         found = re.search(pattern, text)
         if found:
             return ProcessError(f"Spark gave up: {advice.format(*found.groups())}")
-    return ProcessError(f"Spark gave up: {_telling_line(text)}")
+    return ProcessError(f"Spark gave up: {_main_line(text)}")
 
 
-def _telling_line(text: str) -> str:
+def _main_line(text: str) -> str:
     """The last line of a Python traceback in the text, or else its first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Bug)\b.*", line)]

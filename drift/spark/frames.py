@@ -2,10 +2,10 @@
 
 Invariant: rows get the global times that any engine would give their payloads, however they are partitioned.
 
-Why: in event time the place of a row (a global time without the ordinal) is its time and its tie, both functions of the
-row. Without a tie function rows of one place are equal, so they take the same paths through the graph and may be
+Why: in event time the stamp of a row (a global time without the ordinal) is its time and its tie, both functions of the
+row. Without a tie function rows with one stamp are equal, so they take the same paths through the graph and may be
 counted at the end of these, in any order: rows are read in the partitions and the order that they have. With a tie
-function rows of one place are brought to one task and counted there, and two that differ are an error. A DataFrame has
+function rows with one stamp are brought to one task and counted there; two that differ are an error. A DataFrame has
 no order of arrival, so no row is late; and arrival time needs a stated order, by which the rows are numbered.
 
 Batches of rows overlap as little as their times do, and overlapping batches are in memory at once: so rows are read in
@@ -47,22 +47,22 @@ from drift_graph.times import SourceMachine
 
 #: The column of times, if there is one; after the columns of the payload.
 TIME = "__drift_time"
-_PLACE = "__drift_place"
+_STAMP = "__drift_stamp"
 _ERROR = "__drift_error"
-_PIECE_ITEMS = 16384
+_CHUNK_ITEMS = 16384
 
 
 class FrameMachine(SourceMachine):
-    """Computes the places of rows: global times without the ordinal."""
+    """Computes the stamps of rows: global times without the ordinal."""
 
-    def places(
+    def stamps(
         self, payloads: list[Any], times: list[int] | None, forms: list[bytes] | None = None, ending: bytes = b""
     ) -> tuple[list[bytes], Exception | None]:
-        """The places up to the first row that has none, and the error of that row.
+        """The stamps up to the first row that has none, and the error of that row.
 
         Args:
             forms: canonical bytes of the payloads, if they are known.
-            ending: appended to each place.
+            ending: appended to each stamp.
         """
         error: Exception | None = None
         policy = self.policy
@@ -78,7 +78,7 @@ class FrameMachine(SourceMachine):
             ties, tie_error = ties_one_by_one(payloads, policy.tie, self.name)
             return [pack_time(time) + rank + varint(tie) + ending for time, tie in zip(times, ties)], tie_error or error
         hashes, tie_error = self._hashes(payloads, forms)
-        return _hashed_places(times[: len(hashes) // 8], rank, hashes, ending), tie_error or error
+        return _hashed_stamps(times[: len(hashes) // 8], rank, hashes, ending), tie_error or error
 
     def _hashes(self, payloads: list[Any], forms: list[bytes] | None) -> tuple[bytes, Exception | None]:
         """A hash of eight bytes for each payload, up to the first that has no canonical form; and that one's error."""
@@ -90,7 +90,7 @@ class FrameMachine(SourceMachine):
             return b"".join(tie.to_bytes(8, "big") for tie in ties), error
 
 
-def _hashed_places(times: list[int], rank: bytes, hashes: bytes, ending: bytes) -> list[bytes]:
+def _hashed_stamps(times: list[int], rank: bytes, hashes: bytes, ending: bytes) -> list[bytes]:
     """Places whose ties are hashes of eight bytes; a few hashes begin with zeros and take fewer."""
     count, middle, length = len(times), 8 + len(rank), 17 + len(rank) + len(ending)
     rows = np.empty((count, length), np.uint8)
@@ -99,12 +99,12 @@ def _hashed_places(times: list[int], rank: bytes, hashes: bytes, ending: bytes) 
     rows[:, middle] = 0xFF
     rows[:, middle + 1 : middle + 9] = np.frombuffer(hashes, np.uint8).reshape(count, 8)
     rows[:, middle + 9 :] = np.frombuffer(ending, np.uint8)
-    whole = rows.tobytes()
-    places = [whole[start : start + length] for start in range(0, count * length, length)]
+    data = rows.tobytes()
+    stamps = [data[start : start + length] for start in range(0, count * length, length)]
     for at in np.flatnonzero(rows[:, middle + 1] == 0).tolist():  # it takes fewer
         tie = int.from_bytes(hashes[8 * at : 8 * at + 8], "big")
-        places[at] = pack_time(times[at]) + rank + varint(tie) + ending
-    return places
+        stamps[at] = pack_time(times[at]) + rank + varint(tie) + ending
+    return stamps
 
 
 @dataclass(frozen=True)
@@ -159,47 +159,47 @@ def _is_plain(column: pa.Array) -> bool:
     )
 
 
-def place_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows with their places, and at the end the least of the rows without a place, with its error."""
+def stamp_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows with their stamps, and at the end the least of the rows without a stamp, with its error."""
     work.opened()
     worst: tuple[bytes, bytes, pa.RecordBatch] | None = None
     for batch in batches:
         machine = reading.machine()
         payloads, times = reading.payloads(batch), reading.times(batch)
-        places, error = placed(machine, payloads, times, reading.forms(batch, payloads))
+        stamps, error = stamped(machine, payloads, times, reading.forms(batch, payloads))
         if error is None:
-            yield _with_places(batch, reading, places, [None] * len(places))
+            yield _with_stamps(batch, reading, stamps, [None] * len(stamps))
             continue
         for index, key, reason in refusals(machine, payloads, times):
             if worst is None or key < worst[0]:
                 worst = key, pickle.dumps(reason, 5), batch.slice(index, 1)
     if worst is not None:
-        yield _with_places(worst[2], reading, [b""], [worst[0] + b"\0" + worst[1]], key_bytes=len(worst[0]))
+        yield _with_stamps(worst[2], reading, [b""], [worst[0] + b"\0" + worst[1]], key_bytes=len(worst[0]))
 
 
-def placed(
+def stamped(
     machine: FrameMachine,
     payloads: list[Any],
     times: list[int] | None,
     forms: list[bytes] | None = None,
     ending: bytes = b"",
 ) -> tuple[list[bytes], Exception | None]:
-    """See `FrameMachine.places`."""
+    """See `FrameMachine.stamps`."""
     if times is not None and None in times:
         at = times.index(None)  # type: ignore[arg-type]
         return [], InputError(
             f"the time column of source {machine.name!r} is null for payload {safe_text(repr, payloads[at], 200)}; "
             f"filter such rows out, or give them a time with coalesce(...)"
         )
-    return machine.places(payloads, times, forms, ending)
+    return machine.stamps(payloads, times, forms, ending)
 
 
 def refusals(
     machine: FrameMachine, payloads: list[Any], times: list[int] | None
 ) -> Iterator[tuple[int, bytes, DriftError]]:
-    """The rows that have no place: index, sort key, error."""
+    """The rows without a stamp: index, sort key, error."""
     for index, payload in enumerate(payloads):
-        _, reason = placed(machine, [payload], None if times is None else [times[index]])
+        _, reason = stamped(machine, [payload], None if times is None else [times[index]])
         if reason is not None:
             assert isinstance(reason, DriftError)
             yield index, form_of(payload), reason
@@ -207,23 +207,23 @@ def refusals(
 
 def read_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Read rows in their own order; gives rows of batches, whose items are counted where they meet (`Work.repeats`)."""
-    pieces = ((reading.name, columns, BEGINNING) for columns in _as_they_lie(reading, batches))
-    yield from through_maps(work, pieces, tells_read=True)
+    parts = ((reading.name, columns, BEGINNING) for columns in _in_own_order(reading, batches))
+    yield from through_maps(work, parts, counts_read=True)
 
 
-def _as_they_lie(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[Columns]:
-    """Items, each with the global time of the first of its place.
+def _in_own_order(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[Columns]:
+    """Items, each with the global time of the first row with its stamp.
 
     Raises:
-        Refused: the least of the rows that have no place; after all items were given.
+        Refused: the least of the rows without a stamp; after all items were yielded.
     """
     machine = reading.machine()
     worst: Refused | None = None
-    for whole in batches:
-        for start in range(0, whole.num_rows, _PIECE_ITEMS):
-            batch = whole.slice(start, _PIECE_ITEMS)
+    for rows in batches:
+        for start in range(0, rows.num_rows, _CHUNK_ITEMS):
+            batch = rows.slice(start, _CHUNK_ITEMS)
             payloads, times = reading.payloads(batch), reading.times(batch)
-            metas, error = placed(machine, payloads, times, reading.forms(batch, payloads), varint(0))
+            metas, error = stamped(machine, payloads, times, reading.forms(batch, payloads), varint(0))
             if error is not None:
                 for _, key, reason in refusals(machine, payloads, times):
                     if worst is None or key < worst.key:
@@ -234,39 +234,39 @@ def _as_they_lie(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterato
         raise worst
 
 
-def _with_places(
-    batch: pa.RecordBatch, reading: Reading, places: list[bytes], errors: list[bytes | None], key_bytes: int = 0
+def _with_stamps(
+    batch: pa.RecordBatch, reading: Reading, stamps: list[bytes], errors: list[bytes | None], key_bytes: int = 0
 ) -> pa.RecordBatch:
     if errors[:1] not in ([], [None]):
         assert errors[0] is not None
         errors = [key_bytes.to_bytes(4, "big") + errors[0]]
     columns = batch.columns[: len(reading.columns)]
     names = [f"c{index}" for index in range(len(columns))]
-    arrays = [*columns, pa.array(places, pa.binary()), pa.array(errors, pa.binary())]
-    return pa.RecordBatch.from_arrays(arrays, names=[*names, _PLACE, _ERROR])
+    arrays = [*columns, pa.array(stamps, pa.binary()), pa.array(errors, pa.binary())]
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, _STAMP, _ERROR])
 
 
 def number_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Count the rows of each place in rows sorted by place, and run the maps after the source; yields batches."""
+    """Count the rows of each stamp in rows sorted by stamp, and run the maps after the source; yields batches."""
     every = numbered(reading, batches)
     new = (columns.cut(bisect_left(columns.metas, work.begin), len(columns.metas)) for columns in every)
-    pieces = ((reading.name, columns, columns.metas[0]) for columns in new if columns.metas)
-    yield from through_maps(work, pieces, tells_read=True)
+    parts = ((reading.name, columns, columns.metas[0]) for columns in new if columns.metas)
+    yield from through_maps(work, parts, counts_read=True)
 
 
 def numbered(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[Columns]:
-    """Items with their global times, from rows sorted by place.
+    """Items with their global times, from rows sorted by stamp.
 
     Raises:
-        Refused: a row has no place.
+        Refused: a row has no stamp.
         InputError: the tie function gives one value for two payloads.
     """
     counter = Counter(reading)
-    for whole in batches:
-        for start in range(0, whole.num_rows, _PIECE_ITEMS):
-            batch = whole.slice(start, _PIECE_ITEMS)
+    for rows in batches:
+        for start in range(0, rows.num_rows, _CHUNK_ITEMS):
+            batch = rows.slice(start, _CHUNK_ITEMS)
             errors = batch.column(len(reading.columns) + 1)
-            if errors.null_count < batch.num_rows:  # rows with errors come first: their place is empty
+            if errors.null_count < batch.num_rows:  # rows with errors come first: their stamp is empty
                 for found in errors.drop_null().to_pylist():
                     length = int.from_bytes(found[:4], "big")
                     raise Refused(found[4 : 4 + length], pickle.loads(found[5 + length :]))
@@ -275,33 +275,33 @@ def numbered(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[Co
 
 
 class Counter:
-    """Makes global times of sorted places."""
+    """Makes global times of sorted stamps."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self._tied = isinstance(reading.policy, EventTime) and reading.policy.tie is not None
         self._numbered = isinstance(reading.policy, ArrivalTime)
-        self._place = b""
+        self._stamp = b""
         self._ordinal = 0
         self._payload: Any = None
 
-    def metas(self, places: list[bytes], payloads: list[Any]) -> list[bytes]:
-        if places[0] != self._place and all(map(ne, places, islice(places, 1, None))):
-            self._place, self._ordinal, self._payload = places[-1], 0, payloads[-1]
-            return [place + b"\0" for place in places]
+    def metas(self, stamps: list[bytes], payloads: list[Any]) -> list[bytes]:
+        if stamps[0] != self._stamp and all(map(ne, stamps, islice(stamps, 1, None))):
+            self._stamp, self._ordinal, self._payload = stamps[-1], 0, payloads[-1]
+            return [stamp + b"\0" for stamp in stamps]
         metas: list[bytes] = []
-        for place, payload in zip(places, payloads):
-            if place == self._place:
+        for stamp, payload in zip(stamps, payloads):
+            if stamp == self._stamp:
                 self._ordinal += 1
                 if self._tied and not same(self._payload, payload):
-                    raise self._not_unique(place, payload)
+                    raise self._not_unique(stamp, payload)
             else:
-                self._place, self._ordinal, self._payload = place, 0, payload
-            metas.append(place + varint(self._ordinal))
+                self._stamp, self._ordinal, self._payload = stamp, 0, payload
+            metas.append(stamp + varint(self._ordinal))
         return metas
 
-    def _not_unique(self, place: bytes, payload: Any) -> InputError:
-        time = int.from_bytes(place[:8], "big") + TIME_MIN
+    def _not_unique(self, stamp: bytes, payload: Any) -> InputError:
+        time = int.from_bytes(stamp[:8], "big") + TIME_MIN
         return InputError(
             f"the tie function of source {self._reading.name!r} gave one value for two different payloads at time "
             f"{time}: {safe_text(repr, self._payload, 200)} and {safe_text(repr, payload, 200)}; make it unique, or "
@@ -378,11 +378,11 @@ def _without_nulls(frame: Any, column: Any) -> Any:
     from pyspark.sql import functions
 
     named = functions.col(column) if isinstance(column, str) else column
-    told = (
+    message = (
         f"{_NULL} {column!r}, so its place in the order is not stated; filter such rows out, or say where they go: "
         f"order_by=functions.col(...).asc_nulls_last()"
     )
-    checked = functions.coalesce(named, functions.raise_error(functions.lit(told)))
+    checked = functions.coalesce(named, functions.raise_error(functions.lit(message)))
     try:
         frame.sortWithinPartitions(checked).schema  # noqa: B018
     except PySparkException:
@@ -403,14 +403,16 @@ class Numbered:
             order = (*(_without_nulls(frame, column) for column in order_by), every)
             ordered = frame.repartitionByRange(targets, *order).sortWithinPartitions(*order)
         except PySparkException as error:
-            said = str(error).strip().splitlines()[0]
+            reason = str(error).strip().splitlines()[0]
             raise SettingsError(
-                f"a DataFrame cannot be put in the order of order_by={list(order_by)!r}: {said}; name columns that it "
+                f"a DataFrame cannot be sorted by order_by={list(order_by)!r}: {reason}; name columns that it "
                 f"has, and cast or drop those that Spark does not hash (maps, variants, intervals)"
             ) from error
-        self._kept = ordered.withColumn(TIME, functions.monotonically_increasing_id()).persist(StorageLevel.DISK_ONLY)
+        self._persisted = ordered.withColumn(TIME, functions.monotonically_increasing_id()).persist(
+            StorageLevel.DISK_ONLY
+        )
         counts: dict[int, int] = {}
-        parts = self._kept.select(TIME).mapInArrow(_count_parts, "part long, items long")
+        parts = self._persisted.select(TIME).mapInArrow(_count_parts, "part long, items long")
         try:
             found = answer(frame.sparkSession, parts.collect)
         except ProcessError as error:
@@ -429,38 +431,38 @@ class Numbered:
         if starts:
             upper = functions.shiftright(TIME, _PART_BITS)
             number = number + functions.element_at(functions.create_map(*starts), upper)
-        self.frame = self._kept.withColumn(TIME, number.cast("long"))
+        self.frame = self._persisted.withColumn(TIME, number.cast("long"))
 
     def close(self) -> None:
-        self._kept.unpersist()
+        self._persisted.unpersist()
 
 
 #: How the rows of a DataFrame come to the first level: in their own order; sorted by their column of times, in their
-#: own partitions or repartitioned; or sorted by their places.
-Way = Literal["lie", "time", "spread by time", "place"]
+#: own partitions or repartitioned; or sorted by their stamps.
+RowOrder = Literal["own", "time", "spread by time", "stamp"]
 
 
-def level_0(frame: Any, work: Work, reading: Reading, way: Way) -> Any:
+def level_0(frame: Any, work: Work, reading: Reading, order: RowOrder) -> Any:
     """From rows of a DataFrame to rows of batches."""
-    if way == "place":
-        return sorted_by_place(frame, work, reading).mapInArrow(task(number_rows, work, reading), DDL)
-    if way == "spread by time":
+    if order == "stamp":
+        return sorted_by_stamp(frame, work, reading).mapInArrow(task(number_rows, work, reading), DDL)
+    if order == "spread by time":
         frame = frame.repartition(work.targets, TIME)
-    if way != "lie":
+    if order != "own":
         frame = frame.sortWithinPartitions(TIME)
     return frame.mapInArrow(task(read_rows, work, reading), DDL)
 
 
-def sorted_by_place(frame: Any, work: Work, reading: Reading) -> Any:
-    """The rows of a DataFrame with their places, each place in one task, and there in order."""
+def sorted_by_stamp(frame: Any, work: Work, reading: Reading) -> Any:
+    """The rows of a DataFrame with their stamps, those with one stamp in one task, sorted there."""
     from pyspark.sql import types
 
     fields = [types.StructField(f"c{index}", frame.schema[index].dataType) for index in range(len(reading.columns))]
-    placed_type = types.StructType(
-        [*fields, types.StructField(_PLACE, types.BinaryType()), types.StructField(_ERROR, types.BinaryType())]
+    stamped_type = types.StructType(
+        [*fields, types.StructField(_STAMP, types.BinaryType()), types.StructField(_ERROR, types.BinaryType())]
     )
-    placed = frame.mapInArrow(task(place_rows, work, reading), placed_type)
-    return placed.repartition(work.targets, _PLACE).sortWithinPartitions(_PLACE)
+    stamped = frame.mapInArrow(task(stamp_rows, work, reading), stamped_type)
+    return stamped.repartition(work.targets, _STAMP).sortWithinPartitions(_STAMP)
 
 
 __all__ = ["FrameSource", "Numbered", "Reading", "level_0", "reading_of"]

@@ -21,7 +21,7 @@ from drift_graph.errors import ProcessError
 
 _CONNECT_MAX_S = 30.0
 _DONE_MAX_S = 2.0
-_LOOK_INTERVAL_S = 0.2
+_CHECK_INTERVAL_S = 0.2
 
 
 class TaskLost(ProcessError):
@@ -40,7 +40,7 @@ class Lines:
         self._addresses = addresses
         self._waiting = dict.fromkeys(boxes, time.monotonic())  # for the first connection
         self._lost: dict[int, float] = {}
-        self._next_look_s = 0.0
+        self._next_check_s = 0.0
 
     def check(self) -> None:
         """
@@ -48,9 +48,9 @@ class Lines:
             TaskLost: a task is gone, or cannot be reached.
         """
         now_s = time.monotonic()
-        if now_s < self._next_look_s:
+        if now_s < self._next_check_s:
             return
-        self._next_look_s = now_s + _LOOK_INTERVAL_S
+        self._next_check_s = now_s + _CHECK_INTERVAL_S
         for task, box in self._boxes.items():
             for event in _events(box):
                 if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:

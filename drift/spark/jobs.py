@@ -19,7 +19,7 @@ from drift.spark.errors import as_drift_error
 
 T = TypeVar("T")
 _TICK_S = 0.05
-_PIECES_AHEAD_MAX = 8
+_ROWS_AHEAD_MAX = 8
 _numbers = count()
 
 
@@ -66,7 +66,7 @@ class Job:
         self.tag = new_tag()
         self._spark = spark
         self._frame = frame
-        self._rows: Queue[Any] = Queue(_PIECES_AHEAD_MAX)
+        self._rows: Queue[Any] = Queue(_ROWS_AHEAD_MAX)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._pull, name="drift-spark", daemon=True)
 

@@ -67,8 +67,8 @@ class Work:
         gang: keys of the gangs that run levels whose cycles change keys; None if each such level runs in one task.
         remembers: which states tasks write as rows of STATE, and restore from rows of STATE; None for none.
         repeats: what tasks do with items of equal metas.
-        keeps: tasks that read rows send them on unprocessed, to be stored in the ranges that `bounds` cut.
-        begin: the cut that the run goes on from: items below it are skipped, and states are as of it.
+        stores: tasks that read rows send them on unprocessed, to be stored in the ranges that `bounds` cut.
+        begin: the cut from which the run resumes: items below it are skipped, and states are as of it.
         classes: of states.
     """
 
@@ -83,7 +83,7 @@ class Work:
     gang: Keys | None = None
     remembers: Remembering | None = None
     repeats: Repeats = "bug"
-    keeps: bool = False
+    stores: bool = False
     begin: bytes = BEGINNING
     classes: tuple[type, ...] = ()
 
@@ -107,7 +107,7 @@ def _dataflow(packed: bytes, around: Surroundings) -> Dataflow:
 
 
 class Refused(Exception):
-    """A row has no place: no global time can be made for it."""
+    """No global time can be made for a row."""
 
     def __init__(self, key: bytes, error: DriftError) -> None:
         super().__init__(str(error))
@@ -116,22 +116,22 @@ class Refused(Exception):
 
 
 def through_maps(
-    work: Work, pieces: Iterable[tuple[str, Columns, bytes]], *, tells_read: bool = False
+    work: Work, parts: Iterable[tuple[str, Columns, bytes]], *, counts_read: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Run the maps after the sources.
 
     Args:
-        pieces: (source, its items, a global time that no item of a later piece lies below).
-        tells_read: add a row with the number of items read.
+        parts: (source, its items, a global time that no item of a later part lies below).
+        counts_read: add a row with the number of items read.
     """
     levels = work.opened()
     outbox = Outbox(levels.last, work.targets)
     bounds = work.bounds
     worker: RangeSender | LevelWorker
-    worker = RangeSender(bounds) if work.keeps else _worker(work, levels, 0)
+    worker = RangeSender(bounds) if work.stores else _worker(work, levels, 0)
     read = 0
     try:
-        for name, columns, settled in pieces:
+        for name, columns, settled in parts:
             read += len(columns.metas)
             worker.handle([(name, columns)], outbox, settled)
             yield from outbox.ready()
@@ -142,7 +142,7 @@ def through_maps(
         outbox.add_row(error_row(levels.last, refused.error, refused.key))
     except DriftError as error:
         outbox.add_row(error_row(levels.last, error))
-    if tells_read:
+    if counts_read:
         outbox.add_row(Row(levels.last, 0, BEGINNING, READ, read, b""))
     yield from outbox.rest()
 
@@ -217,14 +217,14 @@ RELEASED_DDL = "target int, position long, items long, body binary"
 
 @dataclass(frozen=True)
 class RangeEnd:
-    """What the driver is told of a range of the output.
+    """What the driver gets of a range of the output.
 
     Attributes:
         blocks: of the digest, those that lie within the range, by number.
-        edges: the pieces of other blocks.
+        edges: the parts of other blocks.
         error: what the run ends with after this range.
-        items_read: by tasks, from DataFrames; told to the first range.
-        tombstones: made by gangs; told to the first range.
+        items_read: by tasks, from DataFrames; reported to the first range.
+        tombstones: made by gangs; reported to the first range.
     """
 
     blocks: list[tuple[int, bytes]]
@@ -322,7 +322,7 @@ class OutputRange:
         for batch in self._batches:
             for row in rows_in(batch):
                 if self.target not in (-1, row.target):
-                    raise DriftBug(f"a task was given two ranges of the output, {self.target} and {row.target}")
+                    raise DriftBug(f"a task got two ranges of the output, {self.target} and {row.target}")
                 self.target = row.target
                 yield row
 

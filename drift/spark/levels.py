@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router, Worker, timed_steps
 from drift.spark.batches import Outbox, Row
-from drift.spark.states import KeptRows
+from drift.spark.states import StateRows
 from drift.state.snapshots import Forms
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns, joined, sorted_by_meta
@@ -99,7 +99,7 @@ class LevelWorker:
         begin: no item lies below it: recalled states are as of it.
 
     Attributes:
-        cuts_at_times: a piece must hold all items that an input item causes. On a cycle that changes keys, items that
+        cuts_at_times: a part must hold all items that an input item causes. On a cycle that changes keys, items that
             it causes on one path may come after items that it causes on another, so a cut between them would break the
             order.
     """
@@ -123,7 +123,7 @@ class LevelWorker:
         self._worker = Worker(Plan(levels.dataflow, fused=levels.fused, only=groups))
         self._begin = self._settled = begin if remembering is None else remembering.heartbeat
         self._due_below = due_below
-        self._kept = KeptRows(levels.last, level, levels.forms)
+        self._states = StateRows(levels.last, level, levels.forms)
         if remembering is not None:
             self._worker.track()
         self._remembering = remembering
@@ -131,9 +131,9 @@ class LevelWorker:
         self.cuts_at_times = any(name in levels.alone for name in groups)
 
     def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
-        """Process pieces that are complete below `settled` and lie above everything processed before."""
+        """Process parts that are complete below `settled` and lie above everything processed before."""
         worker = self._worker
-        self._kept.restore(worker, self._begin)
+        self._states.restore(worker, self._begin)
         complete_below = min(settled, self._due_below)
         worker.settle(self._settled, complete_below)
         self.leave(worker.handle(parts, complete_below).get(BARRIER, ()), outbox)
@@ -145,7 +145,7 @@ class LevelWorker:
 
     def recall(self, row: Row) -> None:
         """Restore a row of STATE; called before any item."""
-        self._kept.add(row)
+        self._states.add(row)
 
     def remembered(self, target: int, remembering: Remembering) -> Iterator[Row]:
         """The states that a later worker for the same keys needs; called once everything is settled.
@@ -154,12 +154,12 @@ class LevelWorker:
             PayloadError: a state cannot be stored.
         """
         changed = self._worker.changed(self._due_below)
-        return self._kept.rows(target, remembering.number, changed, everything=remembering.everything)
+        return self._states.rows(target, remembering.number, changed, everything=remembering.everything)
 
     def recall_later(self, row: Row) -> tuple[str, Columns]:
         """The port of a row of LATER, and those of its items that are due in this micro-batch."""
         assert self._remembering is not None
-        name, columns = self._kept.later_of(row)
+        name, columns = self._states.later_of(row)
         begin = bisect_left(columns.metas, self._remembering.heartbeat)
         end = bisect_left(columns.metas, self._due_below, begin)
         if end < len(columns.metas) and self._remembering.everything:
@@ -181,7 +181,7 @@ class LevelWorker:
         for name, columns in self._worker.waiting():
             self._wait(self._level, target, name, columns)
         for (level, of_task, port), several in self._waiting.items():
-            yield from self._kept.later_rows(level, of_task, port, sorted_by_meta(joined(several)))
+            yield from self._states.later_rows(level, of_task, port, sorted_by_meta(joined(several)))
 
     def _wait(self, level: int, target: int, name: str, columns: Columns) -> None:
         self._waiting.setdefault((level, target, name), []).append(columns)
@@ -258,6 +258,6 @@ def _in_ranges(columns: Columns, bounds: Sequence[bytes]) -> Iterator[tuple[int,
     target = bisect_right(bounds, metas[0]) if metas else 0
     while start < len(metas):
         end = bisect_left(metas, bounds[target], start) if target < len(bounds) else len(metas)
-        whole = start == 0 and end == len(metas)
-        yield target, columns if whole else columns.cut(start, end)
+        is_all = start == 0 and end == len(metas)
+        yield target, columns if is_all else columns.cut(start, end)
         start, target = end, target + 1

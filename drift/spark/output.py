@@ -29,7 +29,7 @@ from drift_graph.lateness import Late
 from drift_graph.meta import global_time_of, time_of
 from drift_graph.policies import TimePolicy
 
-PLACE_DDL = "position long, time long, global_time binary, meta binary"
+POSITION_DDL = "position long, time long, global_time binary, meta binary"
 PAYLOAD_DDL = "sink string, payload binary"
 
 
@@ -49,7 +49,7 @@ def output_frame(
     sink = chosen_sink(dataflow, sink, columns)
     check_sources(dataflow, sources, times)
     settings = SPARK.settings_of({"partitions": partitions, **more})
-    opened = {name: as_source(name, given) for name, given in sources.items()}
+    opened = {name: as_source(name, source) for name, source in sources.items()}
     spark = spark or _session(opened)
     feed = Feed(
         dataflow,
@@ -57,7 +57,7 @@ def output_frame(
         times,
         batch_items=settings.batch_items,
         in_flight_max=settings.in_flight_max,
-        on_late=taker_of_late(on_late, _unheard),
+        on_late=taker_of_late(on_late, _refuse_late),
     )
     try:
         check_finite(feed)
@@ -67,7 +67,7 @@ def output_frame(
     weakref.finalize(spark, prepared.close)  # derived DataFrames may need it as long as the session lives
     if prepared.error is not None:
         raise prepared.error
-    fields = spark.createDataFrame([], f"{PLACE_DDL}, {columns or PAYLOAD_DDL}").schema
+    fields = spark.createDataFrame([], f"{POSITION_DDL}, {columns or PAYLOAD_DDL}").schema
     return prepared.output(partial(run_output, sink=sink, columns=arrow_fields(fields) if columns else None), fields)
 
 
@@ -75,7 +75,7 @@ def chosen_sink(dataflow: Dataflow, sink: str | None, columns: str | None) -> st
     """The sink whose items are selected; None for all sinks.
 
     Raises:
-        SettingsError: there is no such sink, or `columns` is given for several sinks.
+        SettingsError: there is no such sink, or `columns` was passed for several sinks.
     """
     sinks = [each.name for each in dataflow.sinks]
     if sink is not None and sink not in sinks:
@@ -93,8 +93,8 @@ def check_sources(dataflow: Dataflow, sources: Mapping[str, Any], times: Mapping
     Raises:
         SettingsError: naming the first source that is missing or unknown.
     """
-    for given in (sources, times):
-        for name in given:
+    for by_name in (sources, times):
+        for name in by_name:
             if name not in [each.name for each in dataflow.sources]:
                 raise SettingsError(f"graph {dataflow.name!r} has no source {name!r}")
     for each in dataflow.sources:
@@ -112,7 +112,7 @@ def _session(sources: Mapping[str, Any]) -> Any:
     return found
 
 
-def _unheard(late: Late) -> None:
+def _refuse_late(late: Late) -> None:
     raise SettingsError(
         f"an item of source {late.source!r} is late ({late.reason}) and is to be diverted; pass on_late= to take it"
     )

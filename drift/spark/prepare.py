@@ -19,7 +19,7 @@ from drift.engines.recorded import RecordedFeed
 from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.sources.frames import FrameSource
-from drift.spark import frames, pieces
+from drift.spark import frames, partitions
 from drift.spark.batches import DDL, ROWS, Row, record_batch, shuffled
 from drift.spark.begin import rows_of
 from drift.spark.folders import make_folder, remove_folder
@@ -28,8 +28,8 @@ from drift.spark.gang_task import run_gang
 from drift.spark.kernels import Work, run_level
 from drift.spark.levels import Levels
 from drift.spark.recorded import RecordedInput
-from drift.spark.recording import KeptRows
-from drift.spark.sampling import look_at, way_of
+from drift.spark.recording import StoredRows
+from drift.spark.sampling import row_order, sampled
 from drift.spark.sessions import use_this_python
 from drift.spark.settings import SparkSettings
 from drift.spark.spool import Spool
@@ -39,7 +39,7 @@ from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 
-_PIECE_BATCHES = 16  # of a megabyte
+_PARTITION_BATCHES = 16  # of a megabyte
 
 #: How a DataFrame is read, and the DataFrame.
 _ReadFrame = tuple[frames.Reading, Any]
@@ -50,7 +50,7 @@ class Prepared:
 
     Args:
         watch: called while sources are read here.
-        begin: the cut that the run goes on from.
+        begin: the cut from which the run resumes.
 
     Attributes:
         error: the error that reading the sources here ended with; None if there was none.
@@ -81,13 +81,15 @@ class Prepared:
     def _prepare(self, dataflow: Dataflow, feed: Feed, settings: SparkSettings, watch: Callable[[], None]) -> None:
         targets = settings.partitions or default_partitions(self._spark)
         if self._levels.gangs and self._begin is not None:
-            raise SettingsError("a gang begins without a state, and the run goes on from a cut; leave out gang=True")
+            raise SettingsError(
+                "gang=True: the run resumes from a cut, and a gang cannot restore states; leave gang out"
+            )
         if self._levels.gangs:
             check_slots(self._spark, targets)
         readings = [
-            self._reading(rank, source.name, feed, given, targets)
+            self._reading(rank, source.name, feed, frame_source, targets)
             for rank, source in enumerate(dataflow.sources)
-            if isinstance(given := feed.sources[source.name], FrameSource)
+            if isinstance(frame_source := feed.sources[source.name], FrameSource)
         ]
         work = Work(
             dataflow=packed(dataflow),
@@ -120,24 +122,24 @@ class Prepared:
         self, work: Work, readings: list[_ReadFrame], feed: Feed, spool: Spool, watch: Callable[[], None]
     ) -> tuple[Work, list[Any]]:
         """The work of the tasks, and the rows of DataFrames and of sources that are read here."""
-        looks = [look_at(frame, work, reading) for reading, frame in readings]
-        firsts = [first for look in looks for first in look.firsts]
-        keeps = bool(readings) and feed.on_stored is not None
-        ways = [way_of(reading, look, work.targets) for (reading, _), look in zip(readings, looks)]
-        if (self._levels.gangs or self._levels.puts_later or self._begin) and not keeps:  # items are counted first
-            ways = ["place" for _ in ways]
-        counted = all(way == "place" for way in ways)
+        samples = [sampled(frame, work, reading) for reading, frame in readings]
+        firsts = [first for sample in samples for first in sample.firsts]
+        stores = bool(readings) and feed.on_stored is not None
+        orders = [row_order(reading, sample, work.targets) for (reading, _), sample in zip(readings, samples)]
+        if (self._levels.gangs or self._levels.puts_later or self._begin) and not stores:  # items are counted first
+            orders = ["stamp" for _ in orders]
+        counted = all(order == "stamp" for order in orders)
         work = replace(work, bounds=cuts(firsts, work.targets), repeats="bug" if counted else "count")
-        read = [(reading, frame, way) for (reading, frame), way in zip(readings, ways)]
-        kept = self._kept(read, work, feed) if keeps else None
+        read = [(reading, frame, order) for (reading, frame), order in zip(readings, orders)]
+        stored = self._stored(read, work, feed) if stores else None
         spooled = self._spooled(spool, work.targets, watch)
         self.error = spool.error
         work = replace(work, end=spool.end, bounds=cuts([*spool.firsts, *firsts], work.targets))
-        if kept is not None:
+        if stored is not None:
             work = replace(work, repeats="bug")
-            inputs = [kept.level_0(work)]
+            inputs = [stored.level_0(work)]
         else:
-            inputs = [frames.level_0(frame, work, reading, way) for reading, frame, way in read]
+            inputs = [frames.level_0(frame, work, reading, order) for reading, frame, order in read]
         if spooled is not None and spool.firsts:
             inputs.append(spooled(work))
         if self._begin is not None:
@@ -154,13 +156,15 @@ class Prepared:
             frame = numbered.frame
         return reading, frame
 
-    def _kept(self, read: Sequence[tuple[frames.Reading, Any, frames.Way]], work: Work, feed: Feed) -> KeptRows:
+    def _stored(
+        self, read: Sequence[tuple[frames.Reading, Any, frames.RowOrder]], work: Work, feed: Feed
+    ) -> StoredRows:
         """The rows of DataFrames, persisted and recorded."""
-        kept = KeptRows(self._spark, read, work)
-        self._closing.callback(kept.close)
-        kept.tell(feed)
-        self.items_in = kept.items
-        return kept
+        stored = StoredRows(self._spark, read, work)
+        self._closing.callback(stored.close)
+        stored.record(feed)
+        self.items_in = stored.items
+        return stored
 
     def _spooled(self, spool: Spool, targets: int, watch: Callable[[], None]) -> Callable[[Work], Any] | None:
         """A function that makes level 0 of the items of sources that are read here; None if there are none."""
@@ -169,9 +173,9 @@ class Prepared:
             folder = make_folder("drift-spool-")
             self._closing.callback(remove_folder, folder)
             path = folder / "rows.arrow"
-            count = pieces.write_batches(path, batches)
-            cut = pieces.in_pieces(count, targets, _PIECE_BATCHES)
-            return partial(pieces.level_0, spark, path=path, pieces=cut) if count else None
+            count = partitions.write_batches(path, batches)
+            cut = partitions.in_partitions(count, targets, _PARTITION_BATCHES)
+            return partial(partitions.level_0, spark, path=path, partitions=cut) if count else None
         rows = spark.createDataFrame(pa.Table.from_batches(batches, schema=ROWS), schema=DDL)
         return lambda work: rows.mapInArrow(task(run_level, work, 0), DDL)
 
@@ -206,8 +210,8 @@ def check_finite(feed: Feed) -> None:
     for name, source in feed.sources.items():
         if source.live:
             raise SettingsError(
-                f"source {name!r} is live, and engine='spark' runs what has an end; run it on zeromq, or record it and "
-                f"replay the record on Spark"
+                f"source {name!r} is live, and engine='spark' reads only input that ends; use engine='zeromq', or "
+                f"record the run and replay the record on Spark"
             )
 
 

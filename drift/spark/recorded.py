@@ -25,7 +25,7 @@ from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record, restored_many
 from drift.spark.batches import DDL
 from drift.spark.kernels import Work, through_maps
-from drift.spark.pieces import Piece, in_pieces, overlapping, read_by_tasks
+from drift.spark.partitions import Partition, in_partitions, overlapping, read_by_tasks
 from drift.spark.tasks import task
 from drift_graph.inputs import late_until
 from drift_graph.item import Columns
@@ -34,8 +34,8 @@ from drift_graph.restore import Classes
 
 _COLUMNS = ("source", *GLOBAL_TIME, "payload")
 _PARTS = 16  # of a row group's range of times
-_PIECE_ITEMS = 8192
-_PIECE_ITEMS_MAX = 1 << 19  # that one task reads
+_CHUNK_ITEMS = 8192
+_PARTITION_ITEMS_MAX = 1 << 19  # that one task reads
 _OVERLAPPING_MAX = 4  # row groups, which are in memory at once
 
 
@@ -58,10 +58,10 @@ class RecordedInput:
         self.error: Exception | None = None
         if self.end != END_OF_TIME:
             self.error = feed.ends_with or RecordEnds("the record ends here")
-        told = late_until(record.late(), heartbeats)
-        for late in told:
+        reported = late_until(record.late(), heartbeats)
+        for late in reported:
             feed.on_late(late)
-        self.items_in, self.late_items = self._manifest.items_in, len(told)
+        self.items_in, self.late_items = self._manifest.items_in, len(reported)
         self._extents = [] if not self.items_in else list(record.input_extents())
 
     @property
@@ -77,25 +77,25 @@ class RecordedInput:
         """From rows of the input to rows of batches."""
         overlap = overlapping((least, greatest) for least, greatest, _ in self._extents)
         if overlap <= _OVERLAPPING_MAX:
-            pieces = in_pieces(self.items_in, work.targets, _PIECE_ITEMS_MAX)
+            partitions = in_partitions(self.items_in, work.targets, _PARTITION_ITEMS_MAX)
             path = str(self._record.path.resolve())
-            return read_by_tasks(spark, pieces, partial(_run_rows, path, self._classes, work))
+            return read_by_tasks(spark, partitions, partial(_run_rows, path, self._classes, work))
         paths = [str(self._record.path.resolve() / file.path) for file in self._manifest.of("input")]
         frame = spark.read.parquet(*paths).select(*_COLUMNS).repartition(work.targets, *GLOBAL_TIME)
         return frame.sortWithinPartitions(*GLOBAL_TIME).mapInArrow(task(run_recorded, work, self._classes), DDL)
 
 
-def _run_rows(path: str, classes: Classes, work: Work, piece: Piece) -> Iterator[pa.RecordBatch]:
-    yield from run_recorded(work, classes, Record(path).input_rows(*piece))
+def _run_rows(path: str, classes: Classes, work: Work, partition: Partition) -> Iterator[pa.RecordBatch]:
+    yield from run_recorded(work, classes, Record(path).input_rows(*partition))
 
 
 def run_recorded(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the maps after the sources for recorded items."""
     parts = (
         part
-        for whole in batches
-        for start in range(0, whole.num_rows, _PIECE_ITEMS)
-        for part in _by_source(whole.slice(start, _PIECE_ITEMS), classes)
+        for rows in batches
+        for start in range(0, rows.num_rows, _CHUNK_ITEMS)
+        for part in _by_source(rows.slice(start, _CHUNK_ITEMS), classes)
     )
     yield from through_maps(work, ((name, items, items.metas[0]) for name, items in parts))
 

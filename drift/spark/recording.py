@@ -1,4 +1,4 @@
-"""The rows of DataFrames on their way into a record.
+"""Sends the rows of DataFrames to a record.
 
 Invariant: the run computes from the recorded rows: each row once, with the global time under which it is processed, in
 batches in the order of global times, each with the heartbeat of its source.
@@ -26,7 +26,7 @@ from drift.machines.worker import Part
 from drift.records.messages import Stored
 from drift.records.storable import Storable
 from drift.spark.batches import BATCH_ITEMS, DDL, ERROR, READ, Inbox, all_rows, shuffled
-from drift.spark.frames import Reading, Way, level_0
+from drift.spark.frames import Reading, RowOrder, level_0
 from drift.spark.jobs import Job, answer
 from drift.spark.kernels import Work, through_maps
 from drift.spark.tasks import task
@@ -36,11 +36,11 @@ from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.restore import restored_all
 
-_PIECE_ITEMS = 4 * BATCH_ITEMS
+_CHUNK_ITEMS = 4 * BATCH_ITEMS
 _NO_ITEMS = Columns([], [], None)
 #: Items of one source, as bytes (`plain` if the payloads are scalars, tuples and dicts of these), and its heartbeat
 #: after them; or no items and the heartbeat; or an error, with a key: of several errors the least key counts.
-_KEPT = pa.schema(
+_STORED = pa.schema(
     [
         ("rank", pa.int32()),
         ("items", pa.int64()),
@@ -52,45 +52,45 @@ _KEPT = pa.schema(
     ]
 )
 #: The columns that the run computes from.
-KEPT_ITEMS = ["rank", "items", "metas", "payloads", "plain"]
-_KEPT_DDL = "rank int, items long, metas binary, payloads binary, plain boolean, heartbeat binary, error binary"
+STORED_ITEMS = ["rank", "items", "metas", "payloads", "plain"]
+_STORED_DDL = "rank int, items long, metas binary, payloads binary, plain boolean, heartbeat binary, error binary"
 
 
-class KeptRows:
+class StoredRows:
     """The rows of DataFrames with their global times, persisted by Spark until `close`.
 
     Args:
-        readings: each DataFrame with its reading, and the way in which it is read.
+        readings: each DataFrame with its reading, and the order in which it is read.
         work: with the bounds of the ranges that the rows are stored in.
 
     Attributes:
         items: how many rows were recorded.
     """
 
-    def __init__(self, spark: Any, readings: Sequence[tuple[Reading, Any, Way]], work: Work) -> None:
+    def __init__(self, spark: Any, readings: Sequence[tuple[Reading, Any, RowOrder]], work: Work) -> None:
         from pyspark import StorageLevel
 
         self._spark = spark
         self._names = {reading.rank: reading.name for reading, _, _ in readings}
-        keeping = replace(work, keeps=True)
+        storing = replace(work, stores=True)
         rows = reduce(
             lambda one, other: one.unionAll(other),
-            (level_0(frame, keeping, reading, way) for reading, frame, way in readings),
+            (level_0(frame, storing, reading, order) for reading, frame, order in readings),
         )
-        kept = shuffled(rows, work.targets).mapInArrow(task(keep_items, work, self._names), _KEPT_DDL)
-        self._kept = kept.persist(StorageLevel.DISK_ONLY)
+        stored = shuffled(rows, work.targets).mapInArrow(task(store_items, work, self._names), _STORED_DDL)
+        self._stored = stored.persist(StorageLevel.DISK_ONLY)
         self.items = 0
 
-    def tell(self, feed: Feed) -> None:
+    def record(self, feed: Feed) -> None:
         """Record the rows; if some cannot be read or encoded, set the feed's error instead."""
         assert feed.on_stored is not None
-        refused = answer(self._spark, self._kept.where("error is not null").select("error").collect)
+        refused = answer(self._spark, self._stored.where("error is not null").select("error").collect)
         if refused:
             errors = [pickle.loads(row.error) for row in refused]
             feed.error = min(errors, key=lambda each: (each[0], str(each[1])))[1]
             return
         heartbeat = BEGINNING
-        job = Job(self._spark, self._kept.drop("error"))
+        job = Job(self._spark, self._stored.drop("error"))
         try:
             for row in job.rows():
                 if row is not None:
@@ -102,16 +102,16 @@ class KeptRows:
 
     def level_0(self, work: Work) -> Any:
         """From the rows to rows of batches."""
-        return self._kept.select(*KEPT_ITEMS).mapInArrow(task(run_kept, work, self._names), DDL)
+        return self._stored.select(*STORED_ITEMS).mapInArrow(task(run_stored, work, self._names), DDL)
 
     def close(self) -> None:
-        self._kept.unpersist()
+        self._stored.unpersist()
 
 
-def keep_items(work: Work, names: Mapping[int, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Encode the rows of batches of one range as in a record; a row without a place or an encoding gives an error."""
+def store_items(work: Work, names: Mapping[int, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Encode the rows of batches of one range as in a record; a row without a global time or encoding is an error."""
     work.opened()
-    inbox = Inbox(_PIECE_ITEMS, work.repeats)
+    inbox = Inbox(_CHUNK_ITEMS, work.repeats)
     storable = Storable()
     upto = b""
     try:
@@ -120,15 +120,15 @@ def keep_items(work: Work, names: Mapping[int, str], batches: Iterable[pa.Record
                 yield _refused(row.body)
             elif row.port != READ:
                 if inbox.is_due:
-                    yield from _kept(inbox.below(inbox.bound(row.first)), row.first, names, storable)
+                    yield from _stored(inbox.below(inbox.bound(row.first)), row.first, names, storable)
                 inbox.add(row)
                 upto = work.bounds[row.target] if row.target < len(work.bounds) else b""
-        yield from _kept(inbox.below(END_OF_TIME), upto, names, storable)
+        yield from _stored(inbox.below(END_OF_TIME), upto, names, storable)
     except DriftError as error:
         yield _refused(pickle.dumps((b"", error), 5))
 
 
-def _kept(
+def _stored(
     parts: Sequence[Part], heartbeat: bytes, names: Mapping[int, str], storable: Storable
 ) -> Iterator[pa.RecordBatch]:
     """A row for each source, also for sources without items."""
@@ -151,17 +151,17 @@ def _refused(error: bytes) -> pa.RecordBatch:
 
 
 def _row(values: tuple[Any, ...]) -> pa.RecordBatch:
-    arrays = [pa.array([value], field.type) for value, field in zip(values, _KEPT)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_KEPT)
+    arrays = [pa.array([value], field.type) for value, field in zip(values, _STORED)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_STORED)
 
 
-def run_kept(work: Work, names: Mapping[int, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_stored(work: Work, names: Mapping[int, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the maps after the sources for stored items."""
     rows = (row for batch in batches for row in zip(*batch.to_pydict().values()))
-    yield from through_maps(work, (_piece(names[rank], *row) for rank, *row in rows if row[0]))
+    yield from through_maps(work, (_part(names[rank], *row) for rank, *row in rows if row[0]))
 
 
-def _piece(name: str, items: int, metas: bytes, payloads: bytes, plain: bool) -> tuple[str, Columns, bytes]:
+def _part(name: str, items: int, metas: bytes, payloads: bytes, plain: bool) -> tuple[str, Columns, bytes]:
     if plain:
         columns = plain_columns(items, metas, payloads)
     else:

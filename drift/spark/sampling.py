@@ -16,54 +16,54 @@ from typing import Any
 import pyarrow as pa
 
 from drift.arrow import python_values
-from drift.spark.frames import TIME, Reading, Way, placed
+from drift.spark.frames import TIME, Reading, RowOrder, stamped
 from drift.spark.jobs import answer
 from drift.spark.kernels import Work
-from drift.spark.pieces import overlapping
+from drift.spark.partitions import overlapping
 from drift.spark.tasks import task
 from drift_graph.meta import pack_time
 from drift_graph.policies import EventTime
 
-_LOOKED_AT = 0.01
-_KEPT_MAX = 1000  # of one task
-_PLACE_ITEMS_MAX = 1 << 18
+_SAMPLE_FRACTION = 0.01
+_SAMPLED_MAX = 1000  # of one task
+_STAMP_ITEMS_MAX = 1 << 18
 _TASKS_OVERLAPPING_MAX = 64
 _LOPSIDED_MIN = 1.5  # times its share
 _ITEMS_OF_ONE_MIN = 1_000_000  # below which a shuffle of all takes longer than waiting for the task
-_LOOK_DDL = "task int, first binary, items long"
+_SAMPLE_DDL = "task int, first binary, items long"
 
 
-class Look:
+class RowSample:
     """See the module.
 
     Args:
-        some: for each sampled row the number of its task, its place (a global time without the ordinal) or a prefix of
+        some: for each sampled row the number of its task, its stamp (a global time without the ordinal) or a prefix of
             it, and how many rows it stands for; in the order in which the task has them.
 
     Attributes:
-        firsts: the places, and how many rows each stands for.
+        firsts: the stamps, and how many rows each stands for.
     """
 
     def __init__(self, some: Sequence[tuple[int, bytes, int]]) -> None:
-        self.firsts = [(place, items) for _, place, items in some]
-        self.places: dict[int, list[bytes]] = {}  # by task
+        self.firsts = [(stamp, items) for _, stamp, items in some]
+        self.stamps: dict[int, list[bytes]] = {}  # by task
         self._items: dict[int, int] = {}
-        for number, place, items in some:
-            self.places.setdefault(number, []).append(place)
+        for number, stamp, items in some:
+            self.stamps.setdefault(number, []).append(stamp)
             self._items[number] = self._items.get(number, 0) + items
 
     def crowded(self) -> bool:
-        """Whether very many rows have one place."""
-        crowds: dict[bytes, int] = {}
-        for place, items in self.firsts:
-            crowds[place] = crowds.get(place, 0) + items
-        return max(crowds.values(), default=0) > _PLACE_ITEMS_MAX
+        """Whether very many rows have one stamp."""
+        counts: dict[bytes, int] = {}
+        for stamp, items in self.firsts:
+            counts[stamp] = counts.get(stamp, 0) + items
+        return max(counts.values(), default=0) > _STAMP_ITEMS_MAX
 
     def in_order(self) -> bool:
         """Whether each task has its rows in order, and few enough tasks overlap."""
-        if any(any(map(gt, each, islice(each, 1, None))) for each in self.places.values()):
+        if any(any(map(gt, each, islice(each, 1, None))) for each in self.stamps.values()):
             return False
-        return overlapping((each[0], each[-1]) for each in self.places.values()) <= _TASKS_OVERLAPPING_MAX
+        return overlapping((each[0], each[-1]) for each in self.stamps.values()) <= _TASKS_OVERLAPPING_MAX
 
     def lopsided(self, targets: int) -> bool:
         """Whether the other tasks would wait for one that has many more rows than its share."""
@@ -71,19 +71,19 @@ class Look:
         return most > _ITEMS_OF_ONE_MIN and most * targets > _LOPSIDED_MIN * sum(self._items.values())
 
 
-def look_at(frame: Any, work: Work, reading: Reading) -> Look:
-    """Sample the times of rows, or whole rows if there is no column of times or too many rows share one time."""
-    look = _look(frame.select(TIME), work, None) if reading.timed else None
-    return look if look is not None and not look.crowded() else _look(frame, work, reading)
+def sampled(frame: Any, work: Work, reading: Reading) -> RowSample:
+    """Sample the times of rows, or of complete rows if there is no column of times or too many rows share one time."""
+    sample = _sampled(frame.select(TIME), work, None) if reading.timed else None
+    return sample if sample is not None and not sample.crowded() else _sampled(frame, work, reading)
 
 
-def _look(frame: Any, work: Work, reading: Reading | None) -> Look:
-    some = frame.sample(_LOOKED_AT, 0).mapInArrow(task(look_at_rows, work, reading), _LOOK_DDL)
-    return Look([(row.task, bytes(row.first), row.items) for row in answer(frame.sparkSession, some.collect)])
+def _sampled(frame: Any, work: Work, reading: Reading | None) -> RowSample:
+    some = frame.sample(_SAMPLE_FRACTION, 0).mapInArrow(task(sample_rows, work, reading), _SAMPLE_DDL)
+    return RowSample([(row.task, bytes(row.first), row.items) for row in answer(frame.sparkSession, some.collect)])
 
 
-def look_at_rows(work: Work, reading: Reading | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Places of some rows, spread evenly over the task: the task's number, the place, how many rows it stands for.
+def sample_rows(work: Work, reading: Reading | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Stamps of some rows, spread evenly over the task: the task's number, the stamp, how many rows it stands for.
 
     Args:
         reading: None if the only column is that of times.
@@ -93,37 +93,37 @@ def look_at_rows(work: Work, reading: Reading | None, batches: Iterable[pa.Recor
     work.opened()
     context = TaskContext.get()
     stride, at = 1, 0
-    kept: list[bytes] = []
+    chosen: list[bytes] = []
     for batch in batches:
         wanted = list(range(-at % stride, batch.num_rows, stride))
         at += batch.num_rows
         if wanted:
-            kept += _places(batch.take(pa.array(wanted)), reading)
-        while len(kept) > _KEPT_MAX:
-            kept, stride = kept[::2], stride * 2
+            chosen += _stamps(batch.take(pa.array(wanted)), reading)
+        while len(chosen) > _SAMPLED_MAX:
+            chosen, stride = chosen[::2], stride * 2
     task_number = context.partitionId() if context is not None else 0
     values: list[tuple[list[Any], Any]] = [
-        ([task_number] * len(kept), pa.int32()),
-        (kept, pa.binary()),
-        ([round(stride / _LOOKED_AT)] * len(kept), pa.int64()),
+        ([task_number] * len(chosen), pa.int32()),
+        (chosen, pa.binary()),
+        ([round(stride / _SAMPLE_FRACTION)] * len(chosen), pa.int64()),
     ]
     arrays = [pa.array(each, kind) for each, kind in values]
     yield pa.RecordBatch.from_arrays(arrays, names=["task", "first", "items"])
 
 
-def _places(some: pa.RecordBatch, reading: Reading | None) -> list[bytes]:
+def _stamps(some: pa.RecordBatch, reading: Reading | None) -> list[bytes]:
     if reading is None:
         return [pack_time(time) for time in python_values(some.column(0)) if time is not None]
-    return placed(reading.machine(), reading.payloads(some), reading.times(some))[0]
+    return stamped(reading.machine(), reading.payloads(some), reading.times(some))[0]
 
 
-def way_of(reading: Reading, look: Look, targets: int) -> Way:
+def row_order(reading: Reading, sample: RowSample, targets: int) -> RowOrder:
     """Choose how the rows are read."""
-    if (isinstance(reading.policy, EventTime) and reading.policy.tie is not None) or look.crowded():
-        return "place"
+    if (isinstance(reading.policy, EventTime) and reading.policy.tie is not None) or sample.crowded():
+        return "stamp"
     if not reading.timed:
-        return "lie" if look.in_order() else "place"
-    lopsided = look.lopsided(targets)
-    if look.in_order() and not lopsided:
-        return "lie"
-    return "spread by time" if lopsided or len(look.places) > _TASKS_OVERLAPPING_MAX else "time"
+        return "own" if sample.in_order() else "stamp"
+    lopsided = sample.lopsided(targets)
+    if sample.in_order() and not lopsided:
+        return "own"
+    return "spread by time" if lopsided or len(sample.stamps) > _TASKS_OVERLAPPING_MAX else "time"

@@ -176,14 +176,16 @@ def _check_java() -> None:
         f"install openjdk@17; conda install openjdk=17), or set JAVA_HOME to where it is"
     )
     try:
-        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60)
+        version = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60)
     except OSError as error:
         raise ProcessError(f"there is no Java: {program} cannot be run ({error.strerror}). {install}") from None
     except subprocess.TimeoutExpired:
         raise ProcessError(f"{program} -version has not answered for a minute. {install}") from None
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    found = re.search(r'version "(?:1\.)?(\d+)', version.stderr + version.stdout)
     if found is None:
-        raise ProcessError(f"{program} -version says no version: {(told.stderr + told.stdout)[:300]!r}. {install}")
+        raise ProcessError(
+            f"{program} -version says no version: {(version.stderr + version.stdout)[:300]!r}. {install}"
+        )
     if int(found[1]) < JAVA_MIN:
         raise ProcessError(f"{program} is Java {found[1]}. {install}")
 
@@ -191,9 +193,9 @@ def _check_java() -> None:
 def _reason(error: Exception, output: Any) -> str:
     output.seek(0)
     lines = [line.strip() for line in output.read().decode(errors="replace").splitlines()]
-    telling = [line for line in lines if re.search(r"Exception|Error|ERROR|error:|not found|cannot", line)]
-    said = str(error).strip().splitlines() or [type(error).__name__]
-    return "\n  ".join([said[0], *telling[:5]])
+    failures = [line for line in lines if re.search(r"Exception|Error|ERROR|error:|not found|cannot", line)]
+    message = str(error).strip().splitlines() or [type(error).__name__]
+    return "\n  ".join([message[0], *failures[:5]])
 
 
 def _end_jvm() -> None:
@@ -257,10 +259,10 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 def _stderr_to(file: Any) -> Iterator[None]:
     """Redirect to a file what the JVM and its start script print before their logging is set up."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    saved = os.dup(2)
     os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved, 2)
+        os.close(saved)

@@ -32,7 +32,7 @@ _decode = msgspec.msgpack.Decoder(tuple[int, StoredSnapshot]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class KeptRows:
+class StateRows:
     """The state rows that a task of one level reads, and those that it writes.
 
     Args:
@@ -45,7 +45,7 @@ class KeptRows:
         self._level = level
         self._make_forms = make_forms
         self._made: Forms | None = None
-        self._given: list[tuple[int, StoredSnapshot]] = []
+        self._versions: list[tuple[int, StoredSnapshot]] = []
         self._laid: Laid | None = None
 
     @property
@@ -55,18 +55,18 @@ class KeptRows:
 
     def add(self, row: Row) -> None:
         """Read a row: one version of the states of some keys."""
-        self._given.append(_opened(row))
+        self._versions.append(_opened(row))
 
     def restore(self, worker: Worker, cut: bytes) -> None:
         """Called before any item: restores the worker, which looks up keys without timers only when items need them."""
-        if self._given and self._laid is None:
+        if self._versions and self._laid is None:
             laid = self._laid = self._laid_over()
-            steps = sorted({name for _, snapshot in self._given for name in snapshot.states})
+            steps = sorted({name for _, snapshot in self._versions for name in snapshot.states})
             timed = {name: Entries.of(laid.timed(name)) for name in steps}
             worker.restore(Snapshot(cut, timed, []), lambda step: lambda keys: laid.found(step, keys))
 
     def _laid_over(self, *more: tuple[int, StoredSnapshot]) -> Laid:
-        snapshots = [snapshot for _, snapshot in sorted((*self._given, *more), key=itemgetter(0))]
+        snapshots = [snapshot for _, snapshot in sorted((*self._versions, *more), key=itemgetter(0))]
         return Laid(snapshots, self._forms)
 
     def rows(self, target: int, number: int, changed: Mapping[str, Entries], *, everything: bool) -> Iterator[Row]:
@@ -108,7 +108,7 @@ def state_row(last_level: int, level: int, target: int, snapshot: StoredSnapshot
 def _opened(row: Row) -> tuple[int, StoredSnapshot]:
     if not row.body.startswith(_FORMAT):
         raise SettingsError(
-            f"what the stream keeps begins with {row.body[:16]!r}, and this drift reads {_FORMAT!r}: another version "
-            f"has written it; go on with that one, or start anew with another checkpoint"
+            f"a stored state of the stream begins with {row.body[:16]!r}, and this drift reads {_FORMAT!r}: another "
+            f"version wrote it; use that version, or start a new stream, with another checkpoint"
         )
     return _decode(row.body[len(_FORMAT) :])

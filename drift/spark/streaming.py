@@ -26,21 +26,21 @@ from drift.records.fingerprint import fingerprint
 from drift.sources.arguments import as_source
 from drift.sources.frames import FrameSource
 from drift.spark.batches import DDL, LATER, ROWS, STATE
-from drift.spark.begin import kept_rows_of
+from drift.spark.begin import stored_rows_of
 from drift.spark.blocks import joined_digest
-from drift.spark.errors import as_drift_error, told_to_spark
+from drift.spark.errors import as_drift_error, short_error
 from drift.spark.frames import Reading, reading_of
 from drift.spark.kernels import RangeEnd, Work, release_later
 from drift.spark.levels import Levels, Remembering
-from drift.spark.output import PAYLOAD_DDL, PLACE_DDL, arrow_fields, check_sources, chosen_sink
+from drift.spark.output import PAYLOAD_DDL, POSITION_DDL, arrow_fields, check_sources, chosen_sink
 from drift.spark.prepare import cuts, default_partitions, in_spark, through_levels
 from drift.spark.sessions import use_this_python
 from drift.spark.settings import SparkSettings
 from drift.spark.streaming_kernels import (
     ARRIVED_DDL,
     END,
-    KEPT,
-    KEPT_DDL,
+    STATE_COLUMNS,
+    STATE_DDL,
     arrive_rows,
     late_rows,
     number_items,
@@ -60,10 +60,10 @@ from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
 from drift_graph.restore import restored
 
 #: Raised whenever the stored state of a grouping changes its form, so that older checkpoints are refused.
-_REMEMBERED = 3
-_GOES_ON = (STATE, LATER)  # ports of the rows that the next micro-batch goes on from
+_STATE_VERSION = 3
+_STATE_PORTS = (STATE, LATER)  # ports of the rows from which the next micro-batch resumes
 _QUANTILES = [number / 100 for number in range(1, 100)]
-_TARGET, _PORT, _POSITION, _BODY = KEPT[1], KEPT[3], KEPT[4], KEPT[5]
+_TARGET, _PORT, _POSITION, _BODY = STATE_COLUMNS[1], STATE_COLUMNS[3], STATE_COLUMNS[4], STATE_COLUMNS[5]
 
 
 class Stream:
@@ -86,24 +86,26 @@ class Stream:
     ) -> None:
         check_sources(dataflow, sources, times)
         if settings.gang:
-            raise SettingsError("a stream runs no gangs: cycles that change keys run in one task; leave out gang=True")
+            raise SettingsError(
+                "gang=True: a stream runs cycles that change keys in one task, and has no gang; leave gang out"
+            )
         self._levels = Levels(dataflow, fused=settings.fused)
         self._dataflow = dataflow
         self._sink = chosen_sink(dataflow, sink, columns)
         self._columns = columns
         self._folder, self._output = checkpoint.rstrip("/"), output.rstrip("/")
-        given = {name: as_source(name, each) for name, each in sources.items()}
+        opened = {name: as_source(name, each) for name, each in sources.items()}
         self._readings: dict[int, Reading] = {}
         self._frames: list[Any] = []
         for rank, source in enumerate(dataflow.sources):
-            reading, frame = _streamed(source.name, rank, times.get(source.name, source.time), given[source.name])
+            reading, frame = _streamed(source.name, rank, times.get(source.name, source.time), opened[source.name])
             self._readings[rank] = reading
             self._frames.append(frame)
         self._spark = self._frames[0].sparkSession
         if not hasattr(self._spark, "_jsparkSession"):
             raise SettingsError(
-                "a stream needs a session in this process, and the streaming DataFrames are of Spark Connect, where "
-                "micro-batches run on the server; submit the program to the cluster instead"
+                "the streaming DataFrames are of Spark Connect, which runs micro-batches on its server, and a stream "
+                "needs a session in this process; submit the program to the cluster instead"
             )
         use_this_python(self._spark)
         self._structure = _structure(dataflow, self._readings)
@@ -116,12 +118,12 @@ class Stream:
         self._around = surroundings()  # of this thread; micro-batches start in another
         self._error: Exception | None = None
         self._accepted: Any = None  # the graph's fingerprint, if it differs from the last one written
-        self._last: Commit | None = None  # of this process; another may go on from what it wrote
+        self._last: Commit | None = None  # written by this process; another may have resumed since
         self._fields = self._spark.createDataFrame([], self._ddl).schema
 
     @property
     def _ddl(self) -> str:
-        return f"{PLACE_DDL}, {self._columns or PAYLOAD_DDL}"
+        return f"{POSITION_DDL}, {self._columns or PAYLOAD_DDL}"
 
     # For people.
 
@@ -143,14 +145,14 @@ class Stream:
             self._check(commits[-1])
             if commits[-1].finished:
                 raise SettingsError(
-                    f"the stream in {self._folder} was finished: its input has ended, and its output is complete; to "
-                    f"go on with more input, start anew with another checkpoint"
+                    f"the stream in {self._folder} was finished: its input has ended, and its output is complete; for "
+                    f"more input start a new stream, with another checkpoint"
                 )
             if commits[-1].number >= 0 and not self._store(self._spark).knows_query():
                 raise SettingsError(
-                    f"the stream in {self._folder} has {len(commits)} micro-batches, and Spark's own checkpoint, the "
-                    f"folder query in it, is gone: Spark would read the input from its start; start anew with another "
-                    f"checkpoint"
+                    f"Spark's own checkpoint of the stream in {self._folder}, its folder 'query', is missing, so Spark "
+                    f"would read the input from the start, though {len(commits)} micro-batches are complete; restore "
+                    f"the folder, or start a new stream, with another checkpoint"
                 )
         self._error = None
         work = self._work(1, ())
@@ -195,7 +197,7 @@ class Stream:
         return self._store(self._spark).late()
 
     def digest(self) -> str:
-        """Digest of the output so far; if the stream went on from a cut, including the items released before it."""
+        """Digest of the output so far, with the items released before the cut from which the stream resumed, if any."""
         store = self._store(self._spark)
         commits = store.commits()
         failed = store.failure(commits[-1].number + 1 if commits else 0)
@@ -208,19 +210,19 @@ class Stream:
     # From a cut of another engine.
 
     def _commits(self) -> list[Commit]:
-        """The commits of completed micro-batches; if the stream goes on from a cut, the first is that of the cut."""
+        """The commits of completed micro-batches; if the stream resumed from a cut, the first is that of the cut."""
         commits = self._store(self._spark).commits()
         if self._state is None or (commits and commits[0].number < 0):
             return commits
         if commits:
             raise SettingsError(
-                f"the stream in {self._folder} has begun without state=, and cannot go on from a cut any more; leave "
-                f"state= out, or start anew with another checkpoint"
+                f"the stream in {self._folder} was started without state=, and has {len(commits)} micro-batches: it "
+                f"resumes from these, not from a cut; leave state= out, or start a new stream, with another checkpoint"
             )
         return [self._begin_from(self._state)]
 
     def _begin_from(self, state: Cuts) -> Commit:
-        """Copy the states and later items of a cut to the stream's own folder, to go on from there."""
+        """Copy the states and later items of a cut to the stream's own folder, from where it resumes."""
         settings, store = self._settings, self._store(self._spark)
         if self._changed_code == "accept":
             state = replace(state, changed_code="accept")
@@ -229,14 +231,14 @@ class Stream:
             if begin.cut.is_last:
                 where = without_secrets(begin.at.where)
                 raise SettingsError(
-                    f"the run that kept its state in {where} has ended, and its output is complete: there is nothing "
-                    f"to go on with"
+                    f"the run whose state is in {where} has ended, and its output is complete, so a stream cannot "
+                    f"resume from it; leave state= out, or name the state of a run that was stopped"
                 )
             partitions = settings.partitions or default_partitions(self._spark)
-            rows = in_spark(self._spark, kept_rows_of(begin, self._levels, self._work(partitions, ()))).persist()
+            rows = in_spark(self._spark, stored_rows_of(begin, self._levels, self._work(partitions, ()))).persist()
         finally:
             begin.kept.close()
-        store.write_state(0, rows.toDF(*KEPT))
+        store.write_state(0, rows.toDF(*STATE_COLUMNS))
         store.write_pending(0, self._spark.createDataFrame([], PENDING_DDL))
         output, size = begin.cut.output, rows.selectExpr("sum(length(body)) AS bytes").first().bytes or 0
         rows.unpersist()
@@ -254,7 +256,7 @@ class Stream:
             begin.cut.items_in,
             blocks=list(enumerate(begin.blocks)),
             edges=[(at, output.position - at, *opened)] if output.opened else [],
-            whole_bytes=size,
+            complete_bytes=size,
             graph=self._graph,
             since=begin.cut.at,
         )
@@ -266,9 +268,9 @@ class Stream:
     def _micro_batch(self, arrived: Any, number: int) -> None:
         try:
             self._run(arrived, number)
-        except Exception as error:  # Spark keeps only its text
+        except Exception as error:  # Spark stores only its text
             self._error = error
-            short = told_to_spark(error)
+            short = short_error(error)
             if short is error:
                 raise
             raise short from None
@@ -284,7 +286,7 @@ class Stream:
             arrived.unpersist()
 
     def _before(self, spark: Any, number: int) -> Commit | None:
-        """The commit that a micro-batch goes on from; None if the micro-batch is already done."""
+        """The commit from which a micro-batch resumes; None if the micro-batch is already done."""
         if self._last is not None and self._last.number == number - 1:
             return self._last
         store = self._store(spark)
@@ -299,9 +301,9 @@ class Stream:
         before = store.commit(number - 1)
         if done is not None or before is None:
             raise SettingsError(
-                f"Spark goes on with micro-batch {number} of the checkpoint {self._folder}, and what the stream keeps "
-                f"there does not fit: either a folder in it was removed, or its input was finished; start anew "
-                f"with another checkpoint"
+                f"Spark resumes with micro-batch {number} of the checkpoint {self._folder}, and the stream has no "
+                f"state there from which to compute it: a folder was removed, or the stream was finished; restore "
+                f"the folder, or start a new stream, with another checkpoint"
             )
         return before
 
@@ -311,27 +313,27 @@ class Stream:
 
         self._check(before)
         if before.since:
-            arrived = arrived.where(_not_passed_over(before.since))
+            arrived = arrived.where(_not_below(before.since))
         is_late = functions.lit(False)
-        for rank, promise in enumerate(before.promises):
-            if promise is not None:
-                is_late = is_late | ((functions.col("rank") == rank) & (functions.col("time") < promise))
+        for rank, heartbeat in enumerate(before.heartbeats):
+            if heartbeat is not None:
+                is_late = is_late | ((functions.col("rank") == rank) & (functions.col("time") < heartbeat))
         arrived = arrived.withColumn("late", functions.coalesce(is_late, functions.lit(False)))
-        looked_at = _looked_at(arrived, self._readings).first()
-        seen = {rank: row for rank, row in zip(self._readings, looked_at) if row["items"]}
-        refused = _first_error(arrived) if any(row["errors"] for row in seen.values()) else None
-        refused = refused or self._late_error(arrived, before, seen)
-        late = self._divert(arrived, number, before, seen) if refused is None else 0
-        promises = [self._promise(rank, before.promises[rank], seen.get(rank)) for rank in self._readings]
-        known = [promise for promise in promises if promise is not None]
-        upto = pack_time(min(known)) if len(known) == len(promises) else b""
+        found = _summary(arrived, self._readings).first()
+        summaries = {rank: row for rank, row in zip(self._readings, found) if row["items"]}
+        refused = _first_error(arrived) if any(row["errors"] for row in summaries.values()) else None
+        refused = refused or self._late_error(arrived, before, summaries)
+        late = self._divert(arrived, number, before, summaries) if refused is None else 0
+        heartbeats = [self._heartbeat(rank, before.heartbeats[rank], summaries.get(rank)) for rank in self._readings]
+        known = [heartbeat for heartbeat in heartbeats if heartbeat is not None]
+        upto = pack_time(min(known)) if len(known) == len(heartbeats) else b""
         bounds = [
-            (pack_time(time), 1) for row in seen.values() for time in row["times"] or () if pack_time(time) < upto
+            (pack_time(time), 1) for row in summaries.values() for time in row["times"] or () if pack_time(time) < upto
         ]
         after = replace(
             before,
-            promises=tuple(promises),
-            items_in=before.items_in + sum(row["items"] - row["late"] - row["errors"] for row in seen.values()),
+            heartbeats=tuple(heartbeats),
+            items_in=before.items_in + sum(row["items"] - row["late"] - row["errors"] for row in summaries.values()),
             late_items=late,
         )
         items = arrived.where("error IS NULL AND NOT late")
@@ -355,18 +357,18 @@ class Stream:
 
         spark = self._spark if arrived is None else arrived.sparkSession
         store = self._store(spark)
-        waiting = [] if arrived is None else [arrived.select("rank", "time", "place", "payload")]
+        waiting = [] if arrived is None else [arrived.select("rank", "time", "stamp", "payload")]
         waiting += [store.pending(before.slot)] if before.slots else []
         rows = reduce(lambda one, other: one.unionAll(other), waiting)
         slot = before.next_slot
         remembering = Remembering(number, before.writes_everything, before.heartbeat)
         heartbeat = max(upto, before.heartbeat)
         work = replace(self._work(before.partitions, bounds, remembering), heartbeat=heartbeat, begin=before.heartbeat)
-        ready = functions.col("place") < functions.lit(bytearray(upto))
-        fed = rows.where(ready).select("place", "payload").repartition(before.partitions, "place")
-        fed = fed.sortWithinPartitions("place").mapInArrow(partial(number_items, work, self._readings), DDL)
+        ready = functions.col("stamp") < functions.lit(bytearray(upto))
+        fed = rows.where(ready).select("stamp", "payload").repartition(before.partitions, "stamp")
+        fed = fed.sortWithinPartitions("stamp").mapInArrow(partial(number_items, work, self._readings), DDL)
         if before.slots:
-            fed = fed.unionAll(self._kept(store.state(before.slots), work))
+            fed = fed.unionAll(self._stored_rows(store.state(before.slots), work))
         kernel = partial(
             release,
             start=before.position,
@@ -374,13 +376,15 @@ class Stream:
             sink=self._sink,
             columns=arrow_fields(self._fields) if self._columns else None,
         )
-        result = through_levels(fed, work, self._levels, kernel, f"{self._ddl}, {KEPT_DDL}").persist()
+        result = through_levels(fed, work, self._levels, kernel, f"{self._ddl}, {STATE_DDL}").persist()
         try:
             port = functions.col(_PORT)
-            kept = functions.when(port == END, functions.col(_BODY))
+            body = functions.when(port == END, functions.col(_BODY))
             size = functions.length(functions.col(_BODY)).alias("size")
-            told = result.where(port.isNotNull()).select(_PORT, _TARGET, _POSITION, kept.alias("body"), size).collect()
-            ends = {row[_TARGET]: (row[_POSITION], pickle.loads(row["body"])) for row in told if row[_PORT] == END}
+            stored = (
+                result.where(port.isNotNull()).select(_PORT, _TARGET, _POSITION, body.alias("body"), size).collect()
+            )
+            ends = {row[_TARGET]: (row[_POSITION], pickle.loads(row["body"])) for row in stored if row[_PORT] == END}
             items = result.where(port.isNull()).select(*self._fields.names)
             after = _released(before, number, ends)
             error = next((end.error for _, (_, end) in sorted(ends.items()) if end.error is not None), refused)
@@ -388,18 +392,18 @@ class Stream:
                 store.write_failure(after, items.where(functions.col("position") < after.position))
                 raise error
             store.write_items(number, items)
-            store.write_state(slot, result.where(port.isin(*_GOES_ON)).select(*KEPT))
+            store.write_state(slot, result.where(port.isin(*_STATE_PORTS)).select(*STATE_COLUMNS))
             store.write_pending(slot, rows.where(~ready))
         finally:
             result.unpersist()
         self._last = None
-        state_bytes = sum(row["size"] for row in told if row[_PORT] in _GOES_ON)
+        state_bytes = sum(row["size"] for row in stored if row[_PORT] in _STATE_PORTS)
         everything = remembering.everything
         commit = replace(
             after,
             slot=slot,
             slots=(slot,) if everything else (*before.slots, slot),
-            whole_bytes=state_bytes if everything else before.whole_bytes,
+            complete_bytes=state_bytes if everything else before.complete_bytes,
             changed_bytes=0 if everything else before.changed_bytes + state_bytes,
             heartbeat=heartbeat,
             finished=upto == END_OF_TIME,
@@ -410,7 +414,7 @@ class Stream:
 
     # The parts of a micro-batch.
 
-    def _kept(self, rows: Any, work: Work) -> Any:
+    def _stored_rows(self, rows: Any, work: Work) -> Any:
         """Rows of the stored states and later items; later items for sinks go to the ranges of this micro-batch."""
         if not self._levels.puts_later:
             return rows
@@ -430,29 +434,28 @@ class Stream:
         changes = "; ".join(change.text for change in compare(known, self._graph) if change.matters)
         if commits[-1].structure != self._structure:
             raise SettingsError(
-                f"the checkpoint {self._folder} is of another graph, or of a drift that stored other things, and what "
-                f"it remembers of the keys does not fit: {changes or 'its steps may have other names'}; start anew "
-                f"with another checkpoint"
+                f"the checkpoint {self._folder} is of another graph, or of another version of drift, and this graph "
+                f"cannot use its states: {changes or 'its steps may have other names'}; start a new stream, with "
+                f"another checkpoint"
             )
         self._accepted = self._graph if changes else None
         if changes and self._changed_code != "accept":
             raise SettingsError(
-                f"the functions are not those that the stream in {self._folder} has run with: {changes}. What it "
-                f"remembers and has released comes from the old ones, so no run over the whole input would give the "
-                f"same any more; start anew with another checkpoint, or, where a function was only mended, go on with "
-                f"changed_code='accept'"
+                f"functions of the stream in {self._folder} have changed since it ran: {changes}. Its states and its "
+                f"output come from the old functions, so no run over all input would have the same output; start a new "
+                f"stream, with another checkpoint, or, if a function was only corrected, pass changed_code='accept'"
             )
 
     def _check(self, before: Commit) -> None:
         if before.structure != self._structure:
             raise SettingsError(
-                f"the checkpoint {self._folder} is of another graph, or of other time policies: what it remembers of "
-                f"the keys does not fit; start anew with another checkpoint"
+                f"the checkpoint {self._folder} is of another graph, or of other time policies, and this graph cannot "
+                f"use its states; start a new stream, with another checkpoint"
             )
         if self._settings.partitions not in (None, before.partitions):
             raise SettingsError(
-                f"partitions={self._settings.partitions}, and the stream in {self._folder} has {before.partitions}: "
-                f"each task keeps the state of its own keys; leave partitions out"
+                f"partitions={self._settings.partitions}, but the states of the stream in {self._folder} are divided "
+                f"among {before.partitions} tasks; leave partitions out"
             )
 
     def _work(self, partitions: int, bounds: tuple[bytes, ...], remembering: Remembering | None = None) -> Work:
@@ -467,54 +470,54 @@ class Stream:
             classes=self._classes,
         )
 
-    def _promise(self, rank: int, before: int | None, seen: Any) -> int | None:
+    def _heartbeat(self, rank: int, before: int | None, summary: Any) -> int | None:
         """The heartbeat of a source after a micro-batch, as a time."""
-        if seen is None or seen["latest"] is None:
+        if summary is None or summary["latest"] is None:
             return before
         policy = self._readings[rank].policy
         assert isinstance(policy, EventTime)
-        promise = max(seen["latest"] - policy.lateness, TIME_MIN)
-        return int(promise if before is None else max(promise, before))
+        heartbeat = max(summary["latest"] - policy.lateness, TIME_MIN)
+        return int(heartbeat if before is None else max(heartbeat, before))
 
-    def _broken(self, before: Commit, seen: Mapping[int, Any]) -> dict[int, tuple[str, int]]:
-        """The sources that gave late items: by rank the name and the heartbeat that the items lie below."""
+    def _with_late_items(self, before: Commit, summaries: Mapping[int, Any]) -> dict[int, tuple[str, int]]:
+        """The sources with late items: by rank the name and the heartbeat that the items lie below."""
         return {
-            rank: (self._readings[rank].name, promise)
-            for rank, promise in enumerate(before.promises)
-            if promise is not None and rank in seen and seen[rank]["late"]
+            rank: (self._readings[rank].name, heartbeat)
+            for rank, heartbeat in enumerate(before.heartbeats)
+            if heartbeat is not None and rank in summaries and summaries[rank]["late"]
         }
 
-    def _late_error(self, arrived: Any, before: Commit, seen: Mapping[int, Any]) -> LateItem | None:
+    def _late_error(self, arrived: Any, before: Commit, summaries: Mapping[int, Any]) -> LateItem | None:
         """The error for the first late item whose source's policy does not allow it; None if there is none."""
-        for rank, (name, promise) in self._broken(before, seen).items():
+        for rank, (name, heartbeat) in self._with_late_items(before, summaries).items():
             policy = self._readings[rank].policy
             assert isinstance(policy, EventTime)
             if policy.late == "error":
-                first = arrived.where(f"late AND rank = {rank}").orderBy("place", "payload").first()
+                first = arrived.where(f"late AND rank = {rank}").orderBy("stamp", "payload").first()
                 return LateItem(
-                    f"source {name!r} got an item at {first.time} after a micro-batch that promised nothing below "
-                    f"{promise}; payload {safe_text(repr, restored(first.payload), 200)}; set lateness to "
-                    f"{policy.lateness + promise - first.time} or more, or pass late='divert' to keep such items"
+                    f"source {name!r} got an item at {first.time} after a micro-batch with the heartbeat "
+                    f"{heartbeat}; payload {safe_text(repr, restored(first.payload), 200)}; set lateness to "
+                    f"{policy.lateness + heartbeat - first.time} or more, or pass late='divert' to divert such items"
                 )
         return None
 
-    def _divert(self, arrived: Any, number: int, before: Commit, seen: Mapping[int, Any]) -> int:
+    def _divert(self, arrived: Any, number: int, before: Commit, summaries: Mapping[int, Any]) -> int:
         """Write late items to the stream's late output; returns how many they are."""
-        promises = self._broken(before, seen)
-        if promises:
-            kernel = partial(late_rows, self._work(1, ()), promises)
+        heartbeats = self._with_late_items(before, summaries)
+        if heartbeats:
+            kernel = partial(late_rows, self._work(1, ()), heartbeats)
             late = arrived.where("late").select("rank", "time", "payload").mapInArrow(kernel, LATE_DDL)
             self._store(arrived.sparkSession).write_late(number, late)
-        return sum(seen[rank]["late"] for rank in promises)
+        return sum(summaries[rank]["late"] for rank in heartbeats)
 
 
-def _not_passed_over(since: bytes) -> Any:
-    """Condition: an error, a row at or above a cut, or a row of the cut's place, whose items may lie on both sides."""
+def _not_below(since: bytes) -> Any:
+    """Condition: an error, a row at or above a cut, or a row with the cut's stamp, with items on both sides."""
     from pyspark.sql import functions
 
-    place, cut = functions.col("place"), functions.lit(bytearray(since))
-    of_its_place = functions.substring(cut, functions.lit(1), functions.length(place)) == place
-    return functions.col("error").isNotNull() | (place >= cut) | of_its_place
+    stamp, cut = functions.col("stamp"), functions.lit(bytearray(since))
+    has_its_stamp = functions.substring(cut, functions.lit(1), functions.length(stamp)) == stamp
+    return functions.col("error").isNotNull() | (stamp >= cut) | has_its_stamp
 
 
 def _released(before: Commit, number: int, ends: Mapping[int, tuple[int, RangeEnd]]) -> Commit:
@@ -533,12 +536,12 @@ def _streamed(name: str, rank: int, policy: TimePolicy, source: Any) -> tuple[Re
     """How a streaming DataFrame is read."""
     if not isinstance(source, FrameSource) or not getattr(source.frame, "isStreaming", False):
         raise SettingsError(
-            f"source {name!r} of a stream is given {safe_text(repr, source, 80)}, which is no streaming DataFrame; "
-            f"give what spark.readStream makes, or run drift.run(..., engine='spark') over what has an end"
+            f"source {name!r} of a stream is {safe_text(repr, source, 80)}, which is no streaming DataFrame; pass one "
+            f"of spark.readStream, or call drift.run(..., engine='spark') for input that ends"
         )
     if source.order_by or (source.time is None and isinstance(policy, ArrivalTime)):
         raise SettingsError(
-            f"source {name!r} is in arrival time, and rows of a stream have no order of arrival; give them a time: "
+            f"source {name!r} is in arrival time, and rows of a stream have no order of arrival; name their time: "
             f"drift.spark.source(frame, time=...), or times={{{name!r}: drift.EventTime(...)}}"
         )
     return reading_of(name, rank, policy, source, source.frame)
@@ -551,10 +554,10 @@ def _structure(dataflow: Dataflow, readings: Mapping[int, Reading]) -> str:
     )
     edges = tuple((edge.origin, edge.target, edge.feedback) for edge in dataflow.edges)
     policies = tuple(reading.policy.label for reading in readings.values())
-    return f"{hash64((_REMEMBERED, operators, edges, policies)):016x}"
+    return f"{hash64((_STATE_VERSION, operators, edges, policies)):016x}"
 
 
-def _looked_at(arrived: Any, ranks: Iterable[int]) -> Any:
+def _summary(arrived: Any, ranks: Iterable[int]) -> Any:
     """For each source: how many items, errors and late items have arrived, their latest time, and quantiles of times.
 
     All in one row: after a `groupBy` a micro-batch would have 200 tasks, which Spark coalesces only outside streams.
@@ -584,5 +587,5 @@ def _first_error(arrived: Any) -> DriftError:
 def _result_schema(fields: Any) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    kept = [pa.field(name, field.type) for name, field in zip(KEPT, ROWS)]
-    return pa.schema([*to_arrow_schema(fields), *kept])
+    states = [pa.field(name, field.type) for name, field in zip(STATE_COLUMNS, ROWS)]
+    return pa.schema([*to_arrow_schema(fields), *states])

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from drift.spark.batches import COUNT, DDL, LATER, ROWS, STATE, Row, record_batch, rows_in
-from drift.spark.frames import Counter, Reading, placed
+from drift.spark.frames import Counter, Reading, stamped
 from drift.spark.kernels import OutputRange, RangeEnd, Work, through_maps
 from drift.spark.output import output_rows
 from drift_graph.canonical import canonical, form_of, stored
@@ -26,23 +26,23 @@ from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, read_varint, time_of
 from drift_graph.restore import restored, restored_all
 
-#: An item of a source that has arrived: the source's rank, its time, its place (a global time without the ordinal) and
+#: An item of a source that has arrived: the source's rank, its time, its stamp (a global time without the ordinal) and
 #: its payload in stored form; or an error, and instead of the payload a key: of several errors the least key counts.
 ARRIVED = pa.schema(
     [
         ("rank", pa.int32()),
         ("time", pa.int64()),
-        ("place", pa.binary()),
+        ("stamp", pa.binary()),
         ("payload", pa.binary()),
         ("error", pa.binary()),
     ]
 )
-ARRIVED_DDL = "rank int, time long, place binary, payload binary, error binary"
+ARRIVED_DDL = "rank int, time long, stamp binary, payload binary, error binary"
 
 #: A row of a micro-batch's result is an item, or one of ROWS in these columns: STATE, LATER, or END with a `RangeEnd`.
 END = "\0end"
-KEPT = [f"__drift_{field.name}" for field in ROWS]
-KEPT_DDL = ", ".join(f"__drift_{field}" for field in DDL.split(", "))
+STATE_COLUMNS = [f"__drift_{field.name}" for field in ROWS]
+STATE_DDL = ", ".join(f"__drift_{field}" for field in DDL.split(", "))
 
 
 def arrive_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -51,19 +51,19 @@ def arrive_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
     machine = reading.machine()
     for batch in batches:
         payloads, times = reading.payloads(batch), reading.times(batch)
-        places, error = placed(machine, payloads, times)
-        errors: list[bytes | None] = [None] * len(places)
+        stamps, error = stamped(machine, payloads, times)
+        errors: list[bytes | None] = [None] * len(stamps)
         if error is not None:
-            places, errors = [], []
+            stamps, errors = [], []
             for index, payload in enumerate(payloads):
-                place, reason = placed(machine, [payload], None if times is None else [times[index]])
-                places.append(place[0] if reason is None else BEGINNING)
+                stamp, reason = stamped(machine, [payload], None if times is None else [times[index]])
+                stamps.append(stamp[0] if reason is None else BEGINNING)
                 errors.append(None if reason is None else pickle.dumps((form_of(payload), reason), 5))
         arrays = [
-            [reading.rank] * len(places),
-            [time_of(place) if place else None for place in places],
-            places,
-            [stored(payload) if place else BEGINNING for place, payload in zip(places, payloads)],
+            [reading.rank] * len(stamps),
+            [time_of(stamp) if stamp else None for stamp in stamps],
+            stamps,
+            [stored(payload) if stamp else BEGINNING for stamp, payload in zip(stamps, payloads)],
             errors,
         ]
         yield pa.RecordBatch.from_arrays(
@@ -74,7 +74,7 @@ def arrive_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
 def number_items(
     work: Work, readings: Mapping[int, Reading], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Make items of payloads sorted by place, and run the maps after the sources; gives rows of batches."""
+    """Make items of payloads sorted by stamp, and run the maps after the sources; gives rows of batches."""
     yield from through_maps(work, _numbered(readings, batches, work.begin))
 
 
@@ -83,9 +83,9 @@ def _numbered(
 ) -> Iterator[tuple[str, Columns, bytes]]:
     counters = {rank: Counter(reading) for rank, reading in readings.items()}
     for batch in batches:
-        for rank, (places, payloads) in _by_source(batch).items():
-            metas = counters[rank].metas(places, payloads)
-            at = bisect_left(metas, begin)  # some items of the cut's place may lie below the cut
+        for rank, (stamps, payloads) in _by_source(batch).items():
+            metas = counters[rank].metas(stamps, payloads)
+            at = bisect_left(metas, begin)  # some items of the cut's stamp may lie below the cut
             if at < len(metas):
                 yield readings[rank].name, Columns(metas[at:], payloads[at:], None), metas[at]
 
@@ -93,9 +93,9 @@ def _numbered(
 def _by_source(batch: pa.RecordBatch) -> dict[int, tuple[list[bytes], list[Any]]]:
     found: dict[int, tuple[list[bytes], list[Any]]] = {}
     payloads = restored_all(b"".join(batch.column("payload").to_pylist()))
-    for place, payload in zip(batch.column("place").to_pylist(), payloads):
-        places, of_source = found.setdefault(read_varint(place, 8)[0], ([], []))
-        places.append(place)
+    for stamp, payload in zip(batch.column("stamp").to_pylist(), payloads):
+        stamps, of_source = found.setdefault(read_varint(stamp, 8)[0], ([], []))
+        stamps.append(stamp)
         of_source.append(payload)
     return found
 
@@ -124,7 +124,7 @@ def release(
         states.append(Row(-1, output.target, BEGINNING, END, output.position, pickle.dumps(end, 5)))
     if states:
         stored = record_batch(states)
-        yield _widened(schema, pa.RecordBatch.from_arrays(stored.columns, names=KEPT))
+        yield _widened(schema, pa.RecordBatch.from_arrays(stored.columns, names=STATE_COLUMNS))
 
 
 def _without_states(
@@ -153,16 +153,16 @@ def _widened(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def late_rows(
-    work: Work, promises: Mapping[int, tuple[str, int]], batches: Iterable[pa.RecordBatch]
+    work: Work, heartbeats: Mapping[int, tuple[str, int]], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Late items as rows: source, time, the heartbeat that the item lies below, payload as canonical bytes."""
     work.opened()
     for batch in batches:
         ranks, payloads = batch.column("rank").to_pylist(), batch.column("payload").to_pylist()
         arrays = [
-            pa.array([promises[rank][0] for rank in ranks], pa.string()),
+            pa.array([heartbeats[rank][0] for rank in ranks], pa.string()),
             batch.column("time"),
-            pa.array([promises[rank][1] for rank in ranks], pa.int64()),
+            pa.array([heartbeats[rank][1] for rank in ranks], pa.int64()),
             pa.array([canonical(restored(payload)) for payload in payloads], pa.binary()),
         ]
         yield pa.RecordBatch.from_arrays(arrays, names=["source", "time", "heartbeat", "payload"])

@@ -21,16 +21,16 @@ from typing import Any
 import msgspec
 
 from drift.spark.batches import DDL
-from drift.spark.streaming_kernels import KEPT
+from drift.spark.streaming_kernels import STATE_COLUMNS
 from drift_graph.errors import SettingsError
 
-PENDING_DDL = "rank int, time long, place binary, payload binary"
+PENDING_DDL = "rank int, time long, stamp binary, payload binary"
 LATE_DDL = "source string, time long, heartbeat long, payload binary"
 #: An even number: pending items have two slots, for odd and even slots of the state.
 SLOTS = 32
 _COMMIT_DDL = "body binary"
 #: First bytes of a commit; another number is another format.
-_FORMAT = b"drift stream 2\n"
+_FORMAT = b"drift stream 3\n"
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Commit:
         partitions: tasks that share the keys; it never changes, since each task keeps the state of its own keys.
         slot: of this micro-batch's state and pending items.
         slots: of state, from the last one with all keys to `slot`.
-        whole_bytes, changed_bytes: of states, in the first of these slots and in the others.
+        complete_bytes, changed_bytes: of states, in the first of these slots and in the others.
         position: items released so far.
         heartbeat: everything below it has been processed, later items included.
-        promises: for each source, by rank, its heartbeat as a time; None before its first item.
+        heartbeats: for each source, by rank, its heartbeat as a time; None before its first item.
         blocks, edges: of the digest, those of this micro-batch; see `drift.spark.blocks`.
         finished: the input has ended.
         graph: fingerprint of the graph, if it is the first one or differs from the one before.
-        since: the cut that the stream went on from: items below it come again, and are skipped.
+        since: the cut from which the stream resumed: items below it come again, and are skipped.
     """
 
     number: int
@@ -58,14 +58,14 @@ class Commit:
     slot: int
     slots: tuple[int, ...]
     position: int
-    promises: tuple[int | None, ...]
+    heartbeats: tuple[int | None, ...]
     heartbeat: bytes = b""
     items_in: int = 0
     late_items: int = 0
     blocks: list[tuple[int, bytes]] = field(default_factory=list, repr=False)
     edges: list[tuple[int, int, bytes, bytes]] = field(default_factory=list, repr=False)
     finished: bool = False
-    whole_bytes: int = 0
+    complete_bytes: int = 0
     changed_bytes: int = 0
     graph: Any = field(default=None, repr=False)
     since: bytes = b""
@@ -73,7 +73,7 @@ class Commit:
     @property
     def writes_everything(self) -> bool:
         """Whether the next micro-batch writes the states of all keys."""
-        return self.changed_bytes >= self.whole_bytes or len(self.slots) >= SLOTS // 2
+        return self.changed_bytes >= self.complete_bytes or len(self.slots) >= SLOTS // 2
 
     @property
     def next_slot(self) -> int:
@@ -128,7 +128,7 @@ class Store:
         self._write_commit(commit, "commits")
 
     def write_failure(self, commit: Commit, items: Any) -> None:
-        """Write the items that a micro-batch released before it failed; no other micro-batch goes on from them."""
+        """Write the items that a micro-batch released before it failed; no other micro-batch resumes from them."""
         items.write.mode("overwrite").parquet(f"{self._folder}/failed/number={commit.number}")
         self._write_commit(commit, "failures")
 
@@ -142,11 +142,11 @@ class Store:
 
     def state(self, slots: tuple[int, ...]) -> Any:
         """The stored states, as rows for the levels that wrote them."""
-        kept = ", ".join(f"{name} {kind.split()[1]}" for name, kind in zip(KEPT, DDL.split(", ")))
-        rows = self._must_read(kept, *(f"{self._folder}/state/slot={slot}" for slot in slots))
-        level = f"cast({KEPT[4]} AS int) AS level"
+        columns = ", ".join(f"{name} {kind.split()[1]}" for name, kind in zip(STATE_COLUMNS, DDL.split(", ")))
+        rows = self._must_read(columns, *(f"{self._folder}/state/slot={slot}" for slot in slots))
+        level = f"cast({STATE_COLUMNS[4]} AS int) AS level"
         names = [field.split()[0] for field in DDL.split(", ")]
-        return rows.selectExpr(level, *(f"{kept} AS {name}" for kept, name in list(zip(KEPT, names))[1:]))
+        return rows.selectExpr(level, *(f"{column} AS {name}" for column, name in list(zip(STATE_COLUMNS, names))[1:]))
 
     def pending(self, slot: int) -> Any:
         """The items that were not below minimal time."""
@@ -178,8 +178,8 @@ class Store:
         rows = self._read(ddl, *paths)
         if rows is None:
             raise SettingsError(
-                f"the stream's folder {self._folder} is not whole: of {', '.join(paths)} some are not there, though a "
-                f"commit names them; give it back what was removed, or start anew with another checkpoint"
+                f"the stream's folder {self._folder} is incomplete: its last commit names {', '.join(paths)}, and not "
+                f"all of them exist; restore them, or start a new stream, with another checkpoint"
             )
         return rows
 
@@ -197,7 +197,7 @@ def commit_of(body: bytes) -> Commit:
     """
     if not body.startswith(_FORMAT):
         raise SettingsError(
-            f"the stream's folder has a commit that begins with {body[:16]!r}, and this drift reads {_FORMAT!r}: it "
-            f"was written by another version; go on with that one, or start anew with another checkpoint"
+            f"a commit in the stream's folder begins with {body[:16]!r}, and this drift reads {_FORMAT!r}: another "
+            f"version wrote it; use that version, or start a new stream, with another checkpoint"
         )
     return msgspec.msgpack.decode(body[len(_FORMAT) :], type=Commit)

@@ -43,9 +43,9 @@ class Watch:
     def _run(self) -> None:
         while not self._ended.wait(_INTERVAL_S):
             with suppress(Exception):  # the JVM may be going
-                self._look()
+                self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         tracker = self._tracker
         done = every = 0
         shown = ""
