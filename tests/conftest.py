@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from spark_archive import options
 
 import drift
 
@@ -44,8 +45,7 @@ settings.load_profile(os.environ.get("DRIFT_TESTS", "usual"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A JVM of tests does not live long enough for its second compiler to be worth its while.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", options())
 
 _tree = os.environ.get("DRIFT_TREE")
 if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
@@ -59,6 +59,7 @@ _SESSIONS = {
     "session 1": ("spark", "spark_gang", "spark_kernels", "spark_laws", "spark_values", "own_operator", "tables"),
     "session 2": (
         "spark_acceptance",
+        "spark_going_on",
         "spark_later",
         "spark_records",
         "spark_session",
