@@ -70,7 +70,7 @@ BREAKAGES = [
     one(
         "a run that was killed has finished",
         _RECORD_PROCESS,
-        'Outcome("broken off", said)',
+        'Outcome("broken off", reason)',
         'Outcome("finished", said)',
         RECORDS,
         NO_RECORDS,
@@ -159,8 +159,8 @@ BREAKAGES = [
     one(
         "a row too far takes the bytes of the next one",
         _METAS,
-        "                words_of(out)[places[longer]] = words[longer]\n",
-        "                words_of(out)[places] = words\n",
+        "                words_of(out)[targets[longer]] = words[longer]\n",
+        "                words_of(out)[targets] = words\n",
         COLUMNS,
         NO_RECORDS,
     ),
@@ -191,7 +191,7 @@ BREAKAGES = [
     one(
         "names are looked up in the order of another dictionary",
         _AGREEMENT,
-        "    return given if np.array_equal(known, np.arange(len(known))) else known[given]\n",
+        "    return codes if np.array_equal(known, np.arange(len(known))) else known[codes]\n",
         "    return given\n",
         FUZZED,
         NO_RECORDS,

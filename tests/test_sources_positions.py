@@ -228,9 +228,7 @@ def test_what_can_be_iterated_again_is_read_from_any_item_on_and_a_generator_is_
     shorter: Any = as_source("s", [1, 2]).open()
     long: Any = as_source("s", [1, 2, 3, 4]).open()
     long.read(3)
-    with pytest.raises(
-        InputError, match="read up to item 3 when the state of this run was saved, and now it has 2"
-    ):
+    with pytest.raises(InputError, match="read up to item 3 when the state of this run was saved, and now it has 2"):
         shorter.seek(long.position())
 
 

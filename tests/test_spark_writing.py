@@ -169,5 +169,5 @@ def test_a_dataframe_of_two_sources_becomes_a_record(spark: Any, tmp_path: Path)
     assert drift.replay(tmp_path / "record").finish().digest == report.digest
     with pytest.raises(Exception, match="a record is never overwritten"):
         writer.mode("overwrite").save(str(tmp_path / "record"))
-    with pytest.raises(Exception, match="has ended, and takes nothing more"):
+    with pytest.raises(Exception, match="has ended, so nothing can be added"):
         writer.mode("append").save(str(tmp_path / "record"))

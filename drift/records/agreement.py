@@ -74,9 +74,9 @@ class OutputRows:
             return
         if (at := wrong_tie(rows)) is not None:
             yield Wrong("tie", f"the tie at position {first + at:,} is none", first + at)
-        given = columns.numbers(rows.column("position"))
-        if (at := first_of(given != np.arange(first, first + len(rows)))) is not None:
-            yield Wrong("position", f"the row of position {first + at:,} says position {given[at]:,}", first + at)
+        positions = columns.numbers(rows.column("position"))
+        if (at := first_of(positions != np.arange(first, first + len(rows)))) is not None:
+            yield Wrong("position", f"the row of position {first + at:,} says position {positions[at]:,}", first + at)
         if (at := self._out_of_order(rows, bins)) is not None:
             yield Wrong("order", f"the meta at position {first + at:,} is not above the one before", first + at)
         unknown = _unknown("sink", self._sinks, rows, _codes(rows.column("sink"), self._sinks), first)
@@ -157,14 +157,14 @@ class InputRows:
     def _not_as_arrived(self, rows: Any, codes: Codes, bins: Strings, arrived: ArrivedPart, first: int) -> Wrong | None:
         count = len(arrived.batches)
         times = columns.numbers(rows.column("time"))
-        given = columns.numbers(rows.column("batch"))
-        if (at := first_of(given[:count] != arrived.batches)) is not None:
-            text = f"input row {first + at:,} says batch {given[at]}, and the arrivals say {arrived.batches[at]}"
+        batches = columns.numbers(rows.column("batch"))
+        if (at := first_of(batches[:count] != arrived.batches)) is not None:
+            text = f"input row {first + at:,} says batch {batches[at]}, and the arrivals say {arrived.batches[at]}"
             return Wrong("batch", text, first + at)
         if count < len(times):
             return Wrong("arrivals", f"the arrivals end before input row {first + count:,}", first + count)
         if (at := first_of(codes != arrived.sources)) is not None:
-            text = f"input row {first + at:,} says another source than the arrivals say of its batch, {given[at]}"
+            text = f"input row {first + at:,} says another source than the arrivals say of its batch, {batches[at]}"
             return Wrong("source", text, first + at)
         if (at := first_of(times < arrived.floors)) is None:
             at = self._below_within_a_time(bins, np.flatnonzero(times == arrived.floors), arrived.batches)
@@ -222,23 +222,23 @@ class ArrivedRows:
         taken = np.minimum(self._counts, np.maximum(count - (ends - self._counts), 0))
         batches, sources, floors = self._left
         rows = ArrivedPart(np.repeat(batches, taken), np.repeat(sources, taken), np.repeat(floors, taken))
-        whole = int(np.searchsorted(ends, count, "right"))
-        self._counts = (self._counts - taken)[whole:]
-        self._left = ArrivedPart(batches[whole:], sources[whole:], floors[whole:])
+        complete = int(np.searchsorted(ends, count, "right"))
+        self._counts = (self._counts - taken)[complete:]
+        self._left = ArrivedPart(batches[complete:], sources[complete:], floors[complete:])
         return rows
 
     def _read(self, path: Path, manifest: Manifest, counts: str) -> Iterator[tuple[ArrivedPart, Numbers]]:
         sources = [source.name for source in manifest.sources]
-        promised = dict.fromkeys(range(-1, len(sources)), BEGINNING)
+        heartbeats = dict.fromkeys(range(-1, len(sources)), BEGINNING)
         for rows in _rows(path, manifest, "arrivals", ["batch", "source", counts, "heartbeat"]):
             batches = columns.numbers(rows.column("batch"))
             codes = _codes(rows.column("source"), sources)
             floors = []
             for batch, code, heartbeat in zip(batches.tolist(), codes.tolist(), rows.column("heartbeat").to_pylist()):
-                floors.append(_time_of_heartbeat(promised[code]))
-                if len(promised[code]) > 8:
-                    self.within[batch] = promised[code]
-                promised[code] = heartbeat
+                floors.append(_time_of_heartbeat(heartbeats[code]))
+                if len(heartbeats[code]) > 8:
+                    self.within[batch] = heartbeats[code]
+                heartbeats[code] = heartbeat
             part = ArrivedPart(batches, codes, np.array(floors, np.int64))
             yield part, np.clip(columns.numbers(rows.column(counts)), 0, _COUNT_MAX)
 
@@ -258,8 +258,8 @@ def wrong_in_arrivals(path: Path, manifest: Manifest) -> Wrong | None:
         for batch, (code, heartbeat) in enumerate(zip(codes.tolist(), rows.column("heartbeat").to_pylist()), first):
             if not heartbeats[code] <= heartbeat <= END_OF_TIME:
                 below, before = (each[:40].hex() for each in (heartbeat, heartbeats[code]))
-                said = f"the heartbeat of source {sources[code]!r}, {below}, is below the one before, {before}"
-                return Wrong("heartbeat", f"after batch {batch:,} {said}", batch)
+                problem = f"the heartbeat of source {sources[code]!r}, {below}, is below the one before, {before}"
+                return Wrong("heartbeat", f"after batch {batch:,} {problem}", batch)
             heartbeats[code] = heartbeat
         for name in ("items", "late"):
             counts = columns.numbers(rows.column(name))
@@ -338,8 +338,8 @@ def _unknown(column: str, names: list[str], rows: Any, codes: Codes, first: int)
     at = first_of(codes < 0)
     if at is None:
         return None
-    given = rows.column(column)[at].as_py()
-    return Wrong(column, f"a {column} is named {given!r:.80}, and the graph has {', '.join(names)}", first + at)
+    name = rows.column(column)[at].as_py()
+    return Wrong(column, f"a {column} is named {name!r:.80}, and the graph has {', '.join(names)}", first + at)
 
 
 def _codes(column: Any, names: list[str]) -> Codes:
@@ -347,7 +347,7 @@ def _codes(column: Any, names: list[str]) -> Codes:
     if isinstance(column, pa.ChunkedArray):
         column = column.unify_dictionaries()
         column = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
-    places = {name: index for index, name in enumerate(names)}
-    known = np.array([places.get(name, -1) for name in column.dictionary.to_pylist()], np.int32)
-    given: Codes = columns.numbers(column.indices)
-    return given if np.array_equal(known, np.arange(len(known))) else known[given]
+    indexes = {name: index for index, name in enumerate(names)}
+    known = np.array([indexes.get(name, -1) for name in column.dictionary.to_pylist()], np.int32)
+    codes: Codes = columns.numbers(column.indices)
+    return codes if np.array_equal(known, np.arange(len(known))) else known[codes]

@@ -57,7 +57,7 @@ class Appender:
         folder: of the record; it is created if missing.
         target: "file.py:name" of the graph, for a replay.
         writer: identifies the writer; another one may not continue the record.
-        whole: whether the batch is the complete input, so that nothing in it is late.
+        complete: whether the batch is all input, so that none of its items is late.
 
     Attributes:
         last: the batch before.
@@ -66,9 +66,9 @@ class Appender:
         SettingsError: the folder holds something else, or a record that has ended.
     """
 
-    def __init__(self, folder: Path, dataflow: Dataflow, target: str, writer: str, *, whole: bool = False) -> None:
+    def __init__(self, folder: Path, dataflow: Dataflow, target: str, writer: str, *, complete: bool = False) -> None:
         self._folder = folder
-        policies = [replace(source.time, lateness=_LATENESS_MAX) if whole and isinstance(source.time, EventTime) else
+        policies = [replace(source.time, lateness=_LATENESS_MAX) if complete and isinstance(source.time, EventTime) else
                     source.time for source in dataflow.sources]  # fmt: skip
         self._machines = {
             source.name: SourceMachine(source.name, rank, policy, sets_apart=source.sets_apart)
@@ -90,7 +90,7 @@ class Appender:
             record = Record(folder)
             self._check(record.manifest, fresh, writer)
             if self.last.number >= 0:
-                self._writer = RecordWriter(self._begin(record.manifest), self._go_on(record))
+                self._writer = RecordWriter(self._begin(record.manifest), self._resume(record))
                 return
         elif folder.is_dir() and any(each.name[0] != "." for each in folder.iterdir()):
             raise SettingsError(f"{folder} is not empty, and holds no record; pass a folder that does not exist")
@@ -110,34 +110,34 @@ class Appender:
         if written is None:
             raise SettingsError(
                 f"{self._folder} holds the record of a run, and a record is never overwritten; pass a folder that does "
-                f"not there"
+                f"not exist"
             )
         if manifest.outcome.state != "running":
-            raise SettingsError(f"the record {self._folder} has ended, and takes nothing more; pass another folder")
+            raise SettingsError(f"the record {self._folder} has ended, so nothing can be added; pass another folder")
         by, *last = written
         self.last = Batch(*last)
         if self.last.number < 0:
             return
         if by != writer:
             raise SettingsError(
-                f"the record {self._folder} is written by {by}, and not by {writer}: two that write one record would "
-                f"mix what they have; give each its own folder"
+                f"the record {self._folder} is written by {by}, and not by {writer}: two writers would mix their items "
+                f"in it; give each its own folder"
             )
         if _sources(manifest) != _sources(fresh):
             raise SettingsError(
-                f"the sources of the graph, or their time policies, are not those that the record {self._folder} was "
-                f"begun with: {_sources(manifest)}, and now {_sources(fresh)}; begin another record"
+                f"the record {self._folder} has the sources {_sources(manifest)}, and the graph now has "
+                f"{_sources(fresh)}, with other names or time policies; write another record"
             )
 
-    def _go_on(self, record: Record) -> Blocks:
+    def _resume(self, record: Record) -> Blocks:
         """Load the state of the process that wrote the last batch; returns the blocks of the input so far."""
         path = self._state_of(self.last.number)
         try:
             self._batches, hashes, machines = restored(path.read_bytes())
         except FileNotFoundError:
             raise RecordError(
-                f"{path} is gone, and without it nothing can be added to the record {self._folder}, which can still be "
-                f"read and replayed; begin another"
+                f"{path} is missing, and without it nothing can be added to the record {self._folder}; the record can "
+                f"still be read and replayed; write further input to another record"
             ) from None
         for machine, remembered in zip(self._machines.values(), machines):
             machine.recall(Remembered(*remembered))
@@ -158,16 +158,17 @@ class Appender:
         machine = self._machines.get(source)
         if machine is None:
             raise SettingsError(
-                f"there are items of source {source!r}, and the graph has {', '.join(map(repr, self._machines))}"
+                f"a row is of source {source!r}, and the graph has the sources {', '.join(map(repr, self._machines))}; "
+                f"correct the column of sources, or the graph"
             )
         arrived = machine.take(list(payloads))
         if arrived.error is not None:
             raise arrived.error
-        self._tell(source, arrived.metas, arrived.payloads, [
+        self._send(source, arrived.metas, arrived.payloads, [
             LateRow(late.time, late.heartbeat, late.reason, stored(late.payload)) for late in arrived.late
         ])  # fmt: skip
 
-    def _tell(self, source: str, metas: Metas, payloads: list[Any], late: list[LateRow]) -> None:
+    def _send(self, source: str, metas: Metas, payloads: list[Any], late: list[LateRow]) -> None:
         machine = self._machines[source]
         data = stored_plain(payloads)
         first_time, metas_bytes = split_metas(metas)
@@ -210,7 +211,7 @@ class Appender:
         """End the input behind the items added."""
         for name, machine in self._machines.items():
             machine.finish()
-            self._tell(name, [], [], [])
+            self._send(name, [], [], [])
         self._writer.end(Outcome("stopped"), datetime.now(UTC).isoformat())
         shutil.rmtree(self._folder / _STATES, ignore_errors=True)
 

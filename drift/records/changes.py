@@ -201,7 +201,7 @@ def _part_changes(step: str, role: str, old: dict[str, Any], new: dict[str, Any]
     """Part by part, in the order in which the function reaches them: its own code, values it holds, functions it
     calls.
     """
-    seen: set[tuple[int, int]] = set()
+    visited: set[tuple[int, int]] = set()
     todo = [(0, 0)]
     for pair in todo:
         one, other = old["parts"][pair[0]], new["parts"][pair[1]]
@@ -212,8 +212,8 @@ def _part_changes(step: str, role: str, old: dict[str, Any], new: dict[str, Any]
             before, after = values.get(name), others.get(name)
             if before is not None and after is not None and "part" in before and "part" in after:
                 following = before["part"], after["part"]
-                if following not in seen:
-                    seen.add(following)
+                if following not in visited:
+                    visited.add(following)
                     todo.append(following)
             elif _differ(before, after) and (one[which] == other[which] or (before and after)):
                 yield _value_change(step, role, name, one, other, before, after, old, new)
@@ -286,13 +286,13 @@ def _edge_changes(old: Fingerprint, new: Fingerprint, pairs: dict[str, str]) -> 
     """
     edges_old, edges_new = _step_edges(old), _step_edges(new)
     renamed = {(pairs.get(a), pairs.get(b), back): (a, b) for a, b, back in edges_old}
-    kept = set(pairs.values())
-    fed_new = {b for a, b, _ in edges_new if a not in kept} | {a for a, b, _ in edges_new if b not in kept}
+    paired = set(pairs.values())
+    fed_new = {b for a, b, _ in edges_new if a not in paired} | {a for a, b, _ in edges_new if b not in paired}
     fed_old = {pairs.get(b) for a, b, _ in edges_old if a not in pairs} | {
         pairs.get(a) for a, b, _ in edges_old if b not in pairs
     }
     for origin, target, back in edges_new:
-        explained = origin not in kept or target not in kept or (origin in fed_old and target in fed_old)
+        explained = origin not in paired or target not in paired or (origin in fed_old and target in fed_old)
         if not explained and (origin, target, back) not in renamed:
             yield Change("structure", target, f"{_edge(back)} {origin!r} -> {target!r} is new")
     for (origin_new, target_new, back), (origin, target) in renamed.items():

@@ -66,7 +66,7 @@ def _part(name: str, kind: str, code: str, where: str | None = None) -> dict[str
 
 
 def _bare(part: dict[str, Any], which: str) -> tuple[Any, ...]:
-    """The part without names and places; for a value its hash, else the index of its part, else its type."""
+    """The part without names and locations; for a value its hash, else the index of its part, else its type."""
     values = [(value["name"], value.get("part"), value.get("hash"), value["type"]) for value in part["values"]]
     return part["kind"], part[which], values
 
@@ -129,7 +129,7 @@ class _Walk:
             return _reached(value)
         if isinstance(value, type):
             part["kind"] = "class"
-            part["where"] = _class_place(value)
+            part["where"] = _class_location(value)
             return _class_body(value)
         if isinstance(value, types.MethodType):
             part["kind"] = "method"
@@ -324,7 +324,7 @@ def _filename(kind: type) -> str:
     return str(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
 
 
-def _class_place(kind: type) -> str | None:
+def _class_location(kind: type) -> str | None:
     try:
         _, line = inspect.getsourcelines(kind)
         return f"{inspect.getsourcefile(kind)}:{line}"
@@ -390,13 +390,15 @@ def _node_of(code: types.CodeType, tree: ast.Module) -> _FunctionNode | None:
                 return node
     if len(found) < 2:
         return found[0] if found else None
-    places = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
-    fitting = [node for node in found if isinstance(node, ast.Lambda) and all(_holds(node.body, at) for at in places)]
+    positions = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
+    fitting = [
+        node for node in found if isinstance(node, ast.Lambda) and all(_holds(node.body, at) for at in positions)
+    ]
     return min(fitting, key=lambda node: len(ast.dump(node)), default=None)
 
 
-def _holds(node: ast.expr, place: tuple[int, int]) -> bool:
-    return (node.lineno, node.col_offset) <= place <= (node.end_lineno or 0, node.end_col_offset or 0)
+def _holds(node: ast.expr, position: tuple[int, int]) -> bool:
+    return (node.lineno, node.col_offset) <= position <= (node.end_lineno or 0, node.end_col_offset or 0)
 
 
 _NO_MEANING = frozenset({"annotation", "returns", "type_comment", "kind", "ctx", "type_params"})
@@ -410,11 +412,11 @@ def _tree(node: Any, *, top: bool = False) -> Any:
         return tuple(_tree(each) for each in node)
     if not isinstance(node, ast.AST):
         return _constant(node)
-    given: list[Any] = [type(node).__name__]
+    parts: list[Any] = [type(node).__name__]
     for name, value in ast.iter_fields(node):
         if name in _NO_MEANING or value is None or value == [] or (top and name in ("decorator_list", "name")):
             continue
         if name == "body" and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node):
             value = value[1:]
-        given.append((name, _tree(value)))
-    return tuple(given)
+        parts.append((name, _tree(value)))
+    return tuple(parts)

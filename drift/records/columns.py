@@ -52,8 +52,8 @@ class Strings:
         return self.data[self.offsets[0] : self.offsets[-1]].data
 
     def listed(self) -> list[bytes]:
-        whole, ends = self.joined().tobytes(), (self.offsets - self.offsets[0]).tolist()
-        return [whole[start:end] for start, end in pairwise(ends)]
+        data, ends = self.joined().tobytes(), (self.offsets - self.offsets[0]).tolist()
+        return [data[start:end] for start, end in pairwise(ends)]
 
 
 def of_step(data: Bytes, count: int, step: int) -> Strings:
@@ -138,8 +138,8 @@ def of_arrow(column: pa.Array | pa.ChunkedArray) -> Strings:
     step = int(numbers[1] - numbers[0]) if len(column) else 0
     if int(numbers[-1] - numbers[0]) != step * len(column) or (np.diff(numbers) != step).any():
         step = 0
-    whole = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    return Strings(whole, numbers.astype(np.int64), step)
+    array = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return Strings(array, numbers.astype(np.int64), step)
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
@@ -233,7 +233,7 @@ def cut(strings: Strings, starts: Numbers, lengths: Numbers) -> Strings:
     return Strings(out, offsets, step if same else 0)
 
 
-def _copy(out: Bytes, to: Numbers, data: Bytes, places: Numbers, lengths: Numbers) -> None:
+def _copy(out: Bytes, to: Numbers, data: Bytes, origins: Numbers, lengths: Numbers) -> None:
     """Copy many ranges: eight bytes of each at once; the last eight overlap those before."""
     if not len(lengths):
         return
@@ -242,17 +242,17 @@ def _copy(out: Bytes, to: Numbers, data: Bytes, places: Numbers, lengths: Number
         read, written = words_of(data), words_of(out)
         for at in range(0, most, 8):
             shift = np.minimum(at, lengths - 8)
-            written[to + shift] = read[places + shift]
+            written[to + shift] = read[origins + shift]
         return
     for at in range(min(most, 8)):
         if at < least:
-            out[to + at] = data[places + at]
+            out[to + at] = data[origins + at]
         else:
             rows = lengths > at
-            out[to[rows] + at] = data[places[rows] + at]
+            out[to[rows] + at] = data[origins[rows] + at]
     if most > 8:
         rows = lengths > 8
-        _copy(out, to[rows], data, places[rows], lengths[rows])
+        _copy(out, to[rows], data, origins[rows], lengths[rows])
 
 
 def words_of(data: Bytes) -> npt.NDArray[np.uint64]:

@@ -51,8 +51,8 @@ class Items(NamedTuple):
     rows: Numbers
 
     def which(self, wanted: Flags) -> Items:
-        places = np.flatnonzero(wanted)
-        return Items(self.times[places], self.bins, self.rows[places])
+        indexes = np.flatnonzero(wanted)
+        return Items(self.times[indexes], self.bins, self.rows[indexes])
 
     def at(self, index: int) -> bytes:
         """The global time of one item."""
@@ -134,16 +134,16 @@ class Source:
     def _move(self, late: Items) -> None:
         """Move items into the pool, with the held items of their times."""
         self._add_to_pool(late)
-        for index, kept in enumerate(self._held):
-            if not len(kept.times):
+        for index, run in enumerate(self._held):
+            if not len(run.times):
                 continue
-            times = late.times[(late.times >= kept.times[0]) & (late.times <= kept.times[-1])]
-            starts, ends = (np.searchsorted(kept.times, times, side) for side in ("left", "right"))
-            begun, ended = (np.bincount(places, minlength=len(kept.times) + 1) for places in (starts, ends))
+            times = late.times[(late.times >= run.times[0]) & (late.times <= run.times[-1])]
+            starts, ends = (np.searchsorted(run.times, times, side) for side in ("left", "right"))
+            begun, ended = (np.bincount(indexes, minlength=len(run.times) + 1) for indexes in (starts, ends))
             same = np.cumsum(begun - ended)[:-1] > 0
             if same.any():
-                self._add_to_pool(kept.which(same))
-                self._held[index] = kept.which(~same)
+                self._add_to_pool(run.which(same))
+                self._held[index] = run.which(~same)
 
     def _add_to_pool(self, items: Items) -> None:
         self._pool.append((items.times, items.keys()))

@@ -16,33 +16,33 @@ import pyarrow as pa
 from drift.records.columns import Strings, of_arrow
 from drift.records.tables import REPEATING
 
-_LOOK_ITEMS = 1024
+_SAMPLE_ITEMS = 1024
 #: Compress if the result is smaller than this share of the original.
 _SHARE_MAX = 1 / 3
 #: Twice as fast as zstd at its fastest, to write and to read, with files half as large again.
 _FAST = "lz4"
 _few = frozenset({"source", "sink", "table"})
 _counts = frozenset({"batch", "time", "position", "at_ns"})
-_looked_up = frozenset({"batch", "time", "position", "block"})
+_searched = frozenset({"batch", "time", "position", "block"})
 
 
 def encoding(rows: pa.Table) -> dict[str, Any]:
     """Arguments of a `ParquetWriter` for a part that begins with these rows."""
     names: list[str] = rows.schema.names
-    looked = {name: _first(rows.column(name)) for name in names if pa.types.is_binary(rows.schema.field(name).type)}
-    repeating = {name for name, strings in looked.items() if name in REPEATING and _repeat(strings)}
-    fast = {name: _FAST if name in repeating or _shrink(strings) else "none" for name, strings in looked.items()}
+    samples = {name: _first(rows.column(name)) for name in names if pa.types.is_binary(rows.schema.field(name).type)}
+    repeating = {name for name, strings in samples.items() if name in REPEATING and _repeat(strings)}
+    fast = {name: _FAST if name in repeating or _shrink(strings) else "none" for name, strings in samples.items()}
     return {
         "compression": {name: fast.get(name, "zstd") for name in names},
         "compression_level": {name: 1 for name in names if name not in fast},
         "use_dictionary": [name for name in names if name in _few or name in repeating],
         "column_encoding": {name: "DELTA_BINARY_PACKED" for name in names if name in _counts},
-        "write_statistics": [name for name in names if name in _looked_up],
+        "write_statistics": [name for name in names if name in _searched],
     }
 
 
 def _first(column: pa.ChunkedArray) -> Strings:
-    return of_arrow(column.slice(0, _LOOK_ITEMS))
+    return of_arrow(column.slice(0, _SAMPLE_ITEMS))
 
 
 def _repeat(strings: Strings) -> bool:

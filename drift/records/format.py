@@ -5,8 +5,8 @@ decision that depended on a clock until then, and only output that this input ca
 valid record at any time, and a later one holds all of an earlier one.
 
 Why: a file gets its name when it is complete and safe on the disk, and after that a manifest that lists it replaces the
-one before, or a line of the journal adds it. What is sealed together is a stretch of what the run said, in the order in
-which it said it; and a run says what came in before it says what came out.
+one before, or a line of the journal adds it. One seal covers consecutive messages of the run; and a run
+sends its input to the record before the output that this input causes.
 
     PATH/manifest.json              what ran, where, with what; the list of files; hash over itself
     PATH/manifest.log               while the record grows: what was sealed since, a line for each seal; see `journal`

@@ -212,13 +212,13 @@ def _joined(rows: Any, names: Sequence[str], room: int) -> Strings:
     for part in parts:
         lengths = part.lengths
         for done in range(0, int(np.max(lengths, initial=0)), 8):
-            words, places = part.words(done), offsets[:-1] + (at + done)
+            words, targets = part.words(done), offsets[:-1] + (at + done)
             if step:
                 _each(out, at + done, step, len(times))[:] = words
             elif np.all(longer := lengths > done):
-                words_of(out)[places] = words
+                words_of(out)[targets] = words
             else:
-                words_of(out)[places[longer]] = words[longer]
+                words_of(out)[targets[longer]] = words[longer]
         at = at + lengths
     if step:
         _each(out, room, step, len(times))[:] = packed_times(times)

@@ -59,8 +59,8 @@ class Arrivals:
 
     def _of_other_source(self, strings: Strings) -> tuple[int, str] | None:
         """The first item whose global time has another rank."""
-        places = strings.offsets[:-1, None] + np.arange(8, 8 + len(self._rank))
-        wrong = (strings.data[places] != np.frombuffer(self._rank, np.uint8)).any(axis=1)
+        indexes = strings.offsets[:-1, None] + np.arange(8, 8 + len(self._rank))
+        wrong = (strings.data[indexes] != np.frombuffer(self._rank, np.uint8)).any(axis=1)
         index = first_of(wrong)
         return None if index is None else (index, "an item has the global time of another source")
 

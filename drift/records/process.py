@@ -47,9 +47,9 @@ def write_record(inbox: Inbox) -> RecordWriter | None:
             _write(writer, inbox, begin.seal_after_s)
         except BaseException as error:
             writer.abandon()
-            said = error.strerror if isinstance(error, OSError) and error.strerror else error
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             with suppress(OSError):  # readers see then that no process writes it
-                writer.break_off(f"the record could not be written on: {said}", datetime.now(UTC).isoformat())
+                writer.break_off(f"the record could not be written on: {reason}", datetime.now(UTC).isoformat())
             raise
     finally:
         writing.end()
@@ -70,8 +70,8 @@ def _write(writer: RecordWriter, inbox: Inbox, seal_after_s: float) -> None:
             if writer.unsealed:
                 writer.seal()
             sealed_s = time.monotonic()
-    said = "the process of the run ended without a word: it was killed, or the machine took it away"
-    writer.end(Outcome("broken off", said), datetime.now(UTC).isoformat())
+    reason = "the process of the run ended without a message: it was killed, perhaps for lack of memory"
+    writer.end(Outcome("broken off", reason), datetime.now(UTC).isoformat())
 
 
 class _Without:

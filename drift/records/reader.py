@@ -116,7 +116,7 @@ class Record:
         self.path = path
         self.manifest = manifest
         self.watch = Watch()
-        self._given = named_classes(classes)
+        self._extra_classes = named_classes(classes)
         self._groups: dict[str, list[tuple[int, int, int]]] = {}
         self._starts = {table: [file.first for file in self.manifest.of(table)] for table in ("output", "input")}
 
@@ -135,7 +135,7 @@ class Record:
     @property
     def classes(self) -> Classes:
         """Classes of payloads: those passed, and those of loaded modules that the manifest names."""
-        return {**classes_at(self.manifest.classes.values()), **self._given}
+        return {**classes_at(self.manifest.classes.values()), **self._extra_classes}
 
     def files(self, table: Table = "output") -> list[str]:
         """Paths of the Parquet files of a table, in order: those that the manifest lists, whatever else is in the
@@ -160,7 +160,7 @@ class Record:
         """The same record with more classes."""
         other = object.__new__(Record)
         other.__dict__.update(self.__dict__)
-        other._given = {**self._given, **classes}
+        other._extra_classes = {**self._extra_classes, **classes}
         return other
 
     def restored(self, data: Strings | bytes) -> Any:
@@ -178,7 +178,7 @@ class Record:
     def arrivals(self) -> Iterator[ArrivedBatch]:
         """Every batch and heartbeat, in order."""
         ranks = {source.name: rank for rank, source in enumerate(self.manifest.sources)}
-        seen = {name: Arrivals(rank) for name, rank in ranks.items()}
+        arrivals_of = {name: Arrivals(rank) for name, rank in ranks.items()}
         items = _Cursor(self._timed_batches())
         late_items = _Cursor(self._batches("late"))
         row = 0
@@ -200,14 +200,14 @@ class Record:
                     strings = metas_of(taken, GLOBAL_TIME)
                     data = columns.of_arrow(taken.column("payload"))
                     metas = _numbered(strings) if is_numbered else strings.listed()
-                wrong = seen[source].wrong_in(metas, strings, heartbeat)
+                wrong = arrivals_of[source].wrong_in(metas, strings, heartbeat)
                 if wrong is not None:
                     index, what = wrong
                     raise self._disordered(number, source, row + index, what, metas[index] if count else b"")
                 row += count
                 late = list(_late_rows(late_items.take(late_count))) if late_count else []
                 yield ArrivedBatch(number, source, ranks[source], metas, data, heartbeat, late, at_ns)
-        open_sources = [name for name, arrivals in seen.items() if not arrivals.ended]
+        open_sources = [name for name, arrivals in arrivals_of.items() if not arrivals.ended]
         if open_sources and self.manifest.outcome.state == "finished":
             raise self._no_run(
                 f"its manifest says that the run finished, and source {open_sources[0]!r} has no heartbeat at its end"
@@ -548,9 +548,9 @@ def restored_many(data: Strings, classes: Classes) -> list[Any]:
     count = len(data)
     if not count:
         return []
-    whole = data.joined()
-    first = whole[0] if len(whole) else -1
-    message = b"\xdd" + count.to_bytes(4, "big") + whole
+    joined = data.joined()
+    first = joined[0] if len(joined) else -1
+    message = b"\xdd" + count.to_bytes(4, "big") + joined
     plain: list[Any]
     try:
         if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD):
@@ -566,7 +566,7 @@ def restored_many(data: Strings, classes: Classes) -> list[Any]:
                 return plain
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
         pass  # a value of another kind is among them: see below
-    values = restored_all(bytes(whole), classes)
+    values = restored_all(bytes(joined), classes)
     if len(values) != count:
         raise CannotRestore(f"the payloads of {count:,} rows hold {len(values):,} values")
     return values

@@ -85,19 +85,19 @@ class Recording(msgspec.Struct, frozen=True):
     seal_after_s: float = 30.0
 
 
-def as_recording(given: Any) -> Recording:
+def as_recording(record: Any) -> Recording:
     """The user's `record` argument as a Recording."""
-    if isinstance(given, Recording):
+    if isinstance(record, Recording):
         for name in ("part_items_max", "part_bytes_max"):
-            value = getattr(given, name)
+            value = getattr(record, name)
             if type(value) is not int or value < 1:
                 raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
-        if type(given.seal_after_s) not in (int, float) or given.seal_after_s <= 0:
-            raise SettingsError(f"seal_after_s={given.seal_after_s!r} is not a number of seconds above 0")
-        return given
-    if isinstance(given, (str, os.PathLike)) and os.fspath(given):
-        return Recording(given)
-    raise SettingsError(f"record={given!r:.80} is no path; pass a folder that does not exist yet")
+        if type(record.seal_after_s) not in (int, float) or record.seal_after_s <= 0:
+            raise SettingsError(f"seal_after_s={record.seal_after_s!r} is not a number of seconds above 0")
+        return record
+    if isinstance(record, (str, os.PathLike)) and os.fspath(record):
+        return Recording(record)
+    raise SettingsError(f"record={record!r:.80} is no path; pass a folder that does not exist yet")
 
 
 class Recorder:
@@ -188,9 +188,9 @@ class Recorder:
             Arrival(0, rank, time.time_ns(), len(arrived.payloads), first_time, metas, data, arrived.heartbeat, late)
         )
 
-    def arrived_stored(self, given: Stored) -> None:
+    def arrived_stored(self, batch: Stored) -> None:
         """A source's batch in stored form, from code that has checked that such payloads can be recorded."""
-        rank, items, metas, payloads, heartbeat = given
+        rank, items, metas, payloads, heartbeat = batch
         self._arrive(Arrival(0, rank, time.time_ns(), items, None, metas, payloads, heartbeat, []))
 
     def _arrive(self, arrival: Arrival) -> None:
@@ -311,13 +311,13 @@ class Recorder:
             return None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        said = self._process.stdout.read()
+        answer = self._process.stdout.read()
         self._process.stdout.close()
         self._process.wait()
-        return decode_ended(said)
+        return decode_ended(answer)
 
     def _failure(self, last: Ended | None = None) -> Exception:
-        """The error for a writer that is gone."""
+        """The error for a writer that has ended."""
         self._ended = True
         self._torn = True
         if last is None:

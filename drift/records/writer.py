@@ -367,19 +367,19 @@ class RecordWriter:
         self._has_ended = True
 
     def abandon(self) -> None:
-        """Keep what is sealed and remove the rest, after writing has failed."""
+        """Remove all that is not sealed, after writing has failed."""
         for table in self._tables.values():
             table.abandon()
 
-    def break_off(self, said: str, ended: str) -> None:
-        """After `abandon`, write into the manifest that the record ends with what is sealed, unless it has ended.
+    def break_off(self, reason: str, ended: str) -> None:
+        """After `abandon`, write into the manifest that the record ends at the last seal, unless it has ended.
 
         Raises:
             OSError: that cannot be written either.
         """
         if self._has_ended:
             return
-        self.manifest.outcome, self.manifest.ended = Outcome("broken off", said), ended
+        self.manifest.outcome, self.manifest.ended = Outcome("broken off", reason), ended
         self._write_manifest()
 
     def _write_manifest(self) -> None:

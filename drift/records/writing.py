@@ -17,8 +17,8 @@ from pathlib import Path
 from drift.records.format import Manifest, Outcome, RecordError, read_manifest
 
 LOCK = ".writing"
-_GONE = (
-    "who wrote it is gone, without sealing the end: the process that writes the record was killed, its disk was full, "
+_WRITER_GONE = (
+    "its writer ended without sealing the end: the process that writes the record was killed, its disk was full, "
     "or the machine stopped"
 )
 
@@ -80,5 +80,5 @@ def as_it_stands(folder: Path, manifest: Manifest) -> Manifest:
     except RecordError:
         return manifest
     manifest = Manifest(**{name: getattr(manifest, name) for name in manifest.__struct_fields__})
-    manifest.outcome = Outcome("broken off", _GONE)
+    manifest.outcome = Outcome("broken off", _WRITER_GONE)
     return manifest

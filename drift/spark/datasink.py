@@ -135,7 +135,9 @@ class _Writer:
             sum(each.rows for each in staged),
             sum(each.check for each in staged) % 2**63,
         )
-        appender = Appender(target.path, load_dataflow(target.graph), target.graph, target.writer, whole=number is None)
+        appender = Appender(
+            target.path, load_dataflow(target.graph), target.graph, target.writer, complete=number is None
+        )
         if not _is_done(appender.last, batch, target):
             try:
                 for each in staged:
