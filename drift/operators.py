@@ -249,23 +249,6 @@ def state_and_outputs(result: Any) -> tuple[Any, Sequence[Any]]:
     return state, outputs
 
 
-class Postpones:
-    """A process's function for timers, which may do no more than set the timer again."""
-
-    __slots__ = ()
-
-    def __call__(self, state: Any, note: Any, time: int) -> tuple[Any, Sequence[Any]]:
-        """See `Process.on_time`."""
-        raise NotImplementedError
-
-    def postponed(self, state: Any, time: int) -> int | None:
-        """The time of the new timer, if a call would only set a timer with the same note; None if it would do more.
-
-        The state stays the same then.
-        """
-        raise NotImplementedError
-
-
 class TakesEach:
     """A process's function for items that takes many items in one call, if none of their keys has a timer in between.
 
@@ -322,6 +305,30 @@ class OpensWindows:
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
         """The outputs of windows that all end at this time: for each the one output of `on_time`."""
+        raise NotImplementedError
+
+
+class ProlongsWindows:
+    """A process's function for items that opens the key's window, or adds the item to it and so prolongs it.
+
+    The state of an open window is (time of its first item, of its last one, accumulator), the initial state that of no
+    window. Its end is `gap` after its last item. A window that opens sets its only timer, whose note is the key, for
+    the last time before its end. `on_time` sets it again, without another output, if the end is later by then; else it
+    outputs `result` and returns to the initial state.
+    """
+
+    __slots__ = ()
+
+    key: Callable[[Any], Any]
+    aggregate: Any
+    gap: int
+
+    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
+        """See `Process.on_item`."""
+        raise NotImplementedError
+
+    def result(self, state: Any, key: Any, time: int) -> Any:
+        """The output of a window."""
         raise NotImplementedError
 
 

@@ -382,23 +382,44 @@ def test_early_results_are_what_windows_have_so_far_and_change_nothing(
             assert [time for time, _ in of_window if time < whole.value[-1][0] or not ruling][: len(ends)] == ends
 
 
-def test_a_session_that_goes_on_is_moved_on_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A timer that comes as a step of its own costs as much as several items."""
+def test_sessions_in_order_take_no_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A timer that comes as a step of its own costs as much as several items, and so does an item."""
     items = flows.disordered([(number, number, number // 50 % 3) for number in range(600)], 1)
     steps = flows.flow(
         lambda stream: stream.key_by(value).window(drift.windows.session(3)).count(), "in", time=flows.event_time()
     )
-    fired: list[bytes] = []
-    fire = ProcessStage._fire
-
-    def fired_too(stage: ProcessStage, key: Any, node: Any, due: Any, *rest: Any) -> None:
-        fired.append(due.meta)
-        fire(stage, key, node, due, *rest)
-
-    monkeypatch.setattr(ProcessStage, "_fire", fired_too)
-    assert len(list(drift.run(steps, {"in": items}, batch_items=20))) == 12
-    assert len(fired) < 2 * 12 < 600 // 3
+    with monkeypatch.context() as patched:
+        for name in ("_step", "_give"):
+            patched.setattr(ProcessStage, name, None)
+        assert len(list(drift.run(steps, {"in": items}, batch_items=20))) == 12
     check_goes_on(steps.build(), {"in": items}, [1, 2, 5], tmp_path)
+
+
+def outcome_of(graph: drift.Graph, items: list[flows.Timed], **settings: Any) -> tuple[list[Any], str, str]:
+    """What a run that fails gives before, the digest of that, and its error."""
+    run = drift.run(graph, {"in": items}, **settings)
+    found: list[Any] = []
+    with pytest.raises(drift.StepError) as raised:
+        found.extend((item.time, item.payload) for item in run)
+    return found, run.digest, str(raised.value)
+
+
+@pytest.mark.parametrize("at", [0, 1, 17, 18, 40, 59])
+@pytest.mark.parametrize("where", ["value", "result"])
+def test_a_session_fails_where_a_function_does(where: str, at: int) -> None:
+    items = flows.disordered([(number * 2 + number % 18 // 17 * 9, number, number % 2) for number in range(60)], 1)
+    if where == "value":
+        aggregate: Any = drift.agg.sum(lambda item: 1 // (item[1] - at) + 1)
+    else:
+        aggregate = drift.agg.collect().then(lambda each: 1 // all(item[1] != at for item in each))
+    graph = flows.flow(
+        lambda stream: stream.key_by(lambda item: float(item[2])).window(drift.windows.session(5)).aggregate(aggregate),
+        "in",
+        time=flows.event_time(),
+    )
+    expected = outcome_of(graph, items, engine="reference")
+    for batch_items in (1, 7, 4096):
+        assert outcome_of(graph, items, batch_items=batch_items) == expected
 
 
 @pytest.mark.parametrize(

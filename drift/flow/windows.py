@@ -38,7 +38,7 @@ from drift.flow.opened import Step as Step
 from drift.flow.opened import Stepped as Stepped
 from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
-from drift.operators import OpensWindows, Postpones, StepsEach, _ByValue
+from drift.operators import OpensWindows, ProlongsWindows, StepsEach, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import at
@@ -158,7 +158,7 @@ class TumblingItem(OfAggregate, OpensWindows, frozen=True):
         return self.start(state, time) + self.size
 
 
-class SessionItem(OfAggregate, frozen=True):
+class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
     """An item of a session; the state is (time of its first item, time of its last one, accumulator)."""
 
     gap: int
@@ -181,18 +181,14 @@ class SessionItem(OfAggregate, frozen=True):
         return state[1] + self.gap  # type: ignore[no-any-return]
 
 
-class Closing(_ByValue, Postpones, frozen=True):
+class Closing(_ByValue, frozen=True):
     """Timer of a session, whose note is the key: the session ends, or later items have moved its end."""
 
     item: SessionItem
 
     def __call__(self, state: Any, key: Any, time: int) -> Stepped:
-        until = self.postponed(state, time)
-        return (EMPTY, (self.item.result(state, key, time),)) if until is None else (state, (at(until, key),))
-
-    def postponed(self, state: Any, time: int) -> int | None:
         until = last_before(self.item.end(state, time))
-        return until if time < until else None
+        return (state, (at(until, key),)) if time < until else (EMPTY, (self.item.result(state, key, time),))
 
 
 def _timed(item: TumblingItem | SessionItem, ended: Callable[..., Stepped], early: Early | None) -> list[Step]:

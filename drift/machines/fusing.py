@@ -13,9 +13,19 @@ from typing import Any, NamedTuple
 
 from drift.machines.process import ProcessStage
 from drift.machines.scan import ScanStage
+from drift.machines.sessions import SessionStage
 from drift.machines.stage import Stage
 from drift.machines.windowing import WindowStage
-from drift.operators import OpensWindows, ProcessOutput, ProcessState, ProcessTimers, ScanKey, ScanOutput, ScanState
+from drift.operators import (
+    OpensWindows,
+    ProcessOutput,
+    ProcessState,
+    ProcessTimers,
+    ProlongsWindows,
+    ScanKey,
+    ScanOutput,
+    ScanState,
+)
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Group, Map
 
@@ -71,7 +81,8 @@ def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: 
     def stage(cyclic: bool) -> Stage:
         if isinstance(process.on_item, OpensWindows) and not cyclic:
             return WindowStage(group, state, timers, process, ranks)
-        return ProcessStage(group, state, timers, process, ranks, cyclic=cyclic)
+        kind = SessionStage if isinstance(process.on_item, ProlongsWindows) else ProcessStage
+        return kind(group, state, timers, process, ranks, cyclic=cyclic)
 
     return Fused(output.name, (state.name, timers.name, output.name), process.key, stage)
 

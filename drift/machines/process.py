@@ -9,8 +9,7 @@ the sources are past it. Every step adds a node that links to the previous one. 
 key, the nodes above it are undone, the timers that they set are removed, the timers that they fired are set again, and
 the key is recomputed from there; the difference is sent.
 
-If no item will come below a batch, its steps are never undone: a key's node is reused, without a previous one; and a
-timer that only sets itself again, like that of a session while items come, is moved in place.
+If no item will come below a batch, its steps are never undone: a key's node is reused, without a previous one.
 
 Memory: the last node of each key, and all unsettled nodes. A key that is settled, without timers, and in its initial
 state is dropped.
@@ -18,7 +17,7 @@ state is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain, zip_longest
 from typing import Any
@@ -27,20 +26,20 @@ from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.cuts import GONE, Entries, KeyedState, Touched
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
-from drift.operators import Postpones, Process, State, TakesEach, Timer, state_and_outputs
+from drift.operators import Process, State, TakesEach, Timer, state_and_outputs
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure
 from drift_graph.later import EndlessTimers, Later, placed
-from drift_graph.meta import BEGINNING, END_OF_TIME, later_meta, time_of, varint
+from drift_graph.meta import BEGINNING, END_OF_TIME, time_of, varint
 from drift_graph.metas import Metas, metas_of_children, times_of
 from drift_graph.operators import Group, Map
 from drift_graph.unchanged import Sampler, check_unchanged
 
 #: In place of a state after a step that raised: later items of the key give nothing until that is corrected.
-_BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
+BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
 _sequences = frozenset({list, tuple})
 
@@ -48,11 +47,11 @@ _sequences = frozenset({list, tuple})
 _NODES_RETAINED_MIN = 4096
 
 # A node is a list, since one is made for each item:
-_META, _PAYLOAD, _STATE, _OUTPUTS, _TIMERS_SET, _HEAP, _BEFORE = range(7)
-_Node = list[Any]
+META, PAYLOAD, STATE, OUTPUTS, TIMERS_SET, HEAP, BEFORE = range(7)
+Node = list[Any]
 
 
-class _Due:
+class Due:
     """A timer: alive while it is set and has not fired."""
 
     __slots__ = ("meta", "timer", "alive")
@@ -62,7 +61,7 @@ class _Due:
         self.timer = timer
         self.alive = True
 
-    def __lt__(self, other: _Due) -> bool:
+    def __lt__(self, other: Due) -> bool:
         return self.meta < other.meta
 
 
@@ -78,9 +77,11 @@ class ProcessStage(KeyedState):
     Attributes:
         heartbeat: timers below it fire: all sources are past it, and in an iteration all items of its round.
         ended: whether all input has ended.
+        new_due: makes a timer.
     """
 
     suffix = b""
+    new_due: Callable[[bytes, Timer], Due] = Due
 
     def __init__(
         self,
@@ -104,10 +105,10 @@ class ProcessStage(KeyedState):
         self._process = process
         self.heartbeat = BEGINNING
         self.ended = False
-        self._nodes: dict[Any, _Node] = {}
+        self._nodes: dict[Any, Node] = {}
         self._nodes_kept = 0
         self._sweep_at = _NODES_RETAINED_MIN
-        self._timers: list[tuple[bytes, int, Any, _Due]] = []  # a heap over all keys
+        self._timers: list[tuple[bytes, int, Any, Any]] = []  # a heap over all keys, of `new_due`
         self._timers_set = 0
         self._debts = Debts(group.step)
         self._sampler = Sampler()
@@ -135,18 +136,20 @@ class ProcessStage(KeyedState):
     def fire(self, ports: Ports) -> Columns:
         """Fire the timers below the heartbeat, in order; returns their outputs."""
         out, failures = Difference(), Difference()
+        self._fire_due(out, failures)
+        return self._leaving(out, failures, ports)
+
+    def _fire_due(self, out: Difference, failures: Difference) -> None:
         timers, heartbeat = self._timers, self.heartbeat
         while timers and timers[0][0] < heartbeat:
             meta, _, key, due = heappop(timers)
             if not due.alive:
                 continue
-            node = self._nodes[key]
-            if due.meta > meta or self._postpone(key, node, due):
+            if due.meta > meta:  # it was moved
                 self._timers_set += 1
                 heappush(timers, (due.meta, self._timers_set, key, due))
             else:
-                self._fire(key, node, due, out, failures)
-        return self._leaving(out, failures, ports)
+                self._fire(key, self._nodes[key], due, out, failures)
 
     @property
     def least_timer(self) -> bytes | None:
@@ -173,7 +176,7 @@ class ProcessStage(KeyedState):
         rest: dict[Any, list[tuple[bytes, Any, int]]] = {}
         send_meta, send_payload, send_diff = out.metas.append, out.payloads.append, out.diffs.append
         first = find(keys[0]) if keys else None
-        seen = self._sampler.sample(payloads, initial if first is None else first[_STATE], initial)
+        seen = self._sampler.sample(payloads, initial if first is None else first[STATE], initial)
         made = 0
         for meta, key, payload, time in zip(metas, keys, payloads, times_of(metas)):
             node = find(key)
@@ -188,7 +191,7 @@ class ProcessStage(KeyedState):
                     node = self._fire_below(key, node, meta, out, failures)
                 state = node[2]
             try:
-                if state is _BLOCKED:
+                if state is BLOCKED:
                     raise _Blocked
                 result = on_item(state, payload, time)
                 if type(result) is tuple and len(result) == 2 and type(result[1]) in _sequences:
@@ -233,9 +236,9 @@ class ProcessStage(KeyedState):
             node = nodes.get(key)
             if node is None:
                 continue
-            if node[_META] >= first or node[_STATE] is _BLOCKED or (node[_HEAP] and node[_HEAP][0].meta < last):
+            if node[META] >= first or node[STATE] is BLOCKED or (node[HEAP] and node[HEAP][0].meta < last):
                 return 0
-            states[key] = node[_STATE]
+            states[key] = node[STATE]
         outputs: list[Sequence[Any]] = []
         seen = self._sampler.sample(payloads, *list(states.values())[:1], initial)
         try:
@@ -251,8 +254,8 @@ class ProcessStage(KeyedState):
         last = metas[done - 1]
         for key in dict.fromkeys(keys[:done]):
             before, state = nodes.get(key), states.get(key, initial)
-            if state is not (initial if before is None else before[_STATE]):
-                heap = None if before is None else before[_HEAP]
+            if state is not (initial if before is None else before[STATE]):
+                heap = None if before is None else before[HEAP]
                 nodes[key] = [last, None, state, (), (), heap, None]
                 self._nodes_kept += before is None
         counts = list(map(len, outputs))
@@ -268,73 +271,49 @@ class ProcessStage(KeyedState):
             known.append(self._output_head + varint(len(known)))
         return known[:count]
 
-    def _give(self, key: Any, node: _Node, outputs: Sequence[Any], failures: Difference) -> None:
+    def _give(self, key: Any, node: Node, outputs: Sequence[Any], failures: Difference) -> None:
         """Set the timers among the results of a step, and store its outputs in the node."""
         plain: list[Any] = []
-        timers: list[_Due] = []
+        timers: list[Due] = []
         for each in outputs:
             if type(each) is not Later:
                 plain.append(each)
                 continue
             ending = self._timers_rank + varint(len(timers))
             try:
-                timer = placed(node[_META] + self._group_suffix, ending, self._process.timer(key, each), self.ended)
+                timer = placed(node[META] + self._group_suffix, ending, self._process.timer(key, each), self.ended)
             except EndlessTimers as error:
-                where = node[_META] + self._group_suffix + self._timers_rank
+                where = node[META] + self._group_suffix + self._timers_rank
                 failures.replace(where, NOTHING, failed_step(self._timers_map, error, each.payload))
                 timers.clear()
                 break
-            timers.append(_Due(*timer))
-        node[_OUTPUTS] = plain
+            timers.append(self.new_due(*timer))
+        node[OUTPUTS] = plain
         if timers:
-            node[_TIMERS_SET] = timers
+            node[TIMERS_SET] = timers
             for due in timers:
                 self._set(key, node, due)
 
-    def _set(self, key: Any, node: _Node, due: _Due) -> None:
-        if node[_HEAP] is None:
-            node[_HEAP] = []
-        heappush(node[_HEAP], due)
+    def _set(self, key: Any, node: Node, due: Due) -> None:
+        if node[HEAP] is None:
+            node[HEAP] = []
+        heappush(node[HEAP], due)
         self._timers_set += 1
         heappush(self._timers, (due.meta, self._timers_set, key, due))
 
-    def _fire_below(self, key: Any, node: _Node, bound: bytes, out: Difference, failures: Difference) -> _Node:
+    def _fire_below(self, key: Any, node: Node, bound: bytes, out: Difference, failures: Difference) -> Node:
         """Fire a key's timers below a bound; returns its last node after them."""
-        heap = node[_HEAP]
+        heap = node[HEAP]
         while heap and heap[0].meta < bound:
             if not heap[0].alive:
                 heappop(heap)
-            elif not self._postpone(key, self._nodes[key], heap[0]):
+            else:
                 self._fire(key, self._nodes[key], heap[0], out, failures)
         return self._nodes[key]
 
-    def _postpone(self, key: Any, node: _Node, due: _Due) -> bool:
-        """Move a key's only timer in place, without a node, if it would only set itself again; whether it was moved.
-
-        Only allowed if no item will come below it, so that it need not be taken back.
-        """
-        on_time, state, meta = self._process.on_time, node[_STATE], due.meta
-        if not isinstance(on_time, Postpones) or meta >= self.complete_below or len(node[_HEAP]) > 1:
-            return False
-        if self.ended or state is _BLOCKED:
-            return False
-        try:
-            until = on_time.postponed(state, time_of(meta))
-        except BaseException as error:  # raised again in _step
-            pass_interrupts(error)
-            return False
-        later = None
-        if until is not None:
-            later = later_meta(meta + self._group_suffix, self._first_timer, until, self._process.phase)
-        if later is None:
-            return False
-        self._touched.note_one(meta, key)
-        due.meta = later
-        return True
-
-    def _fire(self, key: Any, node: _Node, due: _Due, out: Difference, failures: Difference) -> None:
+    def _fire(self, key: Any, node: Node, due: Due, out: Difference, failures: Difference) -> None:
         """Fire one timer, the first of its key."""
-        heap = node[_HEAP]
+        heap = node[HEAP]
         while heap and not heap[0].alive:
             heappop(heap)
         assert heap and heap[0].meta == due.meta
@@ -348,22 +327,22 @@ class ProcessStage(KeyedState):
         self._step(key, node, due.meta, due, out, failures)
 
     def _step(
-        self, key: Any, node: _Node | None, meta: bytes, payload: Any, out: Difference, failures: Difference
+        self, key: Any, node: Node | None, meta: bytes, payload: Any, out: Difference, failures: Difference
     ) -> None:
         """Process an item or a timer above all others of its key."""
-        fresh: _Node = [meta, payload, None, (), (), None if node is None else node[_HEAP], node]
-        state = self._process.initial if node is None else node[_STATE]
+        fresh: Node = [meta, payload, None, (), (), None if node is None else node[HEAP], node]
+        state = self._process.initial if node is None else node[STATE]
         self._nodes_kept += 1
         try:
-            if state is _BLOCKED:
+            if state is BLOCKED:
                 raise _Blocked
             if len(meta) > META_BYTES_MAX:
                 raise endless_cycle(self._group)
-            if type(payload) is _Due:
+            if isinstance(payload, Due):
                 result = self._process.on_time(state, payload.timer.note, time_of(meta))
             else:
                 result = self._process.on_item(state, payload, time_of(meta))
-            fresh[_STATE], outputs = state_and_outputs(result)
+            fresh[STATE], outputs = state_and_outputs(result)
         except BaseException as error:
             pass_interrupts(error)
             self._block(key, meta, payload, node, error, failures)
@@ -375,24 +354,24 @@ class ProcessStage(KeyedState):
                 out.replace(where, NOTHING, output)
 
     def _block(
-        self, key: Any, meta: bytes, payload: Any, node: _Node | None, error: BaseException, failures: Difference
+        self, key: Any, meta: bytes, payload: Any, node: Node | None, error: BaseException, failures: Difference
     ) -> None:
         """Block the key: this step raised, or an earlier one did."""
-        heap = None if node is None else node[_HEAP]
-        self._nodes[key] = fresh = [meta, payload, _BLOCKED, (), (), heap, node]
+        heap = None if node is None else node[HEAP]
+        self._nodes[key] = fresh = [meta, payload, BLOCKED, (), (), heap, node]
         if not isinstance(error, _Blocked):
-            before = self._process.initial if node is None else node[_STATE]
-            last = payload.timer if type(payload) is _Due else payload
-            fresh[_OUTPUTS] = (failed_step(self._state_map, error, (State(None, before), last)),)
+            before = self._process.initial if node is None else node[STATE]
+            last = payload.timer if isinstance(payload, Due) else payload
+            fresh[OUTPUTS] = (failed_step(self._state_map, error, (State(None, before), last)),)
             for where, failure in self._sent(fresh):
                 failures.replace(where, NOTHING, failure)
 
-    def _sent(self, node: _Node) -> list[tuple[bytes, Any]]:
+    def _sent(self, node: Node) -> list[tuple[bytes, Any]]:
         """The outputs sent for a node, including a failure, with metas."""
-        outputs = node[_OUTPUTS]
-        if node[_STATE] is _BLOCKED:
-            return [(node[_META] + self._failure_suffix, failure) for failure in outputs]
-        meta = node[_META]
+        outputs = node[OUTPUTS]
+        if node[STATE] is BLOCKED:
+            return [(node[META] + self._failure_suffix, failure) for failure in outputs]
+        meta = node[META]
         return [(meta + suffix, output) for suffix, output in zip(self._suffixes(len(outputs)), outputs)]
 
     # Corrections: items below others of their key.
@@ -410,32 +389,32 @@ class ProcessStage(KeyedState):
         given, failed = Difference(), Difference()
         for meta, payload in items:
             last = self._nodes.get(key)
-            if last is not None and last[_HEAP]:
+            if last is not None and last[HEAP]:
                 last = self._fire_below(key, last, meta, given, failed)
             self._step(key, last, meta, payload, given, failed)
         last = self._nodes.get(key)
-        if last is not None and last[_HEAP]:
+        if last is not None and last[HEAP]:
             self._fire_below(key, last, self.heartbeat, given, failed)
         before = [each for old in undone for each in self._sent(old)]
         difference([each for each in before if type(each[1]) is not Failure], given, out)
         difference([each for each in before if type(each[1]) is Failure], failed, failures)
 
-    def _undo(self, key: Any, node: _Node | None, undone: Sequence[_Node]) -> list[tuple[bytes, Any]]:
+    def _undo(self, key: Any, node: Node | None, undone: Sequence[Node]) -> list[tuple[bytes, Any]]:
         """Undo nodes; returns the items that they were made for."""
         self._nodes_kept -= len(undone)
         items: list[tuple[bytes, Any]] = []
         dead: set[int] = set()
         for each in undone:
-            for due in each[_TIMERS_SET]:
+            for due in each[TIMERS_SET]:
                 due.alive = False
                 dead.add(id(due))
         for each in undone:
-            if type(each[_PAYLOAD]) is not _Due:
-                items.append((each[_META], each[_PAYLOAD]))
-            elif id(each[_PAYLOAD]) not in dead:
+            if not isinstance(each[PAYLOAD], Due):
+                items.append((each[META], each[PAYLOAD]))
+            elif id(each[PAYLOAD]) not in dead:
                 assert node is not None
-                each[_PAYLOAD].alive = True
-                self._set(key, node, each[_PAYLOAD])
+                each[PAYLOAD].alive = True
+                self._set(key, node, each[PAYLOAD])
         return items
 
     def _apply(self, items: list[tuple[bytes, Any]], meta: bytes, payload: Any, diff: int) -> None:
@@ -471,15 +450,15 @@ class ProcessStage(KeyedState):
         settled, initial = self._settled, self._process.initial
         kept = 0
         for key, node in list(self._nodes.items()):
-            each: _Node | None = node
-            while each is not None and each[_META] >= settled:
+            each: Node | None = node
+            while each is not None and each[META] >= settled:
                 kept += 1
-                each = each[_BEFORE]
+                each = each[BEFORE]
             if each is None:
                 continue
             kept += 1
-            each[_PAYLOAD], each[_OUTPUTS], each[_TIMERS_SET], each[_BEFORE] = None, (), (), None
-            if each is node and not _alive(node[_HEAP]) and (node[_STATE] is initial or same(node[_STATE], initial)):
+            each[PAYLOAD], each[OUTPUTS], each[TIMERS_SET], each[BEFORE] = None, (), (), None
+            if each is node and not _alive(node[HEAP]) and (node[STATE] is initial or same(node[STATE], initial)):
                 del self._nodes[key]
                 kept -= 1
         self._nodes_kept = kept
@@ -495,10 +474,10 @@ class ProcessStage(KeyedState):
             node, undone = self._parted(key, cut)
             if node is None:
                 found.append((key, GONE))
-            elif node[_STATE] is not _BLOCKED:
+            elif node[STATE] is not BLOCKED:
                 timers = _timers_below(node, undone)
-                as_if_new = not timers and (node[_STATE] is initial or same(node[_STATE], initial))
-                found.append((key, GONE if as_if_new else (node[_STATE], timers)))
+                as_if_new = not timers and (node[STATE] is initial or same(node[STATE], initial))
+                found.append((key, GONE if as_if_new else (node[STATE], timers)))
         return Entries.of(found)
 
     def rewind(self, cut: bytes) -> None:
@@ -518,13 +497,13 @@ class ProcessStage(KeyedState):
         self._debts.rewind(cut)
         self.heartbeat = cut
 
-    def _parted(self, key: Any, meta: bytes) -> tuple[_Node | None, list[_Node]]:
+    def _parted(self, key: Any, meta: bytes) -> tuple[Node | None, list[Node]]:
         """The last node of a key below a meta, and its nodes at or above it, in order."""
-        undone: list[_Node] = []
+        undone: list[Node] = []
         node = self._nodes.get(key)
-        while node is not None and node[_META] >= meta:
+        while node is not None and node[META] >= meta:
             undone.append(node)
-            node = node[_BEFORE]
+            node = node[BEFORE]
         undone.reverse()
         return node, undone
 
@@ -532,17 +511,17 @@ class ProcessStage(KeyedState):
         for key, (state, timers) in entries:
             self._nodes[key] = node = [BEGINNING, None, state, (), (), None, None]
             for meta, timer in timers:
-                self._set(key, node, _Due(meta, timer))
+                self._set(key, node, self.new_due(meta, timer))
 
     @property
     def held(self) -> int:
         """How many items are unsettled, timers have not fired, and tombstones wait for their items."""
-        held = len(self._debts) + sum(len(_alive(node[_HEAP])) for node in self._nodes.values())
+        held = len(self._debts) + sum(len(_alive(node[HEAP])) for node in self._nodes.values())
         for node in self._nodes.values():
-            each: _Node | None = node
-            while each is not None and each[_META] >= self._settled:
+            each: Node | None = node
+            while each is not None and each[META] >= self._settled:
                 held += 1
-                each = each[_BEFORE]
+                each = each[BEFORE]
         return held
 
 
@@ -550,16 +529,16 @@ class _Blocked(Exception):
     """Raised instead of a call that comes after one that raised."""
 
 
-def _alive(heap: list[_Due] | None) -> list[_Due]:
+def _alive(heap: list[Due] | None) -> list[Due]:
     return [due for due in heap if due.alive] if heap else []
 
 
-def _timers_below(node: _Node, undone: Sequence[_Node]) -> list[tuple[bytes, Timer]]:
+def _timers_below(node: Node, undone: Sequence[Node]) -> list[tuple[bytes, Timer]]:
     """The timers of a key that were pending after a node; `undone` are the nodes after it."""
     last = undone[-1] if undone else node
-    above = {id(due) for each in undone for due in each[_TIMERS_SET]}
-    come = [each[_PAYLOAD] for each in undone if type(each[_PAYLOAD]) is _Due]
-    return [(due.meta, due.timer) for due in sorted([*_alive(last[_HEAP]), *come]) if id(due) not in above]
+    above = {id(due) for each in undone for due in each[TIMERS_SET]}
+    come = [each[PAYLOAD] for each in undone if isinstance(each[PAYLOAD], Due)]
+    return [(due.meta, due.timer) for due in sorted([*_alive(last[HEAP]), *come]) if id(due) not in above]
 
 
 def _position(items: Sequence[tuple[bytes, Any]], meta: bytes) -> int:
