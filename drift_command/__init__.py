@@ -15,7 +15,7 @@ import signal
 import sys
 from types import FrameType
 
-_SAID = "interrupted before the run began"
+_INTERRUPTED = "interrupted before the run began"
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
 
 def _end(number: int, frame: FrameType | None) -> None:
     if "--json" in sys.argv:
-        os.write(1, f'{{"error":"{_SAID}","kind":"Interrupted","exit_code":130}}\n'.encode())
+        os.write(1, f'{{"error":"{_INTERRUPTED}","kind":"Interrupted","exit_code":130}}\n'.encode())
     else:
-        os.write(2, f"{_SAID}\n".encode())
+        os.write(2, f"{_INTERRUPTED}\n".encode())
     os._exit(130)

@@ -24,7 +24,7 @@ def lengths() -> drift.Graph:
 def good() -> dict[str, Any]:
     return {
         "format": "drift case 1",
-        "graph": {"name": "lengths", "place": ""},
+        "graph": {"name": "lengths", "target": ""},
         "inputs": {"words": [{"canonical": "oA=="}]},
         "schedule": {"workers": 2, "deviations": [{"key": ["ack", "", "words", 0, 0], "choice": 1, "until": None}]},
     }
@@ -41,9 +41,9 @@ def test_a_case_file_is_read(tmp_path: Path) -> None:
     [
         (lambda case: case.pop("graph"), "`graph`"),
         (lambda case: case.update(graph=3), r"\$\.graph"),
-        (lambda case: case["graph"].pop("place"), "`place`"),
-        (lambda case: case["graph"].update(place=3), r"\$\.graph\.place"),
-        (lambda case: case["graph"].update(place=GENERATED), "no recipe"),
+        (lambda case: case["graph"].pop("target"), "`target`"),
+        (lambda case: case["graph"].update(target=3), r"\$\.graph\.target"),
+        (lambda case: case["graph"].update(target=GENERATED), "no recipe"),
         (lambda case: case.update(inputs=[3]), r"\$\.inputs"),
         (lambda case: case["inputs"].update(words=[{}]), "`canonical`"),
         (lambda case: case.pop("schedule"), "`schedule`"),

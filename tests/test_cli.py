@@ -300,7 +300,7 @@ def test_lateness_alone_changes_the_graphs_own_policy_and_arrival_replaces_it(ca
 
 def test_diverted_items_are_kept_with_their_reason_or_counted_aloud(call: Callable[..., Result], folder: Path) -> None:
     run = ("run", "GRAPHS:timed", "--source", "rows.csv", "--late", "divert", "--digest")
-    assert "1 late items were diverted and not kept; --late-output PATH keeps them" in call(*run).stderr
+    assert "1 late items were diverted and not written; --late-output PATH writes them" in call(*run).stderr
     for _ in range(2):  # a rerun diverts the same items again
         assert call(*run, "--late-output", "late.jsonl").stderr == ""
     (late,) = map(json.loads, (folder / "late.jsonl").read_text().splitlines())

@@ -623,7 +623,7 @@ def test_what_is_released_of_a_topic_is_committed_to_the_group_and_no_more(
         return kafka.committed("g", topic, 0)
 
     assert repr(source_of(f"kafka-json://{kafka.servers}?group=g#{topic}")) == repr(source)
-    with pytest.raises(drift.SettingsError, match="asks for 'gruop'"):
+    with pytest.raises(drift.SettingsError, match="has the parameter 'gruop'"):
         source_of(f"kafka://{kafka.servers}?gruop=g#{topic}")
     with drift.run(graph, {"n": source}, engine=engine, state=state) as run:
         kafka.send(topic, {0: [b"%d" % n for n in range(10)]})

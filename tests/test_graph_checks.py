@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 import pytest
 from hypothesis import given
-from strategies import Recipe, build, few_keys, is_kept, recipes, same_payload
+from strategies import Recipe, build, few_keys, is_selected, recipes, same_payload
 
 import drift
 from drift_graph.graph import Draft
@@ -281,9 +281,9 @@ def test_a_graph_goes_through_pickle_and_cloudpickle(recipe: Recipe) -> None:
 
 def with_local_functions(number: int) -> drift.Graph:
     graph = drift.Graph("local functions")
-    graph.source("in").map(lambda payload: (payload, number)).filter(partial(is_kept, 2)).count(key=lambda it: it).sink(
-        "out"
-    )
+    graph.source("in").map(lambda payload: (payload, number)).filter(partial(is_selected, 2)).count(
+        key=lambda it: it
+    ).sink("out")
     return graph
 
 

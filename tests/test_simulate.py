@@ -164,7 +164,7 @@ def test_time_ends_it_too(tmp_path: Path) -> None:
         (["none.py:graph"], 2, "does not exist"),
         (["words.py:none"], 2, "has no 'none'"),
         (["raises.py:graph"], 3, "raised ZeroDivisionError"),
-        (["words.py:graph", "--seed", "1", "--seeds", "2"], 2, "ask for one"),
+        (["words.py:graph", "--seed", "1", "--seeds", "2"], 2, "exclude each other"),
         (["words.py:graph", "--source", "none.txt"], 5, "none.txt"),
         (["--case", "words.py"], 5, "no case file"),
         (["ends.py:graph", "--seeds", "5", "--no-purity"], 6, "ended with exit code 7"),

@@ -697,7 +697,7 @@ def test_the_same_command_once_more_goes_on(tmp_path: Path) -> None:
     assert "steps 'counts': ScanStage" in command(tmp_path, "state", "show", "kept", "2").stdout
     assert command(tmp_path, "state", "drop", "kept", "3").returncode == 0
     done = command(tmp_path, *run)
-    assert done.returncode == 0 and "goes on from cut 2 at time" in done.stderr
+    assert done.returncode == 0 and "resumes from cut 2 at time" in done.stderr
     plain = command(tmp_path, "run", "g.py:graph", "--source", "in.txt", "--sink", "jsonl:whole.jsonl", "--digest")
     assert plain.stdout.strip() in done.stderr
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()

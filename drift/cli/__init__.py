@@ -80,8 +80,8 @@ def _of_stdout(error: OSError) -> BaseException:
     return sink_error
 
 
-def _version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
+def _version(context: click.Context, option: click.Parameter, requested: bool) -> None:
+    if requested and not context.resilient_parsing:
         from drift import __version__
 
         click.echo(f"drift {__version__}")

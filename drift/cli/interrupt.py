@@ -40,7 +40,7 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._come)
+                self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -54,7 +54,7 @@ class Interrupts:
         if self.number:
             raise KeyboardInterrupt
 
-    def _come(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM and self.running is not None and not self.stopped:
             self.stopped = True
             self.running.stop()
@@ -65,7 +65,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-class Noted:
+class PositionedSink:
     """A sink that records its position.
 
     Attributes:
@@ -95,8 +95,8 @@ class Noted:
         return getattr(self._sink, name)
 
 
-class NotedCommitting(Noted):
-    """One that takes part where a run keeps its state."""
+class PositionedCommittingSink(PositionedSink):
+    """A `PositionedSink` that takes part in the cuts of a run."""
 
     def __init__(self, sink: Committing) -> None:
         assert isinstance(sink, Sink)
@@ -113,5 +113,5 @@ class NotedCommitting(Noted):
         self._committing.resume_at(position, committed)
 
 
-def noted(sink: Sink) -> Noted:
-    return NotedCommitting(sink) if isinstance(sink, Committing) else Noted(sink)
+def with_position(sink: Sink) -> PositionedSink:
+    return PositionedCommittingSink(sink) if isinstance(sink, Committing) else PositionedSink(sink)

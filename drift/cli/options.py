@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from drift.all_engines import engine_kinds, engine_names
 from drift.cli.completion import complete_graph
-from drift.cli.interrupt import Noted, noted
+from drift.cli.interrupt import PositionedSink, with_position
 from drift.cli.specs import OnExisting, by_name, refuse_one_file, sink_of, writes_to_stdout
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -27,7 +27,7 @@ graph_option = click.option(
     "--graph",
     metavar="FILE:GRAPH",
     shell_complete=complete_graph,
-    help="In place of the graph at the place that the record names.",
+    help="In place of the graph that the record names.",
 )
 master_option = click.option(
     "--master", metavar="URL", help="Where Spark runs: local[4], spark://HOST:PORT, yarn; else local[*]."
@@ -36,7 +36,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 class EngineName(click.ParamType):  # type: ignore[type-arg]
-    """An engine's name; whether there is one is asked when the graph's file, which may bring its own, is loaded."""
+    """An engine's name; it is checked after the graph's file, which may register an engine, is loaded."""
 
     name = "engine"
 
@@ -72,7 +72,7 @@ _OUTPUT = (
     ),
     click.option(
         "--on-existing", type=click.Choice(["continue", "replace", "error"]), default="continue", show_default=True,
-        help="What to do with a sink's file that is there. continue: compare it line by line and add what is missing.",
+        help="What to do with a sink's existing file. continue: compare it line by line and add what is missing.",
     ),
     click.option("--late-output", metavar="PATH", help="JSON lines of the diverted items, with the reason of each."),
 )  # fmt: skip
@@ -94,18 +94,18 @@ class Output:
     as_json: bool
     quiet: bool
 
-    def made_for(self, dataflow: Dataflow) -> tuple[dict[str, Noted], Printed]:
+    def sinks_for(self, dataflow: Dataflow) -> tuple[dict[str, PositionedSink], Printed]:
         """The sinks of a run of this graph, and what it prints.
 
         Raises:
-            SettingsError: the graph has no such sink, or two things would be written to one place.
+            SettingsError: the graph has no such sink, or two sinks would write to one file.
         """
         specs = by_name("--sink", self.sink_specs, "sink", [sink.name for sink in dataflow.sinks])
         printed = Printed(self.as_json, self.print_digest, self.quiet, any(map(writes_to_stdout, specs.values())))
         if self.as_json and printed.items:
             raise SettingsError("--json has standard output for itself; give the sink a file")
         refuse_one_file(specs)
-        return {name: noted(sink_of(spec, self.on_existing, name)) for name, spec in specs.items()}, printed
+        return {name: with_position(sink_of(spec, self.on_existing, name)) for name, spec in specs.items()}, printed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,8 +135,8 @@ def engine_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def collected(**others: Any) -> Any:
-        given = {name: others.pop(name) for name in ("engine", *_SETTINGS)}
-        return command(settings=only_given(given), **others)
+        engine_settings = {name: others.pop(name) for name in ("engine", *_SETTINGS)}
+        return command(settings=only_set(engine_settings), **others)
 
     return _with(_ENGINE, collected)
 
@@ -157,7 +157,7 @@ def print_options(command: Command) -> Command:
     return _with(_PRINTED, command)
 
 
-def only_given(options: dict[str, Any]) -> dict[str, Any]:
+def only_set(options: dict[str, Any]) -> dict[str, Any]:
     """Without those that were left out."""
     return {name: value for name, value in options.items() if value is not None}
 

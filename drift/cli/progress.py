@@ -34,7 +34,7 @@ class ProgressLine:
     def __init__(self, *, active: bool) -> None:
         self._run: Run | None = None
         self._start_s = time.monotonic()
-        self._seen: deque[tuple[float, int, int]] = deque()  # moment, items in, items out
+        self._samples: deque[tuple[float, int, int]] = deque()  # moment, items in, items out
         self._live: Live | None = None
         if active:
             self._live = Live(
@@ -64,15 +64,15 @@ class ProgressLine:
     def _line(self) -> Text:
         now = time.monotonic()
         progress = self._run.progress if self._run is not None else Progress()
-        self._seen.append((now, progress.items_in, progress.items_out))
-        while len(self._seen) > 2 and now - self._seen[1][0] >= _RATE_OVER_S:
-            self._seen.popleft()
+        self._samples.append((now, progress.items_in, progress.items_out))
+        while len(self._samples) > 2 and now - self._samples[1][0] >= _RATE_OVER_S:
+            self._samples.popleft()
         text = line_text(progress, self._rates(), now - self._start_s)
         return Text(text, no_wrap=True, overflow="ellipsis")
 
     def _rates(self) -> tuple[float, float]:
         """Items in and out a second, over the last seconds."""
-        (start, first_in, first_out), (end, last_in, last_out) = self._seen[0], self._seen[-1]
+        (start, first_in, first_out), (end, last_in, last_out) = self._samples[0], self._samples[-1]
         seconds = end - start
         return ((last_in - first_in) / seconds, (last_out - first_out) / seconds) if seconds > 0 else (0.0, 0.0)
 
@@ -137,6 +137,6 @@ def clock_text(seconds: float) -> str:
     >>> clock_text(75), clock_text(3605)
     ('1:15', '1:00:05')
     """
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, seconds_left = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{seconds_left:02}" if hours else f"{minutes}:{seconds_left:02}"

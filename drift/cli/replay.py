@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from drift.cli.late import LateOutput
-from drift.cli.options import Output, engine_options, graph_option, only_given, output_options, print_options
+from drift.cli.options import Output, engine_options, graph_option, only_set, output_options, print_options
 from drift.cli.run import driven, print_report
 from drift.extras import need
 
@@ -53,8 +53,8 @@ def replay_command(
 
     record = Record(path)
     dataflow = dataflow_of(record, graph)
-    sinks, printed = output.made_for(dataflow)
-    more = {**settings, **only_given({"batch_items": batch_items})}
+    sinks, printed = output.sinks_for(dataflow)
+    more = {**settings, **only_set({"batch_items": batch_items})}
     with (
         LateOutput(output.late_output, output.on_existing) as on_late,
         warnings.catch_warnings(record=True) as caught,
@@ -64,4 +64,4 @@ def replay_command(
         for warning in caught:
             click.echo(f"warning: {warning.message}", err=True)
         report = driven(lambda: run, sinks, printed)
-    print_report(report, printed, record.manifest.algorithm, late_kept=output.late_output is not None)
+    print_report(report, printed, record.manifest.algorithm, late_written=output.late_output is not None)

@@ -10,9 +10,9 @@ import click
 from drift.all_engines import engine_kind
 from drift.cli.completion import complete_graph
 from drift.cli.errors import Ended, Interrupted, to_json
-from drift.cli.interrupt import Interrupts, Noted
+from drift.cli.interrupt import Interrupts, PositionedSink
 from drift.cli.late import LateOutput
-from drift.cli.options import Output, Printed, engine_options, only_given, output_options, print_options
+from drift.cli.options import Output, Printed, engine_options, only_set, output_options, print_options
 from drift.cli.progress import ProgressLine
 from drift.cli.specs import TimeOptions, by_name, policies, source_of
 from drift.load import absolute_target, load_dataflow
@@ -63,12 +63,14 @@ _JSON_FIELDS = (
     help="sha256 also withstands forgery.",
 )  # fmt: skip
 @click.option("--record", metavar="PATH", help="A new folder for a record of the run: see drift replay, drift audit.")
-@click.option("--state", metavar="WHERE", help="Keep the run's state there; the same command goes on from it.")
-@click.option("--state-logs", metavar="FOLDER", help="Logs of sources that cannot be read again; beside the state.")
-@click.option("--cut-every", metavar="SECONDS", type=float, help="How often the state is kept.  [default: 1]")
-@click.option("--keep-cuts", metavar="N", type=int, help="So many cuts are kept, older ones merged.  [default: 3]")
-@click.option("--from-cut", metavar="N", type=int, help="Go on from this one of the cuts that drift state list shows.")
-@click.option("--accept-changed-code", is_flag=True, help="Go on although functions have changed.")
+@click.option("--state", metavar="WHERE", help="Store the run's state there; the same command resumes from it.")
+@click.option(
+    "--state-logs", metavar="FOLDER", help="For logs of sources that cannot be read again.  [default: with the state]"
+)
+@click.option("--cut-every", metavar="SECONDS", type=float, help="How often a cut is taken.  [default: 1]")
+@click.option("--keep-cuts", metavar="N", type=int, help="Cuts to retain; older ones are merged.  [default: 3]")
+@click.option("--from-cut", metavar="N", type=int, help="Resume from this one of the cuts that drift state list shows.")
+@click.option("--accept-changed-code", is_flag=True, help="Resume although functions have changed.")
 @click.option("--web", metavar="[HOST:]PORT", help="A page of the run while it runs; 0 is any port that is free.")
 @click.option("--otel", is_flag=True, help="Give OpenTelemetry a span of the run and its counters.")
 @print_options
@@ -107,7 +109,7 @@ def run_command(
     drift run flights.py:graph --source flights.csv --sink delays.jsonl --state redis://localhost:6379/0#delays
     """
     dataflow = load_dataflow(graph)
-    sinks, printed = output.made_for(dataflow)
+    sinks, printed = output.sinks_for(dataflow)
     more = {"batch_items": batch_items, "in_flight_max": in_flight_max}
     arguments: dict[str, Any] = {
         "times": policies(dataflow, TimeOptions(**times)),
@@ -122,31 +124,31 @@ def run_command(
         "otel": otel,
         "target": absolute_target(graph),
         **settings,
-        **only_given(more),
+        **only_set(more),
     }
     as_frames = engine_kind(settings["engine"]).reads_frames
     sources = _sources(dataflow, source_specs, as_frames=as_frames, quiet=output.quiet or output.as_json)
     with LateOutput(output.late_output, output.on_existing) as on_late:
         report = driven(lambda: made_run(dataflow, sources, on_late=on_late, **arguments), sinks, printed)
-    print_report(report, printed, digest_algorithm, late_kept=output.late_output is not None)
+    print_report(report, printed, digest_algorithm, late_written=output.late_output is not None)
 
 
 def _cuts(where: str | None, *, accept: bool, **settings: Any) -> Cuts | None:
-    given = only_given(settings)
+    explicit = only_set(settings)
     if where is None:
-        if given or accept:
-            raise SettingsError("cuts need a place to be stored in: add --state with a folder, or the URL of a server")
+        if explicit or accept:
+            raise SettingsError("cuts have to be stored: add --state with a folder, or the URL of a server")
         return None
-    return Cuts(where, changed_code="accept" if accept else "refuse", **given)
+    return Cuts(where, changed_code="accept" if accept else "refuse", **explicit)
 
 
 def _sources(dataflow: Dataflow, specs: Sequence[str], *, as_frames: bool, quiet: bool) -> dict[str, Any]:
     names = [source.name for source in dataflow.sources]
-    given = by_name("--source", specs, "source", names)
-    missing = [name for name in names if name not in given]
+    spec_by_name = by_name("--source", specs, "source", names)
+    missing = [name for name in names if name not in spec_by_name]
     if missing:
         raise SettingsError(f"no input for source {missing[0]!r}; add --source {missing[0]}=PATH")
-    sources = {name: source_of(spec, name, as_frames=as_frames) for name, spec in given.items()}
+    sources = {name: source_of(spec, name, as_frames=as_frames) for name, spec in spec_by_name.items()}
     for name, source in sources.items():
         address = getattr(source, "address", None)
         if address is not None and not quiet:
@@ -155,7 +157,7 @@ def _sources(dataflow: Dataflow, specs: Sequence[str], *, as_frames: bool, quiet
     return sources
 
 
-def driven(make: Callable[[], Run], sinks: Mapping[str, Noted], printed: Printed) -> Report:
+def driven(make: Callable[[], Run], sinks: Mapping[str, PositionedSink], printed: Printed) -> Report:
     """Make a run, which writes to these sinks, and run to the end.
 
     Raises:
@@ -173,7 +175,7 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, Noted], printed: Printed
                 if running.went_on_from is not None and printed.summary:
                     cut = running.went_on_from
                     at = f"{cut.reached}, position {cut.output.position:,}"
-                    click.echo(f"goes on from cut {cut.number} at {at}", err=True)
+                    click.echo(f"resumes from cut {cut.number} at {at}", err=True)
                 line.follow(running)
                 interrupts.running = running
                 for batch in running.batches():
@@ -198,8 +200,8 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, Noted], printed: Printed
 
 def _interrupted(position: int, number: int) -> Interrupted:
     reached = f"at position {position}: the {position:,} items before it" if position else "before the first item"
-    stand = " are released and intact" if position else ""
-    return Interrupted(f"interrupted {reached}{stand}", number or 2)
+    ending = " are released and intact" if position else ""
+    return Interrupted(f"interrupted {reached}{ending}", number or 2)
 
 
 def _as_object(report: Report) -> dict[str, Any]:
@@ -207,15 +209,17 @@ def _as_object(report: Report) -> dict[str, Any]:
     return {name: getattr(report, name) for name in _JSON_FIELDS} | {"digest": report.digest or None}
 
 
-def print_report(report: Report, printed: Printed, algorithm: str, *, late_kept: bool) -> None:
+def print_report(report: Report, printed: Printed, algorithm: str, *, late_written: bool) -> None:
     if printed.json:
         click.echo(to_json(_as_object(report)))
         return
     if printed.summary:
         click.echo(_summary(report, algorithm), err=True)
-    if report.late_items and not late_kept:
-        kept = f"{report.late_items:,} late items were diverted and not kept; --late-output PATH keeps them"
-        click.echo(kept, err=True)
+    if report.late_items and not late_written:
+        lost = (
+            f"{report.late_items:,} late items were diverted and not written; --late-output PATH writes them to a file"
+        )
+        click.echo(lost, err=True)
     if printed.digest:
         click.echo(report.digest)
 

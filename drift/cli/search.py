@@ -43,7 +43,7 @@ class Search:
         self._setup = setup
         self._processes: list[Companion] = []
         self._running: dict[Companion, int] = {}  # first seed of the block that a process is at
-        self._has_run = False
+        self._has_run_seeds = False
         self._start(processes)
 
     def __enter__(self) -> Search:
@@ -70,7 +70,7 @@ class Search:
         Returns:
             The least seed that failed, or None.
         """
-        self._has_run = True
+        self._has_run_seeds = True
         started = time.monotonic()
         size = _DRAWN_BLOCK if self.ready.is_drawn else _BLOCK
         stop = first + count if count is not None else None
@@ -97,30 +97,30 @@ class Search:
             connections = {process.connection: process for process in waited_for}
             for connection in wait(list(connections), _WAIT_S):
                 process = connections[connection]  # type: ignore[index]
-                said = process.receive()
-                if isinstance(said, Tally):
-                    self.tally.add(said)
+                message = process.receive()
+                if isinstance(message, Tally):
+                    self.tally.add(message)
                     continue
                 del running[process]
                 idle.append(process)
-                if isinstance(said, Failed) and (failed is None or said.seed < failed.seed):
-                    failed = said
+                if isinstance(message, Failed) and (failed is None or message.seed < failed.seed):
+                    failed = message
 
     def run_seed(self, seed: int) -> SeedReport:
         """All about one seed."""
-        return self._ask(RunSeed(seed))
+        return self._request(RunSeed(seed))
 
     def run_case(self, path: str) -> SeedReport:
         """All about a case file."""
-        return self._ask(RunCase(path))
+        return self._request(RunCase(path))
 
-    def _ask(self, asked: RunSeed | RunCase) -> SeedReport:
+    def _request(self, request: RunSeed | RunCase) -> SeedReport:
         """Ask a process that has run nothing before, so that the report depends only on the request."""
-        if self._has_run:
+        if self._has_run_seeds:
             self.close()
             self._start(1)
         process = self._processes[0]
-        process.send(asked)
+        process.send(request)
         reported: SeedReport = process.receive()
         return reported
 

@@ -39,13 +39,13 @@ class Setup:
     """The first message to a process.
 
     Attributes:
-        around: the environment of the calling process.
-        place: FILE:NAME of a graph, or of a test under `deterministic`; "" for a case that names its own.
+        environment: the environment of the calling process.
+        target: FILE:NAME of a graph, or of a test under `deterministic`; "" for a case that names its own.
         sources: where payloads come from, [NAME=]SPEC; those of other sources are generated.
     """
 
-    around: Surroundings
-    place: str
+    environment: Surroundings
+    target: str
     sources: tuple[str, ...]
     items_max: int
     losses: bool
@@ -101,7 +101,7 @@ class SeedReport:
         text: the report, or what the run was like.
         path: of the case file.
         case: as it is in that file.
-        step_error: an ImpureStep's step and place.
+        step_error: an ImpureStep's step and location.
     """
 
     what: str
@@ -138,11 +138,11 @@ class Work:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        dataflow, given, place = _found(setup.place)
+        dataflow, strategies_of_test, target = _loaded(setup.target)
         specs = by_name("--source", setup.sources, "source", [source.name for source in dataflow.sources])
-        strategies, self.described = _inputs(dataflow, given, specs)
+        strategies, self.described = _inputs(dataflow, strategies_of_test, specs)
         self.seeds = Seeds(
-            dataflow, strategies, losses=setup.losses, deaths=setup.deaths, items_max=setup.items_max, place=place
+            dataflow, strategies, losses=setup.losses, deaths=setup.deaths, items_max=setup.items_max, target=target
         )
         self.is_drawn = any(hasattr(each, "flatmap") for each in strategies.values())
         self._purity = PurityCheck(dataflow) if setup.purity else None
@@ -151,7 +151,7 @@ class Work:
         """The run of a seed.
 
         Raises:
-            ImpureStep: a step is not pure, where that is looked at.
+            ImpureStep: a step is not pure, if that is checked.
         """
         case = self.seeds.case(seed)
         if purity and self._purity is not None:
@@ -190,7 +190,7 @@ class Work:
             result = self.check(seed, purity=True)
         except ImpureStep as error:
             return self._smallest_impure(self.seeds.case(seed), error)
-        return _seed_report(result, self.setup.cases, self.setup.place)
+        return _seed_report(result, self.setup.cases, self.setup.target)
 
     def _smallest_impure(self, case: Case, error: ImpureStep) -> SeedReport:
         """Take items away as long as the same step is found impure."""
@@ -199,7 +199,7 @@ class Work:
         return _impure_report(case, error, self.setup.cases)
 
 
-def _seed_report(result: Result, cases: str | None, place: str) -> SeedReport:
+def _seed_report(result: Result, cases: str | None, target: str) -> SeedReport:
     if result.failure is None:
         case = result.case
         made = ", ".join(f"{count} {name}" for name, count in sorted(counts(result).items())) or "nothing"
@@ -218,14 +218,18 @@ def _impure_report(case: Case, error: ImpureStep, cases: str | None) -> SeedRepo
     for name, payloads in case.inputs.items():
         lines += [f"  {name}  {safe_text(repr, payload, 300)}" for payload in payloads] or [f"  {name}  (empty)"]
     path, again = save_impure(case, cases)
-    kept = as_json(check(case)) if path is not None else None
+    case_as_json = as_json(check(case)) if path is not None else None
     return SeedReport(
-        "an impure step", "\n".join([*lines, "", *again]), str(path) if path else None, kept, (error.step, error.where)
+        "an impure step",
+        "\n".join([*lines, "", *again]),
+        str(path) if path else None,
+        case_as_json,
+        (error.step, error.where),
     )
 
 
 def _run_case(setup: Setup, path: str) -> SeedReport:
-    case = load_case(path, _found(setup.place)[0] if setup.place else None)
+    case = load_case(path, _loaded(setup.target)[0] if setup.target else None)
     if setup.purity:
         with PurityCheck(case.dataflow) as purity:
             try:
@@ -246,16 +250,16 @@ def _run_case(setup: Setup, path: str) -> SeedReport:
 # What there is to run.
 
 
-def _found(place: str) -> tuple[Dataflow, Mapping[str, Any], str]:
-    """A graph, the strategies that a test gives its sources, and where the graph is found again."""
-    test = getattr(load.load_object(place), "drift_test", None)
+def _loaded(target: str) -> tuple[Dataflow, Mapping[str, Any], str]:
+    """A graph, the strategies that a test has for its sources, and the target that names the graph."""
+    test = getattr(load.load_object(target), "drift_test", None)
     if test is None:
-        return load.load_dataflow(place), {}, place
-    return test.dataflow, test.strategies, test.place()
+        return load.load_dataflow(target), {}, target
+    return test.dataflow, test.strategies, test.target()
 
 
 def _inputs(
-    dataflow: Dataflow, given: Mapping[str, Any], specs: Mapping[str, str]
+    dataflow: Dataflow, strategies_of_test: Mapping[str, Any], specs: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """For each source payloads or a strategy, and that in words."""
     inputs: dict[str, Any] = {}
@@ -263,21 +267,21 @@ def _inputs(
     for source in dataflow.sources:
         name = source.name
         if name in specs:
-            inputs[name] = _all_of(specs[name])
+            inputs[name] = _all_payloads(specs[name])
             described[name] = f"chunks of {specs[name]} ({len(inputs[name]):,} items)"
-        elif name in given:
-            inputs[name] = given[name]
+        elif name in strategies_of_test:
+            inputs[name] = strategies_of_test[name]
             described[name] = "the test's strategy"
         else:
-            kind, inputs[name] = _that_fits(dataflow, name)
+            kind, inputs[name] = _generated(dataflow, name)
             described[name] = f"generated, {kind}"
     return inputs, described
 
 
-def _all_of(spec: str) -> list[Any]:
+def _all_payloads(spec: str) -> list[Any]:
     source = source_of(spec)
     if source.live:
-        raise SettingsError(f"--source {spec} is live; seeds need an input that is there, as in a file")
+        raise SettingsError(f"--source {spec} is live; seeds need a finite input, as a file")
     reader = source.open()
     payloads: list[Any] = []
     try:
@@ -297,7 +301,7 @@ _LINES = [
 ]
 
 
-def _that_fits(dataflow: Dataflow, name: str) -> tuple[str, Any]:
+def _generated(dataflow: Dataflow, name: str) -> tuple[str, Any]:
     """The first kind of generated payloads for which no step raises and there is output."""
     from drift.testing.hypothesis import st
 
@@ -314,7 +318,7 @@ def _that_fits(dataflow: Dataflow, name: str) -> tuple[str, Any]:
     first_error: DriftError | None = None
     for kind, strategy in kinds.items():
         payloads = st.integers(0, ITEMS_MAX).flatmap(_lists_of(strategy))
-        comes_out = False
+        has_output = False
         for sample in drawn(payloads, 0, 20):
             inputs = in_order(dataflow, {source.name: [] for source in dataflow.sources} | {name: sample})
             output = reference(Case(dataflow, inputs, Schedule()))
@@ -322,10 +326,10 @@ def _that_fits(dataflow: Dataflow, name: str) -> tuple[str, Any]:
                 if first_error is None and isinstance(output.error, DriftError):
                     first_error = output.error
                 break
-            comes_out = comes_out or bool(output.rows)
+            has_output = has_output or bool(output.rows)
         else:
             fitting.append((kind, payloads))
-            if comes_out:
+            if has_output:
                 return kind, payloads
     if fitting:
         return fitting[0]
@@ -347,22 +351,22 @@ def main() -> None:
     """Answer until the pipe ends."""
     caller = ToCaller()
     setup: Setup = caller.receive()
-    setup.around.enter()
+    setup.environment.enter()
     try:
-        work = Work(setup) if setup.place else None
+        work = Work(setup) if setup.target else None
     except BaseException as error:
         caller.send(error if isinstance(error, DriftError) else _unforeseen(error))
         return
     caller.send(Ready(work.seeds.dataflow.name, work.described, work.is_drawn) if work else Ready("", {}, False))
     while True:
-        asked = caller.receive()
+        request = caller.receive()
         try:
-            if isinstance(asked, RunCase):
-                caller.send(_run_case(setup, asked.path))
-            elif work is not None and isinstance(asked, Run):
-                work.run(asked.start, asked.stop, caller)
-            elif work is not None and isinstance(asked, RunSeed):
-                caller.send(work.run_seed(asked.seed))
+            if isinstance(request, RunCase):
+                caller.send(_run_case(setup, request.path))
+            elif work is not None and isinstance(request, Run):
+                work.run(request.start, request.stop, caller)
+            elif work is not None and isinstance(request, RunSeed):
+                caller.send(work.run_seed(request.seed))
         except DriftError as error:
             caller.send(error)
         except BaseException as error:

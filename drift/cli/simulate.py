@@ -33,7 +33,7 @@ _FAULTS_SHOWN_MAX = 6
 
 
 @click.command("simulate", short_help="Run a graph under many drawn schedules, each compared with the reference.")
-@click.argument("place", metavar="[FILE:GRAPH|FILE:TEST]", default="")
+@click.argument("target", metavar="[FILE:GRAPH|FILE:TEST]", default="")
 @click.option("--seeds", type=click.IntRange(1), help=f"How many; {SEEDS:,} unless --minutes is given.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
 @click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True, help="Where to begin.")
@@ -43,18 +43,18 @@ _FAULTS_SHOWN_MAX = 6
     "--source", "source_specs", multiple=True, metavar="[NAME=]SPEC",
     help="Each run reads a part of these items: PATH.txt, .log, .jsonl or .csv, also .gz; text:PATH and so on.",
 )  # fmt: skip
-@click.option("--items-max", type=click.IntRange(1), default=30, show_default=True, help="Items of a piece.")
+@click.option("--items-max", type=click.IntRange(1), default=30, show_default=True, help="Items of a run, at most.")
 @click.option(
     "--losses", is_flag=True, help="Also lose messages; such a run ends early, and what is out must be right."
 )
-@click.option("--deaths", is_flag=True, help="Also let processes die; the run goes on, and all must be right.")
+@click.option("--deaths", is_flag=True, help="Also let processes die; the run recovers, and all output must be right.")
 @click.option("--no-purity", is_flag=True, help="Do not call steps again to see whether they are pure.")
 @click.option("--processes", type=click.IntRange(1), help="How many; as many as there are cores by default.")
 @click.option("--cases", metavar="FOLDER", help="Where the case file of a failure goes; .drift/cases by default.")
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress line; no summary where all is well.")
 def simulate_command(
-    place: str,
+    target: str,
     seeds: int | None,
     minutes: float | None,
     first_seed: int,
@@ -73,7 +73,7 @@ def simulate_command(
     """Run a graph in the simulator, once for each seed, and compare every run with the reference, byte for byte.
 
     A seed decides the input, the workers, the batches, and what comes when: it is one run on every machine, whatever
-    the hash seed or the number of processes. So a seed and a commit are the whole report of a bug.
+    the hash seed or the number of processes. So a seed and a commit suffice to report a bug.
 
     Items come from files (--source), from the strategies of a test under @drift.testing.deterministic (FILE:TEST), or
     are generated: text or numbers, whatever the steps take.
@@ -85,37 +85,37 @@ def simulate_command(
     drift simulate flights.py:graph --source flights.csv --seed 417
     drift simulate --case .drift/cases/flights-1f0c.json
     """
-    if case is None and not place:
+    if case is None and not target:
         raise SettingsError("say what to simulate, as FILE:GRAPH or FILE:TEST, or give a case file: --case PATH")
     if sum((seed is not None, case is not None, bool(seeds or minutes))) > 1:
-        raise SettingsError("--seed, --case, and --seeds or --minutes are three things to run; ask for one")
+        raise SettingsError("--seed, --case, and --seeds or --minutes exclude each other; pass one")
     from drift.cli.search import Search
     from drift.cli.seeding import Setup
     from drift.engines.surroundings import surroundings
 
     count = 1 if seed is not None or case is not None else processes or _cores()
-    setup = Setup(surroundings(), place, tuple(source_specs), items_max, losses, not no_purity, cases, deaths)
-    wanted = _Wanted(place, first_seed, seeds if seeds or minutes else SEEDS, minutes, as_json, quiet)
+    setup = Setup(surroundings(), target, tuple(source_specs), items_max, losses, not no_purity, cases, deaths)
+    request = _Request(target, first_seed, seeds if seeds or minutes else SEEDS, minutes, as_json, quiet)
     with _signals(), Search(setup, count) as search:
         try:
             if case is not None:
-                return _print_report(search, search.run_case(case), None, wanted)
+                return _print_report(search, search.run_case(case), None, request)
             if seed is not None:
-                return _print_report(search, search.run_seed(seed), seed, wanted)
-            return _searched(search, wanted)
+                return _print_report(search, search.run_seed(seed), seed, request)
+            return _run_search(search, request)
         except KeyboardInterrupt as interrupt:
             if search.tally.seeds and not as_json:
                 click.echo(_summary(search, "none has failed"), err=True)
             number = next(iter(interrupt.args), signal.SIGINT)
-            ended = Interrupted(f"interrupted after {_many(search.tally.seeds, 'seed')}", number)
+            ended = Interrupted(f"interrupted after {_counted(search.tally.seeds, 'seed')}", number)
             raise Ended(ended, _as_object(search, None, None)) from None
 
 
 @dataclasses.dataclass(frozen=True)
-class _Wanted:
-    """What the call asks for."""
+class _Request:
+    """The arguments of the call."""
 
-    place: str
+    target: str
     first_seed: int
     seeds: int | None
     minutes: float | None
@@ -127,42 +127,42 @@ class _Wanted:
         return not (self.json or self.quiet)
 
 
-def _searched(search: Search, wanted: _Wanted) -> int:
+def _run_search(search: Search, request: _Request) -> int:
     """Run seeds; print what came of them."""
-    if wanted.words:
+    if request.words:
         inputs = ", ".join(f"{name}: {what}" for name, what in search.ready.inputs.items())
-        on = _many(search.processes, "process", "processes")
+        on = _counted(search.processes, "process", "processes")
         click.echo(f"{search.ready.graph}: simulated on {on}; {inputs}", err=True)
-    with _Line(search, wanted) as line:
-        seconds_max = wanted.minutes * 60 if wanted.minutes is not None else None
-        failed = search.run(wanted.first_seed, wanted.seeds, seconds_max, line.tick)
+    with _Line(search, request) as line:
+        seconds_max = request.minutes * 60 if request.minutes is not None else None
+        failed = search.run(request.first_seed, request.seeds, seconds_max, line.tick)
     if failed is not None:
-        if wanted.words:
-            done = _many(search.tally.seeds, "seed")
-            click.echo(f"seed {failed.seed} fails; {done} did not; making it small", err=True)
+        if request.words:
+            passed = _counted(search.tally.seeds, "seed")
+            click.echo(f"seed {failed.seed} fails; {passed} did not; making it small", err=True)
         reported = search.run_seed(failed.seed)
         if not reported.what:
             reported = dataclasses.replace(
-                reported, what="a failure that depends on what ran before", text=_not_again(failed)
+                reported, what="a failure that depends on what ran before", text=_not_reproduced(failed)
             )
-        return _print_report(search, reported, failed.seed, wanted)
-    if wanted.json:
+        return _print_report(search, reported, failed.seed, request)
+    if request.json:
         click.echo(to_json(_as_object(search, None, None)))
-    elif wanted.words:
+    elif request.words:
         click.echo(_summary(search, "none fails"))
     return 0
 
 
-def _not_again(failed: Failed) -> str:
+def _not_reproduced(failed: Failed) -> str:
     return (
         f"seed {failed.seed} failed in a process that had run other seeds, and does not fail by itself: something in "
-        f"the graph's functions, or in drift, remembers what ran before. What it said there:\n\n{failed.found}"
+        f"the graph's functions, or in drift, remembers what ran before. The finding there:\n\n{failed.found}"
     )
 
 
-def _print_report(search: Search, reported: SeedReport, seed: int | None, wanted: _Wanted) -> int:
+def _print_report(search: Search, reported: SeedReport, seed: int | None, request: _Request) -> int:
     """Print what came of a seed or a case; the exit code, or the error that has it."""
-    if wanted.json and not reported.what:
+    if request.json and not reported.what:
         click.echo(to_json(_as_object(search, seed, reported)))
         return 0
     if not reported.what:
@@ -170,7 +170,7 @@ def _print_report(search: Search, reported: SeedReport, seed: int | None, wanted
         return 0
     text = reported.text
     if seed is not None:
-        text += f"\nseed          {seed}: drift simulate {wanted.place} --seed {seed}{_commit()}"
+        text += f"\nseed          {seed}: drift simulate {request.target} --seed {seed}{_commit()}"
     if reported.step_error is not None:
         step, where = reported.step_error
         raise Ended(ImpureStep(text, step=step, where=where), _as_object(search, seed, reported))
@@ -201,14 +201,14 @@ def _summary(search: Search, ending: str) -> str:
     tally, seconds, processes = search.tally, search.seconds, search.processes
     rate = tally.seeds / seconds if seconds else 0.0
     lines = [
-        f"{search.ready.graph}: {_many(tally.seeds, 'seed')}, a schedule each, {ending}; {tally.items:,} items in "
-        f"{seconds:.1f} s on {_many(processes, 'process', 'processes')} ({rate:,.0f} runs/s, "
+        f"{search.ready.graph}: {_counted(tally.seeds, 'seed')}, a schedule each, {ending}; {tally.items:,} items in "
+        f"{seconds:.1f} s on {_counted(processes, 'process', 'processes')} ({rate:,.0f} runs/s, "
         f"{rate * 60 / processes:,.0f} a minute each)"
     ]
     if tally.faults:
         lines.append(f"not in order: {_faults(tally, len(tally.faults))}")
     if tally.checked_calls:
-        lines.append(f"pure: {_many(tally.checked_calls, 'call')} of steps gave the same in other processes")
+        lines.append(f"pure: {_counted(tally.checked_calls, 'call')} of steps gave the same in other processes")
     if tally.first_step_error is not None:
         seed, error = tally.first_step_error
         share = f"{tally.step_errors:,} of the runs ended early with an error, the same as the reference's"
@@ -220,7 +220,7 @@ def _faults(tally: Tally, most: int) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in tally.faults.most_common(most))
 
 
-def _many(count: int, noun: str, plural: str = "") -> str:
+def _counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
@@ -236,22 +236,22 @@ def _commit() -> str:
 def _commit_of(folder: Path) -> str:
     """The commit that is checked out, and whether files differ from it; "" where there is none."""
     try:
-        done = subprocess.run(
+        described = subprocess.run(
             ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty= and changes"],
             cwd=folder, capture_output=True, text=True, timeout=10,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip()
+    return described.stdout.strip()
 
 
 class _Line:
     """Where the search stands, on a terminal."""
 
-    def __init__(self, search: Search, wanted: _Wanted) -> None:
-        active = wanted.words and sys.stderr.isatty()
+    def __init__(self, search: Search, request: _Request) -> None:
+        active = request.words and sys.stderr.isatty()
         self._search = search
-        self._wanted = wanted
+        self._request = request
         self._live = Live(
             console=Console(stderr=True, highlight=False), auto_refresh=False, transient=True,
             redirect_stdout=False, redirect_stderr=False,
@@ -271,20 +271,20 @@ class _Line:
         now = time.monotonic()
         if self._live is not None and now - self._drawn_s > 1 / _DRAWN_PER_SECOND:
             self._drawn_s = now
-            text = line_text(self._search.tally, self._search.seconds, self._wanted.seeds, self._wanted.minutes)
+            text = line_text(self._search.tally, self._search.seconds, self._request.seeds, self._request.minutes)
             self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def line_text(tally: Tally, seconds: float, total: int | None, minutes: float | None) -> str:
-    """The line's words; what matters most stands first, since a narrow terminal cuts the rest."""
+    """The text of the line, most important part first, since a narrow terminal cuts the end."""
     shares = [tally.seeds / total] if total else []
     shares += [seconds / (minutes * 60)] if minutes else []
-    left = max(shares, default=0.0)
+    share_done = max(shares, default=0.0)
     rate = tally.seeds / seconds if seconds else 0.0
-    whole, rest = divmod(int(seconds), 60)
+    minutes_run, seconds_run = divmod(int(seconds), 60)
     parts = [
-        f"{whole}:{rest:02} {min(left, 1.0):.0%}",
-        f"{_many(tally.seeds, 'seed')}, a schedule each ({rate:,.0f}/s, {rate * 60:,.0f} a minute)",
+        f"{minutes_run}:{seconds_run:02} {min(share_done, 1.0):.0%}",
+        f"{_counted(tally.seeds, 'seed')}, a schedule each ({rate:,.0f}/s, {rate * 60:,.0f} a minute)",
         f"{tally.items:,} items",
     ]
     if tally.faults:
@@ -296,10 +296,10 @@ def line_text(tally: Tally, seconds: float, total: int | None, minutes: float | 
 def _signals() -> Iterator[None]:
     """SIGTERM ends it as Ctrl-C does, so that no process is left."""
 
-    def come(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
 
-    before = signal.signal(signal.SIGTERM, come)
+    before = signal.signal(signal.SIGTERM, on_signal)
     try:
         yield
     finally:

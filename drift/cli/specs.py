@@ -60,14 +60,14 @@ SINK_FORMS = (
 
 def by_name(option: str, values: Iterable[str], kind: str, known: Sequence[str]) -> dict[str, str]:
     """The values of a repeated option by the source or sink they are for."""
-    given: dict[str, str] = {}
+    spec_by_name: dict[str, str] = {}
     for value in values:
-        name, rest = _named(option, value, kind, known)
-        if name in given:
-            both = f"{without_secrets(given[name])!r} and {without_secrets(rest)!r}"
-            raise SettingsError(f"{option} is given twice for {kind} {name!r}: {both}")
-        given[name] = rest
-    return given
+        name, spec = _named(option, value, kind, known)
+        if name in spec_by_name:
+            both = f"{without_secrets(spec_by_name[name])!r} and {without_secrets(spec)!r}"
+            raise SettingsError(f"{option} is there twice for {kind} {name!r}: {both}")
+        spec_by_name[name] = spec
+    return spec_by_name
 
 
 def _named(option: str, value: str, kind: str, known: Sequence[str]) -> tuple[str, str]:
@@ -92,21 +92,21 @@ def source_of(spec: str, name: str = "", *, as_frames: bool = False) -> Source:
         name: of the source, which is also that of the topic or stream, if the spec has none.
         as_frames: the engine reads Parquet files as DataFrames.
     """
-    kind, colon, rest = spec.partition(":")
+    kind, colon, value = spec.partition(":")
     if kind == "follow":
-        return _of_path(rest, follow=True)
+        return _of_path(value, follow=True)
     if colon and kind in _FILES and not (kind == "parquet" and as_frames):
         return _of_path(spec)
     if spec.startswith(_URLS):
         return _source_of_url(spec, name)
     if colon and kind == "sqlite":
-        path, _, fragment = rest.partition("#")
+        path, _, fragment = value.partition("#")
         table, key = _table_and_key(spec, fragment)
         return sources.sqlite(path, table, key=key)
     if colon and kind in _IN_SPARK:
-        return FrameSource(_frame_reader(kind, rest))
+        return FrameSource(_frame_reader(kind, value))
     if colon and kind in ("zmq", "zmq-json"):
-        return sources.zmq_pull(rest, decode="json" if kind == "zmq-json" else "text")
+        return sources.zmq_pull(value, decode="json" if kind == "zmq-json" else "text")
     if spec.startswith("tcp://"):
         host, colon, port = spec[len("tcp://") :].rpartition(":")
         if not colon or not port.isdecimal():
@@ -118,9 +118,9 @@ def source_of(spec: str, name: str = "", *, as_frames: bool = False) -> Source:
 
 
 def _of_path(spec: str, *, follow: bool = False) -> Source:
-    kind, colon, rest = spec.partition(":")
+    kind, colon, value = spec.partition(":")
     if colon and kind in _FILES:
-        return _FILES[kind](rest, follow=follow)
+        return _FILES[kind](value, follow=follow)
     path = Path(spec)
     ending = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
     if ending not in _ENDINGS or (not ending and path.is_dir()):
@@ -128,22 +128,22 @@ def _of_path(spec: str, *, follow: bool = False) -> Source:
     return _FILES[_ENDINGS[ending]](spec, follow=follow)
 
 
-def _frame_reader(kind: str, place: str) -> Callable[[Any], Any]:
-    return lambda spark: spark.table(place) if kind == "table" else spark.read.format(kind).load(place)
+def _frame_reader(kind: str, table_or_path: str) -> Callable[[Any], Any]:
+    return lambda spark: spark.table(table_or_path) if kind == "table" else spark.read.format(kind).load(table_or_path)
 
 
 def _source_of_url(spec: str, name: str) -> Source:
     url, _, fragment = spec.partition("#")
-    kind, _, rest = url.partition("://")
+    kind, _, value = url.partition("://")
     if kind in ("kafka", "kafka-json"):
-        servers, _, query = rest.partition("?")
-        asked = dict(parse_qsl(query, keep_blank_values=True))
-        group = asked.pop("group", None)
-        if asked:
-            raise SettingsError(f"{spec} asks for {next(iter(asked))!r}; what can be asked of a topic is ?group=NAME")
+        servers, _, query = value.partition("?")
+        parameters = dict(parse_qsl(query, keep_blank_values=True))
+        group = parameters.pop("group", None)
+        if parameters:
+            raise SettingsError(f"{spec} has the parameter {next(iter(parameters))!r}; a topic takes ?group=NAME")
         return sources.kafka(servers, fragment or name, decode="json" if kind == "kafka-json" else "text", group=group)
     if kind == "redis-json":
-        return sources.redis(f"redis://{rest}", fragment or name, decode="json")
+        return sources.redis(f"redis://{value}", fragment or name, decode="json")
     if kind in ("redis", "rediss"):
         return sources.redis(url, fragment or name)
     table, key = _table_and_key(spec, fragment)
@@ -192,14 +192,14 @@ def _kind_of_sink(spec: str) -> tuple[str, str]:
 
 def _sink_of_url(spec: str, on_existing: OnExisting, name: str) -> Sink:
     url, _, fragment = spec.partition("#")
-    kind, _, rest = url.partition("://")
+    kind, _, value = url.partition("://")
     if kind in ("postgres", "postgresql"):
         return sinks.postgres(url, fragment or name, resume=on_existing)
     if kind in ("redis", "rediss"):
         return sinks.redis(url, fragment or name, resume=on_existing)
     if kind != "kafka" or on_existing == "replace":
         raise SettingsError(f"sink {without_secrets(spec)} is none of {SINK_FORMS}; what Kafka has cannot be replaced")
-    return sinks.kafka(rest, fragment or name, resume=on_existing)
+    return sinks.kafka(value, fragment or name, resume=on_existing)
 
 
 def refuse_one_file(specs: Mapping[str, str]) -> None:
@@ -212,10 +212,10 @@ def refuse_one_file(specs: Mapping[str, str]) -> None:
         if writes_to_stdout(spec):
             continue
         kind, path = _kind_of_sink(spec)
-        place: Path | str = Path(path).resolve()
-        if kind == "sqlite" or spec.startswith(_URLS):  # which have places of their own in them
-            path = place = spec if "#" in spec else f"{spec}#{name}"
-        other = writer.setdefault(place, name)
+        target: Path | str = Path(path).resolve()
+        if kind == "sqlite" or spec.startswith(_URLS):  # these name a table, topic or stream in it
+            path = target = spec if "#" in spec else f"{spec}#{name}"
+        other = writer.setdefault(target, name)
         if other != name:
             raise SettingsError(
                 f"sinks {other!r} and {name!r} are given one file, {without_secrets(str(path))}; give each its own"
@@ -291,21 +291,21 @@ def _duration(option: str, text: str) -> int:
 
 
 def _time_function(option: str, text: str) -> Callable[[Any], Any]:
-    return load_function(text) if ":" in text else _field(option, text, whole=True)
+    return load_function(text) if ":" in text else _field(option, text, as_int=True)
 
 
 def _tie_function(option: str, text: str) -> Callable[[Any], Any]:
-    return load_function(text) if ":" in text else _field(option, text, whole=False)
+    return load_function(text) if ":" in text else _field(option, text, as_int=False)
 
 
-def _field(option: str, field: str, *, whole: bool) -> Callable[[Any], Any]:
-    """A function that takes a field out of a payload; in messages its place is the option."""
+def _field(option: str, field: str, *, as_int: bool) -> Callable[[Any], Any]:
+    """A function that takes a field out of a payload; in messages its file is the option."""
 
     take = Field(field)
 
     def value(payload: Any) -> Any:
         found = take(payload)
-        return int(found) if whole and isinstance(found, str) and _NUMBER.fullmatch(found.strip()) else found
+        return int(found) if as_int and isinstance(found, str) and _NUMBER.fullmatch(found.strip()) else found
 
     value.__code__ = value.__code__.replace(co_filename=option, co_firstlineno=1)
     assert isinstance(value, types.FunctionType)

@@ -18,22 +18,21 @@ from drift_graph.errors import SettingsError
 
 @click.group("state", short_help="The cuts that a run keeps: list, show, drop.")
 def state_group() -> None:
-    """What a run with --state keeps: cuts, from which it can go on."""
+    """The cuts of a run with --state, from which it can resume."""
 
 
 @state_group.command("list")
 @click.argument("where", metavar="WHERE")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_command(where: str, as_json: bool) -> None:
-    """The cuts that are kept, the oldest first: number, when taken, how far, items released."""
+    """The stored cuts, the oldest first: number, when taken, how far, items released."""
     with _opened(where) as (store, cuts):
         if as_json:
             click.echo(to_json([_as_object(cut) for cut in cuts]))
             return
         for cut in cuts:
-            click.echo(
-                f"{cut.number:>6}  {_when(cut)}  {cut.reached}, {cut.items_in:,} items in, {cut.output.position:,} out"
-            )
+            items = f"{cut.items_in:,} items in, {cut.output.position:,} out"
+            click.echo(f"{cut.number:>6}  {_taken_at(cut)}  {cut.reached}, {items}")
         if not cuts:
             click.echo(f"{store.where} has no cuts", err=True)
 
@@ -62,11 +61,11 @@ def show_command(where: str, number: int | None, as_json: bool) -> None:
 @click.argument("where", metavar="WHERE")
 @click.argument("number", type=int)
 def drop_command(where: str, number: int) -> None:
-    """Keep a cut no longer. Where it is the last one, the run goes on from the one before."""
+    """Drop a cut. If it is the last one, the run resumes from the one before."""
     with _opened(where, writes=True) as (store, cuts):
         _chosen(store.where, cuts, number)
         if len(cuts) == 1:
-            raise SettingsError(f"cut {number} is the only one in {store.where}; to begin anew name another place")
+            raise SettingsError(f"cut {number} is the only one in {store.where}; to start anew, name another")
         store.drop(number)
         click.echo(f"dropped cut {number}", err=True)
 
@@ -91,7 +90,7 @@ def _chosen(where: str, cuts: list[Cut], number: int | None) -> Cut:
     return found[-1]
 
 
-def _when(cut: Cut) -> str:
+def _taken_at(cut: Cut) -> str:
     return datetime.fromtimestamp(cut.taken_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -99,7 +98,7 @@ def _as_object(cut: Cut) -> dict[str, Any]:
     return {
         "cut": cut.number,
         "graph": cut.graph["name"],
-        "taken": _when(cut),
+        "taken": _taken_at(cut),
         "reached": cut.reached,
         "items_in": cut.items_in,
         "items_out": cut.output.position,

@@ -1,6 +1,6 @@
 """Writes a failed case to a file, and runs it again.
 
-Invariant: a case file holds everything that a run depends on, except the code: the graph's place, the input, the
+Invariant: a case file holds everything that a run depends on, except the code: the graph's target, the input, the
 settings and the schedule. Reading it runs no code but the user's module with the graph.
 
 Why it stays valid when the code changes: input is stored as canonical bytes (and as text, for people), and a decision
@@ -37,7 +37,7 @@ from drift_graph.policies import EventTime
 from drift_graph.restore import classes_near, restored
 
 FORMAT = "drift case 1"
-#: The place of a generated graph, instead of a file and a name: the case holds its recipe.
+#: The target of a generated graph, instead of a file and a name: the case holds its recipe.
 GENERATED = "generated"
 FOLDER = Path(".drift") / "cases"
 
@@ -53,22 +53,22 @@ def as_json(result: Result) -> dict[str, Any]:
         SettingsError: a payload of the input has no canonical form, so it cannot be stored.
     """
     case, failure = result.case, result.failure
-    graph: dict[str, Any] = {"name": case.dataflow.name, "place": case.place}
+    graph: dict[str, Any] = {"name": case.dataflow.name, "target": case.target}
     if case.recipe is not None:
-        graph |= {"place": GENERATED, "recipe": _kept(recipes.as_stored(case.recipe), "recipe")}
+        graph |= {"target": GENERATED, "recipe": _stored_value(recipes.as_stored(case.recipe), "recipe")}
     if case.test:
         graph["test"] = case.test
     return {
         "format": FORMAT,
         "graph": graph,
-        "inputs": {name: [_kept(each, name) for each in payloads] for name, payloads in case.inputs.items()},
+        "inputs": {name: [_stored_value(each, name) for each in payloads] for name, payloads in case.inputs.items()},
         "schedule": case.schedule.as_json(),
         "in_words": list(in_words(result)),
         "failure": None if failure is None else {"what": failure.what, "message": failure.message},
     }
 
 
-def _kept(value: Any, source: str) -> dict[str, str]:
+def _stored_value(value: Any, source: str) -> dict[str, str]:
     try:
         form = stored(value)
     except NoCanonicalForm as none:
@@ -105,62 +105,62 @@ def load_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Case:
         SettingsError: its graph is not found, or has other sources now.
     """
     path = Path(path)
-    given = _read(path)
+    case_file = _read(path)
     recipe = None
-    place = given["graph"]["place"]
+    target = case_file["graph"]["target"]
     if graph is not None:
         dataflow = graph.build() if isinstance(graph, Graph) else graph
-    elif place == GENERATED:
-        recipe = recipes.from_stored(restored(base64.b64decode(given["graph"]["recipe"]["canonical"])))
+    elif target == GENERATED:
+        recipe = recipes.from_stored(restored(base64.b64decode(case_file["graph"]["recipe"]["canonical"])))
         dataflow = recipes.build(recipe)
-    elif place:
-        dataflow = load_dataflow(_found(place, path))
+    elif target:
+        dataflow = load_dataflow(_located_target(target, path))
     else:
         raise SettingsError(
-            f"{path} does not say where graph {given['graph']['name']!r} is found, because no name in a module "
+            f"{path} does not say where graph {case_file['graph']['name']!r} is found, because no name in a module "
             f"stands for it; pass it: drift.testing.run_case({str(path)!r}, graph)"
         )
     functions = [function for operator in dataflow.operators if (function := function_of(operator))]
     functions += [source.time.time for source in dataflow.sources if isinstance(source.time, EventTime)]
     classes = classes_near(functions)
     inputs = {
-        name: [restored(base64.b64decode(each["canonical"]), classes) for each in kept]
-        for name, kept in given["inputs"].items()
+        name: [restored(base64.b64decode(each["canonical"]), classes) for each in values]
+        for name, values in case_file["inputs"].items()
     }
-    schedule = Schedule.from_json(given["schedule"])
-    test = _found(given["graph"].get("test", ""), path)
-    return Case(dataflow, in_order(dataflow, inputs), schedule, place if recipe is None else "", recipe, test)
+    schedule = Schedule.from_json(case_file["schedule"])
+    test = _located_target(case_file["graph"].get("test", ""), path)
+    return Case(dataflow, in_order(dataflow, inputs), schedule, target if recipe is None else "", recipe, test)
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        case_file = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"case file {path} cannot be read: {error}") from None
     except ValueError as error:
         raise InputError(f"{path} is no case file: {error}") from None
     except RecursionError:
         raise InputError(f"{path} is no case file: it is nested too deep") from None
-    if not isinstance(given, dict) or given.get("format") != FORMAT:
-        found = given.get("format") if isinstance(given, dict) else None
+    if not isinstance(case_file, dict) or case_file.get("format") != FORMAT:
+        found = case_file.get("format") if isinstance(case_file, dict) else None
         raise InputError(f"{path} is no case file of this version: its format is {found!r}, not {FORMAT!r}")
     try:
-        form = msgspec.convert(given, _Form)
+        form = msgspec.convert(case_file, _Form)
     except (msgspec.ValidationError, RecursionError) as error:
         raise InputError(f"case file {path} is damaged: {error}; let drift simulate find the case again") from None
-    if form.graph.place == GENERATED and form.graph.recipe is None:
+    if form.graph.target == GENERATED and form.graph.recipe is None:
         raise InputError(f"case file {path} is damaged: its graph is generated, and there is no recipe")
-    return given
+    return case_file
 
 
-class _Kept(msgspec.Struct):
+class _StoredValue(msgspec.Struct):
     canonical: str
 
 
 class _Graph(msgspec.Struct):
     name: str
-    place: str
-    recipe: _Kept | None = None
+    target: str
+    recipe: _StoredValue | None = None
     test: str = ""
 
 
@@ -186,19 +186,19 @@ class _Form(msgspec.Struct):
     """The required fields of a case file."""
 
     graph: _Graph
-    inputs: dict[str, list[_Kept]]
+    inputs: dict[str, list[_StoredValue]]
     schedule: _Schedule
 
 
-def _found(place: str, case_file: Path) -> str:
-    """The place with its file found: a relative path is tried from the working folder, then from the case's parents."""
-    file, _, name = place.rpartition(":")
+def _located_target(target: str, case_file: Path) -> str:
+    """The target with its file located: relative to the working folder, else to a parent of the case file."""
+    file, _, name = target.rpartition(":")
     if not file.endswith(".py") or Path(file).is_file():
-        return place
+        return target
     for folder in case_file.resolve().parents:
         if (folder / file).is_file():
             return f"{folder / file}:{name}"
-    return place
+    return target
 
 
 def run_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Result:
@@ -223,18 +223,18 @@ def check_case(case: Case) -> Result:
     if result.failure is not None or not case.test:
         return result
     test = getattr(load_object(case.test), "drift_test", None)
-    if test is None or test.judge is None:
+    if test is None or test.assertions is None:
         file, _, name = case.test.rpartition(":")
         why = "takes what only its test runner gives it" if test is not None else "is no test under deterministic now"
         raise SettingsError(
             f"the runs are as they should be, and {name} of {file}, which has more to say, {why}: run it with pytest"
         )
-    return replace(result, failure=test.judge(result))
+    return replace(result, failure=test.assertions(result))
 
 
-def line_again(path: Path, place: str) -> str:
+def line_again(path: Path, target: str) -> str:
     """The code or command that runs a case file again."""
-    if not place:
+    if not target:
         return f"drift.testing.run_case({str(path)!r}, graph)"
     return f"drift simulate --case {path}"
 
@@ -245,7 +245,7 @@ def case_lines(result: Result, folder: Path | str | None = None) -> tuple[Path |
         path = save_case(result, folder)
     except (SettingsError, OSError) as reason:
         return None, [f"no case file  {reason}"]
-    return path, [f"run it again  {line_again(path, result.case.place)}", f"case file     {path}"]
+    return path, [f"run it again  {line_again(path, result.case.target)}", f"case file     {path}"]
 
 
 def write_report(result: Result, folder: Path | str | None = None) -> tuple[str, Path | None]:
@@ -254,11 +254,11 @@ def write_report(result: Result, folder: Path | str | None = None) -> tuple[str,
         path = save_case(result, folder)
     except (SettingsError, OSError) as error:
         return f"{report(result)}\n\nno case file  {error}", None
-    known = result.case.place or (GENERATED if result.case.recipe is not None else "")
-    return report(result, place=str(path), again=line_again(path, known)), path
+    known = result.case.target or (GENERATED if result.case.recipe is not None else "")
+    return report(result, case_file=str(path), again=line_again(path, known)), path
 
 
-def place_of_graph(graph: object, names: Mapping[str, Any]) -> str:
+def target_of_graph(graph: object, names: Mapping[str, Any]) -> str:
     """ "file.py:name" of a graph, searched in a module and the modules it imports; "" if it has no name there.
 
     Args:

@@ -85,15 +85,15 @@ class Case:
         dataflow: the graph.
         inputs: by source; in the order of their times if the source is in event time, see `in_order`.
         schedule: of the run.
-        place: of the graph, "module:name" or "file.py:name"; "" if it is not known.
+        target: of the graph, "module:name" or "file.py:name"; "" if it is not known.
         recipe: of a generated graph, for a case file; see `drift.testing.recipes`.
-        test: place of the test under `deterministic` whose assertion failed; "" if the run itself is wrong.
+        test: "file.py:name" of the test under `deterministic` whose assertion failed; "" if the run itself is wrong.
     """
 
     dataflow: Dataflow
     inputs: Mapping[str, list[Any]]
     schedule: Schedule
-    place: str = ""
+    target: str = ""
     recipe: Any = None
     test: str = ""
 
@@ -245,7 +245,7 @@ def arrivals(case: Case, player: Player) -> tuple[dict[str, list[Any]], dict[str
         order = list(range(len(payloads)))
         if isinstance(source.time, EventTime) and may_reorder(source.time):
             times = times_of(source.time, payloads)
-            # If an item has no place in the order, the arrival order would decide which error comes first.
+            # If an item has no position in the order, the arrival order would decide which error comes first.
             if (
                 times == sorted(times or [0])
                 and SourceMachine("", 0, source.time, sets_apart=source.sets_apart).take(payloads).error is None
@@ -265,20 +265,20 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
     """The right output, by a given interpreter."""
     dataflow = case.dataflow
     error: Exception | None = None
-    given = list(handed or ())
+    arrived_from = list(handed or ())
     if handed is None:
         for rank, source in enumerate(dataflow.sources):
             machine = SourceMachine(source.name, rank, source.time, sets_apart=source.sets_apart)
-            given.append((source.name, machine.take(list(case.inputs[source.name]))))
-    places = {source.name: END_OF_TIME for source in dataflow.sources}
-    ranks = {name: rank for rank, name in enumerate(places)}
-    failed = [(arrived.heartbeat, ranks[name], arrived) for name, arrived in given if arrived.error is not None]
+            arrived_from.append((source.name, machine.take(list(case.inputs[source.name]))))
+    below_by_source = {source.name: END_OF_TIME for source in dataflow.sources}
+    ranks = {name: rank for rank, name in enumerate(below_by_source)}
+    failed = [(each.heartbeat, ranks[name], each) for name, each in arrived_from if each.error is not None]
     if failed:
         below, rank, last = min(failed, key=itemgetter(0, 1))
         error = last.error
-        places[dataflow.sources[rank].name] = below
-    late = late_until((each for _, arrived in given for each in arrived.late), places)
-    for name, arrived in given:
+        below_by_source[dataflow.sources[rank].name] = below
+    late = late_until((each for _, arrived in arrived_from for each in arrived.late), below_by_source)
+    for name, arrived in arrived_from:
         for meta, payload in zip(arrived.metas, arrived.payloads):
             run.push(name, meta, payload)
     rows: list[Row] = []
@@ -304,15 +304,15 @@ def _compared(case: Case, expected: Output, got: Output) -> Failure | None:
     if lost:
         return None
     if _shown(expected.error) != _shown(got.error):
-        said = f"the reference ends with {_said(expected.error)}, the run with {_said(got.error)}"
-        return Failure("another error", said)
-    return _compared_late(expected.late, got.late, whole=got.error is None or not getattr(got.error, "meta", b""))
+        errors = f"the reference ends with {_error_text(expected.error)}, the run with {_error_text(got.error)}"
+        return Failure("another error", errors)
+    return _compared_late(expected.late, got.late, complete=got.error is None or not getattr(got.error, "meta", b""))
 
 
-def _compared_late(expected: Sequence[Late], got: Sequence[Late], *, whole: bool) -> Failure | None:
+def _compared_late(expected: Sequence[Late], got: Sequence[Late], *, complete: bool) -> Failure | None:
     """The first late item that differs; if a function ended the run, their number depends on the schedule."""
     left, right = ([(*each[::2], each.heartbeat, form_of(each.payload)) for each in late] for late in (expected, got))
-    if left == right if whole else left[: len(right)] == right:
+    if left == right if complete else left[: len(right)] == right:
         return None
     at = next((at for at, pair in enumerate(zip(left, right)) if pair[0] != pair[1]), min(len(left), len(right)))
     texts = [repr(late[at]) if at < len(late) else "none" for late in (expected, got)]
@@ -342,5 +342,5 @@ def _shown(error: Exception | None) -> tuple[str, str, bytes, str] | None:
     return type(error).__name__, step, meta, str(error)
 
 
-def _said(error: Exception | None) -> str:
+def _error_text(error: Exception | None) -> str:
     return "no error" if error is None else f"{type(error).__name__}: {error}"

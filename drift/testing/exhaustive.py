@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from drift.engines.simulated.schedule import Key, Scheduled
 from drift.engines.simulated.simulation import Simulation
 from drift.streams import Graph
-from drift.testing.case import place_of_graph, write_report
+from drift.testing.case import target_of_graph, write_report
 from drift.testing.check import (
     Case,
     Interrupted,
@@ -176,7 +176,7 @@ def exhaustive(
     """
     dataflow = graph.build() if isinstance(graph, Graph) else graph
     given = in_order(dataflow, inputs)
-    place = place_of_graph(graph, sys._getframe(1).f_globals)
+    place = target_of_graph(graph, sys._getframe(1).f_globals)
     case = Case(dataflow, given, Schedule(workers=workers, batch_items=batch_items, fused=fused), place)
     expected = reference(case)
     count = 0

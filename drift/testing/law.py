@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from drift.machines.plan import Plan
 from drift.purity import PurityCheck
 from drift.streams import Graph
-from drift.testing.case import case_lines, place_of_graph, short_path, write_report
+from drift.testing.case import case_lines, short_path, target_of_graph, write_report
 from drift.testing.check import (
     OF_TEST,
     Case,
@@ -148,7 +148,7 @@ def deterministic(
         schedules(live=tuple(live)) if schedule is None else schedule,
         errors,
         check_purity,
-        lambda: place_of_graph(graph, names),
+        lambda: target_of_graph(graph, names),
     )
     return maker.made
 
@@ -158,14 +158,14 @@ class Tested(NamedTuple):
 
     Attributes:
         strategies: of each source.
-        place: of the graph.
-        judge: runs the test's own assertions on a run that agrees with the reference; None if only a test runner can.
+        target: of the graph.
+        assertions: runs those of the test on a run that agrees with the reference; None if only a test runner can.
     """
 
     dataflow: Dataflow
     strategies: Mapping[str, st.SearchStrategy[Any]]
-    place: Callable[[], str]
-    judge: Callable[[Result], Failure | None] | None
+    target: Callable[[], str]
+    assertions: Callable[[Result], Failure | None] | None
 
 
 class _Test:
@@ -179,7 +179,7 @@ class _Test:
         schedule: st.SearchStrategy[Schedule],
         errors: bool,
         check_purity: bool,
-        place: Callable[[], str],
+        target: Callable[[], str],
     ) -> None:
         self._dataflow = dataflow
         self._arguments = {name: _argument(name) for name in strategies}
@@ -192,14 +192,14 @@ class _Test:
         self._plans: dict[bool, Plan] = {}  # fused, and not
         self._purity: PurityCheck | None = None  # while the test runs
         self._impure: tuple[ImpureStep, Case] | None = None  # the last one found
-        self._place = place
+        self._target = target
 
     def made(self, body: Callable[..., Any]) -> Callable[..., None]:
         """The test of a function."""
         _require_plain(body)
         signature = inspect.signature(body)
         takes_run = "run" in signature.parameters
-        test_place = _place_of_test(body)
+        test_target = _target_of_test(body)
         own = [each for name, each in signature.parameters.items() if name != "run"]
         for each in own:
             if each.name in (*self._arguments.values(), _SCHEDULE):
@@ -207,21 +207,21 @@ class _Test:
 
         def checked(*args: Any, **kwargs: Any) -> None:
             __tracebackhide__ = True
-            given_inputs = {name: kwargs.pop(argument) for name, argument in self._arguments.items()}
-            for name, payloads in given_inputs.items():
+            inputs_drawn = {name: kwargs.pop(argument) for name, argument in self._arguments.items()}
+            for name, payloads in inputs_drawn.items():
                 if not isinstance(payloads, Iterable):
                     raise SettingsError(
                         f"source {name!r} was given {payloads!r:.80}; its strategy is to draw lists of payloads: "
                         f"st.lists(...)"
                     )
-            result = self._checked(given_inputs, kwargs.pop(_SCHEDULE))
+            result = self._checked(inputs_drawn, kwargs.pop(_SCHEDULE))
             try:
-                say(result, *args, **kwargs)
+                run_assertions(result, *args, **kwargs)
             except Exception as error:
-                error.drift_failed = result, test_place  # type: ignore[attr-defined]
+                error.drift_failed = result, test_target  # type: ignore[attr-defined]
                 raise
 
-        def say(result: Result, *args: Any, **kwargs: Any) -> None:
+        def run_assertions(result: Result, *args: Any, **kwargs: Any) -> None:
             """The test's own assertions on a run that agrees with the reference."""
             __tracebackhide__ = True
             self._allow(result)
@@ -229,9 +229,9 @@ class _Test:
                 kwargs["run"] = Checked(result)
             body(*args, **kwargs)
 
-        def judge(result: Result) -> Failure | None:
+        def assertions(result: Result) -> Failure | None:
             try:
-                say(result)
+                run_assertions(result)
             except Exception as error:
                 return _failure(error)
             return None
@@ -248,7 +248,7 @@ class _Test:
         checked.__annotations__ = {}
         strategies = {self._arguments[name]: strategy for name, strategy in self._strategies.items()}
         shown = _as_if_in(body, checked)
-        tested = Tested(self._dataflow, self._strategies, self._place, None if own else judge)
+        tested = Tested(self._dataflow, self._strategies, self._target, None if own else assertions)
         return self._called(given(**strategies, **{_SCHEDULE: self._schedule})(shown), checked, tested)
 
     def _called(self, test: Callable[..., None], checked: Callable[..., None], tested: Tested) -> Callable[..., None]:
@@ -275,13 +275,13 @@ class _Test:
     def _run_seeds(self, checked: Callable[..., None], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Run the seeds that DRIFT_SEEDS names: a number of seeds from 0 on, or FIRST:END."""
         __tracebackhide__ = True
-        asked = os.environ.get("DRIFT_SEEDS")
-        if not asked:
+        requested = os.environ.get("DRIFT_SEEDS")
+        if not requested:
             return
         try:
-            numbers = range(*map(int, asked.split(":")))
+            numbers = range(*map(int, requested.split(":")))
         except (TypeError, ValueError):
-            raise SettingsError(f"DRIFT_SEEDS={asked!r} is neither a number nor FIRST:END") from None
+            raise SettingsError(f"DRIFT_SEEDS={requested!r} is neither a number nor FIRST:END") from None
         seeds = Seeds(self._dataflow, self._strategies)
         for seed in numbers:
             case = seeds.case(seed)
@@ -292,9 +292,9 @@ class _Test:
                 error.add_note(f"at seed {seed}: drift simulate FILE:TEST --seed {seed}")
                 raise
 
-    def _checked(self, given_inputs: Mapping[str, Sequence[Any]], schedule: Schedule) -> Result:
+    def _checked(self, inputs_drawn: Mapping[str, Sequence[Any]], schedule: Schedule) -> Result:
         __tracebackhide__ = True
-        ordered = in_order(self._dataflow, {name: list(payloads) for name, payloads in given_inputs.items()})
+        ordered = in_order(self._dataflow, {name: list(payloads) for name, payloads in inputs_drawn.items()})
         case = Case(self._dataflow, ordered, schedule)
         if self._purity is not None:
             try:
@@ -349,19 +349,19 @@ class _Test:
         for each in getattr(error, "exceptions", (error,)):
             if isinstance(each, NotDeterministic) and each.path is None and each.result is not None:
                 result = shrunk(each.result, payloads=False)
-                result.case = replace(result.case, place=self._place())
+                result.case = replace(result.case, target=self._target())
                 each.result = result
                 message, each.path = write_report(result)
                 each.args = (message,)
                 each.drift_case = each.path  # type: ignore[attr-defined]
             elif isinstance(each, ImpureStep) and self._impure is not None and each is self._impure[0]:
-                case = replace(self._impure[1], schedule=Schedule(), place=self._place())
+                case = replace(self._impure[1], schedule=Schedule(), target=self._target())
                 path, lines = save_impure(case)
                 each.add_note("\n".join(lines))
                 each.drift_case = path  # type: ignore[attr-defined]
             elif hasattr(each, "drift_failed"):
                 result, test = each.drift_failed
-                case = replace(result.case, schedule=in_full(result), place=self._place(), test=test)
+                case = replace(result.case, schedule=in_full(result), target=self._target(), test=test)
                 path, lines = case_lines(replace(result, case=case, failure=_failure(each)))
                 each.add_note("\n".join(lines))
                 each.drift_case = path  # type: ignore[union-attr]
@@ -378,7 +378,7 @@ def _failure(error: BaseException) -> Failure:
     return Failure(OF_TEST, f"{type(error).__name__}: {error}")
 
 
-def _place_of_test(body: Callable[..., Any]) -> str:
+def _target_of_test(body: Callable[..., Any]) -> str:
     """ "file.py:name" of a test; "" if it is not at the top of a module."""
     file = getattr(body, "__globals__", {}).get("__file__")
     name = getattr(body, "__qualname__", ".")

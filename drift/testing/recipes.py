@@ -85,7 +85,7 @@ def tagged(payload: Any) -> Any:
     return ("t", small(payload))
 
 
-def is_kept(divisor: int, payload: Any) -> Any:
+def is_selected(divisor: int, payload: Any) -> Any:
     """Truthy, but seldom True itself."""
     return weigh(payload) % divisor
 
@@ -363,18 +363,18 @@ def smaller(recipe: Recipe) -> Iterator[Recipe]:
     if recipe.sources > 1:
         yield recipe._replace(sources=recipe.sources - 1, times=recipe.times[: recipe.sources - 1])
     for at, step in enumerate(recipe.steps):
-        for place, value in enumerate(step):
-            for simpler in _simpler(step, place, value):
-                changed = (*step[:place], simpler, *step[place + 1 :])
+        for index, value in enumerate(step):
+            for simpler in _simpler(step, index, value):
+                changed = (*step[:index], simpler, *step[index + 1 :])
                 yield recipe._replace(steps=[*recipe.steps[:at], changed, *recipe.steps[at + 1 :]])
 
 
-def _simpler(step: tuple[Any, ...], place: int, value: Any) -> Iterator[Any]:
+def _simpler(step: tuple[Any, ...], index: int, value: Any) -> Iterator[Any]:
     arguments = OPERATIONS[step[0]].arguments
-    if place == 1 and value > 0:
+    if index == 1 and value > 0:
         yield value - 1
-    elif place >= 2:
-        argument = arguments[place - 2]
+    elif index >= 2:
+        argument = arguments[index - 2]
         if isinstance(argument, Numbers):
             if value > argument.least:
                 yield value - 1
@@ -406,7 +406,7 @@ class Numbers(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The place in a graph where an operation is added.
+    """The position in a graph at which an operation is added.
 
     Attributes:
         name: of the operator; a prefix if there are several.
@@ -448,7 +448,7 @@ def _map(step: Step, function: str) -> Stream[Any]:
 
 
 def _filter(step: Step, divisor: int) -> Stream[Any]:
-    return step.stream.filter(partial(is_kept, divisor), name=step.name)
+    return step.stream.filter(partial(is_selected, divisor), name=step.name)
 
 
 def _flat(step: Step, most: int) -> Stream[Any]:

@@ -21,26 +21,26 @@ _ITEMS_SHOWN_MAX = 40
 _DEVIATIONS_SHOWN_MAX = 20
 
 
-class _Given:
+class _Observed:
     """Observes the reference, and records the inputs of the steps that led to one item."""
 
     def __init__(self, meta: bytes) -> None:
         self._meta = meta
-        self.given: dict[bytes, Any] = {}
+        self.payloads: dict[bytes, Any] = {}
 
     def made(self, operator: str, meta: bytes, payload: Any, parents: tuple[None, ...]) -> None:
         if self._meta.startswith(meta) and not isinstance(payload, Failure):
-            self.given[meta] = payload
+            self.payloads[meta] = payload
 
     def goes_back(self, mark: None) -> None:
         pass
 
 
-def report(result: Result, *, place: str = "", again: str = "") -> str:
+def report(result: Result, *, case_file: str = "", again: str = "") -> str:
     """The report of a failed case.
 
     Args:
-        place: path of its case file, if there is one.
+        case_file: path of its case file, if there is one.
         again: a line that runs it again.
     """
     assert result.failure is not None
@@ -53,12 +53,12 @@ def report(result: Result, *, place: str = "", again: str = "") -> str:
     shown = failure.got or failure.expected
     if shown is not None:
         lines += ["", "how that item came about", *_chain(result, shown)]
-    if again or place:
+    if again or case_file:
         lines.append("")
     if again:
         lines.append(f"run it again  {again}")
-    if place:
-        lines.append(f"case file     {place}")
+    if case_file:
+        lines.append(f"case file     {case_file}")
     return "\n".join(lines)
 
 
@@ -138,7 +138,7 @@ def _finer(expected: Row, got: Row) -> list[str]:
 
 def _chain(result: Result, row: Row) -> list[str]:
     dataflow = result.case.dataflow
-    observer = _Given(row.meta)
+    observer = _Observed(row.meta)
     reference_run(Reference(dataflow, observer), result.case, result.handed, END_OF_TIME)
     lines = []
     rows = []
@@ -148,12 +148,12 @@ def _chain(result: Result, row: Row) -> list[str]:
             what += f" ({operator.label})"
         if child:
             what += f", child {child}"
-        gave = observer.given.get(meta, _NOTHING)
+        gave = observer.payloads.get(meta, _NOTHING)
         if isinstance(operator, Sink) or gave is _NOTHING:
             shown = "" if isinstance(operator, Sink) else "(not in the reference)"
         else:
             shown = safe_text(repr, gave, _SHOWN_CHARACTERS_MAX)
-        rows.append((what, short_place(location_of(operator)), shown))
+        rows.append((what, short_location(location_of(operator)), shown))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for what, where, shown in rows:
         lines.append(f"  {what:{widths[0]}}  {where:{widths[1]}}  {shown}".rstrip())
@@ -163,7 +163,7 @@ def _chain(result: Result, row: Row) -> list[str]:
 _NOTHING = object()
 
 
-def short_place(where: str) -> str:
+def short_location(where: str) -> str:
     """ "file:line" relative to the working folder if it is inside it."""
     file, colon, line = where.rpartition(":")
     try:

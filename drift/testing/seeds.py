@@ -39,7 +39,7 @@ class Seeds:
         live: sources that have a clock in half of the runs; by default those whose time policy has `idle_after_ms`.
         losses: whether messages are sometimes lost; such a run ends with a ProcessError.
         deaths: whether processes die, and the run recovers from a cut.
-        place: of the graph, for case files: "file.py:name".
+        target: of the graph, for case files: "file.py:name".
 
     Raises:
         SettingsError: a source is missing, or there is no such source.
@@ -54,7 +54,7 @@ class Seeds:
         losses: bool = False,
         deaths: bool = False,
         items_max: int = ITEMS_MAX,
-        place: str = "",
+        target: str = "",
     ) -> None:
         self.dataflow = graph.build() if isinstance(graph, Graph) else graph
         in_order(self.dataflow, dict.fromkeys(inputs, ()))
@@ -63,12 +63,12 @@ class Seeds:
         self._live = tuple(live)
         self._losses, self._deaths = losses, deaths
         self._items_max = items_max
-        self._place = place
+        self._target = target
         self._plans = {fused: Plan(self.dataflow, fused=fused) for fused in (True, False)}
-        self._strategies = {name: given for name, given in inputs.items() if hasattr(given, "flatmap")}
+        self._strategies = {name: payloads for name, payloads in inputs.items() if hasattr(payloads, "flatmap")}
         self._pools: dict[str, Sequence[Any]] = {
-            name: given if isinstance(given, Sequence) else list(given)
-            for name, given in inputs.items()
+            name: payloads if isinstance(payloads, Sequence) else list(payloads)
+            for name, payloads in inputs.items()
             if name not in self._strategies
         }
         self._block = -1
@@ -79,19 +79,19 @@ class Seeds:
         if type(seed) is not int or seed < 0:
             raise SettingsError(f"seed={seed!r} is not an int of 0 or more")
         chosen = random.Random(seed)
-        given = dict(self._values(seed)) if self._strategies else {}
+        payloads = dict(self._values(seed)) if self._strategies else {}
         for name in self._pools:
-            given[name] = self._piece(self._pools[name], chosen)
-        inputs = in_order(self.dataflow, {source.name: given[source.name] for source in self.dataflow.sources})
+            payloads[name] = self._chunk(self._pools[name], chosen)
+        inputs = in_order(self.dataflow, {source.name: payloads[source.name] for source in self.dataflow.sources})
         schedule = _schedule(chosen, live=self._live, losses=self._losses, deaths=self._deaths)
-        return Case(self.dataflow, inputs, schedule, self._place)
+        return Case(self.dataflow, inputs, schedule, self._target)
 
     def run(self, seed: int) -> Result:
         """The run of a seed, compared with the reference."""
         case = self.case(seed)
         return check(case, plan=self._plans[case.schedule.fused])
 
-    def _piece(self, pool: Sequence[Any], chosen: random.Random) -> list[Any]:
+    def _chunk(self, pool: Sequence[Any], chosen: random.Random) -> list[Any]:
         count = int(chosen.random() * (min(self._items_max, len(pool)) + 1))
         start = int(chosen.random() * (len(pool) - count + 1))
         return list(pool[start : start + count])

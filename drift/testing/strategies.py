@@ -43,11 +43,11 @@ def event_times(
     Under `deterministic` the schedule decides the order of arrival and ignores this one, so use it in other tests.
     """
     drawn = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, lateness), payload), max_size=max_size))
-    now, given = start, []
+    now, timed = start, []
     for step, behind, value in drawn:
         now += step
-        given.append((now - behind, value))
-    return given
+        timed.append((now - behind, value))
+    return timed
 
 
 # Schedules.
@@ -151,11 +151,11 @@ def _input(draw: st.DrawFn, policy: Times | None, items_min: int, items_max: int
     row = st.tuples(st.integers(0, 2), st.integers(0, behind_max), payloads())
     drawn = draw(st.lists(row, min_size=items_min, max_size=items_max))
     now = draw(st.sampled_from([0, -3, 10**12])) if drawn else 0
-    given: list[Any] = []
+    timed: list[Any] = []
     for number, (step, behind, payload) in enumerate(drawn):
         now += step
-        given.append((now - behind, payload, number) if policy.tied else (now - behind, payload))
-    return given
+        timed.append((now - behind, payload, number) if policy.tied else (now - behind, payload))
+    return timed
 
 
 @st.composite
@@ -169,5 +169,5 @@ def cases(
     """A generated graph, inputs for it and a schedule."""
     made = draw(recipes() if recipe is None else recipe)
     dataflow = generated.build(made)
-    given = in_order(dataflow, draw(inputs_of(made, items_max, items_min)))
-    return Case(dataflow, given, draw(schedules() if schedule is None else schedule), recipe=made)
+    inputs = in_order(dataflow, draw(inputs_of(made, items_max, items_min)))
+    return Case(dataflow, inputs, draw(schedules() if schedule is None else schedule), recipe=made)
