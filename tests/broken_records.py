@@ -192,7 +192,7 @@ BREAKAGES = [
         "names are looked up in the order of another dictionary",
         _AGREEMENT,
         "    return codes if np.array_equal(known, np.arange(len(known))) else known[codes]\n",
-        "    return given\n",
+        "    return codes\n",
         FUZZED,
         NO_RECORDS,
     ),

@@ -90,7 +90,7 @@ def test_a_record_says_running_while_its_writer_lives_and_broken_off_when_it_was
     assert states == ["running", "broken off"]
     assert read_manifest(path).outcome.state == "running"  # nobody was left to say otherwise
     record = Record(path)
-    assert "who wrote it is gone" in record.manifest.outcome.error and "broken off" in repr(record)
+    assert "its writer ended without sealing the end" in record.manifest.outcome.error and "broken off" in repr(record)
     audit = drift.audit(path, words)
     assert audit.ok and audit.record["outcome"] == "broken off"
 

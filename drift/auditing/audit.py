@@ -133,9 +133,9 @@ def _authentic(folder: Path, record: Record | None, expect: str, key: Any) -> It
         if found != expect:
             text = f"the record has hash {found}, and {expect} was expected: it is another record, or was changed"
             troubles = (Trouble("not the expected record", text, MANIFEST),)
-        said = troubles[0].text if troubles else "the same"
+        found_text = troubles[0].text if troubles else "the same"
         result = "trouble" if troubles else "ok"
-        yield Check("signed", "the record's hash", "the hash given", result, said, troubles)  # type: ignore[arg-type]
+        yield Check("signed", "the record's hash", "the expected hash", result, found_text, troubles)  # type: ignore[arg-type]
     if key is not None:
         from drift.auditing.signature import check_signature
 

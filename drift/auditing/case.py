@@ -1,6 +1,6 @@
 """Reduces a divergence to a case file for `drift simulate` and `drift.testing`, from the items of its lineage.
 
-Invariant: a case is written only after it was seen to show the same: the step impure, the engine different from the
+Invariant: a case is written only after it has shown the same: the step impure, the engine different from the
 reference, or the new item in place of the recorded one.
 
 Why ever more items are tried: most causes show with the input items of one state. A cause that depends on more of the
@@ -53,7 +53,7 @@ class SmallCase:
 
 
 def case_file(
-    dataflow: Dataflow, given: Input, divergence: Divergence, kind: str, step: str, folder: Path | str, target: str
+    dataflow: Dataflow, run_input: Input, divergence: Divergence, kind: str, step: str, folder: Path | str, target: str
 ) -> SmallCase:
     """Write the case of a divergence into a folder.
 
@@ -62,7 +62,7 @@ def case_file(
         target: "file.py:name" of the graph.
     """
     tried = 0
-    for case in _cases(dataflow, given, divergence, target):
+    for case in _cases(dataflow, run_input, divergence, target):
         tried = case.item_count
         try:
             result = (
@@ -73,7 +73,7 @@ def case_file(
                 else _other(case, divergence)
             )
         except DriftError:
-            continue  # it fails in another way; with more of the past it may not
+            continue  # it fails differently; with more earlier items it may not
         if result is not None:
             try:
                 path = save_case(result, folder)
@@ -85,7 +85,7 @@ def case_file(
     return SmallCase(None, 0, f"no case file: {tried:,} input items behind the item do not show it")
 
 
-def _cases(dataflow: Dataflow, given: Input, divergence: Divergence, target: str) -> Iterator[Case]:
+def _cases(dataflow: Dataflow, run_input: Input, divergence: Divergence, target: str) -> Iterator[Case]:
     """Cases with more and more of the past."""
     one, other = divergence.pair
     item = other or one
@@ -93,7 +93,7 @@ def _cases(dataflow: Dataflow, given: Input, divergence: Divergence, target: str
     before = 0
     for states in _STATES:
         try:
-            lineage = lineage_of(dataflow, given, meta, loops_max=states)
+            lineage = lineage_of(dataflow, run_input, meta, loops_max=states)
         except (InputError, IndexError):
             return
         inputs = _inputs(dataflow, lineage)
@@ -105,17 +105,17 @@ def _cases(dataflow: Dataflow, given: Input, divergence: Divergence, target: str
         before = count
         if lineage.complete:
             break
-    everything = _everything(dataflow, given, meta)
+    everything = _everything(dataflow, run_input, meta)
     if everything is not None and sum(map(len, everything.values())) > before:
         yield Case(dataflow, everything, Schedule(), target)
 
 
-def _everything(dataflow: Dataflow, given: Input, meta: bytes) -> dict[str, list[Any]] | None:
+def _everything(dataflow: Dataflow, run_input: Input, meta: bytes) -> dict[str, list[Any]] | None:
     """All input up to an item, as it arrived; None if that is too much for a case."""
     inputs: dict[str, list[Any]] = {source.name: [] for source in dataflow.sources}
     last = global_time_of(meta)
     count = 0
-    for batch in given.batches():
+    for batch in run_input.batches():
         some = [payload for time, payload in zip(batch.metas, batch.payloads) if time <= last]
         inputs[batch.source] += some
         count += len(some)

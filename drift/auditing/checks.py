@@ -102,7 +102,7 @@ class Audit:
         record: a summary of its manifest.
         started: in UTC.
         proves, proves_not: in sentences, for the report.
-        versions: what another version of the graph would have given, a `drift.auditing.versions.Versions`; None if the
+        versions: the output of another version of the graph, a `drift.auditing.versions.Versions`; None if the
             graph is the recorded one.
     """
 

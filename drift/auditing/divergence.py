@@ -82,7 +82,7 @@ class Divergence:
         if recomputed is None:
             return "the run ends before" + (" with an error" if self.error is not None else "")
         if recorded.meta == recomputed.meta:
-            return "another payload at the same place in the order"
+            return "another payload at the same position"
         if None not in self.pair:
             return "another item from the same input item"
         return "an item is missing" if recomputed.meta > recorded.meta else "an item is there that the record lacks"
@@ -147,10 +147,10 @@ class _Comparing:
         self.items += len(batch.metas)
         while self._checked < len(self.digest.blocks):
             at = self._checked
-            goes_on = not self._ends and (at >= len(self._recorded) or self._recorded[at][0] < BLOCK_ITEMS)
-            if goes_on and (found := self._located(None)) is not None:
+            may_continue = not self._ends and (at >= len(self._recorded) or self._recorded[at][0] < BLOCK_ITEMS)
+            if may_continue and (found := self._located(None)) is not None:
                 return found
-            if not goes_on and (
+            if not may_continue and (
                 at >= len(self._recorded) or (BLOCK_ITEMS, self.digest.blocks[at]) != self._recorded[at]
             ):
                 return self._located(None) or self._odd_hash()

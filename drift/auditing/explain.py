@@ -59,7 +59,7 @@ def explain(
         path: the record.
         position: of the item; for a run that ended with an error of a step, the position after the last item is the
             failed call.
-        graph: to compute with; by default the graph at the place that the record names, whose file is run.
+        graph: to compute with; by default the graph at the target that the record names, whose file is run.
         states: how many states of a scan (rounds of any other cycle) to go back.
         classes: of payloads, if the graph's modules do not have them.
 
@@ -74,14 +74,14 @@ def explain(
     if type(states) is not int or states < 1:
         raise SettingsError(f"states={states!r} is not an int of 1 or more")
     dataflow = dataflow_of(record, graph)
-    given = RecordedInput(record, dataflow)
+    run_input = RecordedInput(record, dataflow)
     outcome = record.manifest.outcome
     if position == record.manifest.items_out and outcome.state == "failed" and not outcome.by_input:
         meta = _failing_meta(record, dataflow)
-        return lineage_of(dataflow, given, meta, position=position, loops_max=states)
+        return lineage_of(dataflow, run_input, meta, position=position, loops_max=states)
     item = record.with_classes(classes_for(record, dataflow)).item(position)
     try:
-        lineage = lineage_of(dataflow, given, item.meta, position=position, loops_max=states)
+        lineage = lineage_of(dataflow, run_input, item.meta, position=position, loops_max=states)
     except InputError as error:
         changes = [change for change in changes_since(record, dataflow) if change.matters]
         if changes:

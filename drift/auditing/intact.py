@@ -477,22 +477,22 @@ class _Items:
             self._say(f"{part} changed", f"the {part} at {self._what} {row:,} has changed", row)
 
     def _swapped(self, one: int, other: int) -> None:
-        self._say("items swapped", f"the items at {self._what}s {one:,} and {other:,} have changed places", one)
+        self._say("items swapped", f"the items at {self._what}s {one:,} and {other:,} were swapped", one)
 
     def _align(self, expected: Numbers, found: Numbers, first: int, *, compare: bool = False) -> int:
         """Walk along the expected and the found rows, report where they differ, and return the number of rows in the
         block.
         """
         here, there = 0, 0
-        said = 0
+        differences = 0
         while here < len(expected):
             same = int(_common(expected[here:], found[there:]))
             here, there = here + same, there + same
             if here == len(expected):
                 break
-            if said > _TROUBLES_MAX:
+            if differences > _TROUBLES_MAX:
                 return len(expected)
-            said += 1
+            differences += 1
             rest = expected[here:], found[there:]
             step = _step(*rest, before=int(found[there - 1]) if there else None)
             row = first + here
@@ -529,13 +529,13 @@ class _Items:
         for wrong in wrongs:
             if len(self.troubles) >= _TROUBLES_MAX:
                 return
-            said = [trouble.position for trouble in self.troubles if trouble.position is not None]
-            near = wrong.row in said or wrong.row - 1 in said
+            reported = [trouble.position for trouble in self.troubles if trouble.position is not None]
+            near = wrong.row in reported or wrong.row - 1 in reported
             if {
-                "position": bool(said),
+                "position": bool(reported),
                 "order": near,
-                "item": self._has_more or wrong.row in said,
-                "global time": self._has_more or wrong.row in said,
+                "item": self._has_more or wrong.row in reported,
+                "global time": self._has_more or wrong.row in reported,
             }.get(wrong.column, False):
                 continue  # already reported
             self._say(_KINDS.get(wrong.column, "column changed"), wrong.text, wrong.row)
@@ -545,10 +545,10 @@ def _hash(manifest: Manifest, rows: _Rows) -> bytes:
     return hash_of_parts(manifest.algorithm, len(rows), [rows.metas.joined()], [rows.payloads.joined()])
 
 
-def _strays(expected: Numbers, found: Numbers, places: Numbers) -> int:
+def _strays(expected: Numbers, found: Numbers, rows: Numbers) -> int:
     """How many rows of a block do not have the checks for their positions; most, if rows were renumbered."""
-    inside = (places >= 0) & (places < len(expected))
-    return int(np.count_nonzero(expected[places[inside]] != found[inside]))
+    inside = (rows >= 0) & (rows < len(expected))
+    return int(np.count_nonzero(expected[rows[inside]] != found[inside]))
 
 
 def _both(metas: Any, payloads: Any) -> Numbers:

@@ -4,7 +4,7 @@ Invariant: the result is that of one trace of the whole input.
 
 Why: an item that leaves a grouping is made of what came to its bucket. That is computed by the fast machines: run
 without the grouping, they give its input, settled and in order. So a layer takes two passes of the machines, one to
-find the keys of the wanted items and one for the items with these keys, which alone are traced. The items found, inputs
+find the keys of the wanted items and one for the items with these keys; only these are traced. The items found, inputs
 of the grouping, are wanted of the layers before. If a cycle leads through more than a scan's own states, items pass
 several keys, and the whole input is traced.
 """
@@ -36,13 +36,13 @@ class Layers:
     """Finds lineages in a graph whose only cycles through groupings are scans.
 
     Args:
-        given: the input.
+        run_input: of the recorded run.
         loops_max: states of a scan to go back.
     """
 
-    def __init__(self, dataflow: Dataflow, given: Input, loops_max: int) -> None:
+    def __init__(self, dataflow: Dataflow, run_input: Input, loops_max: int) -> None:
         self._dataflow = dataflow
-        self._given = given
+        self._run_input = run_input
         self._loops_max = loops_max
         self._plan = Plan(dataflow)
         self._of_input: list[Node] = []  # made of their own input item alone
@@ -92,9 +92,9 @@ class Layers:
         """Input items with these global times: looked up one by one, or, if there are many, in one pass."""
         if len(times) <= _FOUND_ONE_BY_ONE_MAX:
             for own in sorted(times):
-                yield self._dataflow.sources[read_varint(own, 8)[0]].name, own, self._given.at(own)
+                yield self._dataflow.sources[read_varint(own, 8)[0]].name, own, self._run_input.at(own)
             return
-        for batch in self._given.batches():
+        for batch in self._run_input.batches():
             for meta, payload in zip(batch.metas, batch.payloads):
                 if meta in times:
                     yield batch.source, meta, payload
@@ -143,7 +143,7 @@ class Layers:
         return after.keys() & behind(self._dataflow, back) if back else set()
 
     def _keys(self, group: str, came: set[bytes]) -> set[bytes]:
-        """Canonical bytes of the keys of items, given by the metas with which they came."""
+        """Canonical bytes of the keys of the items that came with these metas."""
         keys: set[bytes] = set()
         for metas, payloads in self._arrivals(group, max(came)):
             some = [payload for meta, payload in zip(metas, payloads) if meta in came]
@@ -165,7 +165,7 @@ class Layers:
         worker, buffer = Worker(plan), Barrier()
         heartbeats = dict.fromkeys([source.name for source in self._dataflow.sources], BEGINNING)
         end = last + b"\x00"
-        for source, metas, payloads, heartbeat in self._given.batches():
+        for source, metas, payloads, heartbeat in self._run_input.batches():
             heartbeats[source] = heartbeat
             minimal = min(heartbeats.values())
             if source in upstream:

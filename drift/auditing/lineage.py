@@ -138,7 +138,7 @@ class Lineage:
 
 
 def lineage_of(
-    dataflow: Dataflow, given: Input, meta: bytes, *, position: int | None = None, loops_max: int = 3
+    dataflow: Dataflow, run_input: Input, meta: bytes, *, position: int | None = None, loops_max: int = 3
 ) -> Lineage:
     """The lineage of the output item, or of the failure, with this meta.
 
@@ -149,11 +149,11 @@ def lineage_of(
     Raises:
         InputError: the graph does not make such an item from this input.
     """
-    node = trace_to(dataflow, given, meta, loops_max=loops_max)
+    node = trace_to(dataflow, run_input, meta, loops_max=loops_max)
     if node is None:
         raise InputError(
             f"graph {dataflow.name!r} does not make the item {MetaParts(meta)} (meta {meta[:40].hex()}) of this "
-            f"input; it belongs to another graph, another input, or a function that gives something else now"
+            f"input; it belongs to another graph, another input, or a function that returns something else now"
         )
     return lineage_from(dataflow, node, position)
 
@@ -163,15 +163,15 @@ def lineage_from(dataflow: Dataflow, node: Node, position: int | None) -> Lineag
     return _Numbering(dataflow).lineage(node, position)
 
 
-def trace_to(dataflow: Dataflow, given: Input, meta: bytes, *, loops_max: int = 3) -> Node | None:
+def trace_to(dataflow: Dataflow, run_input: Input, meta: bytes, *, loops_max: int = 3) -> Node | None:
     """Run up to the output item or failure with this meta; None if there is none."""
-    relevant = Relevant(dataflow, meta, given.at(root_of(meta)))
-    layers = Layers(dataflow, given, loops_max)
+    relevant = Relevant(dataflow, meta, run_input.at(root_of(meta)))
+    layers = Layers(dataflow, run_input, loops_max)
     if relevant.all and layers.fits(relevant.only):
         with rare_collections():
             return layers.trace(meta)
     last: Node | None = None
-    for node in traced(dataflow, given, meta, loops_max=loops_max, relevant=relevant):
+    for node in traced(dataflow, run_input, meta, loops_max=loops_max, relevant=relevant):
         last = node
     if last is None or last.meta != meta:
         return None
@@ -181,7 +181,7 @@ def trace_to(dataflow: Dataflow, given: Input, meta: bytes, *, loops_max: int = 
 
 def traced(
     dataflow: Dataflow,
-    given: Input,
+    run_input: Input,
     meta: bytes,
     *,
     loops_max: int = 3,
@@ -195,12 +195,12 @@ def traced(
         after_batch: called when a batch of the input has been processed.
     """
     if relevant is None:
-        relevant = Relevant(dataflow, meta, given.at(root_of(meta)))
+        relevant = Relevant(dataflow, meta, run_input.at(root_of(meta)))
     tracer = Tracer(dataflow, only=relevant.only, loops_max=loops_max)
     heartbeats = dict.fromkeys([source.name for source in dataflow.sources], BEGINNING)
     end = meta + b"\x00"  # the next byte string after it
     with rare_collections():
-        for batch in given.batches():
+        for batch in run_input.batches():
             heartbeats[batch.source] = batch.heartbeat
             for index in relevant.matters(batch.source, batch.metas, batch.payloads):
                 tracer.push(batch.source, batch.metas[index], batch.payloads[index])

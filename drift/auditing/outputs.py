@@ -122,7 +122,7 @@ class Counts:
     """How many items.
 
     Attributes:
-        moved: of the same ones, those at another place among the outputs of their input item.
+        moved: of the same ones, those at another index among the outputs of their input item.
     """
 
     same: int = 0

@@ -110,9 +110,9 @@ def _finding(what: str, finding: Finding) -> dict[str, Any]:
 
 def _headline(audit: Any) -> str:
     """The results, level by level."""
-    said = {level: audit.level_result(level) for level in _LEVELS}
-    bad = [_NOT[level] for level, result in said.items() if result == "trouble"]
-    good = [_YES[level] for level, result in said.items() if result == "ok"]
+    results = {level: audit.level_result(level) for level in _LEVELS}
+    bad = [_NOT[level] for level, result in results.items() if result == "trouble"]
+    good = [_YES[level] for level, result in results.items() if result == "ok"]
     text = "; ".join(bad) if bad else " and ".join(good) or "nothing was checked"
     return text[0].upper() + text[1:]
 
@@ -133,9 +133,9 @@ def _versions(versions: Versions, *, sources: bool) -> dict[str, Any]:
 
 def _diff(change: Mapping[str, Any]) -> dict[str, Any]:
     """A change with the lines of its diff, each with its class."""
-    kinds = {"+": "new", "-": "old", "@": "place"}
+    kinds = {"+": "new", "-": "old", "@": "location"}
     lines = [
-        {"text": line, "kind": "place" if line.startswith(("---", "+++")) else kinds.get(line[:1], "")}
+        {"text": line, "kind": "location" if line.startswith(("---", "+++")) else kinds.get(line[:1], "")}
         for line in change["diff"].splitlines()
     ]
     return {**change, "lines": lines}

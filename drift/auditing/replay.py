@@ -74,9 +74,9 @@ def replay(
     dataflow = dataflow_of(record, graph)
     changes = [change for change in changes_since(record, dataflow) if change.matters]
     if changes:
-        said = "; ".join(change.text for change in changes[:3]) + (" ..." if len(changes) > 3 else "")
+        shown = "; ".join(change.text for change in changes[:3]) + (" ..." if len(changes) > 3 else "")
         warnings.warn(
-            f"the graph is not the one that {record.path} was recorded with, so the output may differ: {said}",
+            f"the graph is not the one that {record.path} was recorded with, so the output may differ: {shown}",
             GraphDiffers,
             stacklevel=2,
         )
@@ -103,7 +103,7 @@ def replayed(
     on_late: Callable[[Late], None] | None = None,
     **settings: Any,
 ) -> Run:
-    """`replay` for an open record and a given graph, without comparisons."""
+    """`replay` for an open record and a graph, without comparisons."""
     known = classes_for(record, dataflow)
     _check_sources(record.manifest, dataflow)
 
@@ -143,7 +143,7 @@ def end_of(manifest: Manifest) -> Exception | None:
 
 
 def dataflow_of(record: Record, graph: Graph | Dataflow | str | None = None) -> Dataflow:
-    """The given graph, or the one at the target that the record names.
+    """The graph that was passed, or the one at the target that the record names.
 
     Raises:
         SettingsError: no target is recorded, or nothing is there.
@@ -191,7 +191,7 @@ def changes_since(record: Record, dataflow: Dataflow) -> list[Change]:
 
 
 def classes_for(record: Record, dataflow: Dataflow) -> Classes:
-    """Classes of payloads: those given with the record, those it names, and those near the graph's functions."""
+    """Classes of payloads: those passed with the record, those it names, and those near the graph's functions."""
     known = record.classes
     try:
         near = classes_near(_functions(dataflow), known.values())

@@ -72,13 +72,13 @@ def check_versions(record: Record) -> Check:
     """Whether drift, Python and the packages are those of the recorded run."""
     manifest, now = record.manifest, environment()
     differ = [
-        f"{name} {then} then, {now[name]} now"
-        for name, then in (("drift", manifest.drift), ("python", manifest.python), ("platform", manifest.platform))
-        if then != now[name]
+        f"{name} {recorded} recorded, {now[name]} now"
+        for name, recorded in (("drift", manifest.drift), ("python", manifest.python), ("platform", manifest.platform))
+        if recorded != now[name]
     ]
     packages = now["packages"]
     differ += [
-        f"{name} {version} then, {packages.get(name, 'none')} now"
+        f"{name} {version} recorded, {packages.get(name, 'none')} now"
         for name, version in manifest.packages.items()
         if packages.get(name) != version
     ]
@@ -177,14 +177,14 @@ def _check(what: str, record: Record, dataflow: Dataflow, found: Comparison, sec
     against = f"the recorded output, {manifest.items_out:,} items"
     divergence = found.divergence
     if divergence is None:
-        said = f"the same {manifest.items_out:,} items"
+        text = f"the same {manifest.items_out:,} items"
         if found.items > manifest.items_out:
-            said = f"the same, and {found.items - manifest.items_out:,} more after the record's end"
+            text = f"the same, and {found.items - manifest.items_out:,} more after the record's end"
         elif manifest.outcome.state == "finished":
-            said += f"; digest {found.digest}"
+            text += f"; digest {found.digest}"
         if found.error is not None:
-            said += f"; ended with the same {type(found.error).__name__}"
-        return Check("reproduced", what, against, "ok", said, seconds=seconds, detail={"digest": found.digest})
+            text += f"; ended with the same {type(found.error).__name__}"
+        return Check("reproduced", what, against, "ok", text, seconds=seconds, detail={"digest": found.digest})
     finding = find_out(record, dataflow, divergence, **inquiry._asdict())
     verdict = finding.verdict
     kind = "output differs" if divergence.recorded or divergence.recomputed else "outcome differs"

@@ -136,9 +136,9 @@ def words_of(lineage: Lineage, made: Made) -> str:
 
 def _why_now(made: Made) -> str:
     """Why a later item comes when it does."""
-    given = made.payload
-    if isinstance(given, Window) and not given.early and made.time == given.end - 1:
-        return f", at time {made.time}, because the window [{given.start}, {given.end}) ended"
+    window = made.payload
+    if isinstance(window, Window) and not window.early and made.time == window.end - 1:
+        return f", at time {made.time}, because the window [{window.start}, {window.end}) ended"
     if made.time == END:
         return ", at time END, because all input had ended"
     return f", at time {made.time}, which was set before"

@@ -104,7 +104,7 @@ def paired_with_recorded(recorded: Item[Any], new: Lineage, at_fault: Collection
     """Pair a lineage with that of a recorded item whose code is not available.
 
     Args:
-        at_fault: names of the steps that may have returned something else then.
+        at_fault: names of the steps that may have returned something else when the run was recorded.
     """
     return SideBySide(None, new, tuple(_OneKnown(recorded, new, at_fault).pairs()))
 
@@ -132,8 +132,8 @@ class _Walk:
             known, same = self.known(one, other), self.same(one, other)
             yield Pair(depth, one, other, known, same, made is self._first and not shown, again)
             if not again:
-                kept, left = _some(below, self.same)
-                todo += [(depth + 1, *pair, 0) for pair in reversed(kept)]
+                shown_pairs, left = _some(below, self.same)
+                todo += [(depth + 1, *pair, 0) for pair in reversed(shown_pairs)]
                 if left:
                     todo.append((depth + 1, None, None, left))
 
@@ -156,8 +156,8 @@ def _some(below: list[_Couple], same: Callable[[Made | None, Made | None], bool]
         return below, 0
     differing = [index for index, pair in enumerate(below) if not same(*pair)]
     last = [index for index in range(len(below)) if index not in set(differing)]
-    kept = sorted([*differing[:_SHOWN_MAX], *last[len(last) - max(_SHOWN_MAX - len(differing), 0) :]])
-    return [below[index] for index in kept], len(below) - len(kept)
+    chosen = sorted([*differing[:_SHOWN_MAX], *last[len(last) - max(_SHOWN_MAX - len(differing), 0) :]])
+    return [below[index] for index in chosen], len(below) - len(chosen)
 
 
 class _Both(_Walk):
@@ -197,14 +197,14 @@ class _Both(_Walk):
             equal = _is_equal(old, new)
             self._agree[id(old), id(new)] = equal and all(self.same(*pair) for pair in below)
             couples = [pair for pair in below if None not in pair]
-            whole = not (old.cut or new.cut) and all(self.same(*pair) for pair in couples)
-            if first is None and whole and not self._agree[id(old), id(new)]:
+            complete = not (old.cut or new.cut) and all(self.same(*pair) for pair in couples)
+            if first is None and complete and not self._agree[id(old), id(new)]:
                 first = new
         return first
 
 
 class _OneKnown(_Walk):
-    """Of the recorded lineage only the output item is known, and what no step at fault had a part in."""
+    """Of the recorded lineage only the output item is known, and the items that no step at fault took part in."""
 
     def __init__(self, recorded: Item[Any], new: Lineage, at_fault: Collection[str]) -> None:
         self._item = new.item
@@ -218,14 +218,14 @@ class _OneKnown(_Walk):
         for made in new.items:
             if made.step in at_fault or any(id(each) in self._touched for each in made.made_of):
                 self._touched.add(id(made))
-                whole = not made.cut and not any(each.cut for each in made.made_of)
-                first = made if first is None and made.step in at_fault and whole else first
+                complete = not made.cut and not any(each.cut for each in made.made_of)
+                first = made if first is None and made.step in at_fault and complete else first
         super().__init__(first)
 
     def pairs(self) -> Iterator[Pair]:
-        return self.walk(self._of_then(self._item), self._item)
+        return self.walk(self._recorded_of(self._item), self._item)
 
-    def _of_then(self, made: Made) -> Made | None:
+    def _recorded_of(self, made: Made) -> Made | None:
         return self._recorded.get(id(made)) or (None if id(made) in self._touched else made)
 
     def known(self, old: Made | None, new: Made | None) -> bool:
@@ -235,11 +235,11 @@ class _OneKnown(_Walk):
         return id(new) not in self._touched
 
     def below(self, old: Made | None, new: Made | None) -> list[_Couple]:
-        return [(self._of_then(made), made) for made in (new.made_of if new else ())]
+        return [(self._recorded_of(made), made) for made in (new.made_of if new else ())]
 
 
 def _coupled(old: Sequence[Made], new: Sequence[Made]) -> list[_Couple]:
-    """The parents of two items, paired: by place in the order, then by step, then in order."""
+    """The parents of two items, paired: by position in the order, then by step, then in order."""
     couples: dict[int, Made] = {}
     left = list(old)
     for key in (

@@ -193,20 +193,20 @@ def private_key(path: str | os.PathLike[str]) -> Ed25519PrivateKey:
     return key
 
 
-def public_key(given: Any) -> Ed25519PublicKey:
-    """A public key, given as a key or its PEM file."""
+def public_key(key_or_path: Any) -> Ed25519PublicKey:
+    """A public key, from a key or its PEM file."""
     _need_library()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    if isinstance(given, Ed25519PublicKey):
-        return given
+    if isinstance(key_or_path, Ed25519PublicKey):
+        return key_or_path
     try:
-        key = load_pem_public_key(_read(given))
+        key = load_pem_public_key(_read(key_or_path))
     except (ValueError, TypeError) as error:
-        raise SettingsError(f"{given} is no public key, as PEM: {error}") from None
+        raise SettingsError(f"{key_or_path} is no public key, as PEM: {error}") from None
     if not isinstance(key, Ed25519PublicKey):
-        raise SettingsError(f"{given} is a key for another algorithm than Ed25519")
+        raise SettingsError(f"{key_or_path} is a key for another algorithm than Ed25519")
     return key
 
 

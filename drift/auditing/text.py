@@ -25,15 +25,15 @@ _KEYS_SHOWN = 10
 def diff_lines(found: RecordsDiffer) -> Iterator[str]:
     """Two records."""
     yield from _graph_lines(found.changes)
-    counts, given = found.input.counts, found.input
-    if given.same:
+    counts, differing = found.input.counts, found.input
+    if differing.same:
         yield f"input     the same {counts[0]:,} items in the same order of arrival"
-    elif given.reordered:
-        yield f"input     the same {counts[0]:,} items in another order of arrival, from item {given.row:,} on"
+    elif differing.reordered:
+        yield f"input     the same {counts[0]:,} items in another order of arrival, from item {differing.row:,} on"
     else:
-        yield f"input     differs, {counts[0]:,} and {counts[1]:,} items; first at item {given.row:,}:"
-        yield f"    one    {_input_text(given.one)}"
-        yield f"    other  {_input_text(given.other)}"
+        yield f"input     differs, {counts[0]:,} and {counts[1]:,} items; first at item {differing.row:,}:"
+        yield f"    one    {_input_text(differing.one)}"
+        yield f"    other  {_input_text(differing.other)}"
     late = found.late
     if late[0] or late[1]:
         yield f"late      {'the same' if late[2] else 'others'}: {late[0]:,} and {late[1]:,} items diverted"

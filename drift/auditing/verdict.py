@@ -96,11 +96,11 @@ class Finding:
     Attributes:
         lineage: of the item that the graph makes now, or of the call that failed in its place.
         recorded_lineage: of the recorded item: by the recorded graph, if it is available; else by the present graph, if
-            the item has another place in the order and the graph makes one there.
+            the item has another position in the order and the graph makes one there.
         by_recorded: whether that is by the recorded graph.
         both: these two side by side, or, without the recorded graph, the known part.
         notes: why a lineage is missing.
-        case: the divergence reduced to a case file, if a folder for that was given.
+        case: the divergence reduced to a case file, if a folder for it was passed.
     """
 
     divergence: Divergence
@@ -201,17 +201,17 @@ def _both_known(
     lineage: Lineage | None,
 ) -> tuple[Lineage | None, Lineage | None, SideBySide | None, tuple[str, ...]]:
     """The recorded lineage and the present one, as far back as needed to find the first difference."""
-    then = _Investigation(record, was, divergence, states)
+    before = _Investigation(record, was, divergence, states)
     while True:
-        recorded, notes = then.lineage(divergence.pair[0])
+        recorded, notes = before.lineage(divergence.pair[0])
         if recorded is None or lineage is None:
             return recorded, lineage, None, notes
         both = paired(recorded, lineage)
-        whole = recorded.complete and lineage.complete
-        if both.parting is not None or whole or states >= _STATES_MAX:
+        complete = recorded.complete and lineage.complete
+        if both.parting is not None or complete or states >= _STATES_MAX:
             return recorded, lineage, both, notes
         states *= 4
-        then, now = (each.with_states(states) for each in (then, now))
+        before, now = (each.with_states(states) for each in (before, now))
         lineage, _ = now.lineage(divergence.pair[1])
 
 
@@ -220,10 +220,10 @@ class _Investigation:
         self._record = record
         self._dataflow = dataflow
         self._divergence = divergence
-        self._given = RecordedInput(record, dataflow)
+        self._run_input = RecordedInput(record, dataflow)
         self._states = states
         self._nodes: dict[bytes, Node | None] = {}
-        self._unasked = ""  # why functions could not be called again
+        self._not_called = ""  # why functions could not be called again
         self._items = [item for item in divergence.pair if item is not None]
 
     def with_states(self, states: int) -> _Investigation:
@@ -235,21 +235,21 @@ class _Investigation:
             self._record_changed,
             self._graph_changed,
             self._impure,
-            self._seen,
+            self._observed,
             self._bug,
             self._environment,
         ):
             found = ask()
             if found is not None:
-                return replace(found, details=(*found.details, self._unasked)) if self._unasked else found
+                return replace(found, details=(*found.details, self._not_called)) if self._not_called else found
         return Verdict(
             "unknown",
             "the input, the graph, its functions and the versions are those of the record, the functions gave the same "
             "results when they were called again, and the reference agrees with the run",
             details=(
-                *([self._unasked] if self._unasked else ()),
-                "a function may have read something then that is not there now: a file, a service, a setting of the "
-                "machine, a variable that another part of the program had changed",
+                *([self._not_called] if self._not_called else ()),
+                "a function may have read something that has changed since: a file, a service, a setting of the "
+                "machine, a variable that another part of the program set",
             ),
         )
 
@@ -269,7 +269,7 @@ class _Investigation:
             return Verdict(
                 "record",
                 f"the hash of block {self._divergence.block} in the record is not that of the items in the record, "
-                f"which are those that the run gives",
+                f"which are those of the run",
             )
         return None
 
@@ -327,7 +327,7 @@ class _Investigation:
             except ImpureStep as found:
                 return found
             except (GraphError, ProcessError) as reason:
-                self._unasked = f"whether functions are pure could not be asked: {reason}"
+                self._not_called = f"whether functions are pure could not be asked: {reason}"
                 return None
             except DriftError:
                 continue  # the item is not made any more, or an impure function has confused the machines
@@ -344,19 +344,19 @@ class _Investigation:
         return nodes_of(node) if node is not None else []
 
     def _ask_of_past(self, check: PurityCheck, meta: bytes) -> None:
-        """Calls on earlier items, which the states of the item have gone through: the first ones, then some."""
-        relevant = Relevant(self._dataflow, meta, self._given.at(root_of(meta)))
+        """Repeat calls on earlier items that led to the states of the item: the first ones, then some."""
+        relevant = Relevant(self._dataflow, meta, self._run_input.at(root_of(meta)))
         if relevant.all:  # the fastest order
             until = max(item.position for item in self._items) + 1 if self._items else None
             with replayed(self._record, check.dataflow, until=until) as run:
                 for _ in run.batches():
                     check.check()
         else:
-            for _ in traced(check.dataflow, self._given, meta, relevant=relevant, after_batch=check.check):
+            for _ in traced(check.dataflow, self._run_input, meta, relevant=relevant, after_batch=check.check):
                 pass
         check.check()
 
-    def _seen(self) -> Verdict | None:
+    def _observed(self) -> Verdict | None:
         """The verdict for a function that reads a clock, say, and gave equal results when called again by chance."""
         for item in self._items:
             try:
@@ -365,9 +365,9 @@ class _Investigation:
                 continue
             for made in nodes:
                 operator = self._dataflow[made.operator]
-                with Observed() as seen:
+                with Observed() as observed:
                     _call_again(operator, made)
-                for sight in seen.sights:
+                for sight in observed.sights:
                     use = f"it uses {sight.what} at {sight.where}"
                     return Verdict(
                         "impure",
@@ -399,9 +399,9 @@ class _Investigation:
         manifest = self._record.manifest
         now = environment()
         differences = [
-            f"{name} {then or 'not there'} -> {here or 'not there'}"
-            for name, then, here in _versions(manifest, now)
-            if then != here
+            f"{name} {recorded or 'none'} -> {present or 'none'}"
+            for name, recorded, present in _versions(manifest, now)
+            if recorded != present
         ]
         if not differences:
             return None
@@ -415,7 +415,7 @@ class _Investigation:
 
     def case(self, verdict: Verdict, folder: Path, target: str) -> SmallCase:
         target = target or self._record.manifest.target
-        return case_file(self._dataflow, self._given, self._divergence, verdict.kind, verdict.step, folder, target)
+        return case_file(self._dataflow, self._run_input, self._divergence, verdict.kind, verdict.step, folder, target)
 
     def lineage(self, item: Item[Any] | None) -> tuple[Lineage | None, tuple[str, ...]]:
         """The lineage of an item now, or why there is none."""
@@ -442,7 +442,7 @@ class _Investigation:
         """The item with a meta as the graph makes it now, linked to its ancestors; cached."""
         if meta not in self._nodes:
             try:
-                self._nodes[meta] = trace_to(self._dataflow, self._given, meta, loops_max=self._states)
+                self._nodes[meta] = trace_to(self._dataflow, self._run_input, meta, loops_max=self._states)
             except DriftBug:  # an impure function confuses the machines
                 self._nodes[meta] = None
         return self._nodes[meta]
@@ -481,6 +481,6 @@ def same_payload(lineage: Lineage, item: Item[Any]) -> bool:
 def _versions(manifest: Any, now: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     for name in ("drift", "python", "platform"):
         yield name, getattr(manifest, name), now[name]
-    then, here = manifest.packages, now["packages"]
-    for name in sorted({*then, *here}):
-        yield name, then.get(name, ""), here.get(name, "")
+    recorded, present = manifest.packages, now["packages"]
+    for name in sorted({*recorded, *present}):
+        yield name, recorded.get(name, ""), present.get(name, "")

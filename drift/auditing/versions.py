@@ -89,13 +89,13 @@ def _key_of_data(key: Callable[[Any], Any], classes: Classes) -> Callable[[bytes
 
 def _lineages(record: Record, dataflow: Dataflow, found: Difference, states: int) -> dict[int, Lineage]:
     lineages: dict[int, Lineage] = {}
-    given = RecordedInput(record, dataflow)
+    run_input = RecordedInput(record, dataflow)
     for kind in KINDS:
         for example in found.first[kind][:1]:
             if example.new is not None:
                 try:
                     lineage = lineage_of(
-                        dataflow, given, example.new.meta, position=example.new.position, loops_max=states
+                        dataflow, run_input, example.new.meta, position=example.new.position, loops_max=states
                     )
                 except InputError:
                     continue  # an impure function: the audit of the same graph reports it
