@@ -1,9 +1,9 @@
 """Flights, live, over zeromq into Postgres, while processes are killed ten times: every row is there once, and right.
 
 Flights come one after the other, as they depart, for nine days in a few seconds. For each airport and hour of the
-timetable the graph counts them and adds up their delays. The run goes on by itself where a worker is killed, or the
-barrier with the acker, at any moment. It keeps its state in a folder: where the process is killed that made the call,
-it is made once more, and the run goes on from there. In the end the table is what DuckDB makes of the file.
+timetable the graph counts them and adds up their delays. The run goes on by itself where a worker is killed, at any
+moment. It keeps its state in a folder: where the process is killed that made the call, it is made once more, and the
+run goes on from there. In the end the table is what DuckDB makes of the file.
 
     python examples/survives.py postgresql://me@localhost/postgres [10]
 """
@@ -28,7 +28,7 @@ from drift.guarantees import SourceGuarantee
 
 TABLE = "delays"
 KILLS = 10
-VICTIMS = ["caller", "worker 1", "barrier", "worker 0"]
+VICTIMS = ["caller", "worker 1", "worker 0"]
 
 
 def delay(flight: Flight) -> int:

@@ -103,8 +103,8 @@ BREAKAGES = [
     broken(
         "the digest of a barrier that begins anew begins anew",
         _BARRIER,
-        "    digest.add(restart.metas, restart.payloads)\n",
-        "",
+        "    digest.go_on(restart.blocks, restart.opened)\n",
+        "    digest.go_on(restart.blocks, ())\n",
     ),
     broken(
         "what was released is not waited for",

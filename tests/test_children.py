@@ -43,7 +43,7 @@ def started(folder: Path, before: str = "", after: str = "", **more: str) -> sub
 #: Where the calling process is killed: by itself, when it comes to such a call. Each is about to be made, or was.
 MOMENTS = [
     f"{where}:{number}:{when}"
-    for where, numbers in (("subprocess.Popen.__init__", (1, 2, 3)), ("zmq.Context.socket", (1, 3)), ("os.mkdir", (1,)))
+    for where, numbers in (("subprocess.Popen.__init__", (1, 2)), ("zmq.Context.socket", (1, 3)), ("os.mkdir", (1,)))
     for number in numbers
     for when in ("before", "after")
 ]
@@ -131,7 +131,7 @@ def test_processes_have_titles(tmp_path: Path) -> None:
     run.close()
     name = rb"of it's a\n\xfc graph"
     assert {each: line.split(b"-c\0")[1].split(b"\n")[0][1:-1] for each, line in lines.items()} == {
-        each: b"drift " + each.encode() + b" " + name for each in ("barrier", "worker 0", "worker 1")
+        each: b"drift " + each.encode() + b" " + name for each in ("worker 0", "worker 1")
     }
 
 

@@ -144,6 +144,13 @@ def test_a_link_log_has_nothing_at_or_above_the_cut_of_a_later_generation() -> N
     assert len(links) == 0
 
 
+def test_a_link_log_has_nothing_for_who_is_never_replaced() -> None:
+    links = LinkLogs(lambda carried: [], lasting=(BARRIER,))
+    parts = [("out", Columns([global_time(1, 0, 0, 0)], [1], None))]
+    assert links.log(BARRIER, parts) is None and links.keep(0, parts) is not None
+    assert len(links) == 1 and not list(links.between(BARRIER, BEGINNING, END_OF_TIME))
+
+
 def test_who_dies_three_times_at_one_place_ends_the_run_and_the_error_says_who_and_where() -> None:
     every = {str(turn): (1,) for turn in range(4, 10_000)}
     result = killed(every)

@@ -288,4 +288,4 @@ def test_a_table_is_right_after_its_process_was_killed_three_times(postgres_url:
     assert lines[-1] == "479 rows, each once, and equal to DuckDB's: True"
     rows = [int(line.split()[-2]) for line in lines[:-1]]
     assert len(rows) == 3 and 0 < rows[0] <= rows[1] <= rows[2] < 479
-    assert [line.partition(" killed")[0] for line in lines[:-1]] == ["caller", "worker 1", "barrier"]
+    assert [line.partition(" killed")[0] for line in lines[:-1]] == ["caller", "worker 1", "worker 0"]

@@ -31,8 +31,7 @@ from drift.engines.zeromq.control import STOP
 from drift.engines.zeromq.engine import ZeromqEngine
 from drift.engines.zeromq.process import _Signs
 from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Refused
-from drift.machines.nodes.messages import AckMessage, Batch, Finished, MinimalTime, ReleasedMessage
-from drift_barrier.barrier import Released
+from drift.machines.nodes.messages import AckMessage, Batch, Committed, CutReply, MinimalTime
 from drift_graph.canonical import hash64
 from drift_graph.item import Columns
 
@@ -132,7 +131,7 @@ def test_items_come_out_as_from_the_local_engine() -> None:
     assert list(drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=2)) == local
 
 
-@pytest.mark.parametrize("name", ["worker 1", "barrier"])
+@pytest.mark.parametrize("name", ["worker 0", "worker 1"])
 def test_a_killed_process_ends_the_run_with_its_name_and_what_was_released_stands(name: str) -> None:
     run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", recover=False, workers=2)
     released: list[Any] = []
@@ -145,7 +144,7 @@ def test_a_killed_process_ends_the_run_with_its_name_and_what_was_released_stand
     assert released == [item for item, _ in zip(expected, released)]
 
 
-@pytest.mark.parametrize("name", ["worker 0", "barrier"])
+@pytest.mark.parametrize("name", ["worker 0", "worker 1"])
 def test_a_stopped_process_ends_the_run_as_hung(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drift.engines.zeromq.child._STOP_S", 0.1)
     run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", recover=False, workers=2, silence_max_s=HANG_S)
@@ -367,7 +366,7 @@ def test_foreign_and_broken_frames_are_refused_and_counted_and_the_run_goes_on()
         if sent and run.progress.refused_frames >= sent:
             counted_all.set()
     assert payloads == [item.payload for item in drift.run(wordcount(), {"lines": 2 * WORDS})]
-    assert run.report.refused_frames == sent == 8 * 4  # two workers, the barrier with the acker, caller
+    assert run.report.refused_frames == sent == 8 * 3  # two workers, caller
 
 
 def test_over_tcp_a_peer_without_the_keys_gets_nothing_in() -> None:
@@ -501,8 +500,8 @@ messages = st.one_of(
         waiting=st.lists(st.tuples(st.binary(), st.integers(0, 2**64 - 1))),
     ),
     st.builds(MinimalTime, st.binary(), st.binary(), st.integers(-1, 9), st.integers(0, 9), st.binary()),
-    st.builds(ReleasedMessage, st.just(Released(0, [b"m"], [None], "sink")), st.binary()),
-    st.builds(Finished, st.text(), st.lists(st.binary())),
+    st.builds(CutReply, st.integers(0, 9), st.integers(0, 9), st.binary(), st.none(), st.text()),
+    st.builds(Committed, st.binary(), st.booleans()),
 )
 
 

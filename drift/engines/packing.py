@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
 from drift_graph.canonical import plain_forms
 from drift_graph.item import Columns
@@ -28,15 +29,14 @@ _unpack_bytes = msgspec.msgpack.Decoder(list[bytes]).decode
 _scalars = frozenset({str, int, float, bool, type(None), bytes})
 
 _length = struct.Struct(">BI")  # of an array of MessagePack
-_LENGTH_BYTES = _length.size
 
 _unpack_payloads: dict[int, Callable[[Any], list[Any]]] = {
     1: msgspec.msgpack.Decoder(list[Any]).decode,
     2: msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode,
-    4: lambda data: Forms(_unpack_bytes(data)),
+    3: lambda data: Forms(_unpack_bytes(data)),
 }
-#: How payloads are packed: 0 as they are, for pickle; as MessagePack 1 scalars, 2 tuples of them, 4 the canonical form
-#: of each; 3 canonical forms, joined.
+#: How payloads are packed: 0 as they are, for pickle; as MessagePack 1 scalars, 2 tuples of them, 3 the canonical form
+#: of each.
 Packed = tuple[bytes | ComputedMetas, int, Any, list[int] | None]
 
 
@@ -44,7 +44,7 @@ def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -
     """Columns for pickle, in which payloads that MessagePack restores exactly are packed already."""
     packed = metas if are_computed(metas) else _pack(metas)
     if are_forms(payloads):
-        return packed, 4, _pack(payloads), diffs
+        return packed, 3, _pack(payloads), diffs
     kinds = set(map(type, payloads))
     form = 0
     if kinds <= _scalars:
@@ -63,16 +63,16 @@ def in_forms(columns: Columns) -> Columns:
     return columns if forms is None else Columns(columns.metas, forms, columns.diffs)
 
 
-def packed_release(metas: Metas, payloads: list[Any], encoded: Sequence[Encoded]) -> Packed:
-    """Released items for pickle: as the bytes that went into the digest, if the payloads can be restored from them."""
-    if not encoded or not all(piece.plain for piece in encoded):
-        return packed_columns(metas, payloads, None)
-    packed: ComputedMetas | bytes
-    if are_computed(metas):
-        packed = metas
-    else:
-        packed = b"".join([_length.pack(0xDD, len(metas)), *(piece.metas for piece in encoded)])
-    return packed, 3, b"".join([piece.payloads for piece in encoded]), None
+def in_values(released: Released, encoded: Sequence[Encoded]) -> Released:
+    """Released items with values in place of canonical forms.
+
+    Args:
+        encoded: the same items as bytes, in pieces.
+    """
+    if not are_forms(released.payloads):
+        return released
+    payloads = b"".join([piece.payloads for piece in encoded])
+    return released._replace(payloads=plain_values(len(released.metas), payloads))
 
 
 def packed_pieces(
@@ -104,20 +104,6 @@ def metas_of(count: int, metas: bytes) -> list[bytes]:
     return _unpack_bytes(_length.pack(0xDD, count) + metas)
 
 
-def encoded_release(metas: bytes | ComputedMetas, form: int, payloads: Any, _: list[int] | None) -> tuple[Encoded, ...]:
-    """The bytes in the result of `packed_release`, as one piece; empty if it has columns instead.
-
-    Computed metas are not encoded for it, so the piece has no bytes of them.
-    """
-    if form != 3:
-        return ()
-    if not isinstance(metas, bytes):
-        return (Encoded(len(metas), b"", payloads, True),)
-    return (Encoded(_length.unpack_from(metas)[1], metas[_LENGTH_BYTES:], payloads, True),)
-
-
 def unpacked_columns(metas: bytes | ComputedMetas, form: int, payloads: Any, diffs: list[int] | None) -> Columns:
     each = _unpack_bytes(metas) if isinstance(metas, bytes) else metas
-    if form == 3:
-        return Columns(each, plain_values(len(each), payloads), diffs)
     return Columns(each, _unpack_payloads[form](payloads) if form else payloads, diffs)

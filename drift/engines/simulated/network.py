@@ -18,8 +18,6 @@ import math
 import pickle
 from collections import deque
 
-import msgspec
-
 from drift.engines.simulated.nodes import Nodes
 from drift.engines.simulated.schedule import Key, Pickled, Schedule, Scheduled
 from drift.machines.nodes.acker import AckerNode
@@ -258,10 +256,6 @@ class Network:
     def _release_later(self, send: Send, sender: int) -> None:
         """Send a piece of the output, behind the pieces before it."""
         thing = self._send_thing("released", self._names[sender], "", self._times, send, sender)
-        if isinstance(send.message, ReleasedMessage):
-            piece = send.message
-            as_bytes = pickle.dumps(msgspec.structs.replace(piece, released=piece.released._replace(error=None)))
-            thing.carried = msgspec.structs.replace(piece, carried=as_bytes)
         self._released.append(thing)
         if len(self._released) == 1:
             self.under_way.append(thing)

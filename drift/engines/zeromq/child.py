@@ -20,7 +20,6 @@ from drift.engines.observed import Bar
 from drift.engines.zeromq.control import Answered, Awake, Fatal, Merged, Ready, SignOfLife, UpwardReader, block_of
 from drift.engines.zeromq.settings import ZeromqSettings
 from drift.machines.nodes.messages import Answer
-from drift.machines.nodes.recovery import TOGETHER
 from drift_graph.errors import ProcessError, StepError
 
 _STOP_S = 2.0
@@ -58,15 +57,10 @@ class EngineChild:
         self.bars: deque[Bar] = deque(maxlen=_BARS_MAX)
         self.last_sign_s = awake.now_s()
         self.fatal: Fatal | None = None
-        self.answers: list[tuple[int, Answer]] = []
+        self.answers: list[Answer] = []
         self.merged: list[Merged] = []
         self._end = self.process.watched()
         self.numbers = [self.reader.number, *([] if self._end is None else [self._end])]
-
-    @property
-    def roles(self) -> tuple[int, ...]:
-        """The roles of the nodes in it."""
-        return TOGETHER if self.role in TOGETHER else (self.role,)
 
     def order(self, block: bytes) -> None:
         self.process.write(block_of(block))
@@ -81,7 +75,7 @@ class EngineChild:
                 self.sign = message
                 self.bars.extend(message.bars)
             elif isinstance(message, Answered):
-                self.answers.append((message.role, message.answer))
+                self.answers.append(message.answer)
             elif isinstance(message, Merged):
                 self.merged.append(message)
             else:

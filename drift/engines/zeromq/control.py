@@ -35,8 +35,7 @@ class SignOfLife(msgspec.Struct, tag=True):
 
     Attributes:
         idle: it has had no message since the last sign.
-        held_by_message: of the acker: a message in flight holds minimal time.
-        call: of a worker: seconds spent in the present call of a user's function, and the function's location.
+        call: seconds spent in the present call of a user's function, and the function's location.
         log_bytes: size of its link logs.
         last: the process ends after this sign.
         counts: if counting is on, by operator: items, bytes and tombstones that left it in this process.
@@ -45,7 +44,6 @@ class SignOfLife(msgspec.Struct, tag=True):
     """
 
     idle: bool = False
-    held_by_message: bool = False
     tombstones: int = 0
     refused_frames: int = 0
     last_refusal: str = ""
@@ -61,9 +59,8 @@ class SignOfLife(msgspec.Struct, tag=True):
 
 
 class Answered(msgspec.Struct, tag=True):
-    """The node of a role has carried out an order of the recovery."""
+    """The node has carried out an order of the recovery."""
 
-    role: int
     answer: Halted | Rewound
 
 

@@ -1,4 +1,4 @@
-"""The engine over ZeroMQ: each worker in its own process, acker and barrier in another; the caller feeds and reads.
+"""The engine over ZeroMQ: each worker in its own process; the caller feeds, has acker and barrier, and reads.
 
 Invariant: whatever ends a run, its processes, its sockets and its folder are gone when `close` returns; and the output
 released before stands.
@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import time
 import warnings
+from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,25 +28,28 @@ from drift.engines.base import Progress
 from drift.engines.feed import Feed
 from drift.engines.memory import rare_collections
 from drift.engines.observed import Observed, ProcessState, added, own_state
+from drift.engines.packing import in_values
 from drift.engines.surroundings import surroundings
 from drift.engines.zeromq.calls import last_call
 from drift.engines.zeromq.child import EngineChild
 from drift.engines.zeromq.control import STOP, Awake
-from drift.engines.zeromq.process import Order, Role
-from drift.engines.zeromq.roles import Assignment, Carrier, Peers, connected
+from drift.engines.zeromq.process import FirstOrder, Role
+from drift.engines.zeromq.roles import Assignment, Carrier, Peers, connected, poll_ms
 from drift.engines.zeromq.settings import ZeromqSettings
 from drift.engines.zeromq.shelf import SnapshotFiles
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, drop_all, flush_all
 from drift.engines.zeromq.wire import Codec, opened
-from drift.machines.nodes.barrier import digest_of
+from drift.machines.nodes.acker import AckerNode
+from drift.machines.nodes.barrier import BarrierNode, digest_of
 from drift.machines.nodes.cutting import LOG_BYTES_FULL, CutPace
 from drift.machines.nodes.feeding import FeedNode
-from drift.machines.nodes.messages import Finished, Restart, Rewind
-from drift.machines.nodes.node import ACKER, CALLER_NUMBER, Send
-from drift.machines.nodes.pacing import needs_pace
+from drift.machines.nodes.messages import AckMessage, Batch, Finished, Message, Order, Restart, Rewind
+from drift.machines.nodes.node import ACKER, CALLER, CALLER_NUMBER, Send
+from drift.machines.nodes.pacing import needs_pace, pacing_of
 from drift.machines.nodes.recovery import Call, Command, Effect, RecoveryNode, Replace, role_name
 from drift.machines.nodes.rewind_log import RewindLog
 from drift.machines.nodes.snapshots import SnapshotName
+from drift.machines.nodes.together import WithAcker
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, timed_steps
 from drift.state.cut import Output
@@ -87,6 +91,10 @@ class ZeromqEngine:
         self._folder = _new_folder()
         self._shelf = SnapshotFiles(self._folder, "caller", timed_steps(plan))
         self._node = FeedNode(plan, settings.workers, feed.intake)
+        pacing = pacing_of(plan, settings.workers, settings.batch_items)
+        acker = AckerNode(len(dataflow.sources), [*range(settings.workers), CALLER], [CALLER], pacing=pacing)
+        self._output = WithAcker(BarrierNode(dataflow, settings.digest), BARRIER, acker)
+        self._came: deque[Message] = deque()  # for the feed
         self._recovery: RecoveryNode | None = None
         if settings.recover:
             self._log_for_rewind()
@@ -131,7 +139,7 @@ class ZeromqEngine:
             return
         cut, blocks, kept, _ = begin
         snapshot = kept.at_once(cut)  # workers look up the rest
-        output = Restart(cut.output.position, cut.output.last, list(blocks), list(cut.output.opened), [], [])
+        output = Restart(cut.output.position, cut.output.last, list(blocks), list(cut.output.opened))
         self._node.begin_at(cut.at, output, snapshot)
         self._tombstones_before = cut.tombstones
 
@@ -181,11 +189,11 @@ class ZeromqEngine:
             flush_all(self._boxes, poller)
             self._watch(feed.filenos() if may_read else ())
             busy = bool(fed) and not feed.live
-            ready = dict(poller.poll(0 if busy or is_asked else _TICK_MS if feed.live else _WAIT_MS))
-            received = False
-            for message in self._inbox.receive(node.messages_max):
-                received = True
-                self._carry(node.turn([message], time.monotonic()))
+            wait_ms = 0 if busy or is_asked else min(_TICK_MS if feed.live else _WAIT_MS, poll_ms(self._output.wake_s))
+            ready = dict(poller.poll(wait_ms))
+            received = self._receive()
+            while self._came:
+                self._carry(node.turn([self._came.popleft()], time.monotonic()))
                 if node.rewind_log is not None and node.rewind_log.is_complete:
                     self._encoded = ()
                     yield Released(progress.items_out, [], [], "")  # everything below the cut has been released
@@ -194,7 +202,7 @@ class ZeromqEngine:
                     progress.minimal_time, progress.released_below = node.minimal_time, message.minimal_time
                     progress.items_out = message.released.position + len(message.released.metas)
                     self._encoded = message.encoded
-                    yield message.released
+                    yield in_values(message.released, message.encoded)
                 if self._recovery is not None:
                     self._do(self._recovery.received())
             if not received and (self.awaits_cut or node.awaits_room):  # also if no source has items
@@ -260,8 +268,29 @@ class ZeromqEngine:
         """Whether the queue of some socket is full."""
         return any(box.waiting for box in self._boxes)
 
+    def _receive(self) -> bool:
+        """Take what has arrived, and let barrier and acker have their turn; returns whether anything came."""
+        output: list[Message] = []
+        came = False
+        for message in self._inbox.receive(self._node.messages_max):
+            came = True
+            (output if isinstance(message, Batch | AckMessage) else self._came).append(message)
+        if output or time.monotonic() >= self._output.wake_s:
+            self._take_output(output)
+        return came or bool(self._came)
+
     def _carry(self, sends: list[Send]) -> None:
-        self._carrier.carry(sends, self._node.unsent)
+        """Send messages of the feed: to workers as frames; barrier and acker have their turn at once."""
+        if output := self._carrier.carry(sends, self._node.unsent):
+            self._take_output(output)
+
+    def _take_output(self, messages: list[Message]) -> None:
+        """Let barrier and acker have their turn; what they send to the feed waits in `_came`.
+
+        While the run goes back they take nothing: what is on its way is sent again.
+        """
+        if not self._output.halted:
+            self._came += self._carrier.carry(self._output.turn(messages, time.monotonic()), self._output.unsent)
 
     def _watch(self, numbers: Sequence[int]) -> None:
         """Register exactly these descriptors, of live sources that may be read, with the poller."""
@@ -292,15 +321,15 @@ class ZeromqEngine:
             transport = Transport("", public_key, secret_key)
         self._transport, self._secret = transport, secret
         kept = None if self._begin is None else shipping.packed(self._dataflow, self._begin.at)
-        self._first_block = pickle.dumps((surroundings(), Order(transport, settings, kept), work))
-        for role in (BARRIER, *range(settings.workers)):
-            self._children.append(self._new_child(role_name(role), role))
+        self._first_block = pickle.dumps((surroundings(), FirstOrder(transport, settings, kept), work))
+        for worker in range(settings.workers):
+            self._children.append(self._new_child(role_name(worker), worker))
         for child in self._children:
             child.order(self._first_block)
             self._give_role(child)
         context = self._context = zmq.Context()
         self._codec = Codec(CALLER_NUMBER, secret)
-        self._inbox = Inbox(context, transport, "caller", self._codec, keeps_frames=settings.recover)
+        self._inbox = Inbox(context, transport, "caller", self._codec)
         self._sockets.append(self._inbox.socket)
         self._poller.register(self._inbox.socket, zmq.POLLIN)
         deadline_s = self._awake.now_s() + _START_S
@@ -314,7 +343,7 @@ class ZeromqEngine:
                 if self._awake.now_s() > deadline_s:
                     raise ProcessError(f"{child.name} did not start within {_START_S:.0f} s")
             self._listen_to(child)
-        self._carrier = Carrier(self._codec)
+        self._carrier = Carrier(self._codec, here=(ACKER, BARRIER, CALLER))
         self._connect()
         for child in self._children:
             child.order(pickle.dumps(tuple(self._peers)))
@@ -327,25 +356,23 @@ class ZeromqEngine:
     def _give_role(self, child: EngineChild) -> None:
         """Order a process to take its role; the name of its inbox is new in the run."""
         self._started += 1
-        role = "barrier" if child.role == BARRIER else str(child.role)
-        child.inbox = f"{role}-{self._started}"
-        child.order(pickle.dumps(Role(role, child.inbox, self._secret)))
+        child.inbox = f"{child.role}-{self._started}"
+        child.order(pickle.dumps(Role(child.role, child.inbox, self._secret)))
 
     @property
     def _peers(self) -> Peers:
         address = {child.role: child.address for child in self._children}
         workers = [address[index] for index in range(self._settings.workers)]
-        return Peers(workers, address[BARRIER], self._inbox.address)
+        return Peers(workers, self._inbox.address)
 
     def _connect(self) -> None:
         """Connect to all others anew; frames that waited to be sent are dropped."""
         assert self._context is not None
         drop_all(self._carrier.boxes.values(), self._poller)
         context, transport = self._context, self._transport
-        self._carrier.boxes = connected(
-            self._peers, self._node.receivers, lambda address: Outbox(context, transport, address)
-        )
-        self._boxes = list(dict.fromkeys(self._carrier.boxes.values()))
+        workers = range(self._settings.workers)
+        self._carrier.boxes = connected(self._peers, workers, lambda address: Outbox(context, transport, address))
+        self._boxes = list(self._carrier.boxes.values())
 
     def _check_children(self, ready: Container[object]) -> None:
         """Start the recovery if a process has died; raise the error of the first that failed.
@@ -382,7 +409,7 @@ class ZeromqEngine:
                 calls[child.role] = call
             self._children.remove(child)
             self.progress.died.append(child.name)
-        self._do(self._recovery.died([role for child in dead for role in child.roles], calls))
+        self._do(self._recovery.died([child.role for child in dead], calls))
 
     def _hear(self) -> None:
         """Tell the recovery about replacements that are ready, and answers to its orders."""
@@ -391,33 +418,49 @@ class ZeromqEngine:
             if child.address and child.is_new:
                 child.is_new = False
                 child.last_sign_s = self._awake.now_s() + _START_S
-                for role in child.roles:
-                    self._do(self._recovery.started(role))
+                self._do(self._recovery.started(child.role))
             answers, child.answers = child.answers, []
-            for role, answer in answers:
-                self._do(self._recovery.answered(role, answer))
+            for answer in answers:
+                self._do(self._recovery.answered(child.role, answer))
 
     def _do(self, effects: Sequence[Effect]) -> None:
-        """Carry out decisions of the recovery."""
+        """Carry out decisions of the recovery, and those that follow from what is carried out here."""
+        assert self._recovery is not None
         rewound = None
-        for effect in effects:
+        to_do = deque(effects)
+        while to_do:
+            effect = to_do.popleft()
             if isinstance(effect, Replace):
-                if effect.role != ACKER:  # it is in the barrier's process
-                    self._start_another(effect.role)
+                self._start_another(effect.role)
             elif isinstance(effect, Command):
                 if isinstance(effect.order, Rewind) and rewound is None:
-                    self._secret = secrets.randbits(64)
-                    self._codec.reseed(self._secret)
-                    self._connect()
-                    rewound = self._secret, self._peers
-                child = next(child for child in self._children if effect.role in child.roles)
-                child.order(pickle.dumps(Assignment(effect.role, effect.order, *(rewound or ()))))
+                    rewound = self._begin_generation()
+                if effect.role in (ACKER, BARRIER):
+                    to_do += self._obey(effect.role, effect.order)
+                    continue
+                child = next(child for child in self._children if effect.role == child.role)
+                child.order(pickle.dumps(Assignment(effect.order, *(rewound or ()))))
             elif isinstance(effect, Send):
                 self._carry([effect])
             else:
                 if self.progress.died:  # not if the run resumed so
                     self.progress.recoveries += 1
                     self.progress.recovering_s += time.monotonic() - self._rewinding_since_s
+
+    def _begin_generation(self) -> tuple[int, Peers]:
+        """A new secret and new connections; what older generations have sent is not taken any more."""
+        self._secret = secrets.randbits(64)
+        self._codec.reseed(self._secret)
+        self._connect()
+        self._came.clear()
+        return self._secret, self._peers
+
+    def _obey(self, role: int, order: Order) -> Sequence[Effect]:
+        """Pass an order to the acker or the barrier; returns what follows from the answer."""
+        assert self._recovery is not None
+        sends, answer = self._output.part(role).obey(order)
+        self._came += self._carrier.carry(sends, self._output.unsent)
+        return () if answer is None else self._recovery.answered(role, answer)
 
     def _start_another(self, role: int) -> None:
         """Give a role to the spare process, or to a new one."""
@@ -498,7 +541,7 @@ class ZeromqEngine:
         if self._recovery is not None and self._recovery.rewinding:
             self._quiet_since_s = None
             return
-        if not all(sign.idle for sign in signs) or not any(sign.held_by_message for sign in signs):
+        if not all(sign.idle for sign in signs) or not self._output.held_by_message:
             self._quiet_since_s = None
             return
         now_s = self._awake.now_s()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from drift.engines.shipping import rebuilt
 from drift.engines.zeromq.control import Merged, write_upward
-from drift.engines.zeromq.process import Order, Orders, report_fatal
+from drift.engines.zeromq.process import FirstOrder, Orders, report_fatal
 from drift.engines.zeromq.shelf import SnapshotFiles
 from drift.machines.nodes.snapshots import NoRoom
 from drift.machines.plan import Plan
@@ -34,7 +34,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _be_nice()
     gc.disable()  # otherwise it would scan all entries of a merge again and again
-    order: Order
+    order: FirstOrder
     surroundings, order, work = pickle.loads(orders.take())
     try:
         dataflow = rebuilt(work, surroundings, "a process of the run")

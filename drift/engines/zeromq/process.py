@@ -1,4 +1,4 @@
-"""A process of a run, from start to end: `python -m drift.engines.zeromq.process`, started by the engine.
+"""The process of a worker, from start to end: `python -m drift.engines.zeromq.process`, started by the engine.
 
 Invariant: it ends on order, and when its parent process is gone; the parent gets the error of a failing loop.
 
@@ -32,7 +32,6 @@ from drift.engines.zeromq.roles import Assignment, Loop, Peers, make_loop
 from drift.engines.zeromq.settings import ZeromqSettings
 from drift.engines.zeromq.shelf import SnapshotFiles
 from drift.engines.zeromq.sockets import Transport, have_private
-from drift.machines.nodes.worker import WorkerNode
 from drift_graph.errors import DriftBug, DriftError
 
 SIGN_INTERVAL_S = 0.25
@@ -40,8 +39,8 @@ SIGN_INTERVAL_S = 0.25
 _STEP_MAX_S = 5.0
 
 
-class Order(NamedTuple):
-    """The first order to a process: prepare for any role.
+class FirstOrder(NamedTuple):
+    """The first order to a process: prepare to be any worker.
 
     Attributes:
         kept: the shipped location of the states that the run resumes from; None if it begins.
@@ -53,9 +52,9 @@ class Order(NamedTuple):
 
 
 class Role(NamedTuple):
-    """The second order: its role, the name of its inbox, and the secret of its frames."""
+    """The second order: the index of its worker, the name of its inbox, and the secret of its frames."""
 
-    role: str
+    worker: int
     address: str
     secret: int
 
@@ -150,19 +149,20 @@ def main() -> None:
     orders = Orders(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(100_000, 20, 100)
-    order: Order
+    order: FirstOrder
     surroundings, order, work = pickle.loads(orders.take())
     try:
         dataflow = rebuilt(work, surroundings, "a process of the run")
         role: Role = pickle.loads(orders.take())
+        base = None
+        if order.kept is not None:
+            from drift.state.keeping import kept_at  # here, since a run that begins does not need its imports
+
+            base = kept_at(unpacked(order.kept), dataflow).lookup
         with orders.binding:
             have_private(Path(folder))
             shelf = SnapshotFiles(folder, role.address, (), lambda: orders.binding)
-            loop = make_loop(*role, order.transport, dataflow, order.settings, shelf)
-        if order.kept is not None and isinstance(loop.node, WorkerNode):
-            from drift.state.keeping import kept_at  # here, since a run that begins does not need its imports
-
-            loop.node.base = kept_at(unpacked(order.kept), dataflow).lookup
+            loop = make_loop(*role, order.transport, dataflow, order.settings, shelf, base)
         write_upward(number, Ready(loop.inbox.address))
         begins = pickle.loads(orders.take())
         if isinstance(begins, Assignment):  # a replacement
@@ -175,7 +175,7 @@ def main() -> None:
         orders.before_the_end = lambda: signs.give(last=True)
         threading.Thread(target=signs.run, daemon=True).start()
         gc.freeze()
-        loop.run(lambda role, answer: write_upward(number, Answered(role, answer)))
+        loop.run(lambda answer: write_upward(number, Answered(answer)))
     except BaseException as error:
         report_fatal(number, error)
 

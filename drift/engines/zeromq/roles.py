@@ -1,4 +1,4 @@
-"""The loop of a process of a run: carries messages between its node and its sockets, and decides nothing.
+"""The loop of a worker's process: carries messages between its node and its sockets, and decides nothing.
 
 Invariant: an ack leaves after all messages that it reports.
 
@@ -11,7 +11,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -26,14 +26,11 @@ from drift.engines.zeromq.settings import ZeromqSettings
 from drift.engines.zeromq.shelf import SnapshotFiles
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, drop_all, flush_all
 from drift.engines.zeromq.wire import Codec, opened
-from drift.machines.nodes.acker import AckerNode
-from drift.machines.nodes.barrier import BarrierNode
+from drift.machines.cuts import Lookup
 from drift.machines.nodes.links import LinkLogs
 from drift.machines.nodes.messages import Answer, Batch, Message, Order, Rewind
-from drift.machines.nodes.node import ACKER, BARRIER_NUMBER, CALLER, Node, Send
-from drift.machines.nodes.pacing import pacing_of
+from drift.machines.nodes.node import ACKER, CALLER, Node, Send
 from drift.machines.nodes.rewind_log import parts_decoder
-from drift.machines.nodes.together import WithAcker
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, timed_steps
@@ -48,14 +45,12 @@ class Peers(NamedTuple):
     """Addresses of the inboxes of a run."""
 
     workers: list[str]
-    barrier: str  # and the acker
-    caller: str
+    caller: str  # with the barrier and the acker
 
 
 class Assignment(NamedTuple):
     """An order of the recovery; at the beginning of a generation, with its secret and addresses."""
 
-    role: int
     order: Order
     secret: int = 0
     peers: Peers | None = None
@@ -64,29 +59,42 @@ class Assignment(NamedTuple):
 class Carrier:
     """Sends the messages of a node: each as a frame to the outbox of its receiver.
 
+    Args:
+        here: receivers whose nodes are in this process.
+
     Attributes:
         boxes: outboxes by receiver.
     """
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: Codec, here: Container[int] = ()) -> None:
         self._codec = codec
+        self._here = here
         self.boxes: dict[int, Outbox] = {}
 
-    def carry(self, sends: Iterable[Send], unsent: Callable[[Send, Exception], list[Send]]) -> None:
-        """Send each message, in order; `unsent` gives the replacements of a message that cannot be a frame."""
+    def carry(self, sends: Iterable[Send], unsent: Callable[[Send, Exception], list[Send]]) -> list[Message]:
+        """Send each message, in order; returns those for nodes of this process.
+
+        Args:
+            unsent: gives the replacements of a message that cannot be a frame.
+        """
         last: Message | None = None
         frame = b""
+        here: list[Message] = []
         for send in sends:
+            if send.to in self._here:
+                here.append(send.message)
+                continue
             if send.message is not last:  # one message for many receivers is encoded once
                 try:
                     frame = self._frame(send)
                 except Exception as error:  # pickling a payload may raise anything
-                    self.carry(unsent(send, error), unsent)
+                    here += self.carry(unsent(send, error), unsent)
                     continue
                 last = send.message
             if send.logged is not None:
                 send.logged.content = frame
             self.boxes[send.to].send(frame)
+        return here
 
     def _frame(self, send: Send) -> bytes:
         message = send.message
@@ -119,7 +127,7 @@ class Loop:
         self._orders: SimpleQueue[Assignment] = SimpleQueue()
         self._woken, self._wakes = os.pipe()
         self.poller.register(self._woken, zmq.POLLIN)
-        self._answer: Callable[[int, Answer], None] = lambda role, answer: None
+        self._answer: Callable[[Answer], None] = lambda answer: None
 
     def assign(self, assignment: Assignment) -> None:
         """Pass an order to the node, from another thread."""
@@ -129,21 +137,21 @@ class Loop:
     def _obey(self) -> None:
         """Carry out the orders received so far."""
         os.read(self._woken, 1)
-        role, order, secret, peers = self._orders.get()
+        order, secret, peers = self._orders.get()
         if isinstance(order, Rewind) and order.watched and self.call_file is not None:
             with contextlib.suppress(OSError):  # without room for its file, calls are not watched
                 self._watch = Watch(self.call_file, order.refused)
         if isinstance(order, Rewind) and peers is not None and self.codec.reseed(secret):
             drop_all(self.carrier.boxes.values(), self.poller)
             self.start(peers)
-        sends, answer = self.node.part(role).obey(order)
+        sends, answer = self.node.obey(order)
         if self.node.halted and self.inbox.socket in self.poller:
             self.poller.unregister(self.inbox.socket)
         elif not self.node.halted and self.inbox.socket not in self.poller:
             self.poller.register(self.inbox.socket, zmq.POLLIN)
         self.carrier.carry(sends, self.node.unsent)
         if answer is not None:
-            self._answer(role, answer)
+            self._answer(answer)
 
     def connect(self, address: str) -> Outbox:
         return Outbox(self.context, self.transport, address)
@@ -152,11 +160,11 @@ class Loop:
         """Connect to the receivers of this node's messages."""
         self.carrier.boxes.update(connected(peers, self.node.receivers, self.connect))
 
-    def run(self, answer: Callable[[int, Answer], None]) -> None:
+    def run(self, answer: Callable[[Answer], None]) -> None:
         """Run forever; the process is ended from outside.
 
         Args:
-            answer: called with the answers of a role's node to orders.
+            answer: called with the node's answers to orders.
         """
         self._answer = answer
         while True:
@@ -210,7 +218,6 @@ class Loop:
     def sign(self) -> SignOfLife:
         """The sign of life of the process; called from another thread."""
         sign = SignOfLife(
-            held_by_message=self.node.held_by_message,
             tombstones=self.node.tombstones,
             refused_frames=self.inbox.refused,
             last_refusal=self.inbox.last_refusal,
@@ -226,7 +233,7 @@ class Loop:
 
 def connected(peers: Peers, receivers: Iterable[int], connect: Callable[[str], Outbox]) -> dict[int, Outbox]:
     """An outbox for each receiver; receivers in the same process share it."""
-    where = {**dict(enumerate(peers.workers)), BARRIER: peers.barrier, ACKER: peers.barrier, CALLER: peers.caller}
+    where = {**dict(enumerate(peers.workers)), **dict.fromkeys((BARRIER, ACKER, CALLER), peers.caller)}
     boxes: dict[str, Outbox] = {}
     for to in receivers:
         if where[to] not in boxes:
@@ -241,29 +248,29 @@ def poll_ms(wake_s: float) -> int:
 
 
 def make_loop(
-    role: str,
+    index: int,
     address: str,
     secret: int,
     transport: Transport,
     dataflow: Dataflow,
     settings: ZeromqSettings,
     shelf: SnapshotFiles,
+    base: Callable[[str], Lookup] | None = None,
 ) -> Loop:
-    """The loop of a role: "barrier", with the acker, or a worker's index as text; `address` names its inbox."""
+    """The loop of a worker.
+
+    Args:
+        address: names its inbox.
+        base: the states that the run resumes from.
+    """
     plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
-    if role == "barrier":
-        others = [*range(settings.workers), CALLER]
-        pacing = pacing_of(plan, settings.workers, settings.batch_items)
-        acker = AckerNode(len(dataflow.sources), others, [CALLER], pacing=pacing)
-        barrier = WithAcker(BarrierNode(dataflow, settings.digest), BARRIER, acker)
-        loop = Loop(barrier, address, BARRIER_NUMBER, secret, transport)
-    else:
-        links = LinkLogs(parts_decoder(opened)) if settings.recover else None
-        shelf.timed = timed_steps(plan)
-        worker = WorkerNode(plan, int(role), settings.workers, links=links, shelf=shelf)
-        loop = Loop(worker, address, int(role) + 1, secret, transport)
-        loop.plan = plan
-        loop.call_file = shelf.folder / f"{address}.call"
+    links = LinkLogs(parts_decoder(opened), lasting=(BARRIER,)) if settings.recover else None
+    shelf.timed = timed_steps(plan)
+    worker = WorkerNode(plan, index, settings.workers, links=links, shelf=shelf)
+    worker.base = base
+    loop = Loop(worker, address, index + 1, secret, transport)
+    loop.plan = plan
+    loop.call_file = shelf.folder / f"{address}.call"
     if settings.counted:
         loop.timeline = Timeline()
     return loop

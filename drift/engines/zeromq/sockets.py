@@ -15,7 +15,7 @@ from pathlib import Path
 import zmq
 
 from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Outdated, Refused
-from drift.machines.nodes.messages import Message, ReleasedMessage
+from drift.machines.nodes.messages import Message
 from drift_graph.errors import ProcessError
 
 #: Frames that wait in a socket, per peer and side. Further frames wait in the sender, and are bounded by credit.
@@ -75,9 +75,6 @@ def have_private(folder: Path) -> None:
 class Inbox:
     """The socket where a process receives messages; frames from outside its run are refused and counted.
 
-    Args:
-        keeps_frames: whether released output comes with the frame that carried it.
-
     Attributes:
         outdated: number of frames of earlier generations, which are skipped.
     """
@@ -88,11 +85,8 @@ class Inbox:
         transport: Transport,
         name: str,
         codec: Codec,
-        *,
-        keeps_frames: bool = False,
     ) -> None:
         self._codec = codec
-        self._keeps_frames = keeps_frames
         self.refused = self.outdated = 0
         self.last_refusal = ""
         self.socket = context.socket(zmq.PULL)
@@ -117,8 +111,6 @@ class Inbox:
                 self.refused += 1
                 self.last_refusal = str(refused)
             else:
-                if self._keeps_frames and isinstance(message, ReleasedMessage):
-                    message.carried = frames[0]
                 yield message
 
 

@@ -9,8 +9,8 @@ sockets are in a folder of mode 0700, and tcp sockets accept no peer without the
 
     magic "DRFT" | version, 1 byte | kind, 1 byte | sender, 2 bytes | body length, 4 bytes | checksum, 8 bytes | body
 
-Integers are big-endian. The body is MessagePack, but for batches of items and released output, whose payloads are any
-Python values: these are pickles, made and read by processes of one run only.
+Integers are big-endian. The body is MessagePack, but for batches of items, whose payloads are any Python values: these
+are pickles, made and read by processes of one run only.
 """
 
 from __future__ import annotations
@@ -24,23 +24,18 @@ from typing import Any
 import msgspec
 import xxhash
 
-from drift.engines.packing import encoded_release, packed_columns, packed_release, unpacked_columns
+from drift.engines.packing import packed_columns, unpacked_columns
 from drift.machines.nodes.messages import (
     AckMessage,
     Batch,
-    BreakOff,
     Committed,
     CutReply,
     Done,
-    Finished,
     Message,
     MinimalTime,
     Oversized,
     Pace,
-    ReleasedMessage,
-    TakeCut,
 )
-from drift_barrier.barrier import Released
 
 VERSION = 1
 #: A longer frame is refused; batches are split so that they fit.
@@ -58,34 +53,24 @@ class Kind(enum.IntEnum):
     BATCH = 1
     ACK = 2
     MINIMAL_TIME = 3
-    RELEASED = 4
-    FINISHED = 5
+    CUT_REPLY = 4
+    COMMITTED = 5
     PACE = 6
     DONE = 7
-    BREAK_OFF = 8
-    TAKE_CUT = 9
-    CUT_REPLY = 10
-    COMMITTED = 11
 
 
 _kinds: dict[type, Kind] = {
     Batch: Kind.BATCH,
     AckMessage: Kind.ACK,
     MinimalTime: Kind.MINIMAL_TIME,
-    ReleasedMessage: Kind.RELEASED,
-    Finished: Kind.FINISHED,
-    Pace: Kind.PACE,
-    Done: Kind.DONE,
-    BreakOff: Kind.BREAK_OFF,
-    TakeCut: Kind.TAKE_CUT,
     CutReply: Kind.CUT_REPLY,
     Committed: Kind.COMMITTED,
+    Pace: Kind.PACE,
+    Done: Kind.DONE,
 }
 _pack = msgspec.msgpack.Encoder().encode
 _unpack: dict[int, Callable[[Any], Message]] = {
-    kind: msgspec.msgpack.Decoder(message).decode
-    for message, kind in _kinds.items()
-    if message not in (Batch, ReleasedMessage)
+    kind: msgspec.msgpack.Decoder(message).decode for message, kind in _kinds.items() if message is not Batch
 }
 
 
@@ -128,11 +113,6 @@ class Codec:
         if isinstance(message, Batch):
             parts = [(name, packed_columns(*columns)) for name, columns in message.parts]
             body = pickle.dumps((message.granule, message.checksum, parts), 5)
-        elif isinstance(message, ReleasedMessage):
-            position, metas, payloads, sinks, error = message.released
-            columns = packed_release(metas, payloads, message.encoded)
-            rest = message.minimal_time, message.first_block, message.blocks
-            body = pickle.dumps((position, columns, sinks, error, *rest), 5)
         else:
             body = _pack(message)
         if len(body) + _HEADER_BYTES > FRAME_BYTES_MAX:
@@ -163,7 +143,7 @@ class Codec:
             if any(checksum == _sum(header, body, secret) for secret in self._secrets):
                 raise Outdated("a frame of an older generation")
             raise Refused("a frame with another run's checksum")
-        if kind not in _unpack and kind not in (Kind.BATCH, Kind.RELEASED):
+        if kind not in _unpack and kind != Kind.BATCH:
             raise Refused(f"a frame of unknown kind {kind}")
         return _message(kind, body)
 
@@ -177,11 +157,6 @@ def _message(kind: int, body: memoryview) -> Message:
     if kind == Kind.BATCH:
         granule, checksum, parts = pickle.loads(body)
         return Batch(granule, checksum, [(name, unpacked_columns(*columns)) for name, columns in parts])
-    if kind == Kind.RELEASED:
-        position, columns, sinks, error, minimal_time, first_block, blocks = pickle.loads(body)
-        metas, payloads, _ = unpacked_columns(*columns)
-        released = Released(position, metas, payloads, sinks, error)
-        return ReleasedMessage(released, minimal_time, encoded_release(*columns), first_block, blocks)
     return _unpack[kind](body)
 
 

@@ -18,7 +18,6 @@ from drift.machines.nodes.messages import (
     Halted,
     Message,
     MinimalTime,
-    Oversized,
     ReleasedMessage,
     Restart,
     Rewind,
@@ -28,15 +27,12 @@ from drift.machines.plan import feeding_step
 from drift.machines.worker import BARRIER
 from drift_acker.ledger import ack_of
 from drift_barrier.barrier import Barrier, Released
-from drift_barrier.digest import Algorithm, Digest, encoded_pieces
-from drift_graph.errors import DriftBug, ProcessError
+from drift_barrier.digest import Algorithm, Digest
+from drift_graph.errors import DriftBug
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
-from drift_graph.payloads import of_kind
+from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.segments import has_borders
-
-_MESSAGE_BYTES = 8 << 20
 
 
 class BarrierNode(Node):
@@ -105,20 +101,6 @@ class BarrierNode(Node):
             sends.append(self._finish())
         return sends
 
-    def unsent(self, send: Send, error: Exception) -> list[Send]:
-        """Send the halves of a piece that is too long."""
-        message = send.message
-        if not isinstance(error, Oversized) or not isinstance(message, ReleasedMessage):
-            raise error
-        if len(message.released.metas) < 2:
-            position, metas, _, sinks, _ = message.released
-            sink = sinks if isinstance(sinks, str) else sinks[0]
-            raise ProcessError(
-                f"item {position} of the output, for sink {sink!r} (meta {metas[0].hex()}), cannot be sent: {error}; "
-                f"all before it is released; {error.advice}"
-            ) from None
-        return [Send(CALLER, half) for half in _halves(message)]
-
     def _release(self) -> list[Send]:
         sends: list[Send] = []
         full = len(self.machine.digest.blocks)
@@ -128,7 +110,7 @@ class BarrierNode(Node):
         if released is not None:
             blocks = self.machine.digest.blocks[full:]
             message = ReleasedMessage(released, self.minimal_time, self.machine.encoded, full, blocks)
-            sends += [Send(CALLER, each) for each in _split(message)]
+            sends.append(Send(CALLER, message))
         failed = self._has_failed = released is not None and released.error is not None
         if failed or self.minimal_time == END_OF_TIME:
             if len(self.machine) and not failed:
@@ -146,34 +128,9 @@ def digest_of(restart: Restart, algorithm: Algorithm) -> Digest:
     """The digest of the output released before the restart."""
     digest = Digest(algorithm)
     digest.go_on(restart.blocks, restart.opened)
-    digest.add(restart.metas, restart.payloads)
     return digest
 
 
 def _above(columns: Columns, last: bytes) -> Columns:
     """The items above the last released one."""
     return cut_columns(columns, last + b"\0", ABOVE_ALL)
-
-
-def _split(message: ReleasedMessage) -> list[ReleasedMessage]:
-    """A batch of the output as several messages if it is large: nobody needs it all at once."""
-    size = sum(len(each.metas) + len(each.payloads) for each in message.encoded)
-    if size <= _MESSAGE_BYTES or len(message.released.metas) < 2:
-        return [message]
-    return [part for half in _halves(message) for part in _split(half)]
-
-
-def _halves(message: ReleasedMessage) -> list[ReleasedMessage]:
-    position, metas, payloads, sinks, error = message.released
-    middle = len(metas) // 2
-    halves: list[ReleasedMessage] = []
-    for half, below, last_error in (
-        (slice(middle), global_time_of(metas[middle]), None),
-        (slice(middle, None), message.minimal_time, error),
-    ):
-        its_metas, its_payloads = metas[half], of_kind(payloads, payloads[half])
-        its_sinks = sinks if isinstance(sinks, str) else sinks[half]
-        released = Released(position + (half.start or 0), its_metas, its_payloads, its_sinks, last_error)
-        encoded = encoded_pieces(its_metas, its_payloads)
-        halves.append(ReleasedMessage(released, below, encoded, message.first_block, message.blocks))
-    return halves

@@ -11,7 +11,7 @@ below it are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from drift.machines.worker import Part
 from drift_graph.item import Columns
@@ -44,21 +44,25 @@ class LinkLogs:
 
     Args:
         decode: turns the bytes that a batch was sent as into its parts.
+        lasting: receivers that are never replaced, so nothing is logged for them.
 
     Attributes:
         generation: the generation that sends now.
     """
 
-    def __init__(self, decode: Callable[[bytes], list[Part]]) -> None:
+    def __init__(self, decode: Callable[[bytes], list[Part]], lasting: Container[int] = ()) -> None:
         self.generation = 0
         self._decode = decode
+        self._lasting = lasting
         self._batches: dict[int, list[LoggedBatch]] = {}
         self._uncounted: list[LoggedBatch] = []
         self._counted_bytes = 0
         self._cuts: list[tuple[int, bytes]] = []  # the cut that each generation began at; both increase
 
-    def log(self, to: int, parts: list[Part]) -> LoggedBatch:
+    def log(self, to: int, parts: list[Part]) -> LoggedBatch | None:
         """Log a batch that is sent; the transport may replace its content with the bytes it was sent as."""
+        if to in self._lasting:
+            return None
         batch = LoggedBatch(self.generation, max(map(greatest_meta, (columns.metas for _, columns in parts))), parts)
         self._batches.setdefault(to, []).append(batch)
         self._uncounted.append(batch)

@@ -10,7 +10,6 @@ greater counts. A heartbeat must not overtake the ack of the items before it, so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -107,11 +106,10 @@ class ReleasedMessage(msgspec.Struct, array_like=True):
     """A batch of the output.
 
     Attributes:
+        encoded: the items as the bytes that went into the digest, in parts of a block at most.
         minimal_time: all output below it is in this batch and those before.
-        encoded: the items as bytes, if they were encoded already; on arrival one for the whole batch.
-        first_block, blocks: the number of the first of the digest's blocks that became full with this batch or with
-            batches released together with it, and the hashes of these blocks.
-        carried: the bytes the message was carried as, for a receiver that decodes it again later.
+        first_block, blocks: number of the first of the digest's blocks that became full with this batch, and their
+            hashes.
     """
 
     released: Released
@@ -119,7 +117,6 @@ class ReleasedMessage(msgspec.Struct, array_like=True):
     encoded: Sequence[Encoded] = ()
     first_block: int = 0
     blocks: Sequence[bytes] = ()
-    carried: bytes = b""
 
 
 class Finished(msgspec.Struct, array_like=True):
@@ -162,16 +159,13 @@ class Restart(msgspec.Struct, array_like=True):
         position: of the next item.
         last: the meta of the last item.
         blocks: hashes of the digest's full blocks.
-        opened: the items of the open block that were released before this run resumed.
-        metas, payloads: the other items of the open block.
+        opened: the items of the block that is not full.
     """
 
     position: int
     last: bytes
     blocks: list[bytes]
     opened: list[Encoded]
-    metas: list[bytes]
-    payloads: list[Any]
 
 
 class Rewind(msgspec.Struct, array_like=True):

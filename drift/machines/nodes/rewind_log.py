@@ -22,7 +22,6 @@ from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns
 from drift.machines.nodes.messages import Batch, CutReply, Message, ReleasedMessage, Restart, Rewind, TakeCut
 from drift.machines.nodes.snapshots import Shelf, SnapshotName, SnapshotNames, merged
 from drift.machines.worker import BARRIER, Snapshot
-from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded
 from drift_graph.errors import DriftBug, PayloadError, ProcessError
 from drift_graph.functions import safe_text
@@ -81,12 +80,9 @@ class RewindLog:
         self.links = LinkLogs(parts_decoder(decode))
         self.position = 0
         self.last = BEGINNING
-        self._decode = decode
         self._fed: deque[tuple[bytes, Fed]] = deque()  # each with a time that is above all its items
         self._blocks: list[bytes] = []
-        self._released: deque[ReleasedMessage] = deque()  # the batches with items of the open block
-        self._resumed_at = 0  # the position at which the run resumed; below, the items of its block released before
-        self._opened_before: list[Encoded] = []
+        self._open_block: list[Encoded] = []  # the items of the output's last block, which is not full
         # If a store requests cuts:
         self._not_handed_over: list[list[SnapshotName]] | None = None  # snapshots committed since the last handover
         self._handed_over = BEGINNING
@@ -100,7 +96,7 @@ class RewindLog:
         Each worker takes the keys that are its own; the first sends the later items again.
         """
         self.since, self.position, self.last = cut, output.position, output.last
-        self._resumed_at, self._opened_before, self._blocks = output.position, output.opened, list(output.blocks)
+        self._open_block, self._blocks = list(output.opened), list(output.blocks)
         self._handed_over = cut
         if cut == END_OF_TIME:
             return
@@ -177,15 +173,16 @@ class RewindLog:
         released = message.released
         if released.position != self.position:
             raise DriftBug(f"item {released.position} of the output came, and {self.position} is the next")
-        self._blocks[message.first_block :] = message.blocks
         if not released.metas:
             return
+        self._blocks[message.first_block :] = message.blocks
         self.position += len(released.metas)
         self.last = released.metas[-1]
-        self._released.append(message)
-        open_from = self.position // BLOCK_ITEMS * BLOCK_ITEMS
-        while self._released and _end_of(self._released[0].released) <= open_from:
-            self._released.popleft()
+        encoded, left = [*self._open_block, *message.encoded], self.position % BLOCK_ITEMS
+        self._open_block = []
+        while left:
+            self._open_block.insert(0, encoded.pop())
+            left -= self._open_block[0].items
 
     def rewind(self, order: Rewind, unfed: Iterable[Fed]) -> deque[Fed]:
         """The batches to feed again from a cut on; `unfed`: batches that still wait to be fed again."""
@@ -338,28 +335,7 @@ class RewindLog:
 
     def restart(self) -> Restart:
         """The state that a replaced barrier resumes from."""
-        block = self.position // BLOCK_ITEMS
-        metas: list[bytes] = []
-        payloads: list[object] = []
-        for message in self._released:
-            position, its_metas, its_payloads, _, _ = self._as_received(message)
-            start = max(block * BLOCK_ITEMS - position, 0)
-            metas += its_metas[start:]
-            payloads += its_payloads[start:]
-        decode = self._opened_before if block == self._resumed_at // BLOCK_ITEMS else []
-        return Restart(self.position, self.last, self._blocks[:block], decode, metas, payloads)
-
-    def _as_received(self, message: ReleasedMessage) -> Released:
-        """The batch decoded again, since users may have changed the payloads."""
-        if not message.carried:
-            return message.released
-        again = self._decode(message.carried)
-        assert isinstance(again, ReleasedMessage)
-        return again.released
-
-
-def _end_of(released: Released) -> int:
-    return released.position + len(released.metas)
+        return Restart(self.position, self.last, list(self._blocks), list(self._open_block))
 
 
 def parts_decoder(decode: Callable[[bytes], Message]) -> Callable[[bytes], list[tuple[str, Columns]]]:
