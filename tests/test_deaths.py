@@ -147,7 +147,7 @@ def test_a_link_log_has_nothing_at_or_above_the_cut_of_a_later_generation() -> N
 def test_a_link_log_has_nothing_for_who_is_never_replaced() -> None:
     links = LinkLogs(lambda carried: [], lasting=(BARRIER,))
     parts = [("out", Columns([global_time(1, 0, 0, 0)], [1], None))]
-    assert links.log(BARRIER, parts) is None and links.keep(0, parts) is not None
+    assert links.log(BARRIER, parts) is None and links.log(0, parts) is not None
     assert len(links) == 1 and not list(links.between(BARRIER, BEGINNING, END_OF_TIME))
 
 

@@ -88,7 +88,7 @@ def test_a_process_that_stands_still_counts_as_dead(expected: str) -> None:
 
 
 def test_with_tcp_and_a_spare_that_is_there(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drift.engines.zeromq.engine._BESIDE_AFTER_S", 0.0)
+    monkeypatch.setattr("drift.engines.zeromq.engine._COMPANIONS_AFTER_S", 0.0)
     run = run_of(transport="tcp")
     actions = {at: lambda: child(run, "worker 1").process.kill() for at in (500, 15_000)}
     for _ in acting(run, actions):
@@ -98,8 +98,8 @@ def test_with_tcp_and_a_spare_that_is_there(expected: str, monkeypatch: pytest.M
 
 
 def test_a_run_with_a_live_source_has_a_spare_process_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drift.engines.zeromq.engine._BESIDE_AFTER_S", float("inf"))
-    monkeypatch.setattr("drift.engines.zeromq.engine._BESIDE_LIVE_AFTER_S", 0.0)
+    monkeypatch.setattr("drift.engines.zeromq.engine._COMPANIONS_AFTER_S", float("inf"))
+    monkeypatch.setattr("drift.engines.zeromq.engine._COMPANIONS_LIVE_AFTER_S", 0.0)
 
     def numbers() -> Iterator[int]:
         yield 1
