@@ -45,10 +45,10 @@ class RunLog:
             _log.warning("graph %r: %s late items diverted so far", self._graph, f"{items:,}")
 
     def diverted(self, items: int) -> None:
-        """Log the number of items set apart so far because a source or a step could not take them."""
+        """Log the number of items diverted so far because a source or a step could not process them."""
         if items >= self._diverted_next:
             self._diverted_next = _next(items)
-            _log.warning("graph %r: %s items that could not be taken set apart so far", self._graph, f"{items:,}")
+            _log.warning("graph %r: %s items that could not be processed diverted so far", self._graph, f"{items:,}")
 
     def silent(self, source: str, seconds: float, unsettled: int) -> None:
         """Log a source that holds the output back, having had no items for so long; "" if there is none."""

@@ -1,8 +1,8 @@
-"""What a signal does not interrupt: the writing of output, and the closing of a run.
+"""Marks calls that a handler of signals lets return first: the writing of output, and the closing of a run.
 
-Invariant: while a function that is `undisturbed` runs in a thread, `may_be_interrupted` says no in that thread.
+Invariant: while a function that is `undisturbed` runs in a thread, `may_be_interrupted` is False in that thread.
 
-Why: handlers of signals run in the main thread, in between its own lines, so they ask a count of that thread.
+Why: handlers of signals run in the main thread, between its own lines, so a count of calls in that thread is enough.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _depth = _Depth()
 
 
 def undisturbed(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which who handles a signal is to let come to its end."""
+    """The function, marked: a handler of signals waits until it has returned."""
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -38,5 +38,5 @@ def undisturbed(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def may_be_interrupted() -> bool:
-    """Whether this thread is in no such function."""
+    """Whether this thread is in no function that is `undisturbed`."""
     return not _depth.calls

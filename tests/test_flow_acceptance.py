@@ -60,7 +60,7 @@ def test_what_is_known_at_the_end_goes_on_from_a_cut(
     for name, engine in (("local", {}), ("zeromq", flows.ZEROMQ)):
         folder = Path(shutil.copytree(tmp_path / "state", tmp_path / name))
         again, told = run(folder, engine, from_cut=1)
-        assert again.went_on_from.items_in == cut_after
+        assert again.resumed_from.items_in == cut_after
         assert (again.digest, told) == (first.digest, [expected])
     again, told = run(tmp_path / "state", {})
-    assert again.went_on_from.is_last and (again.digest, told) == (first.digest, [])
+    assert again.resumed_from.is_last and (again.digest, told) == (first.digest, [])

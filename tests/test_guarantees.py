@@ -204,7 +204,7 @@ def test_what_is_promised_is_what_is_there_after_a_run_that_was_broken_off(
     )
     assert bool(lost) is (level in ("at most once", "none"))
     if level == "at least once":  # none comes twice where the cut was taken just where the run was broken off
-        assert bool(twice) is (run.went_on_from is None or run.went_on_from.output.position < had)
+        assert bool(twice) is (run.resumed_from is None or run.resumed_from.output.position < had)
     else:
         assert not twice or level == "none"
 
@@ -227,6 +227,6 @@ def test_a_run_with_rounds_goes_on_from_each_of_its_cuts(tmp_path: Path) -> None
         shutil.copytree(tmp_path / "state", tmp_path / "copy")
         again = drift.Cuts(tmp_path / "copy", from_cut=cut.number, every_s=1000)
         run = drift.run(rounds(), given, state=again)
-        assert run.went_on_from is not None and run.went_on_from.number == cut.number
+        assert run.resumed_from is not None and run.resumed_from.number == cut.number
         assert run.finish().digest == whole.digest, cut.reached
         shutil.rmtree(tmp_path / "copy")

@@ -361,7 +361,7 @@ def test_11_everything_dies_and_each_segment_goes_on_from_a_cut_of_its_own(tmp_p
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             run = segmented.run(folder, engine, batch_items=70)
-        assert run.went_on_from is not None and run.went_on_from.at == behind[-1].at
+        assert run.resumed_from is not None and run.resumed_from.at == behind[-1].at
         assert run.finish().digest == digest
         assert (folder / "out.jsonl").read_bytes() == (tmp_path / "unbroken" / "out.jsonl").read_bytes()
         calls = segmented.noted(folder, "called")

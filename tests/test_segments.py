@@ -175,7 +175,7 @@ def test_a_run_that_is_stopped_leaves_each_segment_at_a_cut(tmp_path: Path, engi
     assert isinstance(keepers, Keepers)
     assert all(keeper.cut is not None and not keeper.cut.is_last for keeper in keepers.of_segments)
     run = drift.run(sums(), given, state=cuts)
-    assert run.went_on_from is not None
+    assert run.resumed_from is not None
     assert run.finish().digest == drift.run(sums(), given).finish().digest
 
 

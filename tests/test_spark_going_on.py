@@ -82,7 +82,7 @@ def test_a_run_goes_on_from_a_cut_of_another_engine(spark: Any, tmp_path: Path) 
     shutil.copytree(tmp_path / "state", tmp_path / "copy")
     given = {"flights": sources.jsonl(tmp_path / "in.jsonl")}
     run = drift.run(flights(), given, engine="spark", partitions=2, state=tmp_path / "state", sinks=into)
-    cut = run.went_on_from
+    cut = run.resumed_from
     assert cut is not None and not cut.is_last and cut.output.position > 0 and begun_with
     report, right = run.finish(), whole(tmp_path)
     assert report.digest == right.digest and report.items_out == right.items_out and report.items_in == ITEMS

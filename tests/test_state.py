@@ -50,7 +50,7 @@ def check_goes_on(dataflow: drift.Dataflow, sources: dict[str, Any], batches: li
     seen: dict[int, Any] = {}
     for count in [*batches, 10**9]:
         run = drift.run(dataflow, sources, state=cuts, batch_items=2)
-        begin = run.went_on_from.output.position if run.went_on_from is not None else 0
+        begin = run.resumed_from.output.position if run.resumed_from is not None else 0
         for number, batch in enumerate(run.batches()):
             for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
                 sink = batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at]
@@ -93,12 +93,12 @@ def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, gi
     for number, (engine, more) in enumerate(engines):
         run = drift.run(graph, given, engine=engine, state=drift.Cuts(folder, every_s=0), batch_items=50, **more)  # type: ignore[call-overload]
         keeper = run._keeper
-        assert keeper is not None and (run.went_on_from is not None) is (number > 0)
+        assert keeper is not None and (run.resumed_from is not None) is (number > 0)
         for batch in run.batches():
             for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
                 sink = batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at]
                 seen[batch.position + at] = (batch.position + at, sink, meta, repr(payload))
-            if number < len(engines) - 1 and keeper.cut is not run.went_on_from:
+            if number < len(engines) - 1 and keeper.cut is not run.resumed_from:
                 assert not keeper.cut.is_last
                 run.close()
                 break
@@ -106,8 +106,8 @@ def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, gi
     assert run.report.digest == digest
     again = drift.run(graph, given, engine="zeromq", state=folder)
     assert again.finish().digest == digest and again._keeper is not None
-    assert again.went_on_from is not None and again.went_on_from.is_last
-    assert again._keeper.cut is again.went_on_from  # there was nothing to do, and no other cut is kept
+    assert again.resumed_from is not None and again.resumed_from.is_last
+    assert again._keeper.cut is again.resumed_from  # there was nothing to do, and no other cut is kept
 
 
 @pytest.mark.parametrize("steps", [["scan", "group"], ["delay", "process"], ["sliding", "turn", "end"]], ids="-".join)
@@ -212,7 +212,7 @@ def test_a_run_that_is_stopped_has_not_ended_and_goes_on(tmp_path: Path) -> None
             run.stop()
     assert 700 < run.report.items_out < 2000
     run = drift.run(graph, given, state=tmp_path)
-    assert run.went_on_from is not None and not run.went_on_from.is_last
+    assert run.resumed_from is not None and not run.resumed_from.is_last
     assert run.finish().digest == digest
 
 
@@ -260,8 +260,8 @@ def test_a_live_run_that_is_stopped_leaves_at_a_new_cut(tmp_path: Path, engine: 
         if given >= 300:
             run.stop()
     run = drift.run(counted(), {"numbers": Silent(0)}, engine=engine, state=cuts)
-    assert run.went_on_from is not None
-    assert run.went_on_from.output.position == given >= 300
+    assert run.resumed_from is not None
+    assert run.resumed_from.output.position == given >= 300
     run.close()
 
 
@@ -293,7 +293,7 @@ def test_a_process_that_is_killed_is_gone_on_from(tmp_path: Path, where: str) ->
         )
         assert done.returncode == -signal.SIGKILL
     run = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=drift.Cuts(where, keep=2))
-    cut = run.went_on_from
+    cut = run.resumed_from
     assert cut is not None and cut.items_in == cut.output.position > 0
     with computed() as items:
         report = run.finish()
@@ -301,7 +301,7 @@ def test_a_process_that_is_killed_is_gone_on_from(tmp_path: Path, where: str) ->
     assert sum(items) == 20_000 - cut.items_in
     assert (tmp_path / "out.jsonl").read_bytes() == unbroken.read_bytes()
     again = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=where)
-    assert again.went_on_from is not None and again.went_on_from.is_last
+    assert again.resumed_from is not None and again.resumed_from.is_last
     with computed() as items:
         assert again.finish().digest == digest and not items
 
@@ -327,7 +327,7 @@ def test_no_state_is_read_before_an_item_of_its_step_comes(tmp_path: Path) -> No
     given = {"numbers": [{"n": number} for number in range(3000)]}
     with mock.patch.object(States, "by_identity", side_effect=LookupError("states are read")):
         run = drift.run(counted(), given, state=tmp_path)
-        assert run.went_on_from is not None
+        assert run.resumed_from is not None
         with pytest.raises(LookupError, match="states are read"):
             run.finish()
 
@@ -340,15 +340,15 @@ def test_a_run_goes_on_from_any_cut_that_is_kept(where: str) -> None:
     with pytest.raises(drift.SettingsError, match=r"from_cut=99, and .* has "):
         drift.run(counted(), given, state=drift.Cuts(where, from_cut=99))
     run = drift.run(counted(), given, state=kept)
-    assert run.went_on_from is not None
-    last = run.went_on_from.number
+    assert run.resumed_from is not None
+    last = run.resumed_from.number
     store = store_of(where)
     store.look()  # also while the run has it open
     assert [cut.number for cut in store.cuts()] == [last - 2, last - 1, last]
     store.close()
     run.close()
     run = drift.run(counted(), given, state=drift.Cuts(where, from_cut=last - 2))
-    assert run.went_on_from is not None and run.went_on_from.number == last - 2
+    assert run.resumed_from is not None and run.resumed_from.number == last - 2
     assert run.finish().digest == digest
 
 
@@ -376,7 +376,7 @@ def test_workers_look_keys_up_by_themselves(where: str) -> None:
     some_cuts(where)
     given = {"numbers": [{"n": number} for number in range(3000)]}
     run = drift.run(counted(), given, engine="zeromq", workers=2, state=where)
-    assert run.went_on_from is not None
+    assert run.resumed_from is not None
     with mock.patch.object(Forms, "value", mock.Mock(side_effect=AssertionError("the caller has read a state"))):
         assert run.finish().digest == drift.run(counted(), given).finish().digest
 
@@ -569,7 +569,7 @@ def test_states_may_be_of_classes_that_the_functions_know(tmp_path: Path) -> Non
     some_cuts(tmp_path, graph)
     given = {"numbers": [{"n": number} for number in range(3000)]}
     run = drift.run(graph, given, state=tmp_path)
-    assert run.went_on_from is not None
+    assert run.resumed_from is not None
     assert run.finish().digest == drift.run(graph, given).finish().digest
 
 
@@ -611,7 +611,7 @@ def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, wri
             pass
     assert half
     run = drift.run(counted(), given, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
-    assert run.went_on_from is not None and before is not None and run.went_on_from.number == before.number
+    assert run.resumed_from is not None and before is not None and run.resumed_from.number == before.number
     assert run.finish().digest == drift.run(counted(), given).finish().digest
 
 

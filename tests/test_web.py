@@ -217,11 +217,11 @@ def test_a_failed_run_is_told_as_failed() -> None:
     graph = drift.Graph("bad")
     graph.source("n").map(lambda n: 1 // n).sink("out")
     run = drift.run(graph, {"n": [1, 0]}, web=0)
-    told: list[str] = []
+    states: list[str] = []
     status = run._watching.page.status  # type: ignore[union-attr]
     with pytest.raises(drift.StepError):
-        told.extend(status.look()["state"] for _ in run.batches())
-    assert set(told) == {"running"} and status.look()["state"] == "failed" and "ZeroDivisionError" in status.error
+        states.extend(status.sample()["state"] for _ in run.batches())
+    assert set(states) == {"running"} and status.sample()["state"] == "failed" and "ZeroDivisionError" in status.error
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
@@ -382,7 +382,7 @@ def test_late_and_diverted_items_are_warned_of_now_and_then(caplog: pytest.LogCa
     run.finish()
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert any("late items diverted" in message for message in warnings) and len(warnings) <= 5
-    assert any("1 items that could not be taken" in message for message in warnings)
+    assert any("1 items that could not be processed" in message for message in warnings)
 
 
 def test_a_run_that_fails_is_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

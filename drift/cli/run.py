@@ -172,8 +172,8 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, PositionedSink], printed
                     click.echo(f"see the run at {running.web}", err=True)
                 if printed.summary and sinks and running.guarantee is not None:
                     click.echo(f"each item is in the sinks {running.guarantee}", err=True)
-                if running.went_on_from is not None and printed.summary:
-                    cut = running.went_on_from
+                if running.resumed_from is not None and printed.summary:
+                    cut = running.resumed_from
                     at = f"{cut.reached}, position {cut.output.position:,}"
                     click.echo(f"resumes from cut {cut.number} at {at}", err=True)
                 line.follow(running)

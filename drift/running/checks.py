@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def check_names(
-    kind: str, known: set[str], given: Mapping[str, Any], dataflow: Dataflow, *, complete: bool = False
+    kind: str, known: set[str], named: Mapping[str, Any], dataflow: Dataflow, *, complete: bool = False
 ) -> None:
-    for name in given:
+    for name in named:
         if name not in known:
             raise SettingsError(
                 f"graph {dataflow.name!r} has no {kind} {name!r}; it has {', '.join(map(repr, sorted(known)))}"
             )
-    missing = sorted(known - set(given)) if complete else []
+    missing = sorted(known - set(named)) if complete else []
     if missing:
         raise SettingsError(
             f"no input for {kind} {', '.join(map(repr, missing))} of graph {dataflow.name!r}; pass it in sources="
@@ -29,9 +29,9 @@ def check_names(
 
 def check_state(record: Any, until: int | None) -> None:
     if until is not None:
-        raise SettingsError("a run that repeats a record up to a position keeps no state: leave out state=")
+        raise SettingsError("a run that repeats a record up to a position takes no cuts; leave out state=")
     if record is not None:
         raise SettingsError(
-            "a run keeps a record or its state, not both: a record begins where its run does, and a run that goes on "
-            "begins in the middle. Leave out one of record= and state=; two runs, one with each, have one digest"
+            "record= and state= cannot be used together: a record begins where its run begins, and a run that resumes "
+            "begins in the middle; leave out one of them, or run twice, with one each: both runs have the same digest"
         )

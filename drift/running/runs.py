@@ -99,7 +99,7 @@ class Run(Exports):
         self._started = time.perf_counter()
         self._seconds: float | None = None
         self._sinks = Sinks(sinks)
-        opened = {name: as_source(name, given) for name, given in sources.items()}
+        opened = {name: as_source(name, source) for name, source in sources.items()}
         self._purity: PurityCheck | None = None
         watched, watched_times = dataflow, times
         if settings.check_purity:
@@ -140,7 +140,7 @@ class Run(Exports):
         self._is_to_pause = False
         try:
             if state is not None:
-                self._keeper = self._going_on(state, times)
+                self._keeper = self._resumed(state, times)
             self._watching = Watching(self, web, otel)
         except BaseException:
             if self._keeper is not None:
@@ -206,7 +206,7 @@ class Run(Exports):
         """Digest of the output so far; over zeromq, only after the end of the run.
 
         Raises:
-            SettingsError: nothing has run yet, and the digest of nothing would equal that of any other such run.
+            SettingsError: nothing has run yet, and an empty digest would equal that of any other such run.
         """
         if not self._begun:
             raise SettingsError("the run has not begun, so there is no digest: iterate over it, or call finish()")
@@ -245,8 +245,8 @@ class Run(Exports):
         """End the run early but properly, from any thread or signal handler: its sources end here.
 
         What was read is processed and released, the sinks are completed and closed, and the iteration ends; a record
-        holds what was read, and a replay repeats it. It takes effect when the present source gives something; live
-        sources never delay it. On Spark it ends what the driver reads of sources; a job that has begun goes on.
+        holds what was read, and a replay repeats it. The stop takes effect when the source being read returns items;
+        live sources never delay it. On Spark it ends the sources that the driver reads; a job that has begun runs on.
 
         A run with state stops at a cut instead: its input has not ended, and the next run resumes there.
         """
@@ -265,7 +265,7 @@ class Run(Exports):
     def close(self) -> None:
         """Abort the run, from any thread; nothing it started is left. An iteration over it ends with a close, too.
 
-        It waits for the present batch, or until a source that is not live gives something.
+        It waits for the present batch, or until a source that is not live returns items.
         """
         self._batches.close()
         deque(self._handed, maxlen=0)  # a loop over the run ends here, not at the end of the batch
@@ -304,13 +304,13 @@ class Run(Exports):
             return kind.make(dataflow, self._feed, self.settings)
         return Chain(kind, dataflow, self._feed, self.settings, state if isinstance(state, Cuts) else Cuts(state))
 
-    def _going_on(self, state: Any, times: Mapping[str, TimePolicy]) -> Keeper | Keepers:
+    def _resumed(self, state: Any, times: Mapping[str, TimePolicy]) -> Keeper | Keepers:
         """The object that takes the run's cuts; engine, sources and sinks are set to the last one."""
         if isinstance(self._engine, Chain):
-            return self._engine.going_on(self.dataflow, times, self._sinks.by_name, self.settings)
+            return self._engine.resumed(self.dataflow, times, self._sinks.by_name, self.settings)
         if not isinstance(self._engine, Keeps):
             those = " or ".join(repr(kind.name) for kind in engine_kinds() if kind.keeps_state)
-            raise SettingsError(f"engine {self.engine!r} keeps no state; leave out state=, or use {those}")
+            raise SettingsError(f"engine {self.engine!r} takes no cuts; leave out state=, or use {those}")
         keeper = Keeper(
             state if isinstance(state, Cuts) else Cuts(state),
             self.dataflow,
@@ -331,9 +331,9 @@ class Run(Exports):
         return self._keeper is not None
 
     @property
-    def went_on_from(self) -> Cut | None:
-        """The cut that the run resumed from, if any."""
-        return self._keeper.went_on_from if self._keeper is not None else None
+    def resumed_from(self) -> Cut | None:
+        """The cut from which the run resumed, if any."""
+        return self._keeper.resumed_from if self._keeper is not None else None
 
     @undisturbed
     def _end(self) -> None:

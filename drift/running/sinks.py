@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Sinks:
     """The sinks of one run, by name."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self.by_name: dict[str, Sink] = {name: as_sink(name, sink) for name, sink in given.items()}
+    def __init__(self, sinks: Mapping[str, Any]) -> None:
+        self.by_name: dict[str, Sink] = {name: as_sink(name, sink) for name, sink in sinks.items()}
         self._written = Sampler()
 
     def __len__(self) -> int:
@@ -68,6 +68,6 @@ def check_unchanged(samples: Sequence[Sample], who: str) -> None:
     for each in samples:
         if each.is_changed:
             raise SinkError(
-                f"{who} changed the payload of an item in place: {each.difference}; the run keeps it, and makes later "
-                f"items of it: change a copy, copy.deepcopy(item.payload); what was released before stands"
+                f"{who} changed the payload of an item in place: {each.difference}; the run makes later items of "
+                f"it: change a copy, copy.deepcopy(item.payload); everything released before stands"
             )

@@ -38,7 +38,7 @@ class Watching:
             raise
         self._log = RunLog(run.dataflow.name, run.engine, run.settings.workers_in_all)
         self._has_errors = any(sink.name == ERRORS for sink in run.dataflow.sinks)
-        self._set_apart = 0  # items
+        self._diverted = 0  # items
 
     def start(self) -> None:
         """The run begins."""
@@ -56,10 +56,10 @@ class Watching:
             self._log.late(progress.late_items)
         if self._has_errors and batch.metas:
             sinks = batch.sinks
-            self._set_apart += len(batch.metas) * (sinks == ERRORS) if isinstance(sinks, str) else sinks.count(ERRORS)
-            self._log.diverted(self._set_apart)
+            self._diverted += len(batch.metas) * (sinks == ERRORS) if isinstance(sinks, str) else sinks.count(ERRORS)
+            self._log.diverted(self._diverted)
         if self._telemetry is not None:
-            self._telemetry.take(progress, self._set_apart)
+            self._telemetry.take(progress, self._diverted)
         if not batch.metas:
             silent_s = progress.silent_s
             self._log.silent(progress.held_by if silent_s >= SILENT_S else "", silent_s, progress.unsettled)
@@ -68,7 +68,7 @@ class Watching:
         """The run, which had begun, has ended, and everything is closed."""
         self._log.ended(state, progress.items_in, progress.items_out, seconds, error)
         if self._telemetry is not None:
-            self._telemetry.end(state, error, self._set_apart)
+            self._telemetry.end(state, error, self._diverted)
 
     def close(self) -> None:
         """Close the page."""

@@ -73,7 +73,7 @@ class Chain:
         for each in these:
             each.close()
 
-    def going_on(
+    def resumed(
         self, dataflow: Dataflow, times: Mapping[str, TimePolicy], sinks: Mapping[str, Sink], settings: Settings
     ) -> Keepers:
         """The object that takes cuts; each segment resumes from its last cut, or the last with which its log is
@@ -213,7 +213,7 @@ class Keepers:
         self._last = keepers[-1]
         self._feed = feed
         self._has_paused = False
-        self.went_on_from = self._last.went_on_from
+        self.resumed_from = self._last.resumed_from
 
     def is_due(self, items_in: int) -> bool:
         """Whether a cut of the last segment is due, by the number of its input items."""

@@ -277,7 +277,7 @@ class Keeper:
 
     Attributes:
         cut: the last cut; None before the first.
-        went_on_from: the cut that the run resumed from; None if it began.
+        resumed_from: the cut that the run resumed from; None if it began.
     """
 
     def __init__(
@@ -299,7 +299,7 @@ class Keeper:
         self._store = store_of(cuts)
         self._store.open()
         try:
-            self.went_on_from = self.cut = _chosen(self._store, cuts, self._graph, self._steps, algorithm)
+            self.resumed_from = self.cut = _chosen(self._store, cuts, self._graph, self._steps, algorithm)
         except BaseException:
             self._store.close()
             raise

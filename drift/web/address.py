@@ -64,19 +64,19 @@ class Address:
         return bound
 
 
-def as_address(given: object) -> Address:
+def as_address(web: object) -> Address:
     """An address of a port, "PORT", "HOST:PORT" or "[IPV6]:PORT".
 
     Raises:
         SettingsError: it is none of these.
     """
-    host, port = _LOOPBACK, given
-    if isinstance(given, str):
-        before, colon, after = given.rpartition(":")
+    host, port = _LOOPBACK, web
+    if isinstance(web, str):
+        before, colon, after = web.rpartition(":")
         host, port = (before.removeprefix("[").removesuffix("]") if colon else _LOOPBACK), after
         port = int(port) if port.isascii() and port.isdigit() else None
     if type(port) is not int or not 0 <= port <= 0xFFFF or not host:
-        raise SettingsError(f"web={given!r:.80} is no port (0 to 65535), nor 'HOST:PORT'")
+        raise SettingsError(f"web={web!r:.80} is no port (0 to 65535), nor 'HOST:PORT'")
     token = os.environ.get(TOKEN_VARIABLE, "")
     if not token and not is_loopback(host):
         token = secrets.token_urlsafe(16)

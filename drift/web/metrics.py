@@ -42,7 +42,7 @@ class _Collector:
             ("drift_items_out", "Items released to all sinks.", "items_out"),
             ("drift_tombstones", "Items taken back by groupings before release.", "tombstones"),
             ("drift_late_items", "Items that came too late and were diverted.", "late"),
-            ("drift_diverted_items", "Items that a source or a step could not take and set apart.", "diverted"),
+            ("drift_diverted_items", "Items that a source or a step could not process, diverted.", "diverted"),
             ("drift_refused_frames", "Malformed or foreign messages that were not taken.", "refused_frames"),
         ]
         for name, text, key in counts:

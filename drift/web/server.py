@@ -28,9 +28,9 @@ from drift.web.metrics import CONTENT_TYPE, as_text
 from drift.web.picture import as_data
 from drift.web.status import Status, Watched
 
-_LOOK_S = 0.5
-#: The interval without viewers, so that rates and timelines exist when one comes.
-_UNSEEN_LOOK_S = 2.0
+_SAMPLE_S = 0.5
+#: The interval without viewers: when one connects, there are rates and timelines.
+_UNWATCHED_SAMPLE_S = 2.0
 _CLOSE_S = 1.0
 _JOIN_S = 5.0
 
@@ -60,7 +60,7 @@ class LivePage:
         self._ready = threading.Event()
         self._ended: asyncio.Event | None = None
         self._numbers: dict[str, Any] = {}
-        self._looked_s = 0.0
+        self._sampled_s = 0.0
         self._viewers = 0
 
     def start(self) -> None:
@@ -105,36 +105,36 @@ class LivePage:
             timeout_graceful_shutdown=int(_CLOSE_S),
         )
         self._server = uvicorn.Server(config)
-        self._look()
-        looking = asyncio.ensure_future(self._keep_looking())
+        self._sample()
+        sampling = asyncio.ensure_future(self._keep_sampling())
         self._ready.set()
         try:
             await self._server.serve(sockets=[self._socket])
         finally:
-            looking.cancel()
+            sampling.cancel()
 
     def _end(self) -> None:
         assert self._ended is not None
-        self._look()
+        self._sample()
         self._ended.set()
         self._server.should_exit = True
 
-    def _look(self) -> dict[str, Any]:
-        self._numbers, self._looked_s = self.status.look(), time.monotonic()
+    def _sample(self) -> dict[str, Any]:
+        self._numbers, self._sampled_s = self.status.sample(), time.monotonic()
         return self._numbers
 
-    def _look_again(self) -> None:
+    def _sample_if_old(self) -> None:
         """Take a new sample for a request, since the last one may be old."""
-        if time.monotonic() - self._looked_s >= _LOOK_S:
-            self._look()
+        if time.monotonic() - self._sampled_s >= _SAMPLE_S:
+            self._sample()
 
-    async def _keep_looking(self) -> None:
+    async def _keep_sampling(self) -> None:
         assert self._ended is not None
         while not self._ended.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), _LOOK_S if self._viewers else _UNSEEN_LOOK_S)
+                await asyncio.wait_for(self._ended.wait(), _SAMPLE_S if self._viewers else _UNWATCHED_SAMPLE_S)
             if not self._ended.is_set():
-                self._look()
+                self._sample()
 
     def _application(self) -> _Application:
         from starlette.applications import Starlette
@@ -150,7 +150,7 @@ class LivePage:
             return JSONResponse(self._picture)
 
         async def status(request: Request) -> Response:
-            self._look_again()
+            self._sample_if_old()
             _, bars = self.status.bars(0)
             return JSONResponse({**self._numbers, "history": self.status.history(), "bars": bars})
 
@@ -158,7 +158,7 @@ class LivePage:
             return StreamingResponse(self._events(), media_type="text/event-stream")
 
         async def metrics(request: Request) -> Response:
-            self._look_again()
+            self._sample_if_old()
             return Response(as_text(self._numbers), media_type=CONTENT_TYPE)
 
         routes = [
@@ -182,8 +182,8 @@ class LivePage:
             self._viewers -= 1
 
     async def _events_until(self, end: asyncio.Event) -> AsyncIterator[str]:
-        self._look()
-        seen, bars = self.status.bars(0)
+        self._sample()
+        sent, bars = self.status.bars(0)
         event = {**self._numbers, "history": self.status.history(), "bars": bars}
         while True:
             ended = end.is_set()
@@ -191,12 +191,12 @@ class LivePage:
             if ended:
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(end.wait(), _LOOK_S)
-            seen, bars = self.status.bars(seen)
+                await asyncio.wait_for(end.wait(), _SAMPLE_S)
+            sent, bars = self.status.bars(sent)
             event = {**self._numbers, "history": self.status.history()[-1:], "bars": bars}
 
     def _guarded(self, application: _Application) -> _Application:
-        """Pass on only requests that may see the run."""
+        """Pass on only requests that are allowed to read the run."""
         from starlette.requests import Request
         from starlette.responses import PlainTextResponse
 
@@ -209,12 +209,12 @@ class LivePage:
                 refusal = PlainTextResponse(f"this page is at {self._address.host}, not at {host!r}\n", 421)
                 await refusal(scope, receive, send)
                 return
-            if not self._may_see(request):
-                text = "say the token: ?token=..., or the header Authorization: Bearer ...\n"
+            if not self._is_allowed(request):
+                text = "this page needs its token: ?token=..., or the header Authorization: Bearer ...\n"
                 await PlainTextResponse(text, 401)(scope, receive, send)
                 return
             if request.method not in ("GET", "HEAD"):
-                await PlainTextResponse("there is nothing to change here\n", 405)(scope, receive, send)
+                await PlainTextResponse("this page can only be read: use GET or HEAD\n", 405)(scope, receive, send)
                 return
 
             async def marked(message: Any) -> None:
@@ -226,14 +226,14 @@ class LivePage:
 
         return guarded
 
-    def _may_see(self, request: Any) -> bool:
+    def _is_allowed(self, request: Any) -> bool:
         if not self._address.token:
             return True
-        said = request.query_params.get("token", "")
+        token = request.query_params.get("token", "")
         kind, _, rest = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            said = rest.strip()
-        return hmac.compare_digest(said.encode(), self._address.token.encode())
+            token = rest.strip()
+        return hmac.compare_digest(token.encode(), self._address.token.encode())
 
 
 _HEADERS = [

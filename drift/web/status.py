@@ -29,7 +29,7 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 _ROWS = 20  # of the latest output
 _PAYLOAD_CHARACTERS = 300
 _RATE_OVER_S = 3.0
-_HISTORY = 600  # looks
+_HISTORY = 600  # samples
 _BARS_S = 30.0  # of the timelines
 
 
@@ -48,7 +48,7 @@ class Watched(Protocol):
     def source_states(self) -> list[SourceState]: ...
 
 
-class _Look:
+class _Sample:
     """One sample of the numbers, from which rates are computed."""
 
     def __init__(self, at_s: float, progress: Progress, counts: dict[str, int], cpu: dict[str, ProcessState]) -> None:
@@ -60,7 +60,7 @@ class _Look:
 
 
 class Status:
-    """See the module. `look` is called by one thread, `take` by the one that runs.
+    """See the module. `sample` is called by one thread, `take` by the one that runs.
 
     Attributes:
         state: "waiting", "running", and in the end "finished", "stopped" or "failed".
@@ -75,10 +75,10 @@ class Status:
         self._lock = threading.Lock()
         self._sinks: Counter[str] = Counter({sink.name: 0 for sink in run.dataflow.sinks})
         self._latest: deque[Released] = deque(maxlen=_ROWS)  # batches, in which the latest items are
-        self._looks: deque[_Look] = deque()
+        self._samples: deque[_Sample] = deque()
         self._history: deque[list[float]] = deque(maxlen=_HISTORY)
         self._bars: deque[tuple[int, list[Any]]] = deque()
-        self._bars_seen = 0
+        self._bars_taken = 0
 
     # Called by the run.
 
@@ -112,17 +112,17 @@ class Status:
         """Items that were diverted, since a source or a step could not process them."""
         return self._sinks[ERRORS]
 
-    def look(self) -> dict[str, Any]:
+    def sample(self) -> dict[str, Any]:
         """The status of the run now; rates and timelines are computed from the samples of successive calls."""
         now_s = time.monotonic() if self._ended_s is None else self._ended_s
         run = self._run
         progress, observed = run.progress, run.observed()
         counts = {name: items for name, (items, _, _) in observed.counts.items()}
-        looks = self._looks
-        looks.append(_Look(now_s, progress, counts, {each.name: each for each in observed.processes}))
-        while len(looks) > 2 and now_s - looks[1].at_s >= _RATE_OVER_S:
-            looks.popleft()
-        self._keep(observed, now_s)
+        samples = self._samples
+        samples.append(_Sample(now_s, progress, counts, {each.name: each for each in observed.processes}))
+        while len(samples) > 2 and now_s - samples[1].at_s >= _RATE_OVER_S:
+            samples.popleft()
+        self._take_bars(observed, now_s)
         seconds = now_s - self._began_s
         numbers: dict[str, Any] = {
             "graph": run.dataflow.name,
@@ -133,8 +133,8 @@ class Status:
             "seconds": round(seconds, 3),
             "items_in": progress.items_in,
             "items_out": progress.items_out,
-            "in_per_s": self._rate(lambda look: look.items_in),
-            "out_per_s": self._rate(lambda look: look.items_out),
+            "in_per_s": self._rate(lambda sample: sample.items_in),
+            "out_per_s": self._rate(lambda sample: sample.items_out),
             "unsettled": progress.unsettled,
             "fraction": progress.fraction,
             "minimal_time": progress.reached,
@@ -168,21 +168,21 @@ class Status:
 
     def bars(self, after: int) -> tuple[int, list[list[Any]]]:
         """The bars of the timelines after the one with this number, and the number of the last."""
-        return self._bars_seen, [bar for number, bar in list(self._bars) if number > after]
+        return self._bars_taken, [bar for number, bar in list(self._bars) if number > after]
 
-    def _keep(self, observed: Observed, now_s: float) -> None:
+    def _take_bars(self, observed: Observed, now_s: float) -> None:
         for name, bars in observed.bars.items():
             for bar in bars:
-                self._bars_seen += 1
+                self._bars_taken += 1
                 began_s, ended_s = bar.began_s - self._began_s, bar.ended_s - self._began_s
                 row = [name, round(began_s, 4), round(ended_s, 4), round(bar.busy_s, 4), *bar[3:]]
-                self._bars.append((self._bars_seen, row))
+                self._bars.append((self._bars_taken, row))
         while self._bars and self._bars[0][1][2] < now_s - self._began_s - _BARS_S:
             self._bars.popleft()
 
-    def _rate(self, number: Callable[[_Look], int]) -> float:
+    def _rate(self, number: Callable[[_Sample], int]) -> float:
         """The rate per second, over the last seconds."""
-        first, last = self._looks[0], self._looks[-1]
+        first, last = self._samples[0], self._samples[-1]
         seconds = last.at_s - first.at_s
         return round((number(last) - number(first)) / seconds, 1) if seconds > 0 else 0.0
 
@@ -198,7 +198,7 @@ class Status:
         }
 
     def _process(self, state: ProcessState) -> dict[str, Any]:
-        first = next(look.cpu[state.name] for look in self._looks if state.name in look.cpu)
+        first = next(sample.cpu[state.name] for sample in self._samples if state.name in sample.cpu)
         seconds = state.at_s - first.at_s
         load = (state.cpu_s - first.cpu_s) / seconds if seconds > 0 else 0.0
         return {
@@ -225,8 +225,8 @@ class Status:
         ]
 
 
-def _items_of(operator: str, look: _Look) -> int:
-    return look.counts.get(operator, 0)
+def _items_of(operator: str, sample: _Sample) -> int:
+    return sample.counts.get(operator, 0)
 
 
 def _in_words(heartbeat: bytes) -> str:

@@ -32,10 +32,10 @@ class Telemetry:
         self._out = meter.create_counter("drift.items.out", unit, "Items released to all sinks.")
         self._tombstones = meter.create_counter("drift.tombstones", unit, "Items taken back before release.")
         self._late = meter.create_counter("drift.items.late", unit, "Items that came too late and were diverted.")
-        self._diverted = meter.create_counter("drift.items.diverted", unit, "Items set apart as errors.")
+        self._diverted = meter.create_counter("drift.items.diverted", unit, "Items diverted as errors.")
         self._unsettled = meter.create_up_down_counter("drift.items.unsettled", unit, "Read, output not complete.")
         self._operator = meter.create_counter("drift.operator.items", unit, "Items that left an operator.")
-        self._given = dict.fromkeys(("in", "out", "tombstones", "late", "diverted", "unsettled"), 0)
+        self._reported = dict.fromkeys(("in", "out", "tombstones", "late", "diverted", "unsettled"), 0)
         self._of_operators: dict[str, int] = {}
         self._next_s = 0.0
         self._span: Any = None
@@ -48,7 +48,7 @@ class Telemetry:
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._next_s = now_s + _EVERY_S
-            self._give(progress, diverted)
+            self._report(progress, diverted)
 
     def end(self, state: str, error: BaseException | None, diverted: int) -> None:
         """Called when the run has ended: updates the counters, and ends the span."""
@@ -56,10 +56,10 @@ class Telemetry:
             return
         from opentelemetry.trace import Status, StatusCode
 
-        self._give(self._run.progress, diverted)
-        self._unsettled.add(-self._given["unsettled"], self._attributes)  # nothing waits any more
-        self._span.set_attribute("drift.items.in", self._given["in"])
-        self._span.set_attribute("drift.items.out", self._given["out"])
+        self._report(self._run.progress, diverted)
+        self._unsettled.add(-self._reported["unsettled"], self._attributes)  # nothing waits any more
+        self._span.set_attribute("drift.items.in", self._reported["in"])
+        self._span.set_attribute("drift.items.out", self._reported["out"])
         self._span.set_attribute("drift.state", state)
         if error is not None and state == "failed":
             self._span.record_exception(error)
@@ -67,7 +67,7 @@ class Telemetry:
         self._span.end()
         self._span = None
 
-    def _give(self, progress: Progress, diverted: int) -> None:
+    def _report(self, progress: Progress, diverted: int) -> None:
         for name, instrument, value in (
             ("in", self._in, progress.items_in),
             ("out", self._out, progress.items_out),
@@ -76,7 +76,7 @@ class Telemetry:
             ("diverted", self._diverted, diverted),
             ("unsettled", self._unsettled, progress.unsettled),
         ):
-            new, self._given[name] = value - self._given[name], value
+            new, self._reported[name] = value - self._reported[name], value
             if new:
                 instrument.add(new, self._attributes)
         for name, (items, _, _) in self._run.observed().counts.items():
