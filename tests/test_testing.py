@@ -331,8 +331,9 @@ def test_the_order_of_acks_is_searched_where_it_is_asked_for() -> None:
     graph = drift.Graph("one")
     graph.source("in").sink("out")
     prompt = drift.testing.exhaustive(graph, {"in": [1]}, workers=1)
-    every = drift.testing.exhaustive(graph, {"in": [1]}, workers=1, acks=True)
-    assert prompt.schedules == 1 < every.schedules
+    assert prompt.schedules == 1
+    with pytest.raises(drift.testing.TooManySchedules):  # there are 1,230
+        drift.testing.exhaustive(graph, {"in": [1]}, workers=1, acks=True, schedules_max=100)
 
 
 def test_too_many_schedules_are_refused_with_about_how_many_there_are() -> None:
@@ -463,7 +464,7 @@ def test_generated_graphs_of_any_seed_agree_with_the_reference() -> None:
     from hunt import Laws
 
     laws = Laws()
-    for number in range(150):
+    for number in range(60):
         result = laws.run(number)
         assert result.failure is None, drift.testing.report(drift.testing.shrunk(result))
 
@@ -471,7 +472,7 @@ def test_generated_graphs_of_any_seed_agree_with_the_reference() -> None:
 def test_a_loss_ends_a_run_after_the_right_beginning() -> None:
     seeds = drift.testing.Seeds(timed, {"in": rows}, losses=True)
     lost = 0
-    for number in range(300):
+    for number in range(100):
         result = seeds.run(number)
         assert result.failure is None
         lost += isinstance(result.output.error, drift.ProcessError)
@@ -486,7 +487,7 @@ def test_live_sources_that_fall_idle_give_what_their_stamps_say() -> None:
     pairs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=6)
     seeds = drift.testing.Seeds(graph, {"ticks": pairs, "idle": pairs}, live=["ticks", "idle"])
     paused = late = 0
-    for number in range(200):
+    for number in range(80):
         result = seeds.run(number)
         assert result.failure is None
         paused += drift.testing.counts(result)["pauses"]

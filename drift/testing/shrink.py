@@ -12,13 +12,14 @@ deviations and by trying every possible single one.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from drift.engines.simulated.schedule import Key
+from drift.machines.plan import Plan
 from drift.testing import recipes
-from drift.testing.check import Case, Result, check, in_order
+from drift.testing.check import Case, Output, Result, check, in_order
 from drift.testing.schedule import ARRIVE, EARLY, HELD, Deviation, Schedule, explicit
 from drift_graph.canonical import NoCanonicalForm, stored
 from drift_graph.errors import DriftError, SettingsError
@@ -39,7 +40,6 @@ class Shrinker:
         result: of a check that failed.
         payloads: whether payloads may be replaced by simpler ones; not if a strategy has shrunk them, since only the
             strategy knows which payloads are valid.
-        fails: checks a case.
     """
 
     def __init__(
@@ -49,7 +49,6 @@ class Shrinker:
         items: bool = True,
         payloads: bool = True,
         runs_max: int = RUNS_MAX,
-        fails: Callable[[Case], Result] = check,
     ) -> None:
         assert result.failure is not None
         self.best = result
@@ -57,7 +56,9 @@ class Shrinker:
         self._runs_max = runs_max
         self._items = items
         self._payloads = payloads
-        self._check = fails
+        self._plans: dict[bool, Plan] = {}  # of the latest case's graph: fused, and not
+        self._latest = result.case
+        self._expected: Output | None = None  # of the latest case's input
         self._effort = 1
         self._error = type(result.expected.error)
 
@@ -108,7 +109,7 @@ class Shrinker:
             return False
         self.runs += 1
         try:
-            result = self._check(case)
+            result = self._checked(case)
         except DriftError:
             return False
         if result.failure is None or type(result.expected.error) not in (type(None), self._error):
@@ -116,6 +117,19 @@ class Shrinker:
         result.case = replace(case, schedule=explicit(case.schedule, result.made))
         self.best = result
         return True
+
+    def _checked(self, case: Case) -> Result:
+        """Its check; many cases differ in the schedule alone, so plans and the reference's output are made once."""
+        if case.dataflow is not self._latest.dataflow:
+            self._plans = {}
+        if case.dataflow is not self._latest.dataflow or case.inputs is not self._latest.inputs:
+            self._expected = None
+        self._latest = case
+        fused = case.schedule.fused
+        plan = self._plans[fused] = self._plans.get(fused) or Plan(case.dataflow, fused=fused)
+        result = check(case, self._expected, plan=plan)
+        self._expected = None if case.schedule.live else result.expected  # that of live sources is of this run
+        return result
 
     def _try_with(self, deviations: Sequence[Deviation]) -> bool:
         case = self.best.case
