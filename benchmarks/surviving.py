@@ -123,14 +123,14 @@ def going_on(keys: int, folder: str, engine: str) -> None:
     settings = {"workers": 2} if engine == "zeromq" else {}
     state = drift.Cuts(folder, every_s=0.5)
     run = drift.run(counted(keys), {"numbers": range(2 * keys)}, engine=engine, state=state, **settings)
-    has_state = run._keeper is not None and run._keeper.cut is not None
+    has_state = run._run_cuts is not None and run._run_cuts.cut is not None
     for batch in run.batches():
         if has_state and batch.metas:
             print(f"{keys:>12,} {engine:>8} {time.perf_counter() - began_s:>8.2f}", end=" ")
             run.close()
             print(f"{_cpu_s() - cpu_s:>8.2f}", flush=True)
             return
-        cut = run._keeper.cut if run._keeper is not None else None
+        cut = run._run_cuts.cut if run._run_cuts is not None else None
         if cut is not None and cut.output.position > keys:
             os._exit(9)
 

@@ -88,7 +88,7 @@ if _TYPE_CHECKING:
     from drift.running import Report as Report
     from drift.running import Run as Run
     from drift.running import run as run
-    from drift.state.keeping import Cuts as Cuts
+    from drift.state.run_cuts import Cuts as Cuts
     from drift.streams import Feedback as Feedback
     from drift.streams import Graph as Graph
     from drift.streams import KeyedStream as KeyedStream
@@ -130,7 +130,7 @@ _NAMES = {
     "drift.records.recorder": ("Recording",),
     "drift.auditing.replay": ("replay",),
     "drift.running": ("Report", "Run", "run"),
-    "drift.state.keeping": ("Cuts",),
+    "drift.state.run_cuts": ("Cuts",),
     "drift.streams": ("Feedback", "Graph", "KeyedStream", "Stream", "WindowedStream"),
     "drift_graph.canonical": ("canonical",),
     "drift_graph.errors": (

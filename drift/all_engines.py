@@ -33,7 +33,7 @@ def _reference(dataflow: Dataflow, feed: Feed, settings: Settings) -> Engine:
     return ReferenceEngine(dataflow, feed, settings)
 
 
-LOCAL = EngineKind("local", _local, keeps_state=True)
+LOCAL = EngineKind("local", _local, stores_state=True)
 REFERENCE = EngineKind("reference", _reference)
 
 for _kind in (LOCAL, REFERENCE, ZEROMQ, SPARK):

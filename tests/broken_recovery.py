@@ -103,8 +103,8 @@ BREAKAGES = [
     broken(
         "the digest of a barrier that begins anew begins anew",
         _BARRIER,
-        "    digest.go_on(restart.blocks, restart.opened)\n",
-        "    digest.go_on(restart.blocks, ())\n",
+        "    digest.resume(restart.blocks, restart.opened)\n",
+        "    digest.resume(restart.blocks, ())\n",
     ),
     broken(
         "what was released is not waited for",
@@ -227,7 +227,7 @@ BREAKAGES = [
             (
                 "a segment goes on from its newest cut though its log is gone",
                 "chain.py",
-                " if before.log.joins(cut.at, behind)]",
+                " if before.log.joins(cut.at, after)]",
                 "]",
                 ("tests/test_recovery_acceptance.py",),
             ),

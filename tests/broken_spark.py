@@ -193,7 +193,7 @@ BREAKAGES = [
     one(
         "a key that is remembered no more is as it was remembered last",
         _STATES,
-        "            known = {} if everything or self._laid is None else self._laid.of(name)\n",
+        "            known = {} if everything or self._layered is None else self._layered.of(name)\n",
         "            known: dict[object, object] = {}\n",
         STREAMED,
         NO_SPARK,

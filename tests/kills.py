@@ -69,7 +69,7 @@ def strike(run: drift.Run, chosen: Random) -> int:
     engine = run._engine
     assert isinstance(engine, ZeromqEngine)
     children = [child for child in engine._children if child.process.poll() is None]
-    beside = [child for child in (engine._spare, engine._keeper) if child is not None]
+    beside = [child for child in (engine._spare, engine._merger) if child is not None]
     if beside and chosen.random() < 0.3:
         os.kill(chosen.choice(beside).process.pid, signal.SIGKILL)
     victims = chosen.sample(children, min(len(children), chosen.choice([1, 1, 1, 2, 3])))
@@ -86,7 +86,7 @@ def fill_disk(run: drift.Run, full: bool) -> None:
     """No process can write files any more, as where the disk is full; or all can again."""
     engine = run._engine
     assert isinstance(engine, ZeromqEngine)
-    children = [*engine._children, *([engine._keeper] if engine._keeper is not None else [])]
+    children = [*engine._children, *([engine._merger] if engine._merger is not None else [])]
     limit = 0 if full else resource.RLIM_INFINITY
     for child in children:
         if child.process.poll() is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import drift
-from drift.segments.chain import Keepers
+from drift.segments.chain import ChainCuts
 
 ITEMS = 3000
 NOTES = "DRIFT_TEST_NOTES"
@@ -88,10 +88,10 @@ def run(folder: Path, engine: str, *, batch_items: int = 50) -> drift.Run:
 
 def main(folder: str, engine: str) -> None:
     made = run(Path(folder), engine)
-    keepers = made._keeper
-    assert isinstance(keepers, Keepers)
+    run_cuts = made._run_cuts
+    assert isinstance(run_cuts, ChainCuts)
     for item in made:
-        if item.position >= ITEMS // 4 and all(each.cut and each.cut.number >= 5 for each in keepers.of_segments):
+        if item.position >= ITEMS // 4 and all(each.cut and each.cut.number >= 5 for each in run_cuts.of_segments):
             os.kill(os.getpid(), signal.SIGKILL)
 
 

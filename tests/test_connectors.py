@@ -610,13 +610,13 @@ def test_a_topic_of_kafka_is_read_to_its_end_and_live_and_offsets_are_positions(
 
 @pytest.mark.parametrize(("engine", "keeps_state"), [("local", False), ("local", True), ("zeromq", False)])
 def test_what_is_released_of_a_topic_is_committed_to_the_group_and_no_more(
-    engine: drift.EngineName, keeps_state: bool, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: drift.EngineName, stores_state: bool, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("drift.engines.feed._ACKNOWLEDGE_S", 0.0)
-    topic = kafka.topic(f"group_{engine}_{keeps_state}")
+    topic = kafka.topic(f"group_{engine}_{stores_state}")
     graph = drift.Graph("group")
     graph.source("n", time=drift.EventTime(time=lambda n: n, lateness=5)).sink("out")
-    state = drift.Cuts(tmp_path / "state", every_s=0.01) if keeps_state else None
+    state = drift.Cuts(tmp_path / "state", every_s=0.01) if stores_state else None
     source = sources.kafka(kafka.servers, topic, decode="json", group="g")
 
     def committed() -> int:
@@ -637,7 +637,7 @@ def test_what_is_released_of_a_topic_is_committed_to_the_group_and_no_more(
         run.stop()
         for _ in batches:
             pass
-    assert 10 <= committed() <= 14 if keeps_state else committed() == 20
+    assert 10 <= committed() <= 14 if stores_state else committed() == 20
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])

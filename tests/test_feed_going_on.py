@@ -72,7 +72,7 @@ class Taken:
 
 def went_on(make: Callable[[], Taken], positions: Any, cut: bytes) -> Taken:
     taken = make()
-    taken.feed.go_on(json.loads(json.dumps(positions)), cut)
+    taken.feed.resume(json.loads(json.dumps(positions)), cut)
     return taken
 
 
@@ -135,7 +135,7 @@ def test_what_cannot_be_read_again_is_given_again_by_its_log(policy: Any, tmp_pa
     every: list[tuple[bytes, str, Any]] = []
     late: list[Late] = []
     taken, cut = make(), BEGINNING
-    taken.feed.go_on({}, BEGINNING)
+    taken.feed.resume({}, BEGINNING)
     for round_number in range(3):
         before = len(taken.items)
         while len(taken.items) < before + 20:

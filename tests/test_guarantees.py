@@ -18,7 +18,7 @@ from drift import ArrivalTime, EventTime, sinks, sources
 from drift.guarantees import guarantee
 from drift.sinks.base import as_sink
 from drift.sources.arguments import as_source
-from drift.state.keeping import store_of
+from drift.state.run_cuts import store_of
 from drift_graph.meta import in_rounds
 
 ROOT = Path(__file__).parents[1]
@@ -215,11 +215,11 @@ def test_a_run_with_rounds_goes_on_from_each_of_its_cuts(tmp_path: Path) -> None
     kept = drift.Cuts(tmp_path / "state", every_s=0.0, keep=1000)
     run = drift.run(rounds(), given, state=kept, batch_items=30)
     for _ in run.batches():
-        assert run._keeper is not None
-        run._keeper._store._wait()  # else no cut is taken while one is being written
+        assert run._run_cuts is not None
+        run._run_cuts._store._wait()  # else no cut is taken while one is being written
     assert run.digest == whole.digest
     store = store_of(kept)
-    store.look()
+    store.open_to_read()
     cuts = store.cuts()
     store.close()
     assert sum(in_rounds(cut.at) for cut in cuts) > 3 and not all(in_rounds(cut.at) for cut in cuts)

@@ -188,7 +188,7 @@ def test_a_short_run_has_no_process_beside_it_and_writes_no_cut() -> None:
     run = run_of(cut_interval_s=None)
     for batch in run.batches():
         engine = engine_of(run)
-        assert engine._spare is None and engine._keeper is None
+        assert engine._spare is None and engine._merger is None
         assert batch.position > 5000 or not list(Path(engine._folder).glob("*.snapshot"))
     assert run.report.items_out == ITEMS
 

@@ -25,7 +25,7 @@ from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes.messages import Rewind
 from drift.machines.nodes.snapshots import InMemory, Layer
 from drift.machines.worker import BARRIER
-from drift.state.keeping import store_of
+from drift.state.run_cuts import store_of
 from drift.testing.check import Case, Result, check, in_order
 from drift.testing.schedule import Schedule
 from drift_graph.graph import Dataflow
@@ -378,7 +378,7 @@ def test_11_everything_dies_and_each_segment_goes_on_from_a_cut_of_its_own(tmp_p
 
 def cuts_of(place: Path) -> list[Any]:
     store = store_of(place)
-    store.look()
+    store.open_to_read()
     try:
         return store.cuts()
     finally:

@@ -70,7 +70,7 @@ def check(rows: list[Payload], policy: TimePolicy, unbroken: list[Arrived], cut:
     again = machine_of(policy)
     again.resume(position.judging, position.stamp_count)
     intake = Intake([again], batch_items=1, in_flight_max=100)
-    intake.go_on(cut)
+    intake.resume(cut)
     taken = [intake.give(0, [row], 0, 0.0) for row in rows[position.reader :]]
     arrived = [fed.arrived for fed in taken if fed is not None]
     expected = above(cut, unbroken)

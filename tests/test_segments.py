@@ -20,7 +20,7 @@ from test_state import breaks, check_goes_on
 import drift
 from drift.engines.local import LocalEngine
 from drift.records.fingerprint import fingerprint
-from drift.segments.chain import Keepers
+from drift.segments.chain import ChainCuts
 from drift.segments.log import BorderLog, Passed
 from drift.testing.recipes import Flags, Noted
 from drift_graph.errors import GraphError
@@ -171,9 +171,9 @@ def test_a_run_that_is_stopped_leaves_each_segment_at_a_cut(tmp_path: Path, engi
     for item in run:
         if item.position == 500:
             run.stop()
-    keepers = run._keeper
-    assert isinstance(keepers, Keepers)
-    assert all(keeper.cut is not None and not keeper.cut.is_last for keeper in keepers.of_segments)
+    run_cuts = run._run_cuts
+    assert isinstance(run_cuts, ChainCuts)
+    assert all(each.cut is not None and not each.cut.is_last for each in run_cuts.of_segments)
     run = drift.run(sums(), given, state=cuts)
     assert run.resumed_from is not None
     assert run.finish().digest == drift.run(sums(), given).finish().digest

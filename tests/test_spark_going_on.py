@@ -62,10 +62,10 @@ def begun(folder: Path, engine: Any = "local", stop_at: int = 4000, **more: Any)
     cuts = drift.Cuts(folder / "state", every_s=0.0)
     given = {"flights": sources.jsonl(folder / "in.jsonl")}
     run = drift.run(flights(), given, engine=engine, state=cuts, batch_items=100, **more)
-    assert run._keeper is not None
+    assert run._run_cuts is not None
     for batch in run.batches():
-        run._keeper._store._wait()  # else no cut is taken while one is being written
-        if batch.position + len(batch.metas) > stop_at and run._keeper.cut is not None:
+        run._run_cuts._store._wait()  # else no cut is taken while one is being written
+        if batch.position + len(batch.metas) > stop_at and run._run_cuts.cut is not None:
             break
     run.close()
 

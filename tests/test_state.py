@@ -28,9 +28,9 @@ import drift.state.store
 from drift.machines.nodes.barrier import BarrierNode
 from drift.machines.nodes.messages import Batch, CutReply, MinimalTime, ReleasedMessage
 from drift.machines.scan import ScanStage
+from drift.state.backend import Away
 from drift.state.cut import StateDamaged
-from drift.state.keeping import place_of, store_of
-from drift.state.place import Away
+from drift.state.run_cuts import backend_of, store_of
 from drift.state.snapshots import Forms, States
 from drift.state.store import _FOLDED_SNAPSHOTS
 from drift.testing.recipes import Flags, Noted
@@ -92,22 +92,22 @@ def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, gi
     seen: dict[int, Any] = {}
     for number, (engine, more) in enumerate(engines):
         run = drift.run(graph, given, engine=engine, state=drift.Cuts(folder, every_s=0), batch_items=50, **more)  # type: ignore[call-overload]
-        keeper = run._keeper
-        assert keeper is not None and (run.resumed_from is not None) is (number > 0)
+        run_cuts = run._run_cuts
+        assert run_cuts is not None and (run.resumed_from is not None) is (number > 0)
         for batch in run.batches():
             for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
                 sink = batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at]
                 seen[batch.position + at] = (batch.position + at, sink, meta, repr(payload))
-            if number < len(engines) - 1 and keeper.cut is not run.resumed_from:
-                assert not keeper.cut.is_last
+            if number < len(engines) - 1 and run_cuts.cut is not run.resumed_from:
+                assert not run_cuts.cut.is_last
                 run.close()
                 break
     assert [seen[at] for at in sorted(seen)] == items
     assert run.report.digest == digest
     again = drift.run(graph, given, engine="zeromq", state=folder)
-    assert again.finish().digest == digest and again._keeper is not None
+    assert again.finish().digest == digest and again._run_cuts is not None
     assert again.resumed_from is not None and again.resumed_from.is_last
-    assert again._keeper.cut is again.resumed_from  # there was nothing to do, and no other cut is kept
+    assert again._run_cuts.cut is again.resumed_from  # there was nothing to do, and no other cut is kept
 
 
 @pytest.mark.parametrize("steps", [["scan", "group"], ["delay", "process"], ["sliding", "turn", "end"]], ids="-".join)
@@ -139,14 +139,14 @@ def test_a_worker_that_dies_in_a_run_that_keeps_its_state_is_replaced_and_the_ne
     for last in (False, True):
         settings = {"engine": "zeromq", "workers": 2, "batch_items": 100}
         run = drift.run(graph, given, state=cuts, **settings)  # type: ignore[call-overload]
-        assert run._keeper is not None
+        assert run._run_cuts is not None
         killed = False
         for batch in run.batches():
             if batch.metas and not killed:
                 worker = next(each for each in run._engine._children if each.role == 0)  # type: ignore[attr-defined]
                 os.kill(worker.process.pid, signal.SIGKILL)
                 killed = True
-            if not last and run._keeper.cut is not None and run.report.recoveries:
+            if not last and run._run_cuts.cut is not None and run.report.recoveries:
                 run.close()
                 break
         assert run.report.died == ("worker 0",)
@@ -315,8 +315,8 @@ def take_some_cuts(place: str | Path, graph: drift.Graph | None, keep: int) -> N
     given = {"numbers": [{"n": number} for number in range(3000)]}
     run = drift.run(graph or counted(), given, state=drift.Cuts(place, every_s=0, keep=keep), batch_items=100)
     for batch in run.batches():
-        assert run._keeper is not None
-        run._keeper._store._wait()
+        assert run._run_cuts is not None
+        run._run_cuts._store._wait()
         if batch.position > 1500:
             break
     run.close()
@@ -343,7 +343,7 @@ def test_a_run_goes_on_from_any_cut_that_is_kept(where: str) -> None:
     assert run.resumed_from is not None
     last = run.resumed_from.number
     store = store_of(where)
-    store.look()  # also while the run has it open
+    store.open_to_read()  # also while the run has it open
     assert [cut.number for cut in store.cuts()] == [last - 2, last - 1, last]
     store.close()
     run.close()
@@ -361,14 +361,14 @@ def test_a_process_beside_the_run_folds_and_ends_with_it(where: str, nothing_lef
         mock.patch.object(drift.state.store, "_WAITING_BYTES", 1),
     ):
         run = drift.run(counted(), given, state=drift.Cuts(where, every_s=0, keep=1), batch_items=250)
-        assert run._keeper is not None
-        store = run._keeper._store
+        assert run._run_cuts is not None
+        store = run._run_cuts._store
         for _ in run.batches():
             store._wait()
-            folded.append(store._there.folded())
+            folded.append(store._open_reader.folded())
         assert sorted(set(folded))[1:], folded  # nobody else has folded here
     digest = run.report.digest
-    run = drift.run(counted(), given, state=drift.Cuts(where, from_cut=run._keeper.cut.number), batch_items=250)
+    run = drift.run(counted(), given, state=drift.Cuts(where, from_cut=run._run_cuts.cut.number), batch_items=250)
     assert run.finish().digest == digest == drift.run(counted(), given).finish().digest
 
 
@@ -399,12 +399,12 @@ def test_states_timers_and_later_items_come_back_from_any_place(where: str, step
     with mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1):
         for count in (9, 5, 10**9):
             run = drift.run(with_later(steps), given, state=cuts, batch_items=10)
-            assert run._keeper is not None
+            assert run._run_cuts is not None
             for number, batch in enumerate(run.batches()):
                 for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
                     sink = batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at]
                     seen[batch.position + at] = (batch.position + at, sink, meta, repr(payload))
-                run._keeper._store._wait()
+                run._run_cuts._store._wait()
                 if number == count:
                     run.close()
                     break
@@ -415,13 +415,13 @@ def test_states_timers_and_later_items_come_back_from_any_place(where: str, step
 def test_connections_that_are_lost_are_made_anew(server: str) -> None:
     given = {"numbers": [{"n": number} for number in range(5000)]}
     run = drift.run(counted(), given, state=drift.Cuts(server, every_s=0), batch_items=100)
-    assert run._keeper is not None
+    assert run._run_cuts is not None
     for number, _ in enumerate(run.batches()):
         if number % 10 == 5:
-            run._keeper._store._wait()
+            run._run_cuts._store._wait()
             lose_connections(server)
-    run._keeper._store._wait()
-    assert run._keeper.cut is not None and run._keeper.cut.is_last
+    run._run_cuts._store._wait()
+    assert run._run_cuts.cut is not None and run._run_cuts.cut.is_last
     assert drift.run(counted(), given, state=server).finish().digest == run.report.digest
 
 
@@ -440,11 +440,11 @@ def lose_connections(where: str) -> None:
 def test_a_place_that_was_taken_over_is_refused(server: str) -> None:
     given = {"numbers": [{"n": number} for number in range(5000)]}
     run = drift.run(counted(), given, state=drift.Cuts(server, every_s=0), batch_items=100)
-    assert run._keeper is not None
+    assert run._run_cuts is not None
     batches = run.batches()
     for _ in range(5):
         next(batches)
-    run._keeper._store._wait()
+    run._run_cuts._store._wait()
     lose_connections(server)
     other = store_of(server)
     other.open()
@@ -457,9 +457,9 @@ def test_a_place_that_was_taken_over_is_refused(server: str) -> None:
 def test_a_place_that_is_away_is_waited_for_and_in_the_end_not(where: str, caplog: pytest.LogCaptureFixture) -> None:
     given = {"numbers": [{"n": number} for number in range(5000)]}
     run = drift.run(counted(), given, state=drift.Cuts(where, every_s=0), batch_items=100)
-    assert run._keeper is not None
-    store = run._keeper._store
-    commit, tries = type(store._place).commit, 0
+    assert run._run_cuts is not None
+    store = run._run_cuts._store
+    commit, tries = type(store._backend).commit, 0
 
     def away_at_first(place: Any, *arguments: Any) -> None:
         nonlocal tries
@@ -468,13 +468,13 @@ def test_a_place_that_is_away_is_waited_for_and_in_the_end_not(where: str, caplo
             raise Away("no route")
         commit(place, *arguments)
 
-    with mock.patch.object(type(store._place), "commit", away_at_first):
+    with mock.patch.object(type(store._backend), "commit", away_at_first):
         digest = run.finish().digest
     assert tries > 4 and "cannot be reached, and is waited for: no route" in caplog.text
     assert drift.run(counted(), given).finish().digest == digest
     run = drift.run(counted(), {"numbers": given["numbers"] * 2}, state=drift.Cuts(where, from_cut=1, away_max_s=0))
     with (
-        mock.patch.object(type(store._place), "commit", mock.Mock(side_effect=Away("no route"))),
+        mock.patch.object(type(store._backend), "commit", mock.Mock(side_effect=Away("no route"))),
         pytest.raises(drift.SettingsError, match="could not be reached for 0 s: no route"),
     ):
         run.finish()
@@ -482,12 +482,12 @@ def test_a_place_that_is_away_is_waited_for_and_in_the_end_not(where: str, caplo
 
 def test_what_cannot_be_a_place_is_refused_without_telling_secrets() -> None:
     for wrong, told in (
-        ("ftp://me:secret@there", "no such place is known"),
+        ("ftp://me:secret@there", "no such kind of backend is known"),
         ("redis://:secret@localhost:1", "cannot be stored"),
         ("postgresql://me:secret@localhost:1/none", "cannot be stored"),
-        ("ftp://there/none?password=secret&x=1", "no such place is known"),
-        ("ftp://there/none?x=1&sslpassword=secret", "no such place is known"),
-        ("ftp://me:secret@[there/none", "no such place is known"),
+        ("ftp://there/none?password=secret&x=1", "no such kind of backend is known"),
+        ("ftp://there/none?x=1&sslpassword=secret", "no such kind of backend is known"),
+        ("ftp://me:secret@[there/none", "no such kind of backend is known"),
     ):
         with pytest.raises(drift.SettingsError, match=told) as refused:
             drift.run(counted(), {"numbers": []}, state=wrong)
@@ -588,12 +588,12 @@ def test_a_state_that_could_not_be_read_again_is_refused_at_the_first_cut(tmp_pa
 def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, written: str) -> None:
     given = {"numbers": [{"n": number} for number in range(5000)]}
     run = drift.run(counted(), given, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
-    assert run._keeper is not None
+    assert run._run_cuts is not None
     batches = run.batches()
     for _ in range(4):
         next(batches)
-        run._keeper._store._wait()
-    before = run._keeper.cut
+        run._run_cuts._store._wait()
+    before = run._run_cuts.cut
     write, half = drift.state.files._write, 0
 
     def fails(path: Path, data: bytes) -> None:
@@ -637,7 +637,7 @@ def test_a_state_that_cannot_be_pickled_is_told_of_where_only_recovery_needs_it(
 
 def test_older_cuts_are_merged_and_nothing_is_left_of_them(where: str) -> None:
     some_cuts(where)
-    reader = place_of(where).reader()
+    reader = backend_of(where).reader()
     cuts, snapshots = reader.numbers(), sorted(reader.snapshots())
     assert len(cuts) == 3 and len(snapshots) < 3 + _FOLDED_SNAPSHOTS
     assert int(snapshots[-1][:10]) == cuts[-1] and int(snapshots[0][:10]) > 1
@@ -656,14 +656,14 @@ graph.source("lines").flat_map(lambda line: line.split()).count(lambda word: wor
 STOPPED = """
 import signal, os, sys
 from drift_command import main
-from drift.state.keeping import Keeper
-take = Keeper.take
-def take_and_be_killed(keeper):
-    take(keeper)
-    keeper._store._wait()
-    if keeper.cut.number == 3:
+from drift.state.run_cuts import RunCuts
+take = RunCuts.take
+def take_and_be_killed(run_cuts):
+    take(run_cuts)
+    run_cuts._store._wait()
+    if run_cuts.cut.number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-Keeper.take = take_and_be_killed
+RunCuts.take = take_and_be_killed
 sys.argv = ["drift", *sys.argv[1:]]
 main()
 """

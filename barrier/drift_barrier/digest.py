@@ -128,7 +128,7 @@ class Digest:
             return []
         return [Encoded(self._count, b"".join(self._metas), b"".join(self._payloads), False)]
 
-    def go_on(self, blocks: Sequence[bytes], opened: Sequence[Encoded]) -> None:
+    def resume(self, blocks: Sequence[bytes], opened: Sequence[Encoded]) -> None:
         """Before any item: be the digest of output whose full blocks have these hashes, with these items after them."""
         self.blocks = list(blocks)
         for piece in opened:

@@ -14,7 +14,7 @@ from drift.load import load_dataflow
 from drift.records.fingerprint import fingerprint
 from drift.segments.chain import cuts_of
 from drift.state.cut import Cut, check_fits
-from drift.state.keeping import Cuts, steps_with_state, store_of
+from drift.state.run_cuts import Cuts, steps_with_state, store_of
 from drift_graph.graph import Dataflow
 from drift_graph.segments import segments_of
 
@@ -93,7 +93,7 @@ def _cut_in(dataflow: Dataflow, where: str) -> Cut | None:
     if "://" not in where and not Path(where.removeprefix("files:")).exists():
         return None
     store = store_of(where)
-    store.look()
+    store.open_to_read()
     try:
         cuts = store.cuts()
         if not cuts:

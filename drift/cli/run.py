@@ -17,7 +17,7 @@ from drift.cli.progress import ProgressLine
 from drift.cli.specs import TimeOptions, by_name, policies, source_of
 from drift.load import absolute_target, load_dataflow
 from drift.running import Report, Run, made_run
-from drift.state.keeping import Cuts
+from drift.state.run_cuts import Cuts
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
@@ -183,7 +183,7 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, PositionedSink], printed
                     interrupts.check()
             if interrupts.stopped and printed.summary:
                 read = f"after {running.report.items_in:,} items"
-                how = "the sources ended" if not running.keeps_state else "stands at a cut"
+                how = "the sources ended" if not running.stores_state else "stands at a cut"
                 click.echo(f"stopped by SIGTERM: {how} {read}, all output of which is released", err=True)
             return running.report
         except KeyboardInterrupt:

@@ -202,7 +202,7 @@ class Feed:
             position = from_plain(self.name_of(rank), positions[self.name_of(rank)])
             log.drop_below(position.entry or 0)
 
-    def go_on(self, positions: Mapping[str, Any], cut: bytes) -> None:
+    def resume(self, positions: Mapping[str, Any], cut: bytes) -> None:
         """Resume at a cut: called before anything is read, so that the sources give everything at or above the cut.
 
         Args:
@@ -223,7 +223,7 @@ class Feed:
                 self._repeats[rank] = self._logs[rank].repeat(entry)
             else:
                 self._seek(rank)
-        self.intake.go_on(cut)
+        self.intake.resume(cut)
         self.late_items = sum(machine.late_items for machine in self.intake.machines)
 
     def _seek(self, rank: int) -> None:

@@ -29,7 +29,7 @@ class EngineKind:
         name: the value of `drift.run(engine=...)`.
         make: constructs the engine of a run from settings of its class; imports the engine's modules when called.
         settings: `Settings`, or a subclass with the settings of this engine.
-        keeps_state: whether it can resume from a cut; then it is a `drift.state.keeping.Keeps`.
+        stores_state: whether it can resume from a cut; then it is a `drift.state.run_cuts.TakesCuts`.
         reads_frames: whether it reads Parquet files as DataFrames, where it runs.
         output_is_elsewhere: fetching the items costs more than the run, so comparisons fetch the digest first.
     """
@@ -37,7 +37,7 @@ class EngineKind:
     name: str
     make: Callable[[Dataflow, Feed, Any], Engine]
     settings: type[Settings] = Settings
-    keeps_state: bool = False
+    stores_state: bool = False
     reads_frames: bool = False
     output_is_elsewhere: bool = False
 

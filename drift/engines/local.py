@@ -22,7 +22,7 @@ from drift.machines.nodes.ordering import Ordering
 from drift.machines.plan import Plan, feeding_step
 from drift.machines.worker import BARRIER, Part, Worker
 from drift.state.cut import Output
-from drift.state.keeping import Begin, Taken
+from drift.state.run_cuts import Begin, Taken
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
 from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
@@ -62,7 +62,7 @@ class LocalEngine:
         steps, passes = lambda sink: feeding_step(dataflow, sink), has_borders(dataflow)
         self._barrier = Barrier(settings.digest, steps, passes_failures=passes)
 
-    def keep_state(self, begin: Begin | None) -> None:
+    def prepare_cuts(self, begin: Begin | None) -> None:
         """Called before any item: cuts will be taken; the run resumes from a cut, or begins."""
         self._worker = Worker(self._plan, tracks=True)
         if begin is None:
@@ -75,7 +75,7 @@ class LocalEngine:
         self._acker = AckTable(range(len(self._plan.dataflow.sources)), cut.at)
         self._heartbeats = dict.fromkeys(self._heartbeats, cut.at)
         digest = Digest(cut.output.algorithm)
-        digest.go_on(blocks, cut.output.opened)
+        digest.resume(blocks, cut.output.opened)
         self._barrier.resume(cut.output.position, cut.output.last, digest)
         self._cut_at = cut.at
         for name, columns in sends.get(BARRIER, ()):
@@ -84,7 +84,7 @@ class LocalEngine:
 
     @property
     def awaits_cut(self) -> bool:
-        """See `Keeps`."""
+        """See `TakesCuts`."""
         return False
 
     def cut(self) -> Taken | None:

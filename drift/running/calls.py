@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, EngineName, engine_kind
 from drift.running.runs import MakeFeed, Run
-from drift.state.keeping import Cuts
+from drift.state.run_cuts import Cuts
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow

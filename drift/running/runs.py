@@ -30,12 +30,12 @@ from drift.running.exports import Exports
 from drift.running.report import Report
 from drift.running.sinks import Sinks, check_unchanged
 from drift.running.watching import Watching
-from drift.segments.chain import Chain, Keepers
+from drift.segments.chain import Chain, ChainCuts
 from drift.sources.arguments import as_source
 from drift.sources.base import Source
 from drift.sources.frames import FrameSource
 from drift.state.cut import Cut
-from drift.state.keeping import Cuts, Keeper, Keeps, log_folder_of
+from drift.state.run_cuts import Cuts, RunCuts, TakesCuts, log_folder_of
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
@@ -136,15 +136,15 @@ class Run(Exports):
         except BaseException:
             self._feed.close()
             raise
-        self._keeper: Keeper | Keepers | None = None
+        self._run_cuts: RunCuts | ChainCuts | None = None
         self._is_to_pause = False
         try:
             if state is not None:
-                self._keeper = self._resumed(state, times)
+                self._run_cuts = self._prepared_cuts(state, times)
             self._watching = Watching(self, web, otel)
         except BaseException:
-            if self._keeper is not None:
-                self._keeper.close()
+            if self._run_cuts is not None:
+                self._run_cuts.close()
             self._engine.close()
             raise
         self._own_digest: Digest | None = None  # of what was handed out, if the engine may have released more
@@ -176,7 +176,7 @@ class Run(Exports):
 
     def finish(self) -> Report:
         """Run to the end; only the sinks get the output."""
-        takers = self._sinks or self._recorder or self._own_digest or self._watching.page or self._keeper
+        takers = self._sinks or self._recorder or self._own_digest or self._watching.page or self._run_cuts
         if not self._begun and not takers:
             self._engine.needs_items = False
         for _ in self._batches:
@@ -250,7 +250,7 @@ class Run(Exports):
 
         A run with state stops at a cut instead: its input has not ended, and the next run resumes there.
         """
-        if self._keeper is not None:
+        if self._run_cuts is not None:
             self._is_to_pause = True
         else:
             self._feed.stop()
@@ -300,18 +300,18 @@ class Run(Exports):
 
     def _make_engine(self, kind: EngineKind, dataflow: Dataflow, state: Any) -> Engine:
         """The engine; for a graph with durable steps and a run with state, one for each segment."""
-        if state is None or not kind.keeps_state or not any(each.durable for each in dataflow.operators):
+        if state is None or not kind.stores_state or not any(each.durable for each in dataflow.operators):
             return kind.make(dataflow, self._feed, self.settings)
         return Chain(kind, dataflow, self._feed, self.settings, state if isinstance(state, Cuts) else Cuts(state))
 
-    def _resumed(self, state: Any, times: Mapping[str, TimePolicy]) -> Keeper | Keepers:
+    def _prepared_cuts(self, state: Any, times: Mapping[str, TimePolicy]) -> RunCuts | ChainCuts:
         """The object that takes the run's cuts; engine, sources and sinks are set to the last one."""
         if isinstance(self._engine, Chain):
-            return self._engine.resumed(self.dataflow, times, self._sinks.by_name, self.settings)
-        if not isinstance(self._engine, Keeps):
-            those = " or ".join(repr(kind.name) for kind in engine_kinds() if kind.keeps_state)
+            return self._engine.run_cuts(self.dataflow, times, self._sinks.by_name, self.settings)
+        if not isinstance(self._engine, TakesCuts):
+            those = " or ".join(repr(kind.name) for kind in engine_kinds() if kind.stores_state)
             raise SettingsError(f"engine {self.engine!r} takes no cuts; leave out state=, or use {those}")
-        keeper = Keeper(
+        run_cuts = RunCuts(
             state if isinstance(state, Cuts) else Cuts(state),
             self.dataflow,
             times,
@@ -319,21 +319,21 @@ class Run(Exports):
             algorithm=self.settings.digest,
         )
         try:
-            keeper.begin(self._engine, self._feed, self._sinks.by_name)
+            run_cuts.begin(self._engine, self._feed, self._sinks.by_name)
         except BaseException:
-            keeper.close()
+            run_cuts.close()
             raise
-        return keeper
+        return run_cuts
 
     @property
-    def keeps_state(self) -> bool:
+    def stores_state(self) -> bool:
         """Whether the run takes cuts."""
-        return self._keeper is not None
+        return self._run_cuts is not None
 
     @property
     def resumed_from(self) -> Cut | None:
         """The cut from which the run resumed, if any."""
-        return self._keeper.resumed_from if self._keeper is not None else None
+        return self._run_cuts.resumed_from if self._run_cuts is not None else None
 
     @undisturbed
     def _end(self) -> None:
@@ -344,8 +344,8 @@ class Run(Exports):
                     closing.callback(sink.close)
                 if self._purity is not None:
                     closing.callback(self._purity.close)
-                if self._keeper is not None:
-                    closing.callback(self._keeper.close)
+                if self._run_cuts is not None:
+                    closing.callback(self._run_cuts.close)
                 if self._recorder is not None:
                     closing.callback(self._recorder.close)
                 closing.callback(self._engine.close)
@@ -381,20 +381,20 @@ class Run(Exports):
                     self._sinks.write(batch)
                 self._watching.take(batch, self._engine.progress)
                 self._feed.released(self._engine.progress.released_below)
-                keeper = self._keeper if batch.error is None else None  # minimal time may be past what failed
-                if keeper is not None and keeper.is_due(self._engine.progress.items_in):
-                    keeper.take()
+                run_cuts = self._run_cuts if batch.error is None else None  # minimal time may be past what failed
+                if run_cuts is not None and run_cuts.is_due(self._engine.progress.items_in):
+                    run_cuts.take()
                 yield batch
                 samples, self._samples = self._samples, []
                 check_unchanged(samples, "the loop over the run")
-                if self._is_to_pause and keeper is not None and keeper.pause():
+                if self._is_to_pause and run_cuts is not None and run_cuts.pause():
                     return
                 if error is not None:
                     raise error
                 if self._until is not None and batch.position + len(batch.metas) >= self._until:
                     return
-            if self._keeper is not None:
-                self._keeper.take()
+            if self._run_cuts is not None:
+                self._run_cuts.take()
             self._feed.released(END_OF_TIME, last=True)
             self._sinks.complete(stopped=self._feed.stopped)
             self._outcome = "finished", None

@@ -25,9 +25,9 @@ from drift.engines.settings import Settings
 from drift.segments.feed import Before, BorderFeed
 from drift.segments.log import BorderLog
 from drift.sinks.base import Sink
+from drift.state.backend import named
 from drift.state.cut import Cut
-from drift.state.keeping import Cuts, Keeper, Keeps, log_folder_of, store_of
-from drift.state.place import named
+from drift.state.run_cuts import Cuts, RunCuts, TakesCuts, log_folder_of, store_of
 from drift_barrier.barrier import Released
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -73,9 +73,9 @@ class Chain:
         for each in these:
             each.close()
 
-    def resumed(
+    def run_cuts(
         self, dataflow: Dataflow, times: Mapping[str, TimePolicy], sinks: Mapping[str, Sink], settings: Settings
-    ) -> Keepers:
+    ) -> ChainCuts:
         """The object that takes cuts; each segment resumes from its last cut, or the last with which its log is
         complete.
 
@@ -85,21 +85,21 @@ class Chain:
         segments = segments_of(dataflow)
         stores = [cuts_of(self._cuts, number) for number in range(1, len(segments))] + [self._cuts]
         chosen = self._chosen(stores)
-        keepers: list[Keeper] = []
+        all_cuts: list[RunCuts] = []
         try:
             for segment, cuts, cut in zip(segments, stores, chosen):
-                policies = {name: policy for name, policy in times.items() if not keepers}
-                those = replace(cuts, from_cut=cut.number if cut is not None else cuts.from_cut)
-                keepers.append(Keeper(those, segment, policies, fused=settings.fused, algorithm=settings.digest))
-            for before, keeper in zip(self._befores, keepers):
-                before.keeper = keeper
-                keeper.begin(before, before.feed, {})
-            assert isinstance(self._last, Keeps)
-            keepers[-1].begin(self._last, self._last_feed, sinks)
+                policies = {name: policy for name, policy in times.items() if not all_cuts}
+                resumed = replace(cuts, from_cut=cut.number if cut is not None else cuts.from_cut)
+                all_cuts.append(RunCuts(resumed, segment, policies, fused=settings.fused, algorithm=settings.digest))
+            for before, run_cuts in zip(self._befores, all_cuts):
+                before.run_cuts = run_cuts
+                run_cuts.begin(before, before.feed, {})
+            assert isinstance(self._last, TakesCuts)
+            all_cuts[-1].begin(self._last, self._last_feed, sinks)
         except BaseException:
-            self.close_all(keepers)
+            self.close_all(all_cuts)
             raise
-        return Keepers(keepers, self._befores, self._last_feed)
+        return ChainCuts(all_cuts, self._befores, self._last_feed)
 
     def _chosen(self, stores: Sequence[Cuts]) -> list[Cut | None]:
         """The cut that each segment resumes from; None to start from the beginning."""
@@ -107,25 +107,25 @@ class Chain:
         wanted = self._cuts.from_cut
         last = [cut for cut in known[-1] if wanted in (None, cut.number)]
         chosen = [last[-1] if last else None]
-        for before, cuts, kept in zip(self._befores[::-1], stores[-2::-1], known[-2::-1]):
-            behind = chosen[0].at if chosen[0] is not None else BEGINNING
-            before.log.look()
-            if not kept and chosen[0] is None:
+        for before, cuts, retained in zip(self._befores[::-1], stores[-2::-1], known[-2::-1]):
+            after = chosen[0].at if chosen[0] is not None else BEGINNING
+            before.log.open_to_read()
+            if not retained and chosen[0] is None:
                 before.log.clear()
-            fitting = [cut for cut in kept if before.log.joins(cut.at, behind)]
-            if kept and not fitting:
+            fitting = [cut for cut in retained if before.log.joins(cut.at, after)]
+            if retained and not fitting:
                 raise SettingsError(
                     f"{_lost(before)}, and the segment behind it resumes from before the oldest cut in {_shown(cuts)}; "
                     f"bring the log back, or remove {_shown(cuts)}, so that all before the log is computed anew"
                 )
             cut = fitting[-1] if fitting else None
-            if cut is not None and cut is not kept[-1]:
+            if cut is not None and cut is not retained[-1]:
                 warnings.warn(
                     f"{_lost(before)}: what is before it goes back to cut {cut.number} at {cut.reached}, and gives "
                     f"what was lost once more; the output is the same",
                     stacklevel=2,
                 )
-            before.log.go_on(cut.at if cut is not None else BEGINNING, behind)
+            before.log.resume(cut.at if cut is not None else BEGINNING, after)
             chosen.insert(0, cut)
         return chosen
 
@@ -199,7 +199,7 @@ class Chain:
         self.close_all([self._last, *self._befores[::-1]])
 
 
-class Keepers:
+class ChainCuts:
     """The cuts of all segments, presented to a run as those of one; all segments but the last take theirs by
     themselves.
 
@@ -207,10 +207,10 @@ class Keepers:
         of_segments: for each segment, the object that takes its cuts.
     """
 
-    def __init__(self, keepers: Sequence[Keeper], befores: Sequence[Before], feed: Feed) -> None:
-        self.of_segments = keepers
+    def __init__(self, all_cuts: Sequence[RunCuts], befores: Sequence[Before], feed: Feed) -> None:
+        self.of_segments = all_cuts
         self._befores = befores
-        self._last = keepers[-1]
+        self._last = all_cuts[-1]
         self._feed = feed
         self._has_paused = False
         self.resumed_from = self._last.resumed_from
@@ -251,7 +251,7 @@ def cuts_of(cuts: Cuts, number: int) -> Cuts:
 def _known(cuts: Cuts) -> list[Cut]:
     store = store_of(cuts)
     try:
-        store.look()
+        store.open_to_read()
     except SettingsError:
         return []
     try:

@@ -20,7 +20,7 @@ from drift.engines.feed import Feed
 from drift.engines.recorded import Nothing
 from drift.machines.nodes.intake import Fed
 from drift.segments.log import BorderLog, Passed
-from drift.state.keeping import Begin, Cuts, Keeper, Keeps, Taken
+from drift.state.run_cuts import Begin, Cuts, RunCuts, Taken, TakesCuts
 from drift_barrier.barrier import Released
 from drift_graph.errors import DriftError
 from drift_graph.item import FAILURES, Failure
@@ -121,10 +121,10 @@ class BorderFeed(Feed):
         """A cut has been committed; `positions` are those of the oldest cut that is kept."""
         self._before.committed(bytes.fromhex(positions["from"]))
 
-    def go_on(self, positions: Mapping[str, Any], cut: bytes) -> None:
+    def resume(self, positions: Mapping[str, Any], cut: bytes) -> None:
         """Called before anything is read: resume at a cut."""
         self._cut = cut
-        self.intake.go_on(cut)
+        self.intake.resume(cut)
         self.intake.machines[0].items_in = positions.get("items_in", 0)
         self._waiting = _nothing(cut)
         self._logged = self._before.log.read(cut)
@@ -147,9 +147,9 @@ class Before:
         self.engine = engine
         self.feed = feed
         self.log = log
-        self.keeper: Keeper | None = None
+        self.run_cuts: RunCuts | None = None
         self._keep = cuts.keep
-        self._whole_log = cuts.whole_logs
+        self._complete_log = cuts.complete_logs
         self._pieces = engine.released()
         self._complete_below = END_OF_TIME  # where a call has failed: nothing is logged from there on
         self._ended = self._is_to_pause = self._has_paused = False
@@ -185,7 +185,7 @@ class Before:
         passed = self._logged(self._passed(piece))
         if self._is_to_pause:
             self.pause()
-        elif self.keeper is not None and self.keeper.is_due(self.feed.items_in):
+        elif self.run_cuts is not None and self.run_cuts.is_due(self.feed.items_in):
             self.take()
         return passed
 
@@ -235,22 +235,22 @@ class Before:
         Args:
             last: whether the run ends here, and the next segment with it.
         """
-        assert self.keeper is not None
+        assert self.run_cuts is not None
         oldest = self._kept[1] if len(self._kept) >= self._keep else BEGINNING
         if oldest > self._committed and not last:
             return
-        before = self.keeper.cut
-        self.keeper.take()
-        if self.keeper.cut is not before and self.keeper.cut is not None:
-            self._kept.append(self.keeper.cut.at)
+        before = self.run_cuts.cut
+        self.run_cuts.take()
+        if self.run_cuts.cut is not before and self.run_cuts.cut is not None:
+            self._kept.append(self.run_cuts.cut.at)
             while len(self._kept) > self._keep:
                 self._kept.popleft()
 
     def pause(self) -> bool:
         """Take the cut at which the run stops, now or where it is complete; returns whether it exists."""
-        assert self.keeper is not None
+        assert self.run_cuts is not None
         if not self._has_paused:
-            self._has_paused = self.keeper.pause()
+            self._has_paused = self.run_cuts.pause()
             self._is_to_pause = not self._has_paused
         return self._has_paused
 
@@ -261,27 +261,27 @@ class Before:
     def committed(self, oldest: bytes) -> None:
         """The first of these has been committed; called by the thread that writes cuts."""
         self._committed = self._taken.popleft()
-        if not self._whole_log:
+        if not self._complete_log:
             self.log.drop_below(oldest)
 
     # As the engine whose state is kept, and as the sink.
 
-    def keep_state(self, begin: Begin | None) -> None:
-        """See `Keeps`."""
-        assert isinstance(self.engine, Keeps)
+    def prepare_cuts(self, begin: Begin | None) -> None:
+        """See `TakesCuts`."""
+        assert isinstance(self.engine, TakesCuts)
         if begin is not None:
             self._kept.append(begin.cut.at)
-        self.engine.keep_state(begin)
+        self.engine.prepare_cuts(begin)
 
     @property
     def awaits_cut(self) -> bool:
-        """See `Keeps`."""
-        assert isinstance(self.engine, Keeps)
+        """See `TakesCuts`."""
+        assert isinstance(self.engine, TakesCuts)
         return self.engine.awaits_cut and not self._has_failed
 
     def cut(self) -> Taken | None:
-        """See `Keeps`; everything below it is on the disk."""
-        assert isinstance(self.engine, Keeps)
+        """See `TakesCuts`; everything below it is on the disk."""
+        assert isinstance(self.engine, TakesCuts)
         taken = self.engine.cut() if not self._has_failed else None
         if taken is not None:
             self.log.reach(taken.at)

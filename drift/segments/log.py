@@ -69,7 +69,7 @@ class BorderLog:
         self.begin = self.end = BEGINNING
         self.broken = ""
 
-    def look(self) -> None:
+    def open_to_read(self) -> None:
         """Read which entries there are, up to the first whose checksum is wrong."""
         try:
             for number, (begin, end, *_) in self._entries.read(self._entries.first_number):
@@ -80,20 +80,20 @@ class BorderLog:
         except LogBroken as broken:
             self.broken = str(broken)
 
-    def joins(self, before: bytes, behind: bytes) -> bool:
+    def joins(self, before: bytes, after: bytes) -> bool:
         """Whether with this log the segment before can resume from one time, and the segment behind from another."""
-        return before <= behind or self._has(before, behind)
+        return before <= after or self._has(before, after)
 
-    def _has(self, before: bytes, behind: bytes) -> bool:
-        return before <= self.end and (self.begin <= behind or self.end <= behind)
+    def _has(self, before: bytes, after: bytes) -> bool:
+        return before <= self.end and (self.begin <= after or self.end <= after)
 
-    def go_on(self, before: bytes, behind: bytes) -> None:
+    def resume(self, before: bytes, after: bytes) -> None:
         """Both segments resume from these times; keep the entries that are of use."""
-        has = self._has(before, behind)
+        has = self._has(before, after)
         if has and not self.broken:
             return
-        kept = list(self.read(behind)) if has else []
-        self._clear(behind if kept else before)
+        kept = list(self.read(after)) if has else []
+        self._clear(after if kept else before)
         for each in kept:
             self.write(each)
 

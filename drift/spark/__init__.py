@@ -141,7 +141,7 @@ def stream(
     need("spark", "drift.spark.stream")
     from drift.spark.kind import SPARK
     from drift.spark.streaming import Stream
-    from drift.state.keeping import Cuts
+    from drift.state.run_cuts import Cuts
     from drift_graph.graph import Dataflow
 
     return Stream(

@@ -18,7 +18,7 @@ from drift.spark.batches import COUNT, Outbox, Row, all_rows
 from drift.spark.kernels import Work
 from drift.spark.levels import Levels, LevelWorker, Remembering
 from drift.spark.states import state_row
-from drift.state.keeping import Begin
+from drift.state.run_cuts import Begin
 from drift.state.snapshots import StoredSnapshot, states_of
 from drift_graph.canonical import form_of
 from drift_graph.meta import BEGINNING, END_OF_TIME
@@ -44,7 +44,7 @@ def stored_rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
 def _states(begin: Begin, levels: Levels, targets: int) -> Iterator[Row]:
     router = Router(Plan(levels.dataflow, fused=levels.fused), targets)
     for step in begin.cut.steps:
-        entries, timed = begin.kept.all_of(step)
+        entries, timed = begin.states.all_of(step)
         while some := list(islice(entries, _KEYS * targets)):
             owners = [0] * len(some) if step in levels.alone else router.owners([key for key, _ in some])
             for target in sorted(set(owners)):
@@ -57,7 +57,7 @@ def _later(
 ) -> Iterator[Row]:
     worker = LevelWorker(levels, 0, work.targets, work.bounds, due_below, remembering)
     outbox = Outbox(levels.last, work.targets)
-    ports = as_ports(_net(begin.kept.at_once(begin.cut).later))
+    ports = as_ports(_net(begin.states.at_once(begin.cut).later))
     worker.leave([(port, columns) for port, batches in ports.items() for columns in batches], outbox)
     yield from worker.waiting(0)
     yield from all_rows(outbox.rest())

@@ -28,7 +28,7 @@ from drift.spark.sessions import active, start, stop
 from drift.spark.settings import SparkSettings
 from drift.spark.watch import Watch
 from drift.state.cut import Output
-from drift.state.keeping import Begin, Taken
+from drift.state.run_cuts import Begin, Taken
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest, Encoded, hash_block
 from drift_graph.graph import Dataflow
@@ -57,19 +57,19 @@ class SparkEngine:
         self._last = b""  # the meta of the last item
         self._ended = False
 
-    def keep_state(self, begin: Begin | None) -> None:
+    def prepare_cuts(self, begin: Begin | None) -> None:
         """Called before any item: the run resumes from a cut of any engine, or begins; at its end it has a cut."""
         self._begin = begin
         if begin is not None:
             output = begin.cut.output
-            self._digest.go_on(begin.blocks, output.opened)
+            self._digest.resume(begin.blocks, output.opened)
             self._last = output.last
             self.progress.items_out = output.position
             self.progress.tombstones = begin.cut.tombstones
 
     @property
     def awaits_cut(self) -> bool:
-        """See `Keeps`."""
+        """See `TakesCuts`."""
         return False
 
     def cut(self) -> Taken | None:

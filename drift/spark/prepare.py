@@ -34,7 +34,7 @@ from drift.spark.sessions import use_this_python
 from drift.spark.settings import SparkSettings
 from drift.spark.spool import Spool
 from drift.spark.tasks import task
-from drift.state.keeping import Begin
+from drift.state.run_cuts import Begin
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING

@@ -19,7 +19,7 @@ from drift.machines.cuts import Entries
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Snapshot, Worker
 from drift.spark.batches import LATER, STATE, Cutter, Row
-from drift.state.kept import Laid
+from drift.state.restored import Layered
 from drift.state.snapshots import Forms, StoredSnapshot
 from drift_graph.errors import SettingsError
 from drift_graph.item import Columns
@@ -46,7 +46,7 @@ class StateRows:
         self._make_forms = make_forms
         self._made: Forms | None = None
         self._versions: list[tuple[int, StoredSnapshot]] = []
-        self._laid: Laid | None = None
+        self._layered: Layered | None = None
 
     @property
     def _forms(self) -> Forms:
@@ -59,15 +59,15 @@ class StateRows:
 
     def restore(self, worker: Worker, cut: bytes) -> None:
         """Called before any item: restores the worker, which looks up keys without timers only when items need them."""
-        if self._versions and self._laid is None:
-            laid = self._laid = self._laid_over()
+        if self._versions and self._layered is None:
+            layered = self._layered = self._layered_over()
             steps = sorted({name for _, snapshot in self._versions for name in snapshot.states})
-            timed = {name: Entries.of(laid.timed(name)) for name in steps}
-            worker.restore(Snapshot(cut, timed, []), lambda step: lambda keys: laid.found(step, keys))
+            timed = {name: Entries.of(layered.timed(name)) for name in steps}
+            worker.restore(Snapshot(cut, timed, []), lambda step: lambda keys: layered.found(step, keys))
 
-    def _laid_over(self, *more: tuple[int, StoredSnapshot]) -> Laid:
+    def _layered_over(self, *more: tuple[int, StoredSnapshot]) -> Layered:
         snapshots = [snapshot for _, snapshot in sorted((*self._versions, *more), key=itemgetter(0))]
-        return Laid(snapshots, self._forms)
+        return Layered(snapshots, self._forms)
 
     def rows(self, target: int, number: int, changed: Mapping[str, Entries], *, everything: bool) -> Iterator[Row]:
         """Rows of the states that micro-batch `number` changed, or of all states as of its end.
@@ -76,10 +76,10 @@ class StateRows:
             PayloadError: a state cannot be stored.
         """
         of_this = number, self._forms.stored(Snapshot(BEGINNING, dict(changed), []))
-        laid = self._laid_over(of_this) if everything else Laid([of_this[1]], self._forms)
+        layered = self._layered_over(of_this) if everything else Layered([of_this[1]], self._forms)
         for name in changed:
-            known = {} if everything or self._laid is None else self._laid.of(name)
-            for states in laid.parts(name, known):
+            known = {} if everything or self._layered is None else self._layered.of(name)
+            for states in layered.parts(name, known):
                 yield self._row(target, BEGINNING, STATE, self._level, number, StoredSnapshot({name: states}, ()))
 
     def later_rows(self, level: int, target: int, port: str, columns: Columns) -> Iterator[Row]:

@@ -48,7 +48,7 @@ from drift.spark.streaming_kernels import (
 )
 from drift.spark.streaming_store import LATE_DDL, PENDING_DDL, Commit, Store
 from drift.spark.tasks import task
-from drift.state.keeping import Cuts, begin_elsewhere
+from drift.state.run_cuts import Cuts, begin_elsewhere
 from drift.urls import without_secrets
 from drift_barrier.digest import BLOCK_ITEMS, hash_block
 from drift_graph.canonical import hash64
@@ -237,7 +237,7 @@ class Stream:
             partitions = settings.partitions or default_partitions(self._spark)
             rows = in_spark(self._spark, stored_rows_of(begin, self._levels, self._work(partitions, ()))).persist()
         finally:
-            begin.kept.close()
+            begin.states.close()
         store.write_state(0, rows.toDF(*STATE_COLUMNS))
         store.write_pending(0, self._spark.createDataFrame([], PENDING_DDL))
         output, size = begin.cut.output, rows.selectExpr("sum(length(body)) AS bytes").first().bytes or 0

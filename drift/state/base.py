@@ -11,8 +11,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from drift.state.backend import Changes
 from drift.state.cut import StateDamaged
-from drift.state.place import Changes
 from drift.state.snapshots import LaterForm
 
 _SCHEMA = """
@@ -22,7 +22,7 @@ create table if not exists later (origin blob, target text, meta blob, payload b
 create table if not exists folded (one int primary key, cut int);
 insert or ignore into folded values (1, 0);
 """
-_ASKED_AT_ONCE = 500
+_KEYS_PER_QUERY = 500
 
 
 class Base:
@@ -53,15 +53,15 @@ class Base:
         return int(cut)
 
     def fold(self, number: int, changes: Changes) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         base = self._base
         base.execute("begin immediate")
         try:
             for step, rows in changes.states.items():
-                kept = [(step, key, row, timed) for key, (row, timed) in sorted(rows.items()) if row is not None]
-                base.executemany("insert or replace into state values (?, ?, ?, ?)", kept)
-                gone = [(step, key) for key, (row, _) in rows.items() if row is None]
-                base.executemany("delete from state where step = ? and key = ?", gone)
+                stored = [(step, key, row, timed) for key, (row, timed) in sorted(rows.items()) if row is not None]
+                base.executemany("insert or replace into state values (?, ?, ?, ?)", stored)
+                deleted = [(step, key) for key, (row, _) in rows.items() if row is None]
+                base.executemany("delete from state where step = ? and key = ?", deleted)
             base.executemany("insert into later values (?, ?, ?, ?, ?)", changes.later)
             base.execute("delete from later where meta < ?", (changes.at,))
             base.execute("update folded set cut = ?", (number,))
@@ -72,10 +72,10 @@ class Base:
 
     def find(self, step: str, keys: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """See `Reader`."""
-        for start in range(0, len(keys), _ASKED_AT_ONCE):
-            some = keys[start : start + _ASKED_AT_ONCE]
-            asked = f"select key, value from state where step = ? and key in ({','.join('?' * len(some))})"
-            yield from self._rows(asked, (step, *some))
+        for start in range(0, len(keys), _KEYS_PER_QUERY):
+            some = keys[start : start + _KEYS_PER_QUERY]
+            query = f"select key, value from state where step = ? and key in ({','.join('?' * len(some))})"
+            yield from self._rows(query, (step, *some))
 
     def rows(self, step: str, *, timed: bool) -> Iterator[tuple[bytes, bytes]]:
         """See `Reader`."""
@@ -85,9 +85,9 @@ class Base:
         """See `Reader`."""
         return [LaterForm(*row) for row in self._base.execute("select * from later")]
 
-    def _rows(self, asked: str, arguments: tuple[object, ...]) -> Iterator[tuple[bytes, bytes]]:
+    def _rows(self, query: str, arguments: tuple[object, ...]) -> Iterator[tuple[bytes, bytes]]:
         try:
-            yield from self._base.execute(asked, arguments)
+            yield from self._base.execute(query, arguments)
         except sqlite3.DatabaseError as error:
             raise StateDamaged(f"{self._path} cannot be read: {error}") from error
 

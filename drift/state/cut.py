@@ -120,8 +120,8 @@ def decoded(data: bytes, where: str) -> Cut:
         raise StateDamaged(f"the manifest {where} cannot be read: {error}") from error
     if form != FORMAT:
         raise StateDamaged(
-            f"the manifest {where} has format {form!r}, and this drift writes and reads format {FORMAT}; go on with "
-            f"the drift that wrote it, or begin anew in another place"
+            f"the manifest {where} has format {form!r}, and this drift writes and reads format {FORMAT}; resume with "
+            f"the drift that wrote it, or start a new run with another state="
         )
     opened = [Encoded(*part) for part in fields["output"]["opened"]]
     output = Output(**{**fields["output"], "opened": opened})
@@ -142,12 +142,12 @@ def check_fits(
     """
     changes = "; ".join(change.text for change in compare(cut.graph, graph) if change.matters)
     if cut.graph["structure"] != graph["structure"] or dict(cut.steps) != dict(steps):
-        gone = ", ".join(repr(name) for name in cut.steps if name not in steps)
+        removed = ", ".join(repr(name) for name in cut.steps if name not in steps)
         new = ", ".join(repr(name) for name in steps if name not in cut.steps)
-        names = f"; steps that keep state: gone {gone or 'none'}, new {new or 'none'}" if gone or new else ""
+        names = f"; steps with state: removed {removed or 'none'}, new {new or 'none'}" if removed or new else ""
         raise GraphError(
             f"cut {cut.number} in {where} is of another graph, and its states do not fit this one: "
-            f"{changes or 'steps have other names'}{names}; begin anew in another place"
+            f"{changes or 'steps have other names'}{names}; start a new run with another state="
         )
     if cut.output.algorithm != algorithm:
         raise SettingsError(
@@ -157,6 +157,6 @@ def check_fits(
     if changes and changed_code != "accept":
         raise GraphError(
             f"the functions are not those that the run in {where} has run with: {changes}. Its states and its output "
-            f"come from the old ones, so no run over the whole input would give the same any more; begin anew in "
-            f"another place, or, where a function was only mended, go on with changed_code='accept'"
+            f"come from the old ones, so no run over the whole input would give the same any more; start a new run "
+            f"with another state=, or, if a function was only mended, resume with changed_code='accept'"
         )

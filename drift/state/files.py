@@ -1,6 +1,6 @@
 """A folder of cuts: manifests, snapshots of what changed, and a file of SQLite with what lies below the oldest cut.
 
-Invariant: as for `Place`. A manifest exists completely or not at all.
+Invariant: as for `Backend`. A manifest exists completely or not at all.
 
 Why: a snapshot is written and flushed to the disk before the manifest that names it, and that is renamed into its
 place.
@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from drift.records.journal import sync_folder
+from drift.state.backend import Changes, Locked
 from drift.state.base import Base
 from drift.state.cut import StateDamaged
-from drift.state.place import Changes, Held
 from drift.state.snapshots import LaterForm
 from drift_graph.errors import SettingsError
 
@@ -85,8 +85,8 @@ class FilesReader:
         self._base.close()
 
 
-class FilesPlace:
-    """See `Place`.
+class FilesBackend:
+    """See `Backend`.
 
     Args:
         folder: of the cuts; made if it does not exist.
@@ -104,22 +104,22 @@ class FilesPlace:
 
     @property
     def logs(self) -> str:
-        """See `Place`."""
+        """See `Backend`."""
         return str(self._folder / "inputs")
 
     def exists(self) -> bool:
-        """See `Place`."""
+        """See `Backend`."""
         return (self._folder / "cuts").is_dir() and (self._folder / BASE).exists()
 
-    def deputy(self) -> tuple[FilesPlace, tuple[int, ...]]:
-        """See `Place`; the lock is held until both processes have released it."""
+    def deputy(self) -> tuple[FilesBackend, tuple[int, ...]]:
+        """See `Backend`; the lock is held until both processes have released it."""
         assert self._lock is not None
-        deputy = FilesPlace(self._folder)
+        deputy = FilesBackend(self._folder)
         deputy._is_deputy = True
         return deputy, (self._lock,)
 
     def open(self) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         if not self._is_deputy:
             self._take()
         self._base = Base(self._folder / BASE, writes=True)
@@ -136,17 +136,17 @@ class FilesPlace:
         except OSError:
             os.close(self._lock)
             self._lock = None
-            raise Held(
-                f"another process keeps the state of its run in {self._folder}; wait until it has ended, or give this "
+            raise Locked(
+                f"another process stores the state of its run in {self._folder}; wait until it has ended, or give this "
                 f"run a folder of its own"
             ) from None
 
     def reader(self) -> FilesReader:
-        """See `Place`."""
+        """See `Backend`."""
         return FilesReader(self._folder)
 
     def commit(self, number: int, snapshots: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         try:
             for name, data in snapshots.items():
                 _write(self._folder / "snapshots" / name, data)
@@ -166,7 +166,7 @@ class FilesPlace:
             raise SettingsError(f"a cut cannot be written to {self._folder}: {error.strerror}") from error
 
     def forget(self, numbers: Collection[int], snapshots: Collection[str]) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         for number in numbers:
             _path_of(self._folder, number).unlink(missing_ok=True)
         if numbers:
@@ -175,7 +175,7 @@ class FilesPlace:
             (self._folder / "snapshots" / name).unlink(missing_ok=True)
 
     def fold(self, number: int, changes: Changes) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         assert self._base is not None
         try:
             self._base.fold(number, changes)
@@ -183,7 +183,7 @@ class FilesPlace:
             raise SettingsError(f"{self._folder / BASE} cannot be written: {error}") from error
 
     def close(self) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         if self._base is not None:
             self._base.close()
             self._base = None

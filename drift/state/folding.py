@@ -2,8 +2,8 @@
 
 Invariant: the base is as of one cut, the old one or the new one; and a snapshot is removed only when the base has it.
 
-Why: a place merges all at once. The process writes on behalf of the run that holds the lock, and ends with it; it has a
-low priority, so it only takes time that the run leaves. If the run itself merges, it pays some microseconds for each
+Why: a backend merges all at once. The process writes on behalf of the run that holds the lock, and ends with it; it has
+a low priority, so it only takes time that the run leaves. If the run itself merges, it pays some microseconds for each
 key, which is more than the key's item takes.
 """
 
@@ -20,10 +20,10 @@ from typing import Any
 import xxhash
 
 from drift.children import Child, main_of
+from drift.state.backend import Backend, Changes, Reader
 from drift.state.cut import Cut, StateDamaged, decoded, encoded
-from drift.state.kept import row_of
 from drift.state.patience import Patience
-from drift.state.place import Changes, Place, Reader
+from drift.state.restored import row_of
 from drift.state.snapshots import LaterForm, StoredSnapshot
 from drift.state.snapshots import decoded as snapshot_of
 from drift_graph.errors import DriftError, SettingsError
@@ -56,7 +56,10 @@ def snapshots_of(reader: Reader, cut: Cut, where: str) -> Iterator[StoredSnapsho
             continue
         data = reader.snapshot(name)
         if data is None:
-            raise StateDamaged(f"snapshot {name} of {where}, which cut {cut.number} needs, is gone")
+            raise StateDamaged(
+                f"snapshot {name} of {where}, which cut {cut.number} needs, was removed; "
+                f"resume from an earlier cut with from_cut=, or start a new run"
+            )
         if xxhash.xxh3_128_digest(data) != expected:
             raise StateDamaged(
                 f"snapshot {name} of {where}, which cut {cut.number} needs, was changed since it was written: its hash "
@@ -65,11 +68,11 @@ def snapshots_of(reader: Reader, cut: Cut, where: str) -> Iterator[StoredSnapsho
         yield snapshot_of(data, f"snapshot {name} of {where}")
 
 
-def fold(place: Place, reader: Reader, cut: Cut) -> None:
+def fold(backend: Backend, reader: Reader, cut: Cut) -> None:
     """Bring the base to a cut, and remove the snapshots that are merged into it then."""
     if cut.number > reader.folded():
-        place.fold(cut.number, _changes(cut.at, snapshots_of(reader, cut, place.where)))
-    place.forget((), [name for name in reader.snapshots() if number_of(name) <= cut.number])
+        backend.fold(cut.number, _changes(cut.at, snapshots_of(reader, cut, backend.where)))
+    backend.forget((), [name for name in reader.snapshots() if number_of(name) <= cut.number])
 
 
 def _changes(at: bytes, snapshots: Iterable[StoredSnapshot]) -> Changes:
@@ -91,17 +94,17 @@ class Folding:
     """A process that folds.
 
     Args:
-        place: the place, which this process has open.
+        backend: the backend, which this process has open.
         cut: the cut to bring the base to; it may be removed meanwhile.
-        away_max_s: how long the place may be unavailable.
+        away_max_s: how long the backend may be unavailable.
     """
 
-    def __init__(self, place: Place, cut: Cut, away_max_s: float) -> None:
-        deputy, descriptors = place.deputy()
+    def __init__(self, backend: Backend, cut: Cut, away_max_s: float) -> None:
+        deputy, descriptors = backend.deputy()
         program, arguments = main_of("drift.state.folding")
-        self._where = place.where
+        self._where = backend.where
         self._child = Child(
-            f"drift folds the state in {place.where}",
+            f"drift folds the state in {backend.where}",
             program,
             arguments,
             environment={},
@@ -139,18 +142,18 @@ class Folding:
 def main() -> None:
     """Fold what the starting process orders, and end with it."""
     os.nice(_NICE)
-    given = sys.stdin.buffer
-    place: Any
-    place, encoded_cut, away_max_s = pickle.loads(given.read(int.from_bytes(given.read(8), "big")))
-    threading.Thread(target=_end_with, args=(given,), daemon=True).start()
-    patience = Patience(place.where, away_max_s)
+    pipe = sys.stdin.buffer
+    backend: Any
+    backend, encoded_cut, away_max_s = pickle.loads(pipe.read(int.from_bytes(pipe.read(8), "big")))
+    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    patience = Patience(backend.where, away_max_s)
     try:
-        patience.call(place.open)
-        reader = patience.call(place.reader)
+        patience.call(backend.open)
+        reader = patience.call(backend.reader)
         cut = decoded(encoded_cut, "of a cut")
-        patience.call(lambda: fold(place, reader, cut))
+        patience.call(lambda: fold(backend, reader, cut))
         reader.close()
-        place.close()
+        backend.close()
     except DriftError as error:
         sys.stderr.write(str(error))
         sys.stderr.flush()
@@ -159,6 +162,6 @@ def main() -> None:
 
 
 def _end_with(pipe: Any) -> None:
-    """End this process when the starting process is gone."""
+    """End this process when the starting process has ended."""
     pipe.read()
     os._exit(1)

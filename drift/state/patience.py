@@ -1,7 +1,7 @@
-"""Retries while a place for state does not answer.
+"""Retries while a backend for state does not answer.
 
-Invariant: a call is repeated until it succeeds, or the place was unavailable for longer than allowed, which is an
-error. The loss and the return of the place are each logged once.
+Invariant: a call is repeated until it succeeds, or the backend was unavailable for longer than allowed, which is an
+error. The loss and the return of the backend are each logged once.
 
 Why: the calls are idempotent.
 """
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from drift.state.place import Away
+from drift.state.backend import Away
 from drift_graph.errors import SettingsError
 
 _log = logging.getLogger("drift")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 class Patience:
     """Args:
-    where: the place, for messages.
+    where: the backend, for messages.
     away_max_s: how long it may be unavailable.
     """
 
@@ -32,17 +32,17 @@ class Patience:
         self._where = where
         self._away_max_s = away_max_s
 
-    def call(self, asked: Callable[[], T]) -> T:
-        """The result of a call, repeated until the place answers.
+    def call(self, query: Callable[[], T]) -> T:
+        """The result of a call, repeated until the backend answers.
 
         Raises:
-            SettingsError: the place was unavailable for too long.
+            SettingsError: the backend was unavailable for too long.
         """
         pause_s = _PAUSE_S
         since_s: float | None = None
         while True:
             try:
-                given = asked()
+                result = query()
             except Away as away:
                 if since_s is None:
                     since_s = time.monotonic()
@@ -50,11 +50,11 @@ class Patience:
                 if time.monotonic() - since_s >= self._away_max_s:
                     raise SettingsError(
                         f"the state in {self._where} could not be reached for {self._away_max_s:g} s: {away}; run "
-                        f"again when it can: the run goes on from the last cut"
+                        f"again when it can: the run resumes from the last cut"
                     ) from away
                 time.sleep(pause_s)  # a pace; nothing is judged by it
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
             else:
                 if since_s is not None:
                     _log.info("the state in %s is reached again, after %.1f s", self._where, time.monotonic() - since_s)
-                return given
+                return result

@@ -1,6 +1,6 @@
 """Cuts in a Postgres database.
 
-Invariant: as for `Place`.
+Invariant: as for `Backend`.
 
 Why: a cut is written in one transaction, which checks that this process still holds the run. The lock is one of the
 session: it is released with the connection, and so with the process, even if that is killed.
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from drift.extras import need
-from drift.state.place import Away, Changes, Held, ServerPlace, named
+from drift.state.backend import Away, Changes, Locked, ServerBackend, named
 from drift.state.snapshots import LaterForm
 from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
@@ -116,30 +116,30 @@ class PostgresReader:
         self._connection.close()
 
 
-class PostgresPlace(ServerPlace):
-    """See `Place`."""
+class PostgresBackend(ServerBackend):
+    """See `Backend`."""
 
     def __init__(self, url: str) -> None:
         need("postgres", "state= in a Postgres database")
         super().__init__(url)
         self._run = self._name
         self._connection: _Connection | None = None
-        self._locked_in = 0  # the backend that has the lock
+        self._locked_in = 0  # the server process that has the lock
 
     def exists(self) -> bool:
-        """See `Place`."""
+        """See `Backend`."""
         connection = _Connection(self._url, self.where)
         try:
             with self._opened(), connection.used() as used:
-                there = used.execute("select to_regclass('drift_state_runs')").fetchone()
-                if there is None or there[0] is None:
+                reader = used.execute("select to_regclass('drift_state_runs')").fetchone()
+                if reader is None or reader[0] is None:
                     return False
                 return bool(used.execute("select 1 from drift_state_runs where run = %s", (self._run,)).fetchall())
         finally:
             connection.close()
 
     def open(self) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         self._connection = _Connection(self._url, self.where)
         if self._is_deputy:
             return
@@ -152,7 +152,7 @@ class PostgresPlace(ServerPlace):
                 used.execute(
                     "insert into drift_state_runs values (%s, 0, %s) on conflict (run) do update "
                     "set owner = excluded.owner",
-                    (self._run, self._mine),
+                    (self._run, self._token),
                 )
         except BaseException:
             self.close()
@@ -160,16 +160,16 @@ class PostgresPlace(ServerPlace):
 
     def _lock(self, used: psycopg.Connection[Any]) -> None:
         """Take the lock, if this session does not have it yet; a lost connection gets a new session."""
-        backend = used.info.backend_pid
-        if backend == self._locked_in or self._is_deputy:
+        server_process = used.info.backend_pid
+        if server_process == self._locked_in or self._is_deputy:
             return
         found = used.execute("select pg_try_advisory_lock(hashtextextended(%s, %s))", (self._run, _LOCK)).fetchone()
         if found is None or not found[0]:
-            raise self._held()
-        self._locked_in = backend
+            raise self._locked_error()
+        self._locked_in = server_process
 
     def reader(self) -> PostgresReader:
-        """See `Place`."""
+        """See `Backend`."""
         return PostgresReader(self._url)
 
     @contextmanager
@@ -179,19 +179,19 @@ class PostgresPlace(ServerPlace):
         with self._connection.used() as used:
             try:
                 self._lock(used)
-            except Held as held:
+            except Locked as held:
                 found = used.execute("select owner from drift_state_runs where run = %s", (self._run,)).fetchone()
-                if found == (self._mine,):  # the session before is still ending
+                if found == (self._token,):  # the session before is still ending
                     raise Away("its connection was lost, and the server has not noticed yet") from held
-                raise self._taken_over() from held
+                raise self._taken_over_error() from held
             with used.transaction():
                 sql = "select owner from drift_state_runs where run = %s for update"
-                if used.execute(sql, (self._run,)).fetchone() != (self._mine,):
-                    raise self._taken_over()
+                if used.execute(sql, (self._run,)).fetchone() != (self._token,):
+                    raise self._taken_over_error()
                 yield used
 
     def commit(self, number: int, snapshots: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         with self._writing() as used:
             for name, data in snapshots.items():
                 used.execute(
@@ -209,7 +209,7 @@ class PostgresPlace(ServerPlace):
             )
 
     def forget(self, numbers: Collection[int], snapshots: Collection[str]) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         if not numbers and not snapshots:
             return
         with self._writing() as used:
@@ -219,7 +219,7 @@ class PostgresPlace(ServerPlace):
             )
 
     def fold(self, number: int, changes: Changes) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         with self._writing() as used:
             used.execute(
                 "create temporary table drift_fold (id bytea, key bytea, value bytea, timed boolean) on commit drop"
@@ -253,7 +253,7 @@ class PostgresPlace(ServerPlace):
         used.execute("truncate drift_fold")
 
     def close(self) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -273,7 +273,7 @@ class _Connection:
 
     @contextmanager
     def used(self) -> Iterator[psycopg.Connection[Any]]:
-        """The open connection; its errors are raised as those of a place."""
+        """The open connection; its errors are raised as those of a backend."""
         import psycopg
 
         try:

@@ -1,6 +1,6 @@
 """Cuts on a Redis server.
 
-Invariant: as for `Place`.
+Invariant: as for `Backend`.
 
 Why: a cut is written in one transaction, which checks that this process still holds the lock. The lock names a
 connection: a process that finds it asks the server whether that is open, so the lock ends with its process, even if it
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from drift.extras import need
-from drift.state.place import Away, Changes, ServerPlace, named
+from drift.state.backend import Away, Changes, ServerBackend, named
 from drift.state.snapshots import LaterForm
 from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
@@ -34,7 +34,7 @@ from drift_graph.errors import SettingsError
 if TYPE_CHECKING:
     import redis
 
-_ASKED_AT_ONCE = 5000
+_KEYS_PER_QUERY = 5000
 _TIMEOUT_S = 10.0
 _as_bytes = msgspec.msgpack.Encoder().encode
 _as_later = msgspec.msgpack.Decoder(LaterForm).decode
@@ -53,9 +53,9 @@ class RedisReader:
         self._names = f"drift:{{{name}}}:"
         self._client = _connected(self._url, self.where)
 
-    def _ask(self, asked: Callable[[redis.Redis], Any]) -> Any:
+    def _ask(self, query: Callable[[redis.Redis], Any]) -> Any:
         with _answers(self.where):
-            return asked(self._client)
+            return query(self._client)
 
     def numbers(self) -> list[int]:
         """See `Reader`."""
@@ -69,14 +69,14 @@ class RedisReader:
     def snapshots(self) -> dict[str, int]:
         """See `Reader`."""
 
-        def asked(client: redis.Redis) -> dict[str, int]:
+        def query(client: redis.Redis) -> dict[str, int]:
             found: Any = client.hkeys(f"{self._names}snapshots")
             with client.pipeline(transaction=False) as pipe:
                 for name in found:
                     pipe.hstrlen(f"{self._names}snapshots", name)
                 return {name.decode(): size for name, size in zip(found, pipe.execute())}
 
-        sizes: dict[str, int] = self._ask(asked)
+        sizes: dict[str, int] = self._ask(query)
         return sizes
 
     def snapshot(self, name: str) -> bytes | None:
@@ -95,8 +95,8 @@ class RedisReader:
     def find(self, step: str, keys: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """See `Reader`."""
         base = f"{self._names}base:{step}"
-        for start in range(0, len(keys), _ASKED_AT_ONCE):
-            some = keys[start : start + _ASKED_AT_ONCE]
+        for start in range(0, len(keys), _KEYS_PER_QUERY):
+            some = keys[start : start + _KEYS_PER_QUERY]
             rows = self._ask(partial(_found, base, some))
             yield from ((key, row) for key, row in zip(some, rows) if row is not None)
 
@@ -115,8 +115,8 @@ class RedisReader:
         self._client.close()
 
 
-class RedisPlace(ServerPlace):
-    """See `Place`."""
+class RedisBackend(ServerBackend):
+    """See `Backend`."""
 
     def __init__(self, url: str) -> None:
         need("redis", "state= on a Redis server")
@@ -124,10 +124,10 @@ class RedisPlace(ServerPlace):
         self._names = f"drift:{{{self._name}}}:"
         self._client: redis.Redis | None = None
         self._holder: redis.Redis | None = None  # its connection is the lock's
-        self._held_by = b""  # as the lock has it
+        self._own_lock = b""  # the content of the lock
 
     def exists(self) -> bool:
-        """See `Place`."""
+        """See `Backend`."""
         with self._connected() as client, _answers(self.where):
             return bool(client.exists(f"{self._names}cuts"))
 
@@ -140,7 +140,7 @@ class RedisPlace(ServerPlace):
             client.close()
 
     def open(self) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         try:
             with self._opened(), _answers(self.where):
                 self._client = _connected(self._server, self.where)
@@ -158,8 +158,8 @@ class RedisPlace(ServerPlace):
         client, holder = self._client, self._holder
         assert client is not None and holder is not None
         info: Any = client.info("server")
-        mine = f"{self._mine} {holder.client_id()} {info['run_id']}".encode()
-        if mine == self._held_by:
+        own = f"{self._token} {holder.client_id()} {info['run_id']}".encode()
+        if own == self._own_lock:
             return
         with client.pipeline(transaction=True) as pipe:
             try:
@@ -167,33 +167,33 @@ class RedisPlace(ServerPlace):
                 found: Any = pipe.get(f"{self._names}lock")
                 self._judge(found, info["run_id"], taking=taking)
                 pipe.multi()
-                pipe.set(f"{self._names}lock", mine)
+                pipe.set(f"{self._names}lock", own)
                 pipe.execute()
             except redis.WatchError:
-                raise self._held() from None
-        self._held_by = mine
+                raise self._locked_error() from None
+        self._own_lock = own
 
     def _judge(self, found: bytes | None, run_id: str, *, taking: bool) -> None:
         """Check that the lock found may be taken, or is that of this process; raises if not."""
         if not taking:
-            if found is not None and not self._is_mine(found):
-                raise self._taken_over()
+            if found is not None and not self._is_own(found):
+                raise self._taken_over_error()
             return
         if found is None or self._client is None:
             return
         _, connection, of_server = found.decode().split()
         if of_server == run_id and self._client.client_list(client_id=[connection]):
-            raise self._held()
+            raise self._locked_error()
 
-    def _is_mine(self, lock: bytes | None) -> bool:
-        return lock is not None and lock.startswith(self._mine.encode())
+    def _is_own(self, lock: bytes | None) -> bool:
+        return lock is not None and lock.startswith(self._token.encode())
 
     def reader(self) -> RedisReader:
-        """See `Place`."""
+        """See `Backend`."""
         return RedisReader(self._url)
 
     def commit(self, number: int, snapshots: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         with self._writing() as pipe:
             if snapshots:
                 pipe.hset(f"{self._names}snapshots", mapping=dict(snapshots))
@@ -202,7 +202,7 @@ class RedisPlace(ServerPlace):
             pipe.hset(f"{self._names}cuts", str(number), manifest)
 
     def forget(self, numbers: Collection[int], snapshots: Collection[str]) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         if not numbers and not snapshots:
             return
         with self._writing() as pipe:
@@ -212,25 +212,25 @@ class RedisPlace(ServerPlace):
                 pipe.hdel(f"{self._names}snapshots", *snapshots)
 
     def fold(self, number: int, changes: Changes) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         assert self._client is not None
         with _answers(self.where):
-            kept: Any = self._client.lrange(f"{self._names}later", 0, -1)
+            stored: Any = self._client.lrange(f"{self._names}later", 0, -1)
         with self._writing() as pipe:
             for step, rows in changes.states.items():
                 base, timed = f"{self._names}base:{step}", f"{self._names}timed:{step}"
-                there = {key: row for key, (row, _) in rows.items() if row is not None}
+                reader = {key: row for key, (row, _) in rows.items() if row is not None}
                 keys = list(rows)
-                for start in range(0, len(keys), _ASKED_AT_ONCE):
-                    some = keys[start : start + _ASKED_AT_ONCE]
+                for start in range(0, len(keys), _KEYS_PER_QUERY):
+                    some = keys[start : start + _KEYS_PER_QUERY]
                     pipe.srem(timed, *some)
-                    if gone := [key for key in some if key not in there]:
-                        pipe.hdel(base, *gone)
-                    if new := {key: there[key] for key in some if key in there}:
+                    if deleted := [key for key in some if key not in reader]:
+                        pipe.hdel(base, *deleted)
+                    if new := {key: reader[key] for key in some if key in reader}:
                         pipe.hset(base, mapping=new)
-                    if with_timers := [key for key in some if key in there and rows[key][1]]:
+                    if with_timers := [key for key in some if key in reader and rows[key][1]]:
                         pipe.sadd(timed, *with_timers)
-            later = [each for each in map(_as_later, kept) if each.meta >= changes.at]
+            later = [each for each in map(_as_later, stored) if each.meta >= changes.at]
             pipe.delete(f"{self._names}later")
             for each in (*later, *changes.later):
                 pipe.rpush(f"{self._names}later", _as_bytes(each))
@@ -249,8 +249,8 @@ class RedisPlace(ServerPlace):
                 try:
                     pipe.watch(f"{self._names}lock")  # type: ignore[no-untyped-call]
                     found: Any = pipe.get(f"{self._names}lock")
-                    if not self._is_mine(found):
-                        raise self._taken_over()
+                    if not self._is_own(found):
+                        raise self._taken_over_error()
                     pipe.multi()
                     yield pipe
                     pipe.execute()
@@ -258,7 +258,7 @@ class RedisPlace(ServerPlace):
                     raise Away("its lock was written meanwhile") from None
 
     def close(self) -> None:
-        """See `Place`."""
+        """See `Backend`."""
         for each in (self._holder, self._client):
             if each is not None:
                 each.close()
@@ -274,15 +274,15 @@ def _connected(server: str, where: str, **more: Any) -> redis.Redis:
 
     try:
         with _answers(where):
-            given = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S, **more}
-            return redis.Redis.from_url(server, **given)
+            options = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S, **more}
+            return redis.Redis.from_url(server, **options)
     except ValueError as error:
         raise SettingsError(f"{where!r} is no URL of a Redis server: {error}") from error
 
 
 @contextmanager
 def _answers(where: str) -> Iterator[None]:
-    """Raise errors of the client as those of a place."""
+    """Raise errors of the client as those of a backend."""
     import redis
 
     try:

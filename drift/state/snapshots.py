@@ -172,7 +172,7 @@ class Forms:
         try:
             return restored(form, self._classes)
         except CannotRestore as error:
-            raise StateDamaged(f"a state that was kept cannot be read: {error}") from error
+            raise StateDamaged(f"a stored state cannot be read: {error}") from error
 
     def entries(self, rows: Iterable[tuple[bytes, bytes]]) -> list[tuple[Any, Any]]:
         """Identities of keys and their states, from their bytes."""

@@ -53,7 +53,7 @@ from drift.machines.nodes.together import WithAcker
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, timed_steps
 from drift.state.cut import Output
-from drift.state.keeping import Begin, Taken
+from drift.state.run_cuts import Begin, Taken
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
 from drift_graph.errors import GraphError, ProcessError, SettingsError
@@ -65,7 +65,7 @@ _TICK_MS = 1  # while the clock may have to move the heartbeat of a live source
 _WAIT_MS = 100
 _CHECK_INTERVAL_S = 0.02
 _START_S = 60.0
-#: A run that is shorter and loses no process gets no spare process and no keeper, as each takes a third of a second to
+#: A run that is shorter and loses no process gets no spare process and no merger, as each takes a third of a second to
 #: start. With a live source they start earlier: users wait for its output during a recovery, and the machine has time.
 _COMPANIONS_AFTER_S, _COMPANIONS_LIVE_AFTER_S = 10.0, 1.0
 #: Checks at which a process must have been silent to count as hung, since the caller may have been suspended, too.
@@ -99,7 +99,7 @@ class ZeromqEngine:
         if settings.recover:
             self._log_for_rewind()
         self._spare: EngineChild | None = None
-        self._keeper: EngineChild | None = None
+        self._merger: EngineChild | None = None
         self._merging: tuple[int, list[SnapshotName]] | None = None
         self._no_room_at = BEGINNING  # the cut at which snapshots could not be merged; the next one tries again
         self._has_warned_no_room = False
@@ -128,7 +128,7 @@ class ZeromqEngine:
         self._node.rewind_log = RewindLog(opened, self._settings.workers, self._shelf, pace)
         self._recovery = RecoveryNode(self._node, self._settings.workers)
 
-    def keep_state(self, begin: Begin | None) -> None:
+    def prepare_cuts(self, begin: Begin | None) -> None:
         """Called before any item: cuts will be taken; the run resumes from a cut, or begins."""
         self._settings = replace(self._settings, recover=True)
         self._log_for_rewind()
@@ -145,7 +145,7 @@ class ZeromqEngine:
 
     @property
     def awaits_cut(self) -> bool:
-        """See `Keeps`."""
+        """See `TakesCuts`."""
         node = self._node
         return node.rewind_log is not None and node.finished is None and node.rewind_log.awaits_cut(node.minimal_time)
 
@@ -486,7 +486,7 @@ class ZeromqEngine:
         child.kill()
 
     def _start_companions(self) -> None:
-        """Start the spare process and, once there are snapshots to merge, the keeper; not in short runs."""
+        """Start the spare process and, once there are snapshots to merge, the merger; not in short runs."""
         after_s = _COMPANIONS_LIVE_AFTER_S if self._feed.live else _COMPANIONS_AFTER_S
         is_short = not self.progress.died and self._awake.now_s() - self._began_s < after_s
         if not self._recovers or is_short or (self._recovery is not None and self._recovery.rewinding):
@@ -495,45 +495,45 @@ class ZeromqEngine:
             self._spare = self._new_child("spare", ACKER)
             self._spare.order(self._first_block)
         if (
-            self._keeper is None
+            self._merger is None
             and self._node.rewind_log is not None
             and self._node.rewind_log.due_to_merge() is not None
         ):
             self._started += 1
             graph, awake = self._dataflow.name, self._awake
-            self._keeper = EngineChild("keeper", ACKER, graph, self._folder, awake, "keeper", f"keeper-{self._started}")
-            self._keeper.order(self._first_block)
-            self._listen_to(self._keeper)
+            self._merger = EngineChild("merger", ACKER, graph, self._folder, awake, "merger", f"merger-{self._started}")
+            self._merger.order(self._first_block)
+            self._listen_to(self._merger)
 
     def _merge_snapshots(self, ready: Container[object]) -> None:
-        """Have the keeper merge snapshots of cuts, and remove snapshots that are not needed any more."""
-        keeper, log = self._keeper, self._node.rewind_log
+        """Have the merger merge snapshots of cuts, and remove snapshots that are not needed any more."""
+        merger, log = self._merger, self._node.rewind_log
         if log is None or self._recovery is None:
             return
         if not self._recovery.rewinding:
             for name in log.take_unneeded():
                 self._shelf.drop(name)
-        if keeper is None:
+        if merger is None:
             return
-        if any(number in ready for number in keeper.numbers):
-            keeper.listen()
-            if (failure := keeper.failure()) is not None:
+        if any(number in ready for number in merger.numbers):
+            merger.listen()
+            if (failure := merger.failure()) is not None:
                 raise failure
-            for merged in keeper.merged:
+            for merged in merger.merged:
                 assert self._merging is not None
                 if merged.name:
                     log.merged(*self._merging, merged.name, merged.size)
                 else:
                     self._no_room_at = log.since
                 self._merging = None
-            keeper.merged = []
-            if keeper.has_ended:
-                self._remove(keeper)
-                self._keeper = self._merging = None
+            merger.merged = []
+            if merger.has_ended:
+                self._remove(merger)
+                self._merger = self._merging = None
                 return
         if self._merging is None and log.since != self._no_room_at and (due := log.due_to_merge()) is not None:
             self._merging = due
-            keeper.order(pickle.dumps([snapshot.name for snapshot in due[1]]))
+            merger.order(pickle.dumps([snapshot.name for snapshot in due[1]]))
 
     def _check_for_losses(self) -> None:
         """Detect a lost message: every process waits, and the acker waits for a message in flight."""
@@ -610,7 +610,7 @@ class ZeromqEngine:
             return
         self._closed = True
         children = self._children
-        for companion in (self._spare, self._keeper):
+        for companion in (self._spare, self._merger):
             if companion is not None:
                 companion.kill()
         try:

@@ -156,9 +156,9 @@ def main() -> None:
         role: Role = pickle.loads(orders.take())
         base = None
         if order.kept is not None:
-            from drift.state.keeping import kept_at  # here, since a run that begins does not need its imports
+            from drift.state.run_cuts import states_at  # here, since a run that begins does not need its imports
 
-            base = kept_at(unpacked(order.kept), dataflow).lookup
+            base = states_at(unpacked(order.kept), dataflow).lookup
         with orders.binding:
             have_private(Path(folder))
             shelf = SnapshotFiles(folder, role.address, (), lambda: orders.binding)

@@ -3,7 +3,7 @@
 Invariant: a file gets its final name when it is complete, and is never changed after that.
 
 Why: the writer of a file gives it a unique name, and announces that name only afterwards. A worker writes its snapshot
-unsorted, which is quick. The keeper merges snapshots into one whose entries are in the order of a hash of their keys, a
+unsorted, which is quick. The merger merges snapshots into one whose entries are in the order of a hash of their keys, a
 few in each chunk, so that a key is looked up in one chunk, and files of any size are merged as streams.
 
     chunks | for each step: hashes, where chunks begin in entries, and in bytes | directory | its length

@@ -127,7 +127,7 @@ class BarrierNode(Node):
 def digest_of(restart: Restart, algorithm: Algorithm) -> Digest:
     """The digest of the output released before the restart."""
     digest = Digest(algorithm)
-    digest.go_on(restart.blocks, restart.opened)
+    digest.resume(restart.blocks, restart.opened)
     return digest
 
 

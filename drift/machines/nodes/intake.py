@@ -59,7 +59,7 @@ class Intake:
         self.rereadings = [Rereading(machine) for machine in machines]
         self._given = 0
 
-    def go_on(self, cut: bytes) -> None:
+    def resume(self, cut: bytes) -> None:
         """Resume from a cut, before anything is read: items below it were processed before, and are skipped."""
         self._cuts = [cut] * len(self.machines)
         self._kept = [max(kept, cut) for kept in self._kept]

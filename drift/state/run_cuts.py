@@ -23,14 +23,14 @@ from drift.machines.windowing import WindowStage
 from drift.machines.worker import Snapshot
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.sinks.base import Committing, Sink
+from drift.state.backend import Backend
 from drift.state.cut import Cut, Output, StateDamaged, check_fits, decoded, encoded
-from drift.state.files import FilesPlace
+from drift.state.files import FilesBackend
 from drift.state.folding import snapshots_of
-from drift.state.kept import Kept
 from drift.state.patience import Patience
-from drift.state.place import Place
-from drift.state.postgres import PostgresPlace
-from drift.state.redis import RedisPlace
+from drift.state.postgres import PostgresBackend
+from drift.state.redis import RedisBackend
+from drift.state.restored import RestoredStates
 from drift.state.snapshots import Forms
 from drift.state.store import Store
 from drift.urls import without_secrets
@@ -43,9 +43,9 @@ from drift_graph.policies import TimePolicy
 #: Machines whose states have timers: these are loaded at the beginning, since they hold minimal time.
 _TIMED = frozenset({ProcessStage.__name__, WindowStage.__name__})
 #: By the scheme of a URL. A socket of Redis is a file.
-_SERVERS: Mapping[str, Callable[[str], Place]] = {
-    **dict.fromkeys(("redis", "rediss", "unix"), RedisPlace),
-    **dict.fromkeys(("postgresql", "postgres"), PostgresPlace),
+_SERVERS: Mapping[str, Callable[[str], Backend]] = {
+    **dict.fromkeys(("redis", "rediss", "unix"), RedisBackend),
+    **dict.fromkeys(("postgresql", "postgres"), PostgresBackend),
 }
 
 
@@ -66,7 +66,7 @@ class Cuts:
             in one.
         logs_on_disk: flush each batch in a log to the disk, so that it survives a power failure, and not only the death
             of the process.
-        whole_logs: retain logs of durable steps from their beginning, and not only from the oldest retained cut, so
+        complete_logs: retain logs of durable steps from their beginning, and not only from the oldest retained cut, so
             that the steps behind them can start from the beginning.
         away_max_s: how many seconds a server may be unavailable: no cuts are taken meanwhile, and then the run ends.
 
@@ -83,7 +83,7 @@ class Cuts:
     classes: Sequence[type] = ()
     logs: str | os.PathLike[str] | None = None
     logs_on_disk: bool = False
-    whole_logs: bool = False
+    complete_logs: bool = False
     away_max_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Cuts:
                 continue
             if type(value) is not int or value < 1:
                 raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
-        for name in ("logs_on_disk", "whole_logs"):
+        for name in ("logs_on_disk", "complete_logs"):
             if type(getattr(self, name)) is not bool:
                 raise SettingsError(f"{name}={getattr(self, name)!r} is neither True nor False")
         if self.changed_code not in ("refuse", "accept"):
@@ -119,7 +119,7 @@ class Taken(NamedTuple):
     tombstones: int
 
 
-class KeptAt(NamedTuple):
+class StatesAt(NamedTuple):
     """The location of a cut's states, for another process of the run, which looks up keys by itself.
 
     Attributes:
@@ -138,17 +138,17 @@ class Begin(NamedTuple):
 
     cut: Cut
     blocks: Sequence[bytes]
-    kept: Kept
-    at: KeptAt
+    states: RestoredStates
+    at: StatesAt
 
 
-def kept_at(at: KeptAt, dataflow: Dataflow) -> Kept:
+def states_at(at: StatesAt, dataflow: Dataflow) -> RestoredStates:
     """The states of a cut, read while another process has the store open, and may fold snapshots.
 
     Raises:
         StateDamaged: they were changed since they were written.
     """
-    reader = place_of(at.where).reader()
+    reader = backend_of(at.where).reader()
     cut = decoded(at.cut, f"of a cut in {at.where}")
     patience = Patience(without_secrets(at.where), at.away_max_s)
     while True:
@@ -159,14 +159,14 @@ def kept_at(at: KeptAt, dataflow: Dataflow) -> Kept:
         except StateDamaged:
             if reader.folded() == folded:
                 raise
-    return Kept(reader, snapshots, Forms(dataflow, (), at.classes), without_secrets(at.where), patience)
+    return RestoredStates(reader, snapshots, Forms(dataflow, (), at.classes), without_secrets(at.where), patience)
 
 
 @runtime_checkable
-class Keeps(Protocol):
-    """An engine whose state can be cut."""
+class TakesCuts(Protocol):
+    """An engine that takes cuts."""
 
-    def keep_state(self, begin: Begin | None) -> None:
+    def prepare_cuts(self, begin: Begin | None) -> None:
         """Called before any item: cuts will be taken; the run resumes from a cut, or begins."""
 
     def cut(self) -> Taken | None:
@@ -177,7 +177,7 @@ class Keeps(Protocol):
         """Whether a requested cut is not complete yet: `cut` is to be called again after the next snapshot."""
 
 
-class PlacesInSources(Protocol):
+class SourcePositions(Protocol):
     """A feed that knows the positions from which its sources can be read again."""
 
     @property
@@ -186,57 +186,57 @@ class PlacesInSources(Protocol):
     def late_items(self) -> int: ...
     def positions_at(self, cut: bytes) -> dict[str, Any]: ...
     def committed(self, positions: Mapping[str, Any]) -> None: ...
-    def go_on(self, positions: Mapping[str, Any], cut: bytes) -> None: ...
+    def resume(self, positions: Mapping[str, Any], cut: bytes) -> None: ...
 
 
-def store_of(given: str | os.PathLike[str] | Cuts) -> Store:
+def store_of(named: str | os.PathLike[str] | Cuts) -> Store:
     """The store that a user names.
 
     Raises:
-        SettingsError: no such kind of place is known.
+        SettingsError: no such kind of backend is known.
     """
-    cuts = given if isinstance(given, Cuts) else Cuts(given)
-    return Store(place_of(cuts.where), keep=cuts.keep, away_max_s=cuts.away_max_s)
+    cuts = named if isinstance(named, Cuts) else Cuts(named)
+    return Store(backend_of(cuts.where), keep=cuts.keep, away_max_s=cuts.away_max_s)
 
 
-def place_of(where: str | os.PathLike[str]) -> Place:
-    """The place that a user names.
+def backend_of(where: str | os.PathLike[str]) -> Backend:
+    """The backend that a user names.
 
     Raises:
-        SettingsError: no such kind of place is known, or its client library is not installed.
+        SettingsError: no such kind of backend is known, or its client library is not installed.
     """
     named = os.fspath(where)
     if "://" not in named:
-        return FilesPlace(Path(named.removeprefix("files:")))
+        return FilesBackend(Path(named.removeprefix("files:")))
     kind = named.partition("://")[0]
     if kind not in _SERVERS:
         raise SettingsError(
-            f"state cannot be stored in {without_secrets(named)!r}: no such place is known; give a folder, or a URL "
-            f"with {', '.join(f'{each}://' for each in _SERVERS)}"
+            f"state cannot be stored in {without_secrets(named)!r}: no such kind of backend is known; give a folder, "
+            f"or a URL with {', '.join(f'{each}://' for each in _SERVERS)}"
         )
     return _SERVERS[kind](named)
 
 
-def log_folder_of(given: str | os.PathLike[str] | Cuts) -> Path | None:
+def log_folder_of(named: str | os.PathLike[str] | Cuts) -> Path | None:
     """The folder for logs of sources that cannot be read again; by default in the folder of the cuts."""
-    cuts = given if isinstance(given, Cuts) else Cuts(given)
+    cuts = named if isinstance(named, Cuts) else Cuts(named)
     if cuts.logs is not None:
         return Path(cuts.logs)
-    logs = place_of(cuts.where).logs
+    logs = backend_of(cuts.where).logs
     return Path(logs) if logs else None
 
 
 def steps_with_state(dataflow: Dataflow, *, fused: bool) -> dict[str, str]:
-    """The groupings of a graph that keep state, and the kind of machine each has."""
+    """The groupings of a graph that have state, and the kind of machine each has."""
     return {name: type(stage).__name__ for name, stage in Plan(dataflow, fused=fused).stages().items()}
 
 
 def _chosen(store: Store, cuts: Cuts, graph: Fingerprint, steps: Mapping[str, str], algorithm: Algorithm) -> Cut | None:
     """The cut to resume from; None to begin."""
-    wanted, known = cuts.from_cut, store.cuts()
-    found = [cut for cut in known if wanted in (None, cut.number)]
+    wanted, retained = cuts.from_cut, store.cuts()
+    found = [cut for cut in retained if wanted in (None, cut.number)]
     if wanted is not None and not found:
-        numbers = ", ".join(str(cut.number) for cut in known) or "none"
+        numbers = ", ".join(str(cut.number) for cut in retained) or "none"
         raise SettingsError(f"from_cut={wanted}, and {store.where} has {numbers}")
     if not found:
         return None
@@ -247,25 +247,27 @@ def _chosen(store: Store, cuts: Cuts, graph: Fingerprint, steps: Mapping[str, st
 def begin_elsewhere(
     cuts: Cuts, dataflow: Dataflow, times: Mapping[str, TimePolicy], *, fused: bool, algorithm: Algorithm
 ) -> Begin:
-    """The cut for a run that resumes from it and stores its own state elsewhere; the place is only read.
+    """The cut for a run that resumes from it and stores its own state elsewhere; the backend is only read.
 
     Raises:
         SettingsError: there is no cut, or not the requested one.
         GraphError: the cut is of another graph.
     """
     store = store_of(cuts)
-    store.look()
+    store.open_to_read()
     try:
         cut = _chosen(store, cuts, fingerprint(dataflow, times), steps_with_state(dataflow, fused=fused), algorithm)
         if cut is None:
-            raise SettingsError(f"{store.where} has no cut to go on from; the run that kept its state there took none")
-        at = KeptAt(os.fspath(cuts.where), encoded(cut), cuts.away_max_s, tuple(cuts.classes))
-        return Begin(cut, store.blocks(cut), kept_at(at, dataflow), at)
+            raise SettingsError(
+                f"{store.where} has no cut to resume from; the run that stored its state there took none"
+            )
+        at = StatesAt(os.fspath(cuts.where), encoded(cut), cuts.away_max_s, tuple(cuts.classes))
+        return Begin(cut, store.blocks(cut), states_at(at, dataflow), at)
     finally:
         store.close()
 
 
-class Keeper:
+class RunCuts:
     """The cuts of one run.
 
     Args:
@@ -303,33 +305,33 @@ class Keeper:
         except BaseException:
             self._store.close()
             raise
-        self._run: tuple[Keeps, PlacesInSources, Mapping[str, Sink]] | None = None
+        self._run: tuple[TakesCuts, SourcePositions, Mapping[str, Sink]] | None = None
         self._blocks = self.cut.output.blocks if self.cut is not None else 0
-        self._kept_sources: deque[Mapping[str, Any]] = deque(maxlen=cuts.keep)  # positions of the retained cuts
+        self._retained_sources: deque[Mapping[str, Any]] = deque(maxlen=cuts.keep)  # positions of the retained cuts
         self._taken_s = 0.0
         self._taken_items = self.cut.items_in if self.cut is not None else 0
 
-    def begin(self, engine: Keeps, feed: PlacesInSources, sinks: Mapping[str, Sink]) -> None:
+    def begin(self, engine: TakesCuts, feed: SourcePositions, sinks: Mapping[str, Sink]) -> None:
         """Set engine, sources and sinks to the cut; called before sinks are opened and any item flows."""
         cut = self.cut
         self._run = engine, feed, sinks
         self._taken_s = self._now_s()
         if cut is None:
             self._store.clear()
-            engine.keep_state(None)
-            feed.go_on({}, BEGINNING)  # logs may have input, though no cut was committed
+            engine.prepare_cuts(None)
+            feed.resume({}, BEGINNING)  # logs may have input, though no cut was committed
             return
-        self._kept_sources.extend(each.sources for each in self._store.cuts() if each.number <= cut.number)
-        engine.keep_state(self._begin(cut))
-        feed.go_on(cut.sources, cut.at)
+        self._retained_sources.extend(each.sources for each in self._store.cuts() if each.number <= cut.number)
+        engine.prepare_cuts(self._begin(cut))
+        feed.resume(cut.sources, cut.at)
         for name, sink in sinks.items():
             if isinstance(sink, Committing):
                 sink.resume_at(cut.output.position, cut.sinks.get(name))
 
     def _begin(self, cut: Cut) -> Begin:
         cuts = self._cuts
-        at = KeptAt(os.fspath(cuts.where), encoded(cut), cuts.away_max_s, tuple(cuts.classes))
-        return Begin(cut, self._store.blocks(cut), self._store.kept(cut, self._forms), at)
+        at = StatesAt(os.fspath(cuts.where), encoded(cut), cuts.away_max_s, tuple(cuts.classes))
+        return Begin(cut, self._store.blocks(cut), self._store.states(cut, self._forms), at)
 
     def is_due(self, items_in: int) -> bool:
         """Whether it is time for a cut."""
@@ -370,8 +372,8 @@ class Keeper:
         )
         snapshots = {name: self._forms.encoded(snapshot) for name, snapshot in taken.snapshots.items()}
         blocks, self._blocks = taken.blocks[self._blocks :], len(taken.blocks)
-        self._kept_sources.append(positions)
-        oldest = self._kept_sources[0]
+        self._retained_sources.append(positions)
+        oldest = self._retained_sources[0]
         self._store.commit(cut, snapshots, blocks, lambda: feed.committed(oldest))
         self.cut = cut
 

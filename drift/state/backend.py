@@ -1,10 +1,10 @@
-"""The place for a store's bytes: a folder, or a server.
+"""A backend stores the bytes of a store: a folder, or a server.
 
 Invariant: the arguments of `commit` are stored completely or not at all, and the base is as of the cut `folded`; a
 concurrent reader sees each of these as of one moment.
 
-Why: each place implements an atomic commit of several byte strings. Their meaning is in `store`, the same for all
-places.
+Why: each backend implements an atomic commit of several byte strings. Their meaning is in `store`, the same for all
+backends.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from drift_graph.errors import SettingsError
 
 
 class Away(Exception):
-    """The place does not answer now; a later call may succeed."""
+    """The backend does not answer now; a later call may succeed."""
 
 
-class Held(SettingsError):
-    """Another process has the place open."""
+class Locked(SettingsError):
+    """Another process has the backend open."""
 
 
 class TakenOver(SettingsError):
-    """Another process has opened the place since, while this one could not reach it."""
+    """Another process has opened the backend since, while this one could not reach it."""
 
 
 class Changes(NamedTuple):
@@ -46,7 +46,7 @@ class Changes(NamedTuple):
 
 
 class Reader(Protocol):
-    """Reads a place, also while another process writes there. Every method may raise `Away`."""
+    """Reads a backend, also while another process writes there. Every method may raise `Away`."""
 
     def numbers(self) -> list[int]:
         """The numbers of the manifests, in order."""
@@ -78,12 +78,12 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
-class Place(Protocol):
+class Backend(Protocol):
     """Stores the cuts of a run; one process at a time has it open for writing."""
 
     @property
     def where(self) -> str:
-        """The place, for messages, without secrets."""
+        """The backend, for messages, without secrets."""
 
     @property
     def logs(self) -> str:
@@ -97,16 +97,16 @@ class Place(Protocol):
 
         Raises:
             Held: see there.
-            SettingsError: it is no place for cuts.
+            SettingsError: it cannot store cuts.
         """
 
     def reader(self) -> Reader:
         """A reader, if it `exists`; needs no lock."""
 
-    def deputy(self) -> tuple[Place, tuple[int, ...]]:
-        """A place for a process that this one starts, which may also write; and the descriptors that it needs.
+    def deputy(self) -> tuple[Backend, tuple[int, ...]]:
+        """A backend for a process that this one starts, which may also write; and the descriptors that it needs.
 
-        It can be pickled, and takes no lock when opened. Its writes are refused once another process has the place.
+        It can be pickled, and takes no lock when opened. Its writes are refused once another process has the backend.
         """
 
     def commit(self, number: int, snapshots: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
@@ -131,8 +131,8 @@ class Place(Protocol):
         """Close it, and release the lock."""
 
 
-class ServerPlace:
-    """The common part of places on servers: the identity of this process there.
+class ServerBackend:
+    """The common part of backends on servers: how a process is identified there.
 
     Args:
         url: of the server, with #NAME behind it.
@@ -144,13 +144,13 @@ class ServerPlace:
         self.where = without_secrets(url)
         self._url = url
         self._server, self._name = named(url)
-        self._mine = secrets.token_hex(16)
+        self._token = secrets.token_hex(16)
         self._is_deputy = False
 
     def deputy(self) -> tuple[Self, tuple[int, ...]]:
-        """See `Place`."""
+        """See `Backend`."""
         deputy = type(self)(self._url)
-        deputy._mine, deputy._is_deputy = self._mine, True
+        deputy._token, deputy._is_deputy = self._token, True
         return deputy, ()
 
     @contextmanager
@@ -160,16 +160,16 @@ class ServerPlace:
         except Away as away:
             raise SettingsError(f"state cannot be stored in {self.where}: {away}; check the URL") from away
 
-    def _held(self) -> Held:
-        return Held(
-            f"another process keeps the state of its run in {self.where}; wait until it has ended, or give this run a "
+    def _locked_error(self) -> Locked:
+        return Locked(
+            f"another process stores the state of its run in {self.where}; wait until it has ended, or give this run a "
             f"name of its own, behind # in the URL"
         )
 
-    def _taken_over(self) -> TakenOver:
+    def _taken_over_error(self) -> TakenOver:
         return TakenOver(
-            f"another process has begun to keep the state of its run in {self.where} while this one could not reach "
-            f"it; what this one has released since its last cut is not in any"
+            f"another process has begun to store the state of its run in {self.where} while this one could not reach "
+            f"it; no cut has what this one has released since its last cut; start only one of the two again"
         )
 
 

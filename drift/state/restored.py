@@ -18,16 +18,16 @@ import xxhash
 from drift.machines.cuts import Entries, Lookup
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.worker import Snapshot
+from drift.state.backend import Reader
 from drift.state.cut import Cut, StateDamaged
 from drift.state.patience import Patience
-from drift.state.place import Reader
 from drift.state.snapshots import Form, Forms, LaterForm, States, StoredSnapshot, states_of
 
 _HASH_BYTES = 8
 _PART_KEYS = 4096
 
 
-class Laid:
+class Layered:
     """Snapshots as layers: each key has its value in the newest snapshot.
 
     Args:
@@ -37,7 +37,7 @@ class Laid:
     def __init__(self, snapshots: Iterable[StoredSnapshot], forms: Forms) -> None:
         self._snapshots = list(snapshots)
         self._forms = forms
-        self._laid: dict[str, tuple[dict[Any, msgspec.Raw | None], dict[Any, None]]] = {}
+        self._layered: dict[str, tuple[dict[Any, msgspec.Raw | None], dict[Any, None]]] = {}
 
     def of(self, step: str) -> Mapping[Any, msgspec.Raw | None]:
         """The value of each key of a step, by identity; None if the key was deleted."""
@@ -45,7 +45,7 @@ class Laid:
 
     def _both(self, step: str) -> tuple[dict[Any, msgspec.Raw | None], dict[Any, None]]:
         """The values, and the keys that have timers."""
-        if step not in self._laid:
+        if step not in self._layered:
             values: dict[Any, msgspec.Raw | None] = {}
             timed: dict[Any, None] = {}
             for snapshot in self._snapshots:
@@ -54,8 +54,8 @@ class Laid:
                     values.update(found)
                     timed = {key: None for key in timed if key not in found} if timed else timed
                     timed.update((identity_of(key), None) for key in states.with_timers())
-            self._laid[step] = values, timed
-        return self._laid[step]
+            self._layered[step] = values, timed
+        return self._layered[step]
 
     def found(self, step: str, identities: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """The keys that have a state, with their states."""
@@ -73,10 +73,10 @@ class Laid:
     def later(self) -> Iterator[LaterForm]:
         return chain.from_iterable(snapshot.later for snapshot in self._snapshots)
 
-    def parts(self, step: str, gone: Container[Any] = ()) -> Iterator[States]:
-        """The states of a step, as they were written; with deletions, but only of keys in `gone`."""
+    def parts(self, step: str, deleted: Container[Any] = ()) -> Iterator[States]:
+        """The states of a step, as they were written; with deletions, but only of keys in `deleted`."""
         values, timed = self._both(step)
-        entries = ((key, raw) for key, raw in values.items() if raw is not None or key in gone)
+        entries = ((key, raw) for key, raw in values.items() if raw is not None or key in deleted)
         while part := list(islice(entries, _PART_KEYS)):
             yield states_of(part, timed)
 
@@ -86,7 +86,7 @@ def row_of(key: bytes, state: bytes) -> bytes:
     return xxhash.xxh3_64_digest(key + state) + state
 
 
-class Kept:
+class RestoredStates:
     """See the module.
 
     Args:
@@ -102,7 +102,7 @@ class Kept:
         self._forms = forms
         self._where = where
         self._patience = patience
-        self._changed = Laid(snapshots, forms)
+        self._changed = Layered(snapshots, forms)
 
     def at_once(self, cut: Cut) -> Snapshot:
         """The part that is needed from the beginning: the states of keys with timers, and all later items."""
@@ -134,11 +134,11 @@ class Kept:
         def found(identities: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
             changed = self._changed.of(step)
             yield from self._changed.found(step, identities)
-            asked = {form_of_identity(identity): identity for identity in identities if identity not in changed}
-            forms = list(asked)
+            by_form = {form_of_identity(identity): identity for identity in identities if identity not in changed}
+            forms = list(by_form)
             rows = self._patience.call(lambda: list(self._reader.find(step, forms)))
             for key, form in self._verified(step, rows):
-                yield asked[key], self._forms.value(form)
+                yield by_form[key], self._forms.value(form)
 
         return found
 
@@ -148,7 +148,7 @@ class Kept:
             if row_of(key, state) != row:
                 raise StateDamaged(
                     f"the base of {self._where} was changed since it was written: the state of a key of step {step!r} "
-                    f"has another hash; the run cannot go on from there"
+                    f"has another hash; the run cannot resume from it"
                 )
             yield key, state
 
