@@ -357,7 +357,7 @@ def test_a_process_beside_the_run_folds_and_ends_with_it(where: str, nothing_lef
     folded: list[int] = []
     with (
         mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1),
-        mock.patch.object(drift.state.store, "_BESIDE_BYTES", 1),
+        mock.patch.object(drift.state.store, "_SEPARATE_PROCESS_BYTES", 1),
         mock.patch.object(drift.state.store, "_WAITING_BYTES", 1),
     ):
         run = drift.run(counted(), given, state=drift.Cuts(where, every_s=0, keep=1), batch_items=250)
