@@ -261,6 +261,10 @@ class TakesEach:
         """See `Process.on_item`."""
         raise NotImplementedError
 
+    def takes(self, state: Any) -> bool:
+        """Whether `each` takes the items of a key in this state: they set no timer."""
+        return True
+
     def each(
         self,
         states: dict[Any, Any],

@@ -97,6 +97,13 @@ def test_a_join_gives_what_nested_loops_give(how: Any, data: st.DataObject) -> N
     assert in_no_order(found) == in_no_order(by_loops(left, right, within, how))
 
 
+def test_a_join_with_long_sides_is_the_same_in_batches() -> None:
+    left = [(number // 2, number, 1) for number in range(1300)]
+    right = [(number, number, 1) for number in range(1, 700, 50)]
+    graph = flows.flow(lambda a, b: a.join(b, value, within=(5, 640)), "a", "b", time=flows.event_time())
+    assert len(flows.outputs(graph, {"a": left, "b": right}, [{"batch_items": size} for size in (100, 4096)])) > 9_000
+
+
 @given(sides(), st.none() | st.integers(0, 6), st.sampled_from(["left", "inner"]))
 @settings(max_examples=25)
 def test_a_join_as_of_a_time_finds_the_last_at_or_before(both: Any, within: int | None, how: Any) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import Any
 
+import flows
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from waiting import HANG_S
 import drift
 from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
+from drift.operators import TakesEach
 from drift_graph import later
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time, later_meta, later_metas, pack_time, time_of, varint
@@ -398,3 +400,31 @@ def test_metas_of_many_later_children_are_those_of_each(data: st.DataObject) -> 
         for parent in given
     ]
     assert later_metas(given, varint(5), time, phase, rounds, inward) == each
+
+
+class Opened(TakesEach):
+    """Numbers the items of a key since its timer came; only the first of them sets one."""
+
+    def __call__(self, state: int, payload: flows.Timed, time: int) -> tuple[int, list[Any]]:
+        return state + 1, [state + 1] if state else [state + 1, drift.at(time + payload[1] % 9, "closed")]
+
+    def takes(self, state: int) -> bool:
+        return state > 0
+
+    def each(self, states: dict[Any, int], keys: Sequence[Any], payloads: Sequence[Any], metas: Any, give: Any) -> None:
+        for key in keys:
+            states[key] += 1
+            give([states[key]])
+
+    def on_time(self, state: int, note: str, time: int) -> tuple[int, list[Any]]:
+        return 0, [(note, state)]
+
+
+def test_many_items_in_one_call_are_not_taken_past_a_timer() -> None:
+    items = flows.disordered([(number // 3, number, number % 4) for number in range(400)], 1)
+    opened = Opened()
+    graph = flows.flow(
+        lambda stream: stream.process(lambda item: item[2], 0, opened, opened.on_time), "in", time=flows.event_time()
+    )
+    given = flows.outputs(graph, {"in": items})
+    assert sum(type(each) is tuple for each in given) > 50

@@ -18,13 +18,13 @@ from itertools import chain, takewhile
 from typing import Any, Literal
 
 from drift.flow.aggregates import Aggregate
-from drift.flow.sides import Side, appended, cut, reached
+from drift.flow.sides import Side, appended, cut, reached, side_of
 from drift.flow.windows import Window
 from drift.operators import MapsEach, TakesEach, _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.later import at
 from drift_graph.meta import END, TIME_MIN, time_of
-from drift_graph.metas import Metas
+from drift_graph.metas import Metas, times_of
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
@@ -133,7 +133,7 @@ class PairJoin(_ByValue, frozen=True):
         return (left, right, open_left, open_right, timer), outputs
 
 
-class InnerJoin(PairJoin, frozen=True):
+class InnerJoin(PairJoin, TakesEach, frozen=True):
     """A PairJoin with bounds of 0 or more and without unmatched items: the common case, and simpler."""
 
     def __call__(self, state: State, item: tuple[int, Any, Any], time: int) -> Result:
@@ -154,6 +154,40 @@ class InnerJoin(PairJoin, frozen=True):
             if timer is not None:
                 outputs.append(at(timer, None))
         return (left, right, (), (), timer), outputs
+
+    def takes(self, state: State) -> bool:
+        """A key whose timer is set sets no other; and long sides are not made lists of."""
+        return bool(state) and state[4] is not None and len(state[0]) < 2 and len(state[1]) < 2
+
+    def each(
+        self,
+        states: dict[Any, State],
+        keys: Sequence[Any],
+        payloads: Sequence[tuple[int, Any, Any]],
+        metas: Metas,
+        give: Callable[[Sequence[Any]], None],
+    ) -> None:
+        lists: dict[Any, tuple[list[Any], list[Any]]] = {}
+        for key, (side, _, payload), time in zip(keys, payloads, times_of(metas)):
+            both = lists.get(key)
+            if both is None:
+                state = states[key]
+                both = lists[key] = list(chain(*state[0])), list(chain(*state[1]))
+            left, right = both
+            bound = time - self.after
+            while left and left[0][0] < bound:
+                del left[0]
+            bound = time - self.before
+            while right and right[0][0] < bound:
+                del right[0]
+            if side:
+                give([(each[1], payload) for each in left])
+                right.append((time, payload))
+            else:
+                give([(payload, each[1]) for each in right])
+                left.append((time, payload))
+        for key, (left, right) in lists.items():
+            states[key] = side_of(left), side_of(right), (), (), states[key][4]
 
 
 class ExistsJoin(_ByValue, frozen=True):

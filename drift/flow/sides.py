@@ -12,7 +12,7 @@ entry: a million entries of one key would take a million million copies.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -24,6 +24,11 @@ _CHUNK_MAX = 1024
 _FEW = 8  # entries that are looked through one by one
 
 _time = itemgetter(0)
+
+
+def side_of(entries: Sequence[Any]) -> Side:
+    """The side with these entries."""
+    return tuple([tuple(entries[start : start + _CHUNK_MAX]) for start in range(0, len(entries), _CHUNK_MAX)])
 
 
 def appended(side: Side, entry: Any) -> Side:

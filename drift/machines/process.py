@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain, zip_longest
+from itertools import chain, compress, zip_longest
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
@@ -34,7 +34,7 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure
 from drift_graph.later import EndlessTimers, Later, placed
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of, varint
-from drift_graph.metas import Metas, metas_of_children, times_of
+from drift_graph.metas import Metas, chosen_metas, metas_of_children, times_of
 from drift_graph.operators import Group, Map
 from drift_graph.unchanged import Sampler, check_unchanged
 
@@ -42,6 +42,8 @@ from drift_graph.unchanged import Sampler, check_unchanged
 BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
 _sequences = frozenset({list, tuple})
+
+_ZERO_FOR_ONE = bytes((1, 0)) + bytes(254)
 
 #: So many nodes more than there are keys may be stored before settled ones are searched for.
 _NODES_RETAINED_MIN = 4096
@@ -167,10 +169,10 @@ class ProcessStage(KeyedState):
         """Process the items of a batch that are above all others of their key; returns the rest, by key."""
         is_complete = bool(metas) and metas[-1] < self.complete_below
         if is_complete and isinstance(self._process.on_item, TakesEach):
-            done = self._take_each(self._process.on_item, metas, keys, payloads, out)
-            if done == len(metas):
-                return {}
-            metas, keys, payloads = metas[done:], keys[done:], payloads[done:]
+            left = -1
+            while metas and len(metas) != left:  # else none of them was taken
+                left = len(metas)
+                metas, keys, payloads = self._take_each(self._process.on_item, metas, keys, payloads, out, failures)
         nodes, on_item, initial = self._nodes, self._process.on_item, self._process.initial
         find, first_output = nodes.get, self._output_suffixes[0]
         rest: dict[Any, list[tuple[bytes, Any, int]]] = {}
@@ -227,18 +229,42 @@ class ProcessStage(KeyedState):
         return rest
 
     def _take_each(
-        self, on_item: TakesEach, metas: Metas, keys: Sequence[Any], payloads: list[Any], out: Difference
-    ) -> int:
-        """Process as many items as possible in one call, for a batch that no item will come below; returns how many."""
-        nodes, initial, first, last = self._nodes, self._process.initial, metas[0], metas[-1]
+        self,
+        on_item: TakesEach,
+        metas: Metas,
+        keys: Sequence[Any],
+        payloads: list[Any],
+        out: Difference,
+        failures: Difference,
+    ) -> tuple[Metas, Sequence[Any], list[Any]]:
+        """Process items in one call, of a batch that no item will come below; returns the others.
+
+        Those are items of keys whose state `on_item` does not take, and items above the next timer of their key.
+        """
+        nodes, initial, last = self._nodes, self._process.initial, metas[-1]
         states: dict[Any, Any] = {}
-        for key in dict.fromkeys(keys):
-            node = nodes.get(key)
-            if node is None:
-                continue
-            if node[META] >= first or node[STATE] is BLOCKED or (node[HEAP] and node[HEAP][0].meta < last):
-                return 0
-            states[key] = node[STATE]
+        bounds: dict[Any, bytes] = {}  # of some keys: their items from here on are not taken
+        firsts = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))
+        for key, at in firsts.items():
+            node, state = nodes.get(key), initial
+            if node is not None:
+                if node[HEAP] and node[HEAP][0].meta < last:
+                    node = self._fire_below(key, node, metas[at], out, failures)
+                    if node[HEAP] and node[HEAP][0].meta < last:
+                        bounds[key] = node[HEAP][0].meta
+                states[key] = state = node[STATE]
+            if state is BLOCKED or not on_item.takes(state) or (node is not None and node[META] >= metas[at]):
+                bounds[key] = BEGINNING
+        rest: tuple[Metas, Sequence[Any], list[Any]] = ([], [], [])
+        if bounds:
+            find = bounds.get
+            others = bytes([meta >= find(key, END_OF_TIME) for key, meta in zip(keys, metas)])
+            rest = chosen_metas(metas, others), list(compress(keys, others)), list(compress(payloads, others))
+            taken = others.translate(_ZERO_FOR_ONE)
+            metas, keys = chosen_metas(metas, taken), list(compress(keys, taken))
+            payloads = list(compress(payloads, taken))
+            if not keys:
+                return rest
         outputs: list[Sequence[Any]] = []
         seen = self._sampler.sample(payloads, *list(states.values())[:1], initial)
         try:
@@ -249,8 +275,11 @@ class ProcessStage(KeyedState):
             if seen:
                 check_unchanged(self._state_map, seen, "a payload or a state")
         done = len(outputs)
+        if done < len(keys):
+            left = metas[done:], keys[done:], payloads[done:]
+            rest = tuple([*one, *other] for one, other in zip(left, rest))  # type: ignore[assignment]
         if not done:
-            return 0
+            return rest
         last = metas[done - 1]
         for key in dict.fromkeys(keys[:done]):
             before, state = nodes.get(key), states.get(key, initial)
@@ -262,7 +291,7 @@ class ProcessStage(KeyedState):
         out.metas += metas_of_children(metas[:done], counts, self._suffixes(max(counts, default=0)))
         out.payloads += chain.from_iterable(outputs)
         out.diffs += [1] * (len(out.metas) - len(out.diffs))
-        return done
+        return rest
 
     def _suffixes(self, count: int) -> Sequence[bytes]:
         """The suffixes of an item's first `count` outputs, appended to its meta."""
