@@ -59,7 +59,7 @@ class MemberNode(WorkerNode):
         return super().turn(messages, now_s, took_s)
 
     @property
-    def _goes_on_to(self) -> bytes:
+    def _waiting_above(self) -> bytes:
         """To the end of its oldest batch in flight: the others feed their keys of the same stretch meanwhile."""
         return max(self._in_flight, self._fed[0] if self._fed else BEGINNING)
 
