@@ -385,8 +385,8 @@ BREAKAGES = [
     one(
         "what was drawn from the log drawn again",
         _LOG,
-        "return self._places.pop(key, ())",
-        "return self._places.get(key, ())",
+        "return self._indices.pop(key, ())",
+        "return self._indices.get(key, ())",
         STAGES,
     ),
     one(
@@ -398,8 +398,8 @@ BREAKAGES = [
     one(
         "what was drawn back in the log after a cut",
         _LOG,
-        "        if self._places is None:\n            at = bisect_left",
-        "        if True:\n            self._places = None\n            at = bisect_left",
+        "        if self._indices is None:\n            at = bisect_left",
+        "        if True:\n            self._indices = None\n            at = bisect_left",
         STAGES,
     ),
     one("debts of a scan not kept", _SCAN, "                self._debts.owe(meta, payload)", "                pass"),
@@ -502,8 +502,8 @@ BREAKAGES = [
     one(
         "an idle source whose heartbeat is that of the fastest of the others",
         "drift/machines/nodes/intake.py",
-        "return min((kept for other",
-        "return max((kept for other",
+        "return min(others",
+        "return max(others",
         IDLE,
     ),
     # Canonical bytes.
@@ -529,8 +529,8 @@ BREAKAGES = [
     one(
         "an item at the cut is taken for one below it",
         _PROCESS,
-        "        while node is not None and node[_META] >= meta:\n",
-        "        while node is not None and node[_META] > meta:\n",
+        "        while node is not None and node[META] >= meta:\n",
+        "        while node is not None and node[META] > meta:\n",
         CUTS,
         NO_CUTS,
     ),
@@ -553,8 +553,8 @@ BREAKAGES = [
     one(
         "a timer that has come above the cut is lost",
         _PROCESS,
-        "    come = [each[_PAYLOAD] for each in undone if type(each[_PAYLOAD]) is _Due]\n",
-        "    come: list[_Due] = []\n",
+        "    fired = [each[PAYLOAD] for each in undone if isinstance(each[PAYLOAD], Due)]\n",
+        "    fired: list[Due] = []\n",
         CUTS,
         NO_CUTS,
     ),

@@ -169,7 +169,7 @@ BREAKAGES = [
         "a key that is gone is looked for in older snapshots",
         _SNAPSHOTS,
         "                    keys = [key for key in keys if key not in values]\n",
-        "                    keys = [key for key in keys if values.get(key, GONE) is GONE]\n",
+        "                    keys = [key for key in keys if values.get(key, DELETED) is DELETED]\n",
         _SHELF,
         NO_DEATHS,
     ),

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import drift
-from drift.machines.cuts import GONE
+from drift.machines.cuts import DELETED
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.plan import Plan
 from drift.machines.sent import LaterSent
@@ -157,7 +157,7 @@ class Team:
                 states = self.kept.states.setdefault(name, {})
                 for key, value in entries:
                     states.pop(form_of_identity(key), None)
-                    if value is not GONE:
+                    if value is not DELETED:
                         states[form_of_identity(key)] = value
             self.kept.later.extend(snapshot.later)
         self.cut = cut

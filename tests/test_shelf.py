@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drift.engines.zeromq.shelf import SnapshotFiles
-from drift.machines.cuts import GONE, Entries
+from drift.machines.cuts import DELETED, Entries
 from drift.machines.nodes.snapshots import InMemory, NoRoom, SnapshotName, SnapshotNames, merged, restored_from
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Snapshot
@@ -22,7 +22,9 @@ def snapshots(seed: int, count: int, keys: int) -> list[Snapshot]:
     chosen = Random(seed)
     made: list[Snapshot] = []
     for nth in range(count):
-        values = {key: GONE if chosen.random() < 0.2 else (nth, chosen.random()) for key in chosen.sample(KEYS, keys)}
+        values = {
+            key: DELETED if chosen.random() < 0.2 else (nth, chosen.random()) for key in chosen.sample(KEYS, keys)
+        }
         timed = {key: (nth, ["timer"] if chosen.random() < 0.3 else []) for key in chosen.sample(KEYS, keys // 9)}
         later = [LaterSent(b"\x01", "out", bytes([10 * nth + due]), None, 1) for due in (15, 25)]
         made.append(
@@ -55,7 +57,7 @@ def check(files: SnapshotFiles, names: list[bytes], expected: Snapshot) -> None:
     cut = expected.cut
     at_once, lookup = restored_from(files.get(names), cut)
     for step, entries in expected.states.items():
-        present = {key: value for key, value in entries if value is not GONE}
+        present = {key: value for key, value in entries if value is not DELETED}
         assert dict(lookup(step)(KEYS)) == present
         if step == "late":
             timed = {key: value for key, value in present.items() if value[1]}
@@ -68,7 +70,7 @@ def check(files: SnapshotFiles, names: list[bytes], expected: Snapshot) -> None:
 
 def test_what_is_gone_hides_what_lies_below_all_snapshots() -> None:
     shelf = InMemory(())
-    name, *_ = shelf.put(Snapshot(b"\x01", {"sums": Entries.of([(1, "new"), (2, GONE)])}, []))
+    name, *_ = shelf.put(Snapshot(b"\x01", {"sums": Entries.of([(1, "new"), (2, DELETED)])}, []))
     _, lookup = restored_from(shelf.get([name]), b"\x01", lambda step: lambda keys: [(key, "old") for key in keys])
     assert dict(lookup("sums")([1, 2, 3])) == {1: "new", 3: "old"}
 

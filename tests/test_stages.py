@@ -17,7 +17,7 @@ from strategies import STEPS, few_keys, one_key, payloads, same_payload
 import drift
 import drift.machines.log as log_module
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE
+from drift.machines.cuts import DELETED
 from drift.machines.grouping import GroupStage
 from drift.machines.keys import Partitioner
 from drift.machines.maps import Ports
@@ -173,7 +173,7 @@ def test_a_grouping_keeps_no_more_of_the_settled_than_it_needs(window: int) -> N
         assert stage.held == 0
         assert not len(stage._log) and not stage._buckets
     last = tuple(range(1001 - window, 1000))
-    assert list(stage.as_of(meta_at(1000), [None])) == [(None, last or GONE)]
+    assert list(stage.as_of(meta_at(1000), [None])) == [(None, last or DELETED)]
 
 
 def test_what_was_logged_after_a_correction_and_is_settled_is_in_the_windows_of_later_ones() -> None:

@@ -62,24 +62,24 @@ class Debts:
             PayloadError: for a payload without canonical form: the item that it cancels could not be recognized.
         """
         try:
-            place = meta, stored(payload)
+            identity = meta, stored(payload)
         except NoCanonicalForm as none:
             raise PayloadError(
                 f"step {self._step!r} is to take back an item that cannot be distinguished from others: {none}",
                 step=self._step,
             ) from None
-        self._counts[place] = self._counts.get(place, 0) + 1
+        self._counts[identity] = self._counts.get(identity, 0) + 1
 
     def rewind(self, cut: bytes) -> None:
         """Forget the tombstones at or above a cut; none waits below it."""
-        self._counts = {place: count for place, count in self._counts.items() if place[0] < cut}
+        self._counts = {identity: count for identity, count in self._counts.items() if identity[0] < cut}
 
     def settles(self, meta: bytes, payload: Any) -> bool:
         """Whether a tombstone was waiting for this item; if so, both are dropped."""
         if not self._counts:
             return False
-        place = meta, form_of(payload)
-        count = self._counts.pop(place, 0)
+        identity = meta, form_of(payload)
+        count = self._counts.pop(identity, 0)
         if count > 1:
-            self._counts[place] = count - 1
+            self._counts[identity] = count - 1
         return count > 0

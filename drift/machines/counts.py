@@ -15,7 +15,7 @@ from typing import Any
 from drift_graph.sizes import about_bytes
 
 #: The size of items is measured again after so many items of an operator.
-_LOOK_ITEMS = 1 << 16
+_MEASURED_EVERY_ITEMS = 1 << 16
 
 
 class Count:
@@ -27,18 +27,18 @@ class Count:
         tombstones: how many of the items are tombstones.
     """
 
-    __slots__ = ("bytes", "items", "tombstones", "_each_bytes", "_look_at")
+    __slots__ = ("bytes", "items", "tombstones", "_each_bytes", "_measure_at")
 
     def __init__(self) -> None:
         self.items = self.bytes = self.tombstones = 0
-        self._each_bytes = self._look_at = 0
+        self._each_bytes = self._measure_at = 0
 
     def add(self, payloads: Sequence[Any], diffs: list[int] | None) -> None:
         """Count a batch that left; it is not empty."""
         count = len(payloads)
-        if self.items >= self._look_at:
+        if self.items >= self._measure_at:
             self._each_bytes = about_bytes(payloads) // count
-            self._look_at = self.items + _LOOK_ITEMS
+            self._measure_at = self.items + _MEASURED_EVERY_ITEMS
         self.items += count
         self.bytes += count * self._each_bytes
         if diffs is not None:

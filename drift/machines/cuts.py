@@ -21,47 +21,47 @@ from drift_graph.meta import BEGINNING
 from drift_graph.metas import Metas
 
 #: In place of the state of a key that is in its initial state, as if it never had an item.
-GONE: Any = type("Gone", (), {"__repr__": lambda self: "gone"})()
+DELETED: Any = type("Deleted", (), {"__repr__": lambda self: "deleted"})()
 
 #: Looks up keys in a store by their identities: (key, state) for each that the store has, in any order.
 Lookup = Callable[[Sequence[Any]], Iterable[tuple[Any, Any]]]
 
 
 class Entries:
-    """The states of keys of a grouping in a cut, as columns; iterating gives each key with its value or GONE.
+    """The states of keys of a grouping in a cut, as columns; iterating gives each key with its value or DELETED.
 
     Attributes:
         identities: of the keys with a value.
         values: of these keys, in the same order.
-        gone: identities of the keys that are GONE.
+        gone: identities of the deleted keys.
     """
 
-    __slots__ = ("gone", "identities", "values")
+    __slots__ = ("deleted", "identities", "values")
 
-    def __init__(self, identities: Sequence[Any], values: Sequence[Any], gone: Sequence[Any] = ()) -> None:
+    def __init__(self, identities: Sequence[Any], values: Sequence[Any], deleted: Sequence[Any] = ()) -> None:
         self.identities = identities
         self.values = values
-        self.gone = gone
+        self.deleted = deleted
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[Any, Any]]) -> Entries:
-        """From keys and values; a value may be GONE."""
+        """From keys and values; a value may be DELETED."""
         if isinstance(pairs, Entries):
             return pairs
-        kept: list[tuple[Any, Any]] = []
-        gone: list[Any] = []
+        present: list[tuple[Any, Any]] = []
+        deleted: list[Any] = []
         for key, value in pairs:
-            if value is GONE:
-                gone.append(key)
+            if value is DELETED:
+                deleted.append(key)
             else:
-                kept.append((key, value))
-        return cls([key for key, _ in kept], [value for _, value in kept], gone)
+                present.append((key, value))
+        return cls([key for key, _ in present], [value for _, value in present], deleted)
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        return chain(zip(self.identities, self.values), zip(self.gone, repeat(GONE)))
+        return chain(zip(self.identities, self.values), zip(self.deleted, repeat(DELETED)))
 
     def __len__(self) -> int:
-        return len(self.identities) + len(self.gone)
+        return len(self.identities) + len(self.deleted)
 
 
 _ROWS_RETAINED_MIN = 4096  # rows that may be stored before settled ones are searched for
@@ -170,7 +170,7 @@ class Touched:
         self._ones = left
 
 
-class Unasked:
+class Unread:
     """The states that a stage may find in a store and has not looked up yet.
 
     Args:
@@ -179,19 +179,19 @@ class Unasked:
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
-        self._asked: dict[Any, None] = {}
+        self._looked_up: dict[Any, None] = {}
 
     def know(self, keys: Iterable[Any]) -> None:
         """Mark keys whose states the stage already has."""
-        self._asked.update(dict.fromkeys(keys))
+        self._looked_up.update(dict.fromkeys(keys))
 
     def of(self, keys: Sequence[Any]) -> list[tuple[Any, Any]]:
         """Look up the keys that were not looked up before; the states that the store has of them."""
-        asked = self._asked
-        new = [key for key in dict.fromkeys(keys) if key not in asked]
+        looked_up = self._looked_up
+        new = [key for key in dict.fromkeys(keys) if key not in looked_up]
         if not new:
             return []
-        asked.update(dict.fromkeys(new))
+        looked_up.update(dict.fromkeys(new))
         return list(self._lookup(new))
 
 
@@ -207,19 +207,19 @@ class KeyedState(ABC):
 
     complete_below: bytes = BEGINNING
     _touched: Touched | None = None
-    _unasked: Unasked | None = None
+    _unread: Unread | None = None
 
     @property
     def wants_keys(self) -> bool:
         """Whether the keys of a batch must be computed before its items are processed, because `get` needs them."""
-        return self._touched is not None or self._unasked is not None
+        return self._touched is not None or self._unread is not None
 
     def get(self, metas: Metas, keys: Sequence[Any]) -> None:
         """Fetch the states of the keys of a batch, sorted by meta, before its items are processed."""
         if self._touched is not None:
             self._touched.note(metas, keys)
-        if self._unasked is not None:
-            self.put(self._unasked.of(keys))
+        if self._unread is not None:
+            self.put(self._unread.of(keys))
 
     def track(self, *, tracks: bool = True) -> None:
         """Start tracking changes for cuts, before any item; or, with False and at any time, stop it."""
@@ -229,7 +229,7 @@ class KeyedState(ABC):
             self._touched.forget_settled()
 
     def changed(self, cut: bytes) -> Entries:
-        """The keys that have changed since the last cut, each with the state that items above this cut need, or GONE.
+        """The keys that have changed since the last cut, each with the state that items above this cut need or DELETED.
 
         To be called when minimal time has reached the cut, before `settle` with a greater one. A key whose step raised
         below the cut is left out: the run ends there.
@@ -245,9 +245,9 @@ class KeyedState(ABC):
         entries = list(entries)
         self.put(entries)
         if lookup is not None:
-            self._unasked = self._unasked or Unasked(lookup)
-        if self._unasked is not None:
-            self._unasked.know(key for key, _ in entries)
+            self._unread = self._unread or Unread(lookup)
+        if self._unread is not None:
+            self._unread.know(key for key, _ in entries)
 
     @abstractmethod
     def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
@@ -255,7 +255,7 @@ class KeyedState(ABC):
 
     @abstractmethod
     def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
-        """The state that items above a cut need of each of these keys, or GONE; see `changed`."""
+        """The state that items above a cut need of each of these keys, or DELETED; see `changed`."""
 
     @abstractmethod
     def rewind(self, cut: bytes) -> None:

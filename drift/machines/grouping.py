@@ -17,7 +17,7 @@ from itertools import repeat
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Entries
+from drift.machines.cuts import DELETED, Entries
 from drift.machines.in_order import InOrder
 from drift.machines.keys import identities, stands_for_itself
 from drift.machines.log import Keyed, Log
@@ -254,13 +254,15 @@ class GroupStage(InOrder):
             self._touched.settle(minimal_time)
 
     def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
-        """The last `window - 1` payloads of these keys below the cut, or GONE."""
+        """The last `window - 1` payloads of these keys below the cut, or DELETED."""
         befores = self._befores(cut) if keys else {}
         windows, tail_start = self._windows, self._tail_start
         lasts = [window[tail_start:] for window in map(windows.get, keys, repeat(()))]
         if befores:
             lasts = [befores.get(key, last) for key, last in zip(keys, lasts)]
-        return Entries(keys, lasts) if all(lasts) else Entries.of((key, last or GONE) for key, last in zip(keys, lasts))
+        return (
+            Entries(keys, lasts) if all(lasts) else Entries.of((key, last or DELETED) for key, last in zip(keys, lasts))
+        )
 
     def rewind(self, cut: bytes) -> None:
         """Forget all that is at or above a cut; see `KeyedState.rewind`."""

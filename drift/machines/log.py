@@ -52,69 +52,71 @@ H = TypeVar("H", bound=History)
 class _Segment:
     """The rest of a batch: all items that are neither settled nor drawn, and some that are."""
 
-    __slots__ = ("number", "metas", "keys", "columns", "_places")
+    __slots__ = ("number", "metas", "keys", "columns", "_indices")
 
     def __init__(self, number: int, metas: Metas, keys: Sequence[Any], columns: tuple[Sequence[Any], ...]) -> None:
         self.number = number
         self.metas = metas
         self.keys = keys
         self.columns = columns
-        self._places: dict[Any, list[int]] | None = None  # by key: the indices of items that were not drawn
+        self._indices: dict[Any, list[int]] | None = None  # by key: the indices of items that were not drawn
 
     def extend(self, metas: Metas, keys: Sequence[Any], columns: tuple[Sequence[Any], ...]) -> None:
         """Append items above all others of the segment, whose columns are lists."""
-        if self._places is not None:
+        if self._indices is not None:
             for index, key in enumerate(keys, len(self.metas)):
-                self._places.setdefault(key, []).append(index)
+                self._indices.setdefault(key, []).append(index)
         for own, added in zip((self.metas, self.keys, *self.columns), (metas, keys, *columns)):
             own += added  # type: ignore[operator]
 
     def take(self, key: Any) -> Sequence[int]:
         """Take the items of a key out of the segment; their indices."""
-        if self._places is None:
-            self._places = {}
+        if self._indices is None:
+            self._indices = {}
             for index, each in enumerate(self.keys):
-                self._places.setdefault(each, []).append(index)
-        return self._places.pop(key, ())
+                self._indices.setdefault(each, []).append(index)
+        return self._indices.pop(key, ())
 
     def cut(self, settled: bytes) -> None:
         """Drop items that are settled or were drawn."""
-        if self._places is None:
+        if self._indices is None:
             at = bisect_left(self.metas, settled)
             self.metas, self.keys = self.metas[at:], self.keys[at:]
             self.columns = tuple(column[at:] for column in self.columns)
             return
         metas, keys = self.metas, self.keys
-        kept = sorted(index for places in self._places.values() for index in places if metas[index] >= settled)
-        self._places = None
-        self.metas, self.keys = [metas[index] for index in kept], [keys[index] for index in kept]
-        self.columns = tuple([column[index] for index in kept] for column in self.columns)
+        retained = sorted(index for indices in self._indices.values() for index in indices if metas[index] >= settled)
+        self._indices = None
+        self.metas, self.keys = [metas[index] for index in retained], [keys[index] for index in retained]
+        self.columns = tuple([column[index] for index in retained] for column in self.columns)
 
     def truncate(self, cut: bytes) -> None:
         """Drop items that are at or above a cut or were drawn."""
-        if self._places is None:
-            kept: Sequence[int] = range(bisect_left(self.metas, cut))
+        if self._indices is None:
+            retained: Sequence[int] = range(bisect_left(self.metas, cut))
         else:
-            kept = sorted(index for places in self._places.values() for index in places if self.metas[index] < cut)
-            self._places = None
-        self.metas, self.keys = [self.metas[index] for index in kept], [self.keys[index] for index in kept]
-        self.columns = tuple([column[index] for index in kept] for column in self.columns)
+            retained = sorted(
+                index for indices in self._indices.values() for index in indices if self.metas[index] < cut
+            )
+            self._indices = None
+        self.metas, self.keys = [self.metas[index] for index in retained], [self.keys[index] for index in retained]
+        self.columns = tuple([column[index] for index in retained] for column in self.columns)
 
     def above(self, cut: bytes) -> Iterator[tuple[Any, ...]]:
         """The items at or above a cut that were not drawn, those of a key in order: (key, its value in each column)."""
         start = bisect_left(self.metas, cut)
-        if self._places is None:
+        if self._indices is None:
             yield from zip(self.keys[start:], *(column[start:] for column in self.columns))
             return
-        for key, places in self._places.items():
-            for index in places:
+        for key, indices in self._indices.items():
+            for index in indices:
                 if index >= start:
                     yield key, *(column[index] for column in self.columns)
 
     def held(self, settled: bytes) -> int:
-        if self._places is None:
+        if self._indices is None:
             return len(self.metas) - bisect_left(self.metas, settled)
-        return sum(self.metas[index] >= settled for places in self._places.values() for index in places)
+        return sum(self.metas[index] >= settled for indices in self._indices.values() for index in indices)
 
 
 class Log:
@@ -131,10 +133,10 @@ class Log:
         self._open = -1  # number of the last segment, where batches may be added to it
         self._open_last = BEGINNING  # the last meta that it was given
         self._lasts: list[tuple[bytes, int]] = []  # the last meta of each segment, sorted
-        self._lasts_gone = 0  # from the front of them
+        self._lasts_dropped = 0  # from the front of them
         self._cuts: list[tuple[bytes, int]] = []  # a heap: when to cut a segment
         self._last = BEGINNING
-        self._histories_kept = _HISTORIES_RETAINED_MIN
+        self._histories_max = _HISTORIES_RETAINED_MIN
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -153,15 +155,15 @@ class Log:
         number = self._numbered
         self._numbered += 1
         segment = self._segments[number] = _Segment(number, metas, keys, columns)
-        insort(self._lasts, (metas[-1], number), self._lasts_gone)
+        insort(self._lasts, (metas[-1], number), self._lasts_dropped)
         self._cut_later(segment)
 
     def _add_to(self, segment: _Segment, metas: Metas, keys: Sequence[Any], columns: tuple[Sequence[Any], ...]) -> None:
         before = len(segment.metas)
-        del self._lasts[bisect_left(self._lasts, (self._open_last, segment.number), self._lasts_gone)]
+        del self._lasts[bisect_left(self._lasts, (self._open_last, segment.number), self._lasts_dropped)]
         segment.extend(metas, keys, columns)
         self._open_last = metas[-1]
-        insort(self._lasts, (metas[-1], segment.number), self._lasts_gone)
+        insort(self._lasts, (metas[-1], segment.number), self._lasts_dropped)
         if before < _CUT_ITEMS_MIN:
             self._cut_later(segment)
 
@@ -199,7 +201,7 @@ class Log:
     def _keys_above(self, meta: bytes, items_max: int) -> set[Any] | None:
         """Keys of the items at a meta or above, and perhaps others; None if there are too many items to search."""
         keys: set[Any] = set()
-        for index in range(len(self._lasts) - 1, self._lasts_gone - 1, -1):
+        for index in range(len(self._lasts) - 1, self._lasts_dropped - 1, -1):
             last, number = self._lasts[index]
             if last < meta:
                 break
@@ -229,14 +231,14 @@ class Log:
     def settle(self, minimal_time: bytes) -> None:
         """Drop items below minimal time, since none will change any more."""
         self.settled = minimal_time
-        lasts, gone = self._lasts, self._lasts_gone
-        while gone < len(lasts) and lasts[gone][0] < minimal_time:
-            self._segments.pop(lasts[gone][1], None)
-            gone += 1
-        if 2 * gone > len(lasts):
-            del lasts[:gone]
-            gone = 0
-        self._lasts_gone = gone
+        lasts, dropped = self._lasts, self._lasts_dropped
+        while dropped < len(lasts) and lasts[dropped][0] < minimal_time:
+            self._segments.pop(lasts[dropped][1], None)
+            dropped += 1
+        if 2 * dropped > len(lasts):
+            del lasts[:dropped]
+            dropped = 0
+        self._lasts_dropped = dropped
         while self._cuts and self._cuts[0][0] < minimal_time:
             segment = self._segments.get(heappop(self._cuts)[1])
             if segment is not None:
@@ -245,14 +247,14 @@ class Log:
 
     def above(self, cut: bytes) -> Iterator[tuple[Any, ...]]:
         """The items at or above a cut that are only here, those of a key in order: (key, its value in each column)."""
-        first = bisect_left(self._lasts, (cut, -1), self._lasts_gone)
+        first = bisect_left(self._lasts, (cut, -1), self._lasts_dropped)
         for number in sorted(number for _, number in self._lasts[first:]):
             if number in self._segments:
                 yield from self._segments[number].above(cut)
 
     def rewind(self, cut: bytes) -> None:
         """Drop items at or above a cut, which is not below `settled`."""
-        first = bisect_left(self._lasts, (cut, -1), self._lasts_gone)
+        first = bisect_left(self._lasts, (cut, -1), self._lasts_dropped)
         self._open = -1
         cut_through = [number for _, number in self._lasts[first:]]
         del self._lasts[first:]
@@ -263,7 +265,7 @@ class Log:
                 continue
             segment.truncate(cut)
             if segment.metas:
-                insort(self._lasts, (segment.metas[-1], number), self._lasts_gone)
+                insort(self._lasts, (segment.metas[-1], number), self._lasts_dropped)
             else:
                 del self._segments[number]
 
@@ -281,12 +283,12 @@ class Log:
         """
         if self._last < self.settled:
             return {}
-        if len(histories) <= self._histories_kept:
+        if len(histories) <= self._histories_max:
             return histories
         left = {
             key: history for key, history in histories.items() if history.metas and history.metas[-1] >= self.settled
         }
-        self._histories_kept = max(_HISTORIES_RETAINED_MIN, 2 * len(left))
+        self._histories_max = max(_HISTORIES_RETAINED_MIN, 2 * len(left))
         return left
 
     def held(self, histories: Mapping[Any, History]) -> int:

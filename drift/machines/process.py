@@ -23,7 +23,7 @@ from itertools import chain, compress, zip_longest
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Entries, KeyedState, Touched
+from drift.machines.cuts import DELETED, Entries, KeyedState, Touched
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
 from drift.operators import Process, State, TakesEach, Timer, state_and_outputs
@@ -108,7 +108,7 @@ class ProcessStage(KeyedState):
         self.heartbeat = BEGINNING
         self.ended = False
         self._nodes: dict[Any, Node] = {}
-        self._nodes_kept = 0
+        self._nodes_count = 0
         self._sweep_at = _NODES_RETAINED_MIN
         self._timers: list[tuple[bytes, int, Any, Any]] = []  # a heap over all keys, of `new_due`
         self._timers_set = 0
@@ -178,7 +178,7 @@ class ProcessStage(KeyedState):
         rest: dict[Any, list[tuple[bytes, Any, int]]] = {}
         send_meta, send_payload, send_diff = out.metas.append, out.payloads.append, out.diffs.append
         first = find(keys[0]) if keys else None
-        seen = self._sampler.sample(payloads, initial if first is None else first[STATE], initial)
+        samples = self._sampler.sample(payloads, initial if first is None else first[STATE], initial)
         made = 0
         for meta, key, payload, time in zip(metas, keys, payloads, times_of(metas)):
             node = find(key)
@@ -223,9 +223,9 @@ class ProcessStage(KeyedState):
                 self._give(key, node, outputs, failures)
                 for where, output in self._sent(node):
                     out.replace(where, NOTHING, output)
-        self._nodes_kept += made
-        if seen:
-            check_unchanged(self._state_map, seen, "a payload or a state")
+        self._nodes_count += made
+        if samples:
+            check_unchanged(self._state_map, samples, "a payload or a state")
         return rest
 
     def _take_each(
@@ -266,14 +266,14 @@ class ProcessStage(KeyedState):
             if not keys:
                 return rest
         outputs: list[Sequence[Any]] = []
-        seen = self._sampler.sample(payloads, *list(states.values())[:1], initial)
+        samples = self._sampler.sample(payloads, *list(states.values())[:1], initial)
         try:
             on_item.each(states, keys, payloads, metas, outputs.append)
         except BaseException as raised:  # raised again item by item, where it is reported
             pass_interrupts(raised)
         else:
-            if seen:
-                check_unchanged(self._state_map, seen, "a payload or a state")
+            if samples:
+                check_unchanged(self._state_map, samples, "a payload or a state")
         done = len(outputs)
         if done < len(keys):
             left = metas[done:], keys[done:], payloads[done:]
@@ -286,7 +286,7 @@ class ProcessStage(KeyedState):
             if state is not (initial if before is None else before[STATE]):
                 heap = None if before is None else before[HEAP]
                 nodes[key] = [last, None, state, (), (), heap, None]
-                self._nodes_kept += before is None
+                self._nodes_count += before is None
         counts = list(map(len, outputs))
         out.metas += metas_of_children(metas[:done], counts, self._suffixes(max(counts, default=0)))
         out.payloads += chain.from_iterable(outputs)
@@ -361,7 +361,7 @@ class ProcessStage(KeyedState):
         """Process an item or a timer above all others of its key."""
         fresh: Node = [meta, payload, None, (), (), None if node is None else node[HEAP], node]
         state = self._process.initial if node is None else node[STATE]
-        self._nodes_kept += 1
+        self._nodes_count += 1
         try:
             if state is BLOCKED:
                 raise _Blocked
@@ -415,22 +415,22 @@ class ProcessStage(KeyedState):
             self._nodes.pop(key, None)
         else:
             self._nodes[key] = node
-        given, failed = Difference(), Difference()
+        current, failed = Difference(), Difference()
         for meta, payload in items:
             last = self._nodes.get(key)
             if last is not None and last[HEAP]:
-                last = self._fire_below(key, last, meta, given, failed)
-            self._step(key, last, meta, payload, given, failed)
+                last = self._fire_below(key, last, meta, current, failed)
+            self._step(key, last, meta, payload, current, failed)
         last = self._nodes.get(key)
         if last is not None and last[HEAP]:
-            self._fire_below(key, last, self.heartbeat, given, failed)
+            self._fire_below(key, last, self.heartbeat, current, failed)
         before = [each for old in undone for each in self._sent(old)]
-        difference([each for each in before if type(each[1]) is not Failure], given, out)
+        difference([each for each in before if type(each[1]) is not Failure], current, out)
         difference([each for each in before if type(each[1]) is Failure], failed, failures)
 
     def _undo(self, key: Any, node: Node | None, undone: Sequence[Node]) -> list[tuple[bytes, Any]]:
         """Undo nodes; returns the items that they were made for."""
-        self._nodes_kept -= len(undone)
+        self._nodes_count -= len(undone)
         items: list[tuple[bytes, Any]] = []
         dead: set[int] = set()
         for each in undone:
@@ -471,42 +471,42 @@ class ProcessStage(KeyedState):
         """Drop nodes below minimal time from time to time, since none will change any more."""
         self._settled = minimal_time
         self._touched.settle(minimal_time)
-        if self._nodes_kept > self._sweep_at or minimal_time == END_OF_TIME:
+        if self._nodes_count > self._sweep_at or minimal_time == END_OF_TIME:
             self._sweep()
 
     def _sweep(self) -> None:
         """Drop settled nodes, except the last of each key, and keys in their initial state without timers."""
         settled, initial = self._settled, self._process.initial
-        kept = 0
+        retained = 0
         for key, node in list(self._nodes.items()):
             each: Node | None = node
             while each is not None and each[META] >= settled:
-                kept += 1
+                retained += 1
                 each = each[BEFORE]
             if each is None:
                 continue
-            kept += 1
+            retained += 1
             each[PAYLOAD], each[OUTPUTS], each[TIMERS_SET], each[BEFORE] = None, (), (), None
             if each is node and not _alive(node[HEAP]) and (node[STATE] is initial or same(node[STATE], initial)):
                 del self._nodes[key]
-                kept -= 1
-        self._nodes_kept = kept
-        self._sweep_at = max(_NODES_RETAINED_MIN, 2 * kept)
+                retained -= 1
+        self._nodes_count = retained
+        self._sweep_at = max(_NODES_RETAINED_MIN, 2 * retained)
 
     # As of a cut.
 
     def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
-        """The states of these keys and their timers in order, or GONE."""
+        """The states of these keys and their timers in order, or DELETED."""
         initial = self._process.initial
         found: list[tuple[Any, Any]] = []
         for key in keys:
             node, undone = self._parted(key, cut)
             if node is None:
-                found.append((key, GONE))
+                found.append((key, DELETED))
             elif node[STATE] is not BLOCKED:
                 timers = _timers_below(node, undone)
                 as_if_new = not timers and (node[STATE] is initial or same(node[STATE], initial))
-                found.append((key, GONE if as_if_new else (node[STATE], timers)))
+                found.append((key, DELETED if as_if_new else (node[STATE], timers)))
         return Entries.of(found)
 
     def rewind(self, cut: bytes) -> None:
@@ -566,8 +566,8 @@ def _timers_below(node: Node, undone: Sequence[Node]) -> list[tuple[bytes, Timer
     """The timers of a key that were pending after a node; `undone` are the nodes after it."""
     last = undone[-1] if undone else node
     above = {id(due) for each in undone for due in each[TIMERS_SET]}
-    come = [each[PAYLOAD] for each in undone if isinstance(each[PAYLOAD], Due)]
-    return [(due.meta, due.timer) for due in sorted([*_alive(last[HEAP]), *come]) if id(due) not in above]
+    fired = [each[PAYLOAD] for each in undone if isinstance(each[PAYLOAD], Due)]
+    return [(due.meta, due.timer) for due in sorted([*_alive(last[HEAP]), *fired]) if id(due) not in above]
 
 
 def _position(items: Sequence[tuple[bytes, Any]], meta: bytes) -> int:
@@ -582,8 +582,8 @@ def _position(items: Sequence[tuple[bytes, Any]], meta: bytes) -> int:
     return low
 
 
-def difference(before: Iterable[tuple[bytes, Any]], given: Difference, into: Difference) -> None:
-    """Send the difference between the outputs `before` and the outputs `given`.
+def difference(before: Iterable[tuple[bytes, Any]], current: Difference, into: Difference) -> None:
+    """Send the difference between the outputs `before` and the outputs `current`.
 
     One meta may have several: an item and its replacement both have outputs there, until the tombstone between them
     arrives.
@@ -592,7 +592,7 @@ def difference(before: Iterable[tuple[bytes, Any]], given: Difference, into: Dif
     for meta, payload in before:
         old.setdefault(meta, []).append(payload)
     new: dict[bytes, list[Any]] = {}
-    for meta, payload in zip(given.metas, given.payloads):
+    for meta, payload in zip(current.metas, current.payloads):
         new.setdefault(meta, []).append(payload)
     for meta, payloads in new.items():
         known = old.pop(meta, [])

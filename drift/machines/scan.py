@@ -19,7 +19,7 @@ from operator import eq
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference
-from drift.machines.cuts import GONE, Entries
+from drift.machines.cuts import DELETED, Entries
 from drift.machines.grouping import keyed
 from drift.machines.in_order import InOrder
 from drift.machines.keys import stands_for_itself
@@ -311,7 +311,7 @@ class ScanStage(InOrder):
             self._touched.settle(minimal_time)
 
     def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
-        """The states of these keys as of the cut, or GONE."""
+        """The states of these keys as of the cut, or DELETED."""
         befores = self._befores(cut) if keys else {}
         initial, kind = self._initial, type(self._initial)
         states = list(map(self._states.get, keys, repeat(initial)))
@@ -321,7 +321,7 @@ class ScanStage(InOrder):
         if kind not in kinds or (kinds == {kind} and kind in _COMPARED and initial not in states):
             return Entries(keys, states) if type(_BLOCKED) not in kinds else self._unblocked(keys, states)
         is_same = eq if kind in _COMPARED else same
-        found = [GONE if type(state) is kind and is_same(state, initial) else state for state in states]
+        found = [DELETED if type(state) is kind and is_same(state, initial) else state for state in states]
         return self._unblocked(keys, found)
 
     def _unblocked(self, keys: Sequence[Any], states: Sequence[Any]) -> Entries:

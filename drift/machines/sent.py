@@ -41,17 +41,17 @@ class SentLater:
 
     def __init__(self) -> None:
         self._sent: list[LaterSent] = []
-        self._kept_max = _RETAINED_MIN
+        self._sent_max = _RETAINED_MIN
 
-    def note(self, ports: Ports, origins: Origins, given: Metas, suffix: bytes) -> None:
-        """Note the later items in a program's output; `given` are the metas of its input, without their suffix."""
+    def note(self, ports: Ports, origins: Origins, inputs: Metas, suffix: bytes) -> None:
+        """Note the later items in a program's output; `inputs` are the metas of its input, without their suffix."""
         if not origins:
             return
-        come_back = _come_back(given, suffix, origins)
+        returned = _returned(inputs, suffix, origins)
         for target, batches in ports.items():
             for metas, payloads, diffs in batches:
                 for meta, payload, diff in zip(metas, payloads, diffs or [1] * len(metas)):
-                    if is_later(meta) and (origin := _origin(meta, origins, come_back)) is not None:
+                    if is_later(meta) and (origin := _origin(meta, origins, returned)) is not None:
                         self._sent.append(LaterSent(origin, target, meta, payload, diff))
 
     def take_over(self, later: Iterable[LaterSent]) -> None:
@@ -60,9 +60,9 @@ class SentLater:
 
     def settle(self, minimal_time: bytes) -> None:
         """Drop items below minimal time, since they are final."""
-        if len(self._sent) > self._kept_max:
+        if len(self._sent) > self._sent_max:
             self._sent = [each for each in self._sent if each.meta >= minimal_time]
-            self._kept_max = max(_RETAINED_MIN, 2 * len(self._sent))
+            self._sent_max = max(_RETAINED_MIN, 2 * len(self._sent))
 
     def since(self, cut_before: bytes, cut: bytes) -> list[LaterSent]:
         """The later items at or above the second cut whose origins are between the two cuts."""
@@ -80,33 +80,33 @@ def as_ports(later: Iterable[LaterSent]) -> Ports:
     for each in later:
         by_target.setdefault(each.target, []).append(each)
     ports: Ports = {}
-    for target, several in by_target.items():
-        diffs = [each.diff for each in several]
+    for target, those in by_target.items():
+        diffs = [each.diff for each in those]
         columns = Columns(
-            [each.meta for each in several], [each.payload for each in several], diffs if -1 in diffs else None
+            [each.meta for each in those], [each.payload for each in those], diffs if -1 in diffs else None
         )
         ports[target] = [sorted_by_meta(columns)]
     return ports
 
 
 #: The metas of later items in a program's input that it also made itself, by global time.
-_ComeBack = dict[bytes, tuple[bytes, ...]]
+_Returned = dict[bytes, tuple[bytes, ...]]
 
 
-def _come_back(given: Metas, suffix: bytes, origins: Origins) -> _ComeBack:
-    found: _ComeBack = {}
-    for meta in given:
+def _returned(inputs: Metas, suffix: bytes, origins: Origins) -> _Returned:
+    found: _Returned = {}
+    for meta in inputs:
         if is_later(meta) and (moment := global_time_of(meta)) in origins:
             found[moment] = (*found.get(moment, ()), meta + suffix)
     return found
 
 
-def _origin(meta: bytes, origins: Origins, come_back: _ComeBack) -> bytes | None:
+def _origin(meta: bytes, origins: Origins, returned: _Returned) -> bytes | None:
     """The meta of the input item that a later item was made from; None if no map of the program moved it."""
     origin: bytes | None = None
     while is_later(meta):
         moment = global_time_of(meta)
-        if moment not in origins or meta.startswith(come_back.get(moment, ())):
+        if moment not in origins or meta.startswith(returned.get(moment, ())):
             break
         origin = meta = origins[moment]
     return origin

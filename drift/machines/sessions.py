@@ -96,7 +96,7 @@ class SessionStage(ProcessStage):
             return 0
         beyond, result, key_of = prolongs.gap - 1, prolongs.result, prolongs.key
         begin, add = prolongs.aggregate.begin_value, prolongs.aggregate.add_value
-        seen = self._sampler.sample(payloads, there[0][STATE] if there else initial, initial)
+        samples = self._sampler.sample(payloads, there[0][STATE] if there else initial, initial)
         done = 0
         try:
             values = prolongs.aggregate.values_of(payloads)
@@ -120,8 +120,8 @@ class SessionStage(ProcessStage):
         except BaseException as raised:  # raised again item by item, where it is reported
             pass_interrupts(raised)
         else:
-            if seen:
-                check_unchanged(self._state_map, seen, "a payload or a state")
+            if samples:
+                check_unchanged(self._state_map, samples, "a payload or a state")
         return done
 
     def _is_simple(self, node: Node) -> bool:
@@ -168,7 +168,7 @@ class SessionStage(ProcessStage):
         timer = pack_time(until) + chain + varint(1) + identity + self._first_timer
         due = _End(timer, Timer(key, note), (until, chain, 1))
         self._nodes[key] = [meta, None, state, (), (), [due], None]
-        self._nodes_kept += 1
+        self._nodes_count += 1
         self._timers_set += 1
         heappush(self._timers, (timer, self._timers_set, key, due))
 
@@ -185,7 +185,7 @@ class SessionStage(ProcessStage):
             self._move(due, until)
         due.alive = False
         del self._nodes[key]
-        self._nodes_kept -= 1
+        self._nodes_count -= 1
         out.metas.append(due.meta + self._output_suffixes[0])
         out.payloads.append(output)
         out.diffs.append(1)

@@ -25,7 +25,7 @@ from operator import itemgetter
 from typing import Any
 
 from drift.machines.changes import Debts, Difference
-from drift.machines.cuts import GONE, Entries, KeyedState, Touched
+from drift.machines.cuts import DELETED, Entries, KeyedState, Touched
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
 from drift.machines.process import difference
@@ -514,7 +514,7 @@ class WindowStage(KeyedState):
 
     def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
         """The open windows of these keys and their ends, in the form of `ProcessStage`."""
-        found: dict[Any, Any] = dict.fromkeys(keys, GONE)
+        found: dict[Any, Any] = dict.fromkeys(keys, DELETED)
         for end in self._ends.values():
             for windows in (end.settled, end.windows):
                 for key in found if len(found) < len(windows) else windows:
@@ -522,7 +522,7 @@ class WindowStage(KeyedState):
                         accumulator, timer, note = self._as_of(end, key, cut)
                         if accumulator is not _NONE and timer >= cut:
                             found[key] = accumulator, [(timer, Timer(key, note))]
-        return Entries.of(entry for entry in found.items() if entry[1] is GONE or entry[1][0] is not _BLOCKED)
+        return Entries.of(entry for entry in found.items() if entry[1] is DELETED or entry[1][0] is not _BLOCKED)
 
     def _as_of(self, end: _End, key: Any, cut: bytes) -> tuple[Any, bytes, Any]:
         """The accumulator, the meta of the end and the note of a window; _NONE if it has no items below the cut."""

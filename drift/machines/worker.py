@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from drift.machines.cuts import GONE, Entries, Lookup
+from drift.machines.cuts import DELETED, Entries, Lookup
 from drift.machines.grouping import keyed
 from drift.machines.keys import Partitioner
 from drift.machines.maps import Origins, Ports
@@ -130,7 +130,8 @@ class Snapshot(NamedTuple):
     """A worker's part of a cut: the changes since the previous cut.
 
     Attributes:
-        states: for each grouping, by the identity of the key: the state that items at or above the cut need, or GONE.
+        states: for each grouping, by the identity of the key: the state that items at or above the cut need, or
+            DELETED.
         later: later items at or above the cut that it sent since the previous one. The later items of a cut are those
             of all its snapshots, and of earlier cuts, that are at or above it.
     """
@@ -345,7 +346,7 @@ class Worker:
             lookup: by name of the grouping, a lookup for keys that are in no snapshot.
         """
         for name, stage in self._stages.items():
-            entries = [(key, value) for key, value in snapshot.states.get(name, ()) if value is not GONE]
+            entries = [(key, value) for key, value in snapshot.states.get(name, ()) if value is not DELETED]
             owners = self._router.owners([key for key, _ in entries])
             stage.restore(
                 [entry for entry, owner in zip(entries, owners) if owner == self._index],

@@ -56,16 +56,16 @@ class States(NamedTuple):
 
     keys: bytes
     values: bytes
-    gone: bytes
+    deleted: bytes
     timed: Sequence[int]
 
     def entries(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Keys and their values; None for deleted keys."""
-        return chain(zip(_parts(self.keys), _parts(self.values)), zip(_parts(self.gone), repeat(None)))
+        return chain(zip(_parts(self.keys), _parts(self.values)), zip(_parts(self.deleted), repeat(None)))
 
     def by_identity(self) -> Iterator[tuple[Any, msgspec.Raw | None]]:
         """The identities of keys, and their values; None for deleted keys."""
-        return chain(zip(_identities(self.keys), _split(self.values)), zip(_identities(self.gone), repeat(None)))
+        return chain(zip(_identities(self.keys), _split(self.values)), zip(_identities(self.deleted), repeat(None)))
 
     def with_timers(self) -> list[bytes]:
         """The keys that have timers."""
@@ -128,7 +128,7 @@ class Forms:
     def _states(self, name: str, entries: Entries) -> States:
         keys, values = entries.identities, entries.values
         timed = [at for at, (_, timers) in enumerate(values) if timers] if name in self._timed else []
-        return States(_keys(keys), self._values(name, values), _keys(entries.gone), timed)
+        return States(_keys(keys), self._values(name, values), _keys(entries.deleted), timed)
 
     def _values(self, name: str, values: Sequence[Any]) -> bytes:
         """An array of the stored forms of values."""
@@ -186,15 +186,15 @@ def states_of(entries: Iterable[tuple[Any, Form | None]], timed: Container[Any])
     """States from identities of keys and stored forms, None for deleted keys; keys in `timed` have timers."""
     keys: list[Any] = []
     forms: list[Form] = []
-    gone: list[Any] = []
+    deleted: list[Any] = []
     for key, form in entries:
         if form is None:
-            gone.append(key)
+            deleted.append(key)
         else:
             keys.append(key)
             forms.append(form)
     indices = [at for at, key in enumerate(keys) if key in timed] if timed else []
-    return States(_keys(keys), _array(len(keys), b"".join(forms)), _keys(gone), indices)
+    return States(_keys(keys), _array(len(keys), b"".join(forms)), _keys(deleted), indices)
 
 
 def _keys(keys: Sequence[Any]) -> bytes:

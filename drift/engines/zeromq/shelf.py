@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import xxhash
 
-from drift.machines.cuts import GONE, Entries
+from drift.machines.cuts import DELETED, Entries
 from drift.machines.keys import form_of_identity
 from drift.machines.nodes.snapshots import Layer, LoadedLayer, NoRoom, merged, packed, timed_keys, unpacked
 from drift.machines.sent import LaterSent
@@ -160,7 +160,7 @@ class SnapshotFiles:
                 if chunk:
                     chunk.sort(key=_is_there)  # deleted keys come first
                     hashes.extend([its_hash for _, (its_hash, _) in chunk])
-                    kept = [(key, value) for key, (_, value) in chunk if value is not GONE]
+                    kept = [(key, value) for key, (_, value) in chunk if value is not DELETED]
                     timed += timed_keys(kept) if step in self.timed else ()
                     file.write(pickle.dumps(([key for key, _ in chunk], [value for _, value in kept]), 5))
                 begins.append(len(hashes))
@@ -249,18 +249,18 @@ class _File:
         self._data = data
         self._columns = {name: _columns(data, step) for name, step in self.steps.items()}
 
-    def find(self, step: str, asked: Mapping[Any, int]) -> dict[Any, Any]:
-        """The values of those `asked` keys, given with their hashes, that the file has."""
+    def find(self, step: str, looked_up: Mapping[Any, int]) -> dict[Any, Any]:
+        """The values of those `looked_up` keys, given with their hashes, that the file has."""
         shift = _HASH_BITS - self.steps[step].bits
         hashes, begins, places = self._columns[step]
         found: dict[Any, Any] = {}
-        for key, its_hash in asked.items():
+        for key, its_hash in looked_up.items():
             chunk = its_hash >> shift
             if its_hash in hashes[begins[chunk] : begins[chunk + 1]].tolist():
                 keys, values = pickle.loads(self._data[places[chunk] : places[chunk + 1]])
                 if key in keys:
                     at = keys.index(key) - len(keys) + len(values)
-                    found[key] = values[at] if at >= 0 else GONE
+                    found[key] = values[at] if at >= 0 else DELETED
         return found
 
     def rows(self, step: str) -> _Rows:
@@ -280,7 +280,7 @@ class _File:
             for chunk in range(first, first + many):
                 if begins[chunk] < begins[chunk + 1]:
                     keys, values = pickle.loads(self._data[places[chunk] : places[chunk + 1]])
-                    values = [GONE] * (len(keys) - len(values)) + values
+                    values = [DELETED] * (len(keys) - len(values)) + values
                     rows += zip(keys, zip(hashes[begins[chunk] : begins[chunk + 1]], values))
             yield rows
 
@@ -307,7 +307,7 @@ def _by_range(layer: Layer, step: str, bits: int) -> list[Iterator[_Rows]]:
 
 
 def _is_there(row: tuple[Any, tuple[int, Any]]) -> bool:
-    return row[1][1] is not GONE
+    return row[1][1] is not DELETED
 
 
 def hashes_of(keys: Sequence[Any]) -> list[int]:

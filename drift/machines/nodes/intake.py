@@ -52,17 +52,17 @@ class Intake:
         self._in_flight_max = in_flight_max
         self._starved = [False] * len(machines)  # has input but no credit
         self._last_item_s = [now_s] * len(machines)
-        self._last_given_s = [now_s] * len(machines)
-        self._kept = [BEGINNING] * len(machines)  # their last heartbeats before they ended
+        self._last_batch_s = [now_s] * len(machines)
+        self._last_heartbeats = [BEGINNING] * len(machines)  # their last heartbeats before they ended
         self._cuts = [BEGINNING] * len(machines)  # items below were processed before the run resumed
         self.late_below = 0
         self.rereadings = [Rereading(machine) for machine in machines]
-        self._given = 0
+        self._batches_given = 0
 
     def resume(self, cut: bytes) -> None:
         """Resume from a cut, before anything is read: items below it were processed before, and are skipped."""
         self._cuts = [cut] * len(self.machines)
-        self._kept = [max(kept, cut) for kept in self._kept]
+        self._last_heartbeats = [max(heartbeat, cut) for heartbeat in self._last_heartbeats]
 
     def _above_cut(self, rank: int, arrived: Arrived) -> Arrived:
         cut = self._cuts[rank]
@@ -72,8 +72,8 @@ class Intake:
         if heartbeat >= cut:  # no more items below the cut
             self._cuts[rank] = BEGINNING
         if metas and least_meta(metas) < cut:
-            kept = [at for at, meta in enumerate(metas) if meta >= cut]
-            metas, payloads = [metas[at] for at in kept], [payloads[at] for at in kept]
+            new = [at for at, meta in enumerate(metas) if meta >= cut]
+            metas, payloads = [metas[at] for at in new], [payloads[at] for at in new]
         passed = [each for each in late if pack_time(each.heartbeat) < cut]
         self.late_below += len(passed)
         return Arrived(metas, payloads, max(heartbeat, cut), late[len(passed) :], error)
@@ -111,7 +111,7 @@ class Intake:
 
     def silent_since_s(self, rank: int) -> float | None:
         """When a source that may be read last gave items or a greater heartbeat."""
-        return self._last_given_s[rank] if self.inputs.may_read(rank) else None
+        return self._last_batch_s[rank] if self.inputs.may_read(rank) else None
 
     def room(self, rank: int, minimal_time: bytes) -> int:
         """How many items a source may give now, by its credit."""
@@ -121,14 +121,18 @@ class Intake:
         """Sources to read, in order: the rank and the most items; each must be read before the next is asked for."""
         if self.error is not None:
             return
-        machines, given = self.machines, self._given
+        machines, before = self.machines, self._batches_given
         readable = self.readable()
         least = min((machines[rank].heartbeat for rank in readable), default=END_OF_TIME)
         for rank in sorted(readable, key=lambda rank: (not machines[rank].live, machines[rank].heartbeat != least)):
             if not self.inputs.may_read(rank):
                 continue  # meanwhile another source has failed below it
             machine = machines[rank]
-            if not machine.live and machine.heartbeat != least and (self._given > given or self._finite_behind(least)):
+            if (
+                not machine.live
+                and machine.heartbeat != least
+                and (self._batches_given > before or self._finite_behind(least))
+            ):
                 continue  # a finite source waits for those behind, so that the sources' times stay close
             room = self.room(rank, minimal_time)
             self._starved[rank] = room <= 0
@@ -153,10 +157,10 @@ class Intake:
         machine = self.machines[rank]
         made = machine.heartbeat
         if payloads is None:
-            self._kept[rank] = machine.above_all_items()
+            self._last_heartbeats[rank] = machine.above_all_items()
             return self._fed(rank, Arrived([], [], machine.finish(), [], None))
         if payloads:
-            self._last_item_s[rank] = self._last_given_s[rank] = now_s
+            self._last_item_s[rank] = self._last_batch_s[rank] = now_s
             arrived = machine.take(payloads, now_ms)
             if before is not None:
                 self.rereadings[rank].add(before, arrived)
@@ -164,38 +168,40 @@ class Intake:
             self.inputs.divert(rank, arrived.late)
             if arrived.error is not None:
                 self.inputs.fail(rank, arrived.error)
-            self._kept[rank] = arrived.heartbeat
+            self._last_heartbeats[rank] = arrived.heartbeat
             return self._fed(rank, arrived)
         heartbeat = machine.tick(now_ms)
         idle_after_ms = machine.policy.idle_after_ms if isinstance(machine.policy, EventTime) else None
         if idle_after_ms is not None and (now_s - self._last_item_s[rank]) * 1000 >= idle_after_ms:
             heartbeat = machine.idle(self.least_of_others(rank))
-        self._kept[rank] = heartbeat
+        self._last_heartbeats[rank] = heartbeat
         if heartbeat == made:
             return None
-        self._last_given_s[rank] = now_s
+        self._last_batch_s[rank] = now_s
         return self.beat(rank, heartbeat)
 
     def beat(self, rank: int, heartbeat: bytes) -> Fed:
         """Note a heartbeat without items."""
         heartbeat = max(heartbeat, self._cuts[rank])
-        self._kept[rank] = heartbeat
+        self._last_heartbeats[rank] = heartbeat
         return self._fed(rank, Arrived([], [], heartbeat, [], None))
 
     def repeat(self, rank: int, arrived: Arrived) -> Fed:
         """Give what the source gave in the recorded run, for a replay."""
         self.machines[rank].repeat(arrived)
-        self._kept[rank] = arrived.heartbeat
+        self._last_heartbeats[rank] = arrived.heartbeat
         self.inputs.divert(rank, arrived.late)
         return self._fed(rank, arrived)
 
     def _fed(self, rank: int, arrived: Arrived) -> Fed:
-        self._given += 1
+        self._batches_given += 1
         return Fed(self.machines[rank].name, rank, arrived)
 
     def least_of_others(self, rank: int) -> bytes:
         """The least heartbeat of the other sources; an ended source counts with its last one before the end."""
-        return min((kept for other, kept in enumerate(self._kept) if other != rank), default=BEGINNING)
+        return min(
+            (heartbeat for other, heartbeat in enumerate(self._last_heartbeats) if other != rank), default=BEGINNING
+        )
 
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
         """The error to end with if no source may be read, and nothing in flight can change that; else None."""

@@ -4,8 +4,8 @@ Invariant: `restored_from` gives the newest value of every key as of the last sn
 the others on lookup; and every later item at or above that cut that was made from items below it.
 
 Why: a snapshot has the changes since the previous one, so of several values of a key the newest counts, even if it is
-GONE. States with timers are restored at once, since timers hold minimal time; the rest is looked up when an item of its
-key comes, so that a restart does not wait for state that nobody needs. Neighbours of about the same size are merged
+DELETED. States with timers are restored at once, since timers hold minimal time; the rest is looked up when an item of
+its key comes, so that a restart does not wait for state that nobody needs. Neighbours of about the same size are merged
 once there are several, so few snapshots have to be searched, and the number of times that each entry is copied grows
 with the logarithm of all entries.
 """
@@ -16,7 +16,7 @@ import pickle
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from drift.machines.cuts import GONE, Entries, Lookup
+from drift.machines.cuts import DELETED, Entries, Lookup
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Snapshot
 
@@ -60,7 +60,7 @@ class Layer(Protocol):
         """The keys of a step whose states come with timers."""
 
     def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
-        """The values of the keys that it has; a value may be GONE."""
+        """The values of the keys that it has; a value may be DELETED."""
 
     def as_snapshot(self) -> Snapshot: ...
 
@@ -134,7 +134,7 @@ class LoadedLayer:
                     if len(tables[-1]) >= _TABLE_ENTRIES:
                         tables.append({})
                     tables[-1].update(zip(entries.identities, entries.values))
-                    tables[-1].update(dict.fromkeys(entries.gone, GONE))
+                    tables[-1].update(dict.fromkeys(entries.deleted, DELETED))
         return tables
 
     @property
@@ -171,7 +171,7 @@ class LoadedLayer:
 
 def timed_keys(entries: Iterable[tuple[Any, Any]]) -> list[Any]:
     """The keys that have timers, of a step whose states may have some."""
-    return [key for key, value in entries if value is not GONE and value[1]]
+    return [key for key, value in entries if value is not DELETED and value[1]]
 
 
 def restored_from(
@@ -196,7 +196,7 @@ def restored_from(
                     break
                 values = layer.find(step, keys)
                 if values:
-                    found += [(key, value) for key, value in values.items() if value is not GONE]
+                    found += [(key, value) for key, value in values.items() if value is not DELETED]
                     keys = [key for key in keys if key not in values]
             if below is not None and keys:
                 found += below(keys)
@@ -220,7 +220,7 @@ def packed(snapshot: Snapshot) -> bytes:
     Raises:
         Exception: whatever a state raises that cannot be pickled.
     """
-    states = {name: (each.identities, each.values, each.gone) for name, each in snapshot.states.items()}
+    states = {name: (each.identities, each.values, each.deleted) for name, each in snapshot.states.items()}
     return pickle.dumps((snapshot.cut, states, snapshot.later), 5)
 
 
