@@ -199,9 +199,8 @@ class Intake:
 
     def least_of_others(self, rank: int) -> bytes:
         """The least heartbeat of the other sources; an ended source counts with its last one before the end."""
-        return min(
-            (heartbeat for other, heartbeat in enumerate(self._last_heartbeats) if other != rank), default=BEGINNING
-        )
+        others = (heartbeat for other, heartbeat in enumerate(self._last_heartbeats) if other != rank)
+        return min(others, default=BEGINNING)
 
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
         """The error to end with if no source may be read, and nothing in flight can change that; else None."""
