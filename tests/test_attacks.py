@@ -109,7 +109,9 @@ def gives_itself(number: int) -> Any:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("function", [raises_unspeakable, gives_invisible, gives_itself])
-def test_what_cannot_be_told_or_compared_is_an_error_at_its_item(function: Callable[[int], Any], engine: str) -> None:
+def test_what_cannot_be_distinguished_or_compared_is_an_error_at_its_item(
+    function: Callable[[int], Any], engine: str
+) -> None:
     graph = drift.Graph("g")
     graph.source("s").map(function).sink("o")
     items, error = outcome(graph, range(9), engine)

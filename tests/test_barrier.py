@@ -87,7 +87,7 @@ def test_what_does_not_add_up_at_release_is_a_bug(changes: list[tuple[int, Any, 
 
 
 @given(st.permutations([("first", 1), ("first", -1), ("second", 1), ("second", -1), ("third", 1)]), st.booleans())
-def test_of_equal_failures_the_last_one_is_told(changes: list[tuple[str, int]], compacted: bool) -> None:
+def test_of_equal_failures_the_last_one_is_reported(changes: list[tuple[str, int]], compacted: bool) -> None:
     barrier = Barrier()
     barrier.add("out", columns_of([(0, "before", 1), (2, "after", 1)]))
     for words, diff in changes:
@@ -99,7 +99,7 @@ def test_of_equal_failures_the_last_one_is_told(changes: list[tuple[str, int]], 
     assert isinstance(piece.error, drift.StepError) and str(piece.error).startswith("third\n")
 
 
-def test_what_comes_after_the_release_of_something_greater_is_a_bug() -> None:
+def test_what_comes_after_the_release_of_a_greater_item_is_a_bug() -> None:
     barrier = Barrier()
     barrier.add("out", columns_of([(2, "a", 1)]))
     assert barrier.release(meta_at(3)) is not None
@@ -128,7 +128,7 @@ def test_a_digest_does_not_depend_on_batches(given_payloads: list[Any], data: st
     assert whole.hexdigest() == pieces.hexdigest()
 
 
-def test_blocks_of_a_digest_can_be_hashed_apart() -> None:
+def test_blocks_of_a_digest_can_be_hashed_separately() -> None:
     count = 2 * BLOCK_ITEMS + 5
     metas = [meta_at(number) for number in range(count)]
     given_payloads = [(number, None, float(number)) for number in range(count)]

@@ -91,7 +91,7 @@ def test_the_command_prints_tables_and_writes_json(tmp_path: Path) -> None:
     assert all({"name", "measured", "bound", "met"} <= set(target) for target in found["targets"])
 
 
-def test_recording_is_measured_beside_the_same_run_without(tmp_path: Path) -> None:
+def test_recording_is_compared_with_the_same_run_without(tmp_path: Path) -> None:
     spec = {"example": "words", "items": 3000, "engine": "local", "workers": 1}
     plain, recorded = run_recorded(spec), run_recorded({**spec, "record": True})
     assert plain["digest"] == recorded["digest"]
@@ -140,7 +140,7 @@ def test_an_unknown_name_is_refused() -> None:
     assert "invalid choice: 'nothing'" in done.stderr
 
 
-def test_flights_go_on_day_after_day_in_the_same_disorder() -> None:
+def test_flights_repeat_day_after_day_in_the_same_disorder() -> None:
     known = flights.departures()
     found = list(flights_like(len(known) + 500, flights.NINE_DAYS))
     assert found[: len(known)] == [{**flight, "time_hour": found[at]["time_hour"]} for at, flight in enumerate(known)]

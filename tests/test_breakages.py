@@ -23,7 +23,7 @@ def test_a_breakage_is_a_copy_with_the_edit_in_it(tmp_path: Path) -> None:
     assert edit.old in texts[0] and texts[1] == texts[0].replace(edit.old, edit.new)
 
 
-def test_every_test_that_is_to_catch_something_is_run_with_nothing_broken() -> None:
+def test_every_test_that_is_to_catch_a_breakage_is_run_with_nothing_broken() -> None:
     run = {each.tests for each in controls(BREAKAGES)}
     assert () in run and all(not each.edits for each in controls(BREAKAGES))
     for breakage in BREAKAGES:

@@ -77,7 +77,7 @@ def test_canonical_bytes_are_equal_exactly_for_the_same_value(left: Any, right: 
 @example([{"b": 1, "aa": 2.5}, {"aa": 1, "b": float("nan")}])
 @example([{"b": 2.5, "aa": None}, {"aa": 1, "b": "\ud800"}])
 @example([{"\ud800": 1, "a": 2**70}])
-def test_the_fast_ways_to_canonical_bytes_give_the_same_bytes(given_values: list[Any]) -> None:
+def test_the_fast_paths_to_canonical_bytes_give_the_same_bytes(given_values: list[Any]) -> None:
     each = [canonical(value) for value in given_values]
     assert encode_many(given_values) == b"".join(each)
     assert canonical_each(given_values) == each
@@ -181,7 +181,7 @@ def test_identities_of_keys_are_equal_exactly_where_the_keys_are_the_same(keys: 
     assert len(set(found)) == len(set(map(canonical, keys)))
 
 
-def test_tuples_that_python_holds_equal_are_keys_apart_and_plain_ones_are_themselves() -> None:
+def test_tuples_that_python_holds_equal_are_different_keys_and_plain_ones_are_themselves() -> None:
     plain: list[Any] = [("a", 1), ("a", None), (), ("a", 10**30)]
     assert identities(plain) is plain
     keys = [*plain, ("a", 1.0), ("a", True), (("a", 1),), ("a", (1,)), "a", 1]
@@ -212,7 +212,7 @@ class Counted:
         return "+"
 
 
-def test_only_the_beginning_of_something_huge_is_shown() -> None:
+def test_only_the_beginning_of_a_huge_value_is_shown() -> None:
     text = safe_text(repr, ([Counted()] * 100_000, {"a": "x" * 10**7}), 300)
     assert text.startswith("([+, +, +, ") and text.endswith("...") and len(text) == 300
     assert Counted.shown <= 300

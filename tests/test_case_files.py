@@ -55,9 +55,7 @@ def test_a_case_file_is_read(tmp_path: Path) -> None:
         (lambda case: case["schedule"]["deviations"][0].update(key=["ack"]), "key"),
     ],
 )
-def test_a_case_file_with_something_wrong(
-    tmp_path: Path, change: Callable[[dict[str, Any]], object], says: str
-) -> None:
+def test_a_case_file_with_an_error(tmp_path: Path, change: Callable[[dict[str, Any]], object], says: str) -> None:
     case = good()
     change(case)
     path = tmp_path / "case.json"

@@ -146,7 +146,7 @@ def test_a_clock_of_what_was_watched_stands_still_with_its_process(monkeypatch: 
     assert awake.now_s() == 1.5
 
 
-def test_a_run_that_was_suspended_goes_on() -> None:
+def test_a_run_that_was_suspended_resumes() -> None:
     """All its processes, as by Ctrl-Z, a container's freezer, or a lid that is closed."""
     after = """
         graph = drift.Graph("slept")

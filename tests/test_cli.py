@@ -223,7 +223,7 @@ def test_the_version_is_the_packages(call: Callable[..., Result]) -> None:
     assert call("--version").stdout == f"drift {drift.__version__}\n"
 
 
-def test_help_tells_the_exit_codes_and_gives_examples(call: Callable[..., Result]) -> None:
+def test_help_lists_the_exit_codes_and_gives_examples(call: Callable[..., Result]) -> None:
     assert "130  stopped by Ctrl-C" in call("--help").stdout
     assert "drift run wordcount.py:graph" in call("run", "--help").stdout
     assert "drift show wordcount.py:graph" in call("show", "--help").stdout
@@ -298,7 +298,9 @@ def test_lateness_alone_changes_the_graphs_own_policy_and_arrival_replaces_it(ca
     assert payloads(call(*run, "--arrival", "rows")) == [1, 5, 3, 9]
 
 
-def test_diverted_items_are_kept_with_their_reason_or_counted_aloud(call: Callable[..., Result], folder: Path) -> None:
+def test_diverted_items_are_stored_with_their_reason_or_counted_aloud(
+    call: Callable[..., Result], folder: Path
+) -> None:
     run = ("run", "GRAPHS:timed", "--source", "rows.csv", "--late", "divert", "--digest")
     assert "1 late items were diverted and not written; --late-output PATH writes them" in call(*run).stderr
     for _ in range(2):  # a rerun diverts the same items again
@@ -533,7 +535,7 @@ def test_the_command_is_entered_before_drift_is_imported() -> None:
 
 
 @pytest.mark.parametrize("engine", ["local", "reference", "zeromq"])
-def test_a_run_that_bad_input_ends_tells_the_digest_of_what_was_released(
+def test_a_run_that_bad_input_ends_reports_the_digest_of_what_was_released(
     call: Callable[..., Result], folder: Path, engine: str
 ) -> None:
     whole = [{"n": n} for n in range(100)]
@@ -544,7 +546,7 @@ def test_a_run_that_bad_input_ends_tells_the_digest_of_what_was_released(
     assert report["digest"] == drift.run(passing(), {"lines": whole}).finish().digest
 
 
-def test_a_run_that_a_poison_item_ends_tells_the_digest_of_what_was_released(call: Callable[..., Result]) -> None:
+def test_a_run_that_a_poison_item_ends_reports_the_digest_of_what_was_released(call: Callable[..., Result]) -> None:
     told = call("run", "GRAPHS:dying", "--source", "words.txt", "--engine", "zeromq", "--json")
     assert told.exit_code == 6
     assert json.loads(told.stdout)["report"]["digest"] == drift.run(passing(), {"lines": []}).finish().digest
@@ -572,7 +574,7 @@ def test_show_writes_a_picture(call: Callable[..., Result], folder: Path) -> Non
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("arguments", [["show"], ["run", "--source", "lines=words.txt", "--digest", "-q"]])
-def test_a_full_disk_behind_standard_output_is_told_and_is_no_bug(tmp_path: Path, arguments: list[str]) -> None:
+def test_a_full_disk_behind_standard_output_is_reported_and_is_no_bug(tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "graphs.py").write_text(GRAPHS)
     (tmp_path / "words.txt").write_text(WORDS)
     call = [sys.executable, "-m", "drift_command", arguments[0], "graphs.py:graph", *arguments[1:]]

@@ -191,7 +191,7 @@ def test_what_is_there_can_be_refused_or_replaced(place: Place, request: pytest.
     assert place.content() == content_of(7)
 
 
-def test_a_sink_tells_the_last_position_that_is_safe(place: Place, request: pytest.FixtureRequest) -> None:
+def test_a_sink_reports_the_last_position_that_is_safe(place: Place, request: pytest.FixtureRequest) -> None:
     run(place, 20).finish()
     sink: Any = place.sink()
     sink.open()
@@ -200,7 +200,7 @@ def test_a_sink_tells_the_last_position_that_is_safe(place: Place, request: pyte
     assert found == 19 or ("by key" in request.node.name and (found is None or found < 19))  # of the partition behind
 
 
-def test_what_a_sink_and_a_source_promise_is_data_on_the_class() -> None:
+def test_what_a_sink_and_a_source_guarantee_is_data_on_the_class() -> None:
     for module in (sinks, sources):
         for name in module.__all__:
             made = getattr(module, name)
@@ -215,7 +215,7 @@ def write(sink: Sink, start: int, end: int) -> None:
         sink.write(ids, [global_time(id, 0, 0, 0) for id in ids], [rows_of(id + 1)[id] for id in ids])
 
 
-def test_a_sink_goes_on_from_a_cut_whatever_was_written_after_it(place: Place, request: pytest.FixtureRequest) -> None:
+def test_a_sink_resumes_from_a_cut_whatever_was_written_after_it(place: Place, request: pytest.FixtureRequest) -> None:
     of_kafka = "kafka" in request.node.name  # which takes seconds to begin
     by_key = "by key" in request.node.name  # its position is that of the partition that is furthest behind
     for written in (14,) if of_kafka else (9, 14, 20):
@@ -251,7 +251,7 @@ def test_a_sink_that_has_all_below_a_cut_is_complete_where_nothing_comes_after_i
     assert place.content() == content_of(9)
 
 
-def test_a_sink_that_has_lost_items_since_a_cut_refuses_to_go_on(place: Place, request: pytest.FixtureRequest) -> None:
+def test_a_sink_that_has_lost_items_since_a_cut_refuses_to_resume(place: Place, request: pytest.FixtureRequest) -> None:
     sink: Any = place.sink()
     sink.open()
     write(sink, 0, 9)
@@ -334,7 +334,7 @@ def made_of(texts: list[str], folder: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_a_function_that_tells_what_it_has_is_called_with_what_is_behind_it() -> None:
+def test_a_function_that_reports_what_it_has_is_called_with_what_is_behind_it() -> None:
     class Store:
         def __init__(self) -> None:
             self.rows: list[tuple[int, int]] = []
@@ -440,7 +440,7 @@ def test_a_payload_with_a_field_that_has_no_column_is_refused(tmp_path: Path) ->
     assert (tmp_path / "named.csv").read_bytes() == b"position,time,b,a\r\n0,0,,1\r\n1,1,3,2\r\n"
 
 
-def test_a_csv_file_torn_at_any_byte_is_made_whole(tmp_path: Path) -> None:
+def test_a_csv_file_torn_at_any_byte_is_completed(tmp_path: Path) -> None:
     rows = [{"word": 'a "quoted"\nline, \u00e9', "n": n, "parts": [n]} for n in range(4)]
     path = tmp_path / "out.csv"
 
@@ -473,7 +473,7 @@ def test_parquet_parts_have_one_schema_where_they_can(tmp_path: Path) -> None:
     assert list((tmp_path / "mixed").iterdir()) == []
 
 
-def test_places_that_cannot_be_opened_say_so(tmp_path: Path, kafka: Kafka) -> None:
+def test_targets_that_cannot_be_opened_say_so(tmp_path: Path, kafka: Kafka) -> None:
     (tmp_path / "file").write_text("")
     for sink, said in (
         (sinks.sqlite(tmp_path / "no" / "out.db", "t"), "cannot be opened as an SQLite file"),

@@ -154,7 +154,7 @@ def test_what_differs_in_anything_has_other_bytes_and_comes_back_with_it(left: A
         assert repr(again) == repr(value)
 
 
-def test_what_follows_from_the_rest_is_not_looked_at() -> None:
+def test_what_follows_from_the_rest_is_not_inspected() -> None:
     asked = Cached(3)
     before = canonical(asked)
     assert asked.doubled == 6 and canonical(asked) == before
@@ -175,7 +175,7 @@ def test_what_follows_from_the_rest_is_not_looked_at() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_cannot_be_told_is_refused_by_name(value: Any, says: str) -> None:
+def test_what_cannot_be_distinguished_is_refused_by_name(value: Any, says: str) -> None:
     with pytest.raises(NoCanonicalForm, match=says):
         canonical([value])
 

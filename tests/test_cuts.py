@@ -236,7 +236,7 @@ def test_the_identity_of_a_key_comes_back_from_its_form(key: Any) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=20), seeds)
-def test_what_was_touched_is_told_once_and_not_lost(changes: list[tuple[int, int]], seed: int) -> None:
+def test_what_was_touched_is_reported_once_and_not_lost(changes: list[tuple[int, int]], seed: int) -> None:
     random = Random(seed)
     touched = Touched(tracks=True)
     touched._rows_max = random.randint(0, 8)

@@ -183,14 +183,14 @@ def test_a_changed_function_is_named_with_the_difference_of_its_source(tmp_path:
     assert run_case(found.case.path).failure is None  # the engines agree on it
 
 
-def test_a_changed_graph_is_told_by_what_changed(tmp_path: Path, record: Record) -> None:
+def test_a_changed_graph_is_reported_by_what_changed(tmp_path: Path, record: Record) -> None:
     changed = modules.module_of(tmp_path, edited(("lines.map(unrelated", "lines.filter(len).map(unrelated")))
     found = found_out(record, changed.graph)
     assert (found.verdict.kind, found.verdict.text) == ("graph", "step 'filter len' is new, after 'lines'")
     assert found.recorded_lineage is None and found.notes
 
 
-def test_the_lineage_of_then_is_told_where_now_there_is_no_item(tmp_path: Path, record: Record) -> None:
+def test_the_recorded_lineage_is_reported_if_the_item_is_missing_now(tmp_path: Path, record: Record) -> None:
     failing = modules.module_of(tmp_path, edited(('f"{word}: {count}"', 'f"{word}: {count}" if count < 5 else 1 // 0')))
     audit = drift.audit(record.path, failing.graph, was=graph_of(record))
     (finding,) = [check.finding for check in audit.checks if check.finding is not None]
@@ -336,7 +336,7 @@ def test_the_first_position_that_differs_is_found(record: Record, items: list[dr
     assert comparison.items <= (found.block + 1) * BLOCK_ITEMS + 5000
 
 
-def test_of_either_output_no_more_than_a_block_is_looked_at(
+def test_of_either_output_no_more_than_a_block_is_inspected(
     record: Record, items: list[drift.Item[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[range] = []
@@ -354,7 +354,7 @@ def test_of_either_output_no_more_than_a_block_is_looked_at(
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_hash_in_the_record_that_is_not_of_its_items_is_told_as_such(
+def test_a_hash_in_the_record_that_is_not_of_its_items_is_reported_as_such(
     record: Record, items: list[drift.Item[Any]], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     hashes = record.block_hashes()["output"]
@@ -396,7 +396,7 @@ def kept(least: int) -> drift.Graph:
 
 
 @pytest.mark.parametrize(("then", "now", "what"), [(3, 2, "added"), (2, 3, "missing")])
-def test_an_item_more_is_set_beside_nothing_and_what_follows_is_the_same(
+def test_an_item_more_is_paired_with_nothing_and_what_follows_is_the_same(
     then: int, now: int, what: str, tmp_path: Path
 ) -> None:
     drift.run(kept(then), {"n": range(10)}, record=tmp_path / "r").finish()

@@ -42,7 +42,7 @@ def read(kind: Callable[..., Any], content: bytes, folder: Path) -> tuple[list[A
     return results[0][1:]
 
 
-def test_three_bad_lines_in_ten_thousand_are_kept_with_their_reasons(tmp_path: Path) -> None:
+def test_three_bad_lines_in_ten_thousand_are_stored_with_their_reasons(tmp_path: Path) -> None:
     lines = [json.dumps({"n": number}).encode() for number in range(10_000)]
     lines[17], lines[5000], lines[9999] = b"{bad", b'{"n": 1, "n": 2}', b'"\xff"'
     values, errors = read(sources.jsonl, b"\n".join(lines), tmp_path)
@@ -56,7 +56,7 @@ def test_three_bad_lines_in_ten_thousand_are_kept_with_their_reasons(tmp_path: P
     assert str(tmp_path) not in str(errors)
 
 
-def test_lines_that_are_no_utf_8_are_set_apart_as_bytes(tmp_path: Path) -> None:
+def test_lines_that_are_no_utf_8_are_diverted_as_bytes(tmp_path: Path) -> None:
     values, errors = read(sources.text, b"\xef\xbb\xbfone\r\ntw\xffo\rthree\n\n\xfe\nlast", tmp_path)
     assert values == ["one", "three", "", "last"]
     assert errors == [
@@ -65,7 +65,7 @@ def test_lines_that_are_no_utf_8_are_set_apart_as_bytes(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_that_do_not_fit_or_cannot_be_converted_are_set_apart(tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_or_cannot_be_converted_are_diverted(tmp_path: Path) -> None:
     def rows(path: Path) -> Any:
         return sources.csv(path, convert={"n": int})
 
@@ -95,7 +95,7 @@ def test_text_whose_lines_cannot_be_found_in_bytes_is_refused_and_errors_are_the
         drift.run(graph, {"in": sources.text(path)}).finish()
 
 
-def test_items_without_a_time_are_set_apart_at_the_greatest_time_before_them() -> None:
+def test_items_without_a_time_are_diverted_at_the_greatest_time_before_them() -> None:
     policy = drift.EventTime(lambda row: row["t"], lateness=3, tie=lambda row: row["n"])
     graph = drift.Graph("timed")
     graph.source("in", time=policy, on_error="divert").sink("out")
@@ -131,7 +131,7 @@ def growing(state: int, n: int) -> tuple[int, tuple[int, int]]:
 NUMBERS = [3, 1, 2, 20, 5, 9, 7, 4, 12, 30, 31, 17, 8, 25, 40, 28, 33]
 
 
-def test_what_steps_cannot_take_is_set_apart_in_the_order_of_the_output() -> None:
+def test_what_steps_cannot_take_is_diverted_in_the_order_of_the_output() -> None:
     results = [outputs(stepped(), {"in": NUMBERS}, **how) for how in [*ENGINES, {"batch_items": 1}, {"batch_items": 4}]]
     assert all(result == results[0] for result in results)
     _, out, errors = results[0]
@@ -141,11 +141,11 @@ def test_what_steps_cannot_take_is_set_apart_in_the_order_of_the_output() -> Non
 
 
 @drift.testing.deterministic(stepped(), **{"in": st.lists(st.integers(0, 40), max_size=12)})
-def test_no_schedule_changes_what_is_set_apart(run: Any) -> None:
+def test_no_schedule_changes_what_is_diverted(run: Any) -> None:
     assert all(item.payload[0] != MARK for item in run.output if isinstance(item.payload, tuple))
 
 
-def test_what_is_set_apart_is_recorded_and_replayed(tmp_path: Path) -> None:
+def test_what_is_diverted_is_recorded_and_replayed(tmp_path: Path) -> None:
     path = tmp_path / "input"
     path.write_bytes(b'{"n": 1}\n{bad\n{"n": 0}\n{"n": 2}\n')
     graph = drift.Graph("recorded")
@@ -202,7 +202,7 @@ def test_a_client_that_dies_in_mid_line_or_sends_bad_bytes_ends_nobody_else() ->
     assert "13 bytes into the line" in errors[b"dies in mid-l"] and "is not UTF-8" in errors[b"b\xffd"]
 
 
-def test_what_is_set_apart_of_a_folder_tells_the_file_by_its_name_in_there(tmp_path: Path) -> None:
+def test_what_is_diverted_of_a_folder_reports_the_file_by_its_name_in_there(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.jsonl").write_text("no\n1\n")

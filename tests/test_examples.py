@@ -91,7 +91,7 @@ def test_an_example_run_as_a_script_prints_its_digest(name: str, tmp_path: Path)
     assert len(done.stdout.splitlines()) >= 2
 
 
-def test_the_audit_tells_the_edited_line_and_writes_its_reports(tmp_path: Path) -> None:
+def test_the_audit_reports_the_edited_line_and_writes_its_reports(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / "audit.py", tmp_path], capture_output=True, text=True, timeout=HANG_S
     )

@@ -98,7 +98,7 @@ def test_the_failed_call_that_ended_a_run_is_explained(tmp_path: Path) -> None:
     assert as_text(lineage).startswith("raised ZeroDivisionError: ")
 
 
-def test_what_a_changed_graph_gives_is_said_beside_what_the_record_has(tmp_path: Path, record: Path) -> None:
+def test_what_a_changed_graph_gives_is_shown_next_to_what_the_record_has(tmp_path: Path, record: Path) -> None:
     changed = load(tmp_path, "changed", GRAPH.replace("12 //", "24 //"))
     lineage = drift.explain(record, 8, changed.graph)
     assert lineage.recorded is not None and lineage.recorded.payload == ("be", -12)
@@ -107,7 +107,7 @@ def test_what_a_changed_graph_gives_is_said_beside_what_the_record_has(tmp_path:
     assert code == 0 and "the record has ('be', -12) at this position" in error
 
 
-def test_a_graph_that_does_not_make_the_item_is_told_with_what_changed(tmp_path: Path, record: Path) -> None:
+def test_a_graph_that_does_not_make_the_item_is_reported_with_what_changed(tmp_path: Path, record: Path) -> None:
     text = GRAPH.replace("flat_map(str.split)", "flat_map(lambda line: line.split()[:1])")
     changed = load(tmp_path, "other", text)
     with pytest.raises(drift.InputError, match="does not make the item") as caught:
@@ -124,7 +124,7 @@ def test_a_graph_that_does_not_make_the_item_is_told_with_what_changed(tmp_path:
         ("map(lambda n: drift.at(n + 9, n), later=True)", "at time 9, which was set before"),
     ],
 )
-def test_it_is_told_why_a_later_item_comes_when_it_does(tmp_path: Path, steps: str, reason: str) -> None:
+def test_it_is_explained_why_a_later_item_comes_when_it_does(tmp_path: Path, steps: str, reason: str) -> None:
     text = f"""
 import drift
 

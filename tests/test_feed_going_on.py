@@ -87,7 +87,7 @@ rows = st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=
     batch_items=st.integers(1, 6),
 )
 @settings(deadline=None, max_examples=80)
-def test_a_feed_goes_on_from_its_cuts_one_after_the_other(
+def test_a_feed_resumes_from_its_cuts_one_after_the_other(
     first: list[tuple[int, str]], second: list[tuple[int, str]], lateness: int, polls: list[int], batch_items: int
 ) -> None:
     data = "".join(json.dumps(row) + "\n" for row in first).encode()

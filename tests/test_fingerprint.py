@@ -145,7 +145,7 @@ def test_a_change_is_said_in_words(edit: tuple[str, str], told: list[str], tmp_p
         assert change.text.startswith(text)
 
 
-def test_a_changed_function_is_shown_with_its_place_and_the_difference_of_its_source(tmp_path: Path) -> None:
+def test_a_changed_function_is_shown_with_its_location_and_the_difference_of_its_source(tmp_path: Path) -> None:
     (change,) = changes(tmp_path, ("strip().lower()", "lower()"))
     assert change.after.endswith(".py:6") and change.after in change.text
     assert "\n-    return line.strip().lower()\n+    return line.lower()\n" in change.diff
@@ -167,7 +167,7 @@ def test_a_lambda_put_before_others_leaves_them_what_they_are(tmp_path: Path) ->
     assert len([change for change in found if not change.matters]) == 2
 
 
-def test_lambdas_of_one_line_are_told_apart_and_shown_apart(tmp_path: Path) -> None:
+def test_lambdas_of_one_line_are_distinguished_and_shown_separately(tmp_path: Path) -> None:
     text = HEAD + "graph.source('s').map(lambda n: n + 1).map(lambda n: n * 2).sink('out')"
     found = print_from(tmp_path, text)
     shown = [each["functions"]["function"]["parts"][0]["text"] for each in found["operators"][1:3]]

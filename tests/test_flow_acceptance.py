@@ -45,7 +45,7 @@ def text(numbers: drift.Stream[int]) -> drift.Stream[str]:
         *((words, LINES, items, (("cat", 3), ("dog", 3), ("horse", 4), ("monkey", 3))) for items in (1, 2, 4)),
     ],
 )
-def test_what_is_known_at_the_end_goes_on_from_a_cut(
+def test_what_is_known_at_the_end_resumes_from_a_cut(
     steps: Any, inputs: Any, cut_after: int, expected: Any, tmp_path: Path
 ) -> None:
     graph = flows.flow(steps, "in")

@@ -355,7 +355,7 @@ def test_what_means_nothing_is_refused(steps: Any, words: str) -> None:
         steps(graph.source("a"), graph.source("b"))
 
 
-def test_a_later_item_that_is_due_and_an_ordinary_one_above_the_heartbeat_go_on_together() -> None:
+def test_a_later_item_that_is_due_and_an_ordinary_one_above_the_heartbeat_are_processed_together() -> None:
     due = later_meta(global_time(5, 0, 0, 0), b"\x00\x00", 6, 2)
     above = global_time(9, 0, 0, 0)
     assert due is not None

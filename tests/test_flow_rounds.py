@@ -208,7 +208,7 @@ def test_a_round_taken_at_once_gives_what_its_items_give_one_by_one(
     assert outputs[0] == outputs[1]
 
 
-def test_nothing_of_a_round_is_kept_to_be_done_again_on_local(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_a_round_is_retained_for_corrections_on_local(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once minimal time has reached a round, nothing comes below its items."""
     kept: list[int] = []
     monkeypatch.setattr("drift.machines.log.Log.append", lambda log, metas, *columns: kept.append(len(metas)))

@@ -314,7 +314,7 @@ def test_early_results_come_by_number_and_by_time_and_say_so() -> None:
     ]  # fmt: skip
 
 
-def test_a_session_is_told_early_from_its_own_start() -> None:
+def test_a_session_is_reported_early_from_its_own_start() -> None:
     items = [(time, time, 0) for time in (3, 5, 8, 30)]
     graph = flows.flow(
         lambda stream: stream.window(drift.windows.session(5), early=drift.windows.every(time=4)).count(),
@@ -547,7 +547,7 @@ def _stream() -> drift.Stream[Any]:
     return drift.Graph("refused").source("in")
 
 
-def test_a_rule_that_says_something_else_fails_its_step() -> None:
+def test_a_rule_that_returns_another_value_fails_its_step() -> None:
     graph = flows.flow(lambda stream: stream.window(drift.windows.by_rule(str)).count(), "in")  # type: ignore[arg-type]
     with pytest.raises(drift.StepError, match=r"the rule of windows returned '5'"):
         drift.run(graph, {"in": [5]}).finish()

@@ -302,7 +302,7 @@ def test_a_graph_over_lambdas_goes_through_cloudpickle() -> None:
     ]
 
 
-def test_what_a_graph_is_made_of_tells_graphs_apart() -> None:
+def test_what_a_graph_is_made_of_distinguishes_graphs() -> None:
     def made(name: str = "a", key: Any = few_keys, window: int = 2, sink: str = "out", time: Any = None) -> Any:
         graph = drift.Graph(name)
         graph.source("in", time=time).group(key, window).sink(sink)

@@ -99,7 +99,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, stdin=subprocess.DEVNULL)
 
 
-def test_the_command_tells_it_before_a_run_and_without_one(tmp_path: Path) -> None:
+def test_the_command_reports_it_before_a_run_and_without_one(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("to be or\n")
     graph, words, out = "examples/wordcount.py:graph", str(tmp_path / "in.txt"), f"{tmp_path}/out.jsonl"
     ran = command("run", graph, "--source", words, "--sink", out)
@@ -160,7 +160,7 @@ NAMES = ("items", "halves", "sum")
 @pytest.mark.parametrize("with_state", [False, True], ids=["without state", "with state"])
 @pytest.mark.parametrize("again", [True, False], ids=["read again", "read once"])
 @pytest.mark.parametrize("exact", [True, False], ids=["a sink that knows", "a sink that does not"])
-def test_what_is_promised_is_what_is_there_after_a_run_that_was_broken_off(
+def test_what_is_guaranteed_is_what_is_stored_after_a_run_that_was_broken_off(
     again: bool, exact: bool, with_state: bool, tmp_path: Path
 ) -> None:
     count = 400
@@ -209,7 +209,7 @@ def test_what_is_promised_is_what_is_there_after_a_run_that_was_broken_off(
         assert not twice or level == "none"
 
 
-def test_a_run_with_rounds_goes_on_from_each_of_its_cuts(tmp_path: Path) -> None:
+def test_a_run_with_rounds_resumes_from_each_of_its_cuts(tmp_path: Path) -> None:
     given = {"numbers": range(60)}
     whole = drift.run(rounds(), given).finish()
     kept = drift.Cuts(tmp_path / "state", every_s=0.0, keep=1000)

@@ -98,7 +98,7 @@ def test_a_state_of_a_scan_may_be_anything() -> None:
 
 
 @given(st.lists(st.sampled_from([*AWKWARD, Opaque(1), [Opaque(1)], {"a": (Opaque(1),)}, datetime.datetime.min])))
-def test_a_look_at_many_never_takes_what_has_no_form(values: list[Any]) -> None:
+def test_a_check_of_many_never_takes_what_has_no_form(values: list[Any]) -> None:
     def has_form(value: Any) -> bool:
         try:
             canonical(value)

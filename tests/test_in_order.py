@@ -61,7 +61,7 @@ def test_metas_in_event_time_are_as_in_a_list(stamps: list[tuple[int, int]], cop
         assert [expected[payload] for payload in ordered.payloads] == sorted(expected)
 
 
-def test_ties_that_differ_only_in_their_lowest_bits_are_told_apart() -> None:
+def test_ties_that_differ_only_in_their_lowest_bits_are_distinguished() -> None:
     ties = [2**63 + tie for tie in range(100)][::-1]
     metas = event_metas([(7, tie) for tie in ties])
     ordered = sorted_by_meta(Columns(metas, ties, None))
@@ -72,7 +72,7 @@ ARRIVING = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), mi
 
 
 @given(ARRIVING, st.integers(0, 9), st.sampled_from([None, itemgetter(1)]), st.sampled_from([1, 3, 8192]))
-def test_items_of_one_place_are_numbered_as_they_come(
+def test_items_of_one_stamp_are_numbered_as_they_come(
     batches: list[list[tuple[int, int]]], lateness: int, tie: Any, kept: int
 ) -> None:
     came: Counter[tuple[int, int]] = Counter()
@@ -174,7 +174,7 @@ def stateful() -> drift.Graph:
 
 
 @pytest.mark.parametrize("split", [3, 8])
-def test_what_is_whole_is_not_held_and_gives_what_it_gives_otherwise(split: int) -> None:
+def test_what_is_complete_is_not_held_and_gives_what_it_gives_otherwise(split: int) -> None:
     """Up to a split everything has come; the rest comes with an item in between, which corrects it."""
     metas = NumberedMetas(0, 10, b"\0\0\0")
     early, between, late = metas[:split], [metas[split]], metas[split + 1 :]

@@ -174,7 +174,7 @@ class _Silent:
         pass
 
 
-def test_late_items_that_wait_to_be_told_count_towards_credit() -> None:
+def test_late_items_that_wait_to_be_reported_count_towards_credit() -> None:
     taken = []
 
     def many() -> Iterator[int]:

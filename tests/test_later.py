@@ -84,7 +84,7 @@ def arrivals(draw: st.DrawFn) -> list[Any]:
 
 
 @given(arrivals(), st.booleans(), st.sampled_from([1, 5, 4096]))
-def test_every_way_to_run_gives_the_output_of_the_reference(arrived: list[Any], fused: bool, batch_items: int) -> None:
+def test_every_engine_gives_the_output_of_the_reference(arrived: list[Any], fused: bool, batch_items: int) -> None:
     expected = output(trips(), arrived, engine="reference")
     assert output(trips(), arrived, fused=fused, batch_items=batch_items) == expected
 

@@ -201,7 +201,7 @@ def test_hard_graphs_give_the_output_of_the_reference(engine: Engine, recipe: Re
 
 
 @every_engine
-def test_late_items_go_to_the_same_place_on_every_engine(engine: Engine) -> None:
+def test_late_items_go_to_the_same_sink_on_every_engine(engine: Engine) -> None:
     @examples(engine.share / 4)
     @given(recipes(sources_max=1, steps_max=3), event_inputs(16, late="divert"), st.data())
     def law(recipe: Recipe, given_input: Input, data: st.DataObject) -> None:
@@ -396,9 +396,7 @@ class _PlacesOfReference(Reference):
 
 
 @given(cases(items_max=10), st.integers(1, 3), st.data())
-def test_every_tombstone_meets_one_equal_item_at_every_place_it_reaches(
-    case: Case, workers: int, data: st.DataObject
-) -> None:
+def test_every_tombstone_meets_one_equal_item_everywhere(case: Case, workers: int, data: st.DataObject) -> None:
     places = _Places()
     run = simulation(case, data, workers=workers)
     places.watch(run)
@@ -459,7 +457,7 @@ HARD_FAILING = [
 
 
 @each_on_every_engine(HARD_FAILING)
-def test_failures_that_are_corrected_are_told_as_the_reference_tells_them(engine: Engine, recipe: Recipe) -> None:
+def test_failures_that_are_corrected_are_reported_as_the_reference_reports_them(engine: Engine, recipe: Recipe) -> None:
     @examples(engine.share / 10)
     @given(event_inputs(10), st.data())
     def law(given_input: Input, data: st.DataObject) -> None:

@@ -212,7 +212,7 @@ GRAPHS: dict[str, Callable[[drift.Graph], drift.Stream[Any]]] = {
 
 
 @pytest.mark.parametrize("make", GRAPHS.values(), ids=GRAPHS.keys())
-def test_what_is_kept_does_not_grow_with_the_input(make: Callable[[drift.Graph], drift.Stream[Any]]) -> None:
+def test_what_is_stored_does_not_grow_with_the_input(make: Callable[[drift.Graph], drift.Stream[Any]]) -> None:
     graph = drift.Graph("growing")
     make(graph).sink("out")
     tracer = Tracer(graph.build())

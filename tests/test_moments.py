@@ -53,7 +53,7 @@ def test_one_moment_in_many_forms(value: Any) -> None:
 @pytest.mark.parametrize(
     "value", [datetime(2026, 3, 1, 13), "2026-03-01T13:00", "2026-03-01 13:00:00", numpy.datetime64("2026-03-01T13:00")]
 )
-def test_a_moment_without_a_zone_is_a_time_only_where_one_is_told(value: Any) -> None:
+def test_a_moment_without_a_zone_is_a_time_only_where_one_is_passed(value: Any) -> None:
     assert time_from(value) is None and time_from(value, BERLIN) == NOON
 
 
@@ -256,7 +256,7 @@ def test_a_stamp_of_next_year_ends_the_run_where_late_items_do() -> None:
     ]
 
 
-def test_an_item_without_a_time_stays_where_it_came_beside_one_from_the_future() -> None:
+def test_an_item_without_a_time_stays_where_it_came_next_to_one_from_the_future() -> None:
     graph = drift.Graph("apart")
     time = EventTime("at", late="divert", future_max=10)
     graph.source("events", time=time, on_error="divert").sink("out")

@@ -101,7 +101,7 @@ def test_where_nothing_is_taken_back_any_more_nothing_is_gathered_any_more() -> 
         node.turn([notice(node._batches, tombstones=tombstones)], 0.0)
 
 
-def test_a_run_breaks_off_where_all_below_the_error_is_through_and_tells_how_far_that_is() -> None:
+def test_a_run_breaks_off_where_all_below_the_error_is_through_and_reports_how_far_that_is() -> None:
     node, intake = feeding()
     fed(node, intake, [2000])
     intake.inputs.fail(0, InputError("the file is cut off"))

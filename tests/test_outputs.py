@@ -163,7 +163,7 @@ def test_a_record_is_the_same_as_itself_and_as_another_of_the_run(record: Record
     assert "output    the same 4,000 items" in text and "settings  engine: local and reference" in text
 
 
-def test_what_differs_between_two_records_is_told(record: Record, folder: Path) -> None:
+def test_what_differs_between_two_records_is_reported(record: Record, folder: Path) -> None:
     changed = module_of(folder, ("lateness=3", "lateness=2"), ("count + 1, Seen", "count + 2, Seen"))
     lines = [*LINES[:500], (490, "late"), *LINES[500:700], (700, "other words"), *LINES[701:]]
     other = recorded(folder / "three", changed.graph, lines)
@@ -257,14 +257,14 @@ def test_a_step_more_gives_other_metas_and_what_it_leaves_out_is_missing(record:
     assert found.changes[0].text == "step 'no c4' is new, after 'split'"
 
 
-def test_a_new_graph_that_fails_is_told_with_what_came_before(record: Record, folder: Path) -> None:
+def test_a_new_graph_that_fails_is_reported_with_what_came_before(record: Record, folder: Path) -> None:
     changed = module_of(folder, ("len(line[1])", "1 // (line[0] - 500)"))
     found = versions(record, changed.graph.build())
     assert isinstance(found.difference.error, drift.StepError) and not found.same
     assert "the new output ends there: step 'length'" in "\n".join(versions_lines(found))
 
 
-def test_a_changed_time_policy_is_told_and_said_to_be_left_out(record: Record, folder: Path) -> None:
+def test_a_changed_time_policy_is_reported_and_said_to_be_left_out(record: Record, folder: Path) -> None:
     found = versions(record, module_of(folder, ("lateness=3", "lateness=1")).graph.build())
     assert found.same
     text = "\n".join(versions_lines(found))

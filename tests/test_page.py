@@ -99,7 +99,7 @@ def test_the_page_of_a_sound_record_has_every_check_and_what_it_shows(folder: Pa
         assert line in text
 
 
-def test_the_page_of_a_changed_graph_tells_where_and_why_and_what_would_be_other(folder: Path) -> None:
+def test_the_page_of_a_changed_graph_reports_where_and_why_and_what_would_be_other(folder: Path) -> None:
     changed = module_of(folder, ("count + 1, (line, count + 1)", "count + 1, (line, min(count, 2) + 1)"))
     audit = drift.audit(folder / "record", changed.graph, by=lambda pair: pair[0][-1:])
     page = audit_page(audit, "graph <text>")
@@ -118,7 +118,9 @@ def test_the_page_of_a_changed_graph_tells_where_and_why_and_what_would_be_other
     page.encode("utf-8", errors="backslashreplace")
 
 
-def test_with_the_code_of_then_both_lineages_stand_side_by_side_and_the_first_place_is_marked(folder: Path) -> None:
+def test_with_the_recorded_code_both_lineages_stand_side_by_side_and_the_first_difference_is_marked(
+    folder: Path,
+) -> None:
     changed = module_of(folder, ("count + 1, (line, count + 1)", "count + 1 + (count == 3), (line, count + 1)"))
     audit = drift.audit(folder / "record", changed.graph, was=module_of(folder).graph)
     text = checked(audit_page(audit))
@@ -129,7 +131,7 @@ def test_with_the_code_of_then_both_lineages_stand_side_by_side_and_the_first_pl
         drift.audit(folder / "record", changed.graph, was=other.graph)
 
 
-def test_the_command_writes_the_page_beside_its_table(folder: Path) -> None:
+def test_the_command_writes_the_page_next_to_its_table(folder: Path) -> None:
     report = folder / "report.html"
     done = CliRunner().invoke(drift.cli.drift, ["audit", str(folder / "record"), "--html", str(report)])
     assert done.exit_code == 0, done.output

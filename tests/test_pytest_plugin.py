@@ -58,7 +58,7 @@ def test_a_profile_scales_examples_and_seeds_are_run_besides(folder: Path) -> No
     assert run_pytest(folder, "--drift-seeds", "x").returncode == 4
 
 
-def test_a_failed_case_is_kept_where_it_should_be_told_and_run_again(folder: Path) -> None:
+def test_a_failed_case_is_stored_where_it_should_be_reported_and_run_again(folder: Path) -> None:
     (folder / "words.py").write_text(BROKEN)
     done = run_pytest(folder, "--drift-cases", "kept", "--junit-xml", "report.xml")
     assert done.returncode == 1
@@ -100,7 +100,7 @@ def test_no_text():
 )
 
 
-def test_what_a_test_wants_beyond_the_reference_is_kept_and_told_again(
+def test_what_a_test_wants_beyond_the_reference_is_stored_and_reported_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "test_words.py").write_text(OWN_WORDS)
@@ -144,7 +144,7 @@ def test_a_test_run_without_drift_imports_nothing_of_it(tmp_path: Path) -> None:
     assert json.loads(done.stdout.split("modules ")[1].split("\n")[0].rstrip(".")) == ["drift_pytest"]
 
 
-def test_failures_of_two_tests_are_kept_apart() -> None:
+def test_failures_of_two_tests_are_stored_separately() -> None:
     from hypothesis import strategies as st
     from hypothesis.internal.reflection import function_digest
 

@@ -453,7 +453,7 @@ class Opaque:
 @pytest.mark.parametrize("engine", ["local", "reference"])
 @pytest.mark.parametrize("batch_items", [1, 512])
 @pytest.mark.parametrize("bad", [Opaque(), [Opaque()], {"a": object()}], ids=["object", "in a list", "in a dict"])
-def test_a_payload_without_canonical_form_ends_a_recorded_run_at_its_place(
+def test_a_payload_without_canonical_form_ends_a_recorded_run_at_its_position(
     engine: str, batch_items: int, bad: Any, tmp_path: Path
 ) -> None:
     graph = drift.Graph("ones")

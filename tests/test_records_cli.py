@@ -100,7 +100,7 @@ def test_a_line_on_a_terminal_says_how_far_it_has_come(arguments: list[str], say
     assert says in drawn and b"0:0" in drawn and drawn.rstrip().endswith(b"\x1b[2K")
 
 
-def test_what_is_read_is_told_by_rows(recorded: Path) -> None:
+def test_what_is_read_is_reported_by_rows(recorded: Path) -> None:
     record = Record(recorded)
     record.watch.begin("reading", record.counts)
     assert str(record.watch) == "reading"

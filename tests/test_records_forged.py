@@ -85,7 +85,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_what_is_as_it_was_written_is_seen_so_by_the_first_look(whole: Path) -> None:
+def test_what_is_as_it_was_written_is_seen_so_by_the_first_check(whole: Path) -> None:
     found = [check.found for check in check_intact(whole) if "items" in check.what and "late" not in check.what]
     assert len(found) == 2 and all(text.startswith("as written; digest ") for text in found)
 
@@ -111,7 +111,7 @@ def test_a_forged_column_is_named(what: str, whole: Path, tmp_path: Path) -> Non
         ("blocks", "meta_checks"),
     ],
 )
-def test_a_value_that_is_missing_is_told_also_where_nothing_else_says_it(
+def test_a_value_that_is_missing_is_reported_also_where_nothing_else_says_it(
     table: str, column: str, whole: Path, tmp_path: Path
 ) -> None:
     record = Path(shutil.copytree(whole, tmp_path / "record"))
@@ -130,7 +130,7 @@ def test_a_value_that_is_missing_is_told_also_where_nothing_else_says_it(
         ("payload_checks", [bytes(10), bytes(11)], "block 0 of output has 5 items, and not as many checks"),
     ],
 )
-def test_blocks_that_no_writer_writes_are_told(
+def test_blocks_that_no_writer_writes_are_reported(
     column: str, values: list[Any], says: str, whole: Path, tmp_path: Path
 ) -> None:
     record = Path(shutil.copytree(whole, tmp_path / "record"))
@@ -141,7 +141,7 @@ def test_blocks_that_no_writer_writes_are_told(
 
 
 @pytest.mark.parametrize("table", ["arrivals", "late", "blocks"])
-def test_a_file_with_another_number_of_rows_than_the_manifest_says_is_told(
+def test_a_file_with_another_number_of_rows_than_the_manifest_says_is_reported(
     table: str, whole: Path, tmp_path: Path
 ) -> None:
     record = Path(shutil.copytree(whole, tmp_path / "record"))
@@ -198,7 +198,7 @@ def test_a_tie_that_does_not_end_where_the_path_begins_is_named(whole: Path, tmp
     ]
 
 
-def test_metas_increase_from_one_piece_to_the_next(whole: Path) -> None:
+def test_metas_increase_from_one_batch_to_the_next(whole: Path) -> None:
     rows = pq.read_table(whole / "output" / "part-00000.parquet")
     for start, columns in ((2, []), (1, ["position", "order"])):
         agreement = OutputRows(drift.Record(whole).manifest)

@@ -424,7 +424,9 @@ def test_hashes_made_anew_are_right(wholes: list[Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_record_that_was_changed_at_random_is_told_or_harmless(seed: int, wholes: list[Path], tmp_path: Path) -> None:
+def test_a_record_that_was_changed_at_random_is_reported_or_harmless(
+    seed: int, wholes: list[Path], tmp_path: Path
+) -> None:
     choose = random.Random(seed)
     for trial in range(TRIALS_EACH):
         record = Path(shutil.copytree(choose.choice(wholes), tmp_path / str(trial)))
@@ -455,7 +457,7 @@ def check(record: Path, anew: str, what: str) -> bool:
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
-def test_columns_that_were_changed_together_are_told(lie: Any, wholes: list[Path], tmp_path: Path) -> None:
+def test_columns_that_were_changed_together_are_reported(lie: Any, wholes: list[Path], tmp_path: Path) -> None:
     for seed in range(3):
         record, choose = Path(shutil.copytree(wholes[0], tmp_path / str(seed))), random.Random(seed)
         paths = {file.table: record / file.path for file in read_manifest(record).files}
@@ -467,7 +469,7 @@ def test_columns_that_were_changed_together_are_told(lie: Any, wholes: list[Path
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_column_that_was_changed_by_itself_is_told_or_harmless(
+def test_every_column_that_was_changed_by_itself_is_reported_or_harmless(
     table: str, wholes: list[Path], tmp_path: Path
 ) -> None:
     choose = random.Random(1)

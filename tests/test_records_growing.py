@@ -42,7 +42,7 @@ def test_a_record_that_grows_while_it_is_audited_is_intact(tmp_path: Path) -> No
     assert f"input: {3 * ITEMS} items" in [check.what for check in found]
 
 
-def test_a_whole_audit_is_of_the_moment_when_it_began(tmp_path: Path) -> None:
+def test_an_audit_is_of_the_moment_when_it_began(tmp_path: Path) -> None:
     growing = begun(tmp_path)
     for batch in range(3):
         seal(growing, batch)

@@ -156,7 +156,7 @@ def test_a_manifest_is_no_text(record: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("table", ["arrivals", "input", "late", "output", "blocks"])
-def test_a_byte_that_is_another_is_told_or_harmless_wherever_it_is(record: Path, whole: Path, table: str) -> None:
+def test_a_byte_that_is_another_is_reported_or_harmless_wherever_it_is(record: Path, whole: Path, table: str) -> None:
     """Hashes fit, and even so no command ends as by a bug of ours."""
     path = record / table / "part-00000.parquet"
     data = path.read_bytes()
@@ -206,7 +206,7 @@ def test_a_column_is_none_that_a_writer_writes(
     assert ends(record, whole)
 
 
-def test_two_items_of_one_global_time_are_told_by_source_batch_and_rows(record: Path) -> None:
+def test_two_items_of_one_global_time_are_reported_by_source_batch_and_rows(record: Path) -> None:
     rows = pq.read_table(record / "input" / "part-00000.parquet")
     times, ties = rows.column("time").to_pylist(), rows.column("tie").to_pylist()
     for row, other, says in (
@@ -245,7 +245,7 @@ def test_an_audit_of_payloads_that_are_none_is_no_success(record: Path) -> None:
         ("blocks", "table", "z" * 100_000),
     ],
 )
-def test_what_is_very_long_is_told_in_short(table: str, column: str, value: Any, record: Path, whole: Path) -> None:
+def test_what_is_very_long_is_reported_in_short(table: str, column: str, value: Any, record: Path, whole: Path) -> None:
     rows = pq.read_table(record / table / "part-00000.parquet").column(column)
     kind = pa.string() if isinstance(value, str) else rows.type
     replaced(record, table, column, pa.array([value] * len(rows), kind).cast(rows.type))
@@ -306,7 +306,7 @@ def test_a_block_has_no_such_number_of_items(record: Path, count: int) -> None:
     check_intact(record)
 
 
-def test_something_else_stands_where_a_file_was(record: Path) -> None:
+def test_another_kind_of_file_stands_where_a_file_was(record: Path) -> None:
     path = record / "output" / "part-00000.parquet"
     path.unlink()
     path.symlink_to("/dev/zero")

@@ -89,7 +89,7 @@ def test_wherever_the_journal_is_torn_what_is_before_is_a_record(record: Path) -
         assert troubles(record) == []
 
 
-def test_an_edited_journal_is_told_and_not_followed(record: Path) -> None:
+def test_an_edited_journal_is_reported_and_not_followed(record: Path) -> None:
     path = record / JOURNAL
     whole = path.read_bytes()
     expected = Record(record).hash
@@ -143,7 +143,7 @@ def test_manifests_are_written_seldom_however_many_seals_there_are(
     assert numbers(tmp_path) == list(range(120 * ITEMS))
 
 
-def test_another_process_goes_on_where_one_has_died(record: Path) -> None:
+def test_another_process_resumes_where_one_has_died(record: Path) -> None:
     with (record / JOURNAL).open("ab") as file:
         file.write(b'{"after": "torn')
     before = Record(record)

@@ -107,7 +107,7 @@ def test_a_writer_that_was_killed_is_named_and_what_it_sealed_stays(tmp_path: Pa
 
 
 @pytest.mark.parametrize("told", [5, 6, 9])
-def test_what_comes_after_half_a_message_is_not_told(
+def test_what_comes_after_half_a_message_is_not_reported(
     told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C may come while a message is written; the run is then closed, which would tell more."""
@@ -185,7 +185,7 @@ def test_a_pipe_that_carries_all_is_a_finished_record(tmp_path: Path) -> None:
     assert len(record.manifest.of("output")) > 1
 
 
-def test_a_run_with_another_digest_than_its_record_is_a_bug_that_is_told(tmp_path: Path) -> None:
+def test_a_run_with_another_digest_than_its_record_is_a_bug_that_is_reported(tmp_path: Path) -> None:
     made = frames(tmp_path)
     made[-1] = frame(Finish("finished", "", "", False, "2026-01-01", "0" * 32))
     with pytest.raises(drift.DriftBug, match="and the run's 00000000000000000000000000000000; please report it"):

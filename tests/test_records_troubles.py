@@ -83,7 +83,7 @@ def named(path: Path, kind: str, position: int, table: str = "output") -> Troubl
     return of_items[0]
 
 
-def test_a_whole_record_is_intact(record: Path) -> None:
+def test_a_complete_record_is_intact(record: Path) -> None:
     assert troubles(record) == []
     audit = drift.audit(record, words())
     assert audit.ok, audit.troubles
@@ -256,7 +256,7 @@ def test_files_that_were_hashed_anew_do_not_fit_the_blocks(record: Path) -> None
     assert [(trouble.kind, trouble.position) for trouble in troubles(record)] == [("payload changed", 4500)]
 
 
-def test_only_what_is_kept_elsewhere_shows_a_forgery(record: Path, tmp_path: Path) -> None:
+def test_only_what_is_stored_elsewhere_shows_a_forgery(record: Path, tmp_path: Path) -> None:
     from drift.auditing.signature import make_key, sign
 
     expected = drift.Record(record).hash

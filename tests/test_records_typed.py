@@ -95,7 +95,7 @@ def test_what_no_column_holds_is_an_error_that_says_what_to_do(payloads: list[An
     assert len(str(raised.value)) < 800
 
 
-def test_pieces_of_a_long_record_are_one_table(tmp_path: Path) -> None:
+def test_batches_of_a_long_record_are_one_table(tmp_path: Path) -> None:
     count = 40_000
     rest = ({"n": number, "odd": number % 2 == 1} for number in range(1, count))
     table = recorded(tmp_path / "record", [{"n": None, "late": 1.5}, *rest]).table("input")

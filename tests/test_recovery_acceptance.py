@@ -154,7 +154,7 @@ def test_2_a_worker_dies_after_its_ack_left_with_data_in_its_outbox(build: Build
 
 
 @every_graph
-def test_3_its_last_batch_and_ack_come_when_all_have_gone_on(build: Build) -> None:
+def test_3_its_last_batch_and_ack_come_when_all_have_resumed(build: Build) -> None:
     def script(sim: Any) -> Iterator[Callable[[], bool]]:
         yield lambda: sim.settled(30) and sim.under_way_of(0, "batch") and sim.under_way_of(0, "ack")
         kept = [sim.under_way_of(0, "batch")[0], sim.under_way_of(0, "ack")[0]]
@@ -249,7 +249,7 @@ def workers_of(sim: Any) -> list[Any]:
 
 
 @every_graph
-def test_9_the_replacement_dies_while_it_begins_and_a_survivor_before_all_go_on(build: Build) -> None:
+def test_9_the_replacement_dies_while_it_begins_and_a_survivor_before_all_resume(build: Build) -> None:
     def script(sim: Any) -> Iterator[Callable[[], bool]]:
         yield lambda: sim.settled(30)
         sim.kill(0)
@@ -291,7 +291,7 @@ def test_10_a_worker_dies_while_a_cut_is_half_given_or_given_and_not_committed(b
     assert sim.generations[0].since == since[0], "the cut before is what all go back to"
 
 
-def test_12_who_begins_anew_asks_only_for_keys_that_come_again_and_survivors_for_none() -> None:
+def test_12_a_replacement_asks_only_for_keys_that_come_again_and_survivors_for_none() -> None:
     asked: list[int] = []
 
     class Asked(InMemory):
@@ -332,7 +332,7 @@ class _Counting:
 
 
 @pytest.mark.parametrize("engine", ["local", "zeromq"])
-def test_11_everything_dies_and_each_segment_goes_on_from_a_cut_of_its_own(tmp_path: Path, engine: str) -> None:
+def test_11_everything_dies_and_each_segment_resumes_from_a_cut_of_its_own(tmp_path: Path, engine: str) -> None:
     expected = segmented.run(tmp_path / "unbroken", "local")
     digest = expected.finish().digest
     died = tmp_path / "died"

@@ -117,7 +117,7 @@ def test_a_tie_function_is_held_to_what_it_said_before_the_cut() -> None:
         assert (again.take([row]).error is not None) is refused
 
 
-def test_the_stamps_of_a_live_source_go_on() -> None:
+def test_the_stamps_of_a_live_source_resume() -> None:
     machine = machine_of(ArrivalTime(), live=True)
     machine.take(["a"], 100)
     machine.tick(150)

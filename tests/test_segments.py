@@ -66,7 +66,7 @@ class Durable(Case):  # type: ignore[misc]
 
 @given(cases(items_max=10), chosen, breaks)
 @few
-def test_segments_give_the_output_of_the_graph_and_go_on_each_from_a_cut_of_its_own(
+def test_segments_give_the_output_of_the_graph_and_resume_each_from_a_cut_of_its_own(
     tmp_path_factory: pytest.TempPathFactory, case: Case, chosen: int, pieces: list[int]
 ) -> None:
     check_goes_on(durable(case.dataflow(), chosen), case.sources(), pieces, tmp_path_factory.mktemp("state"))

@@ -74,7 +74,7 @@ def test_equal_lineages_are_the_same_in_every_row_and_part_nowhere() -> None:
     assert both.parting is None and all(pair.same and pair.old is not None for pair in both.pairs)
 
 
-def test_the_first_place_is_the_step_that_gave_something_else_however_far_back() -> None:
+def test_the_first_difference_is_the_step_that_gave_another_result_however_far_back() -> None:
     new = counted(step=lambda count, word: count + 1 + (count == 2))
     both = paired(*lineages(counted(), new, 20))
     parting = first(both)
@@ -95,7 +95,7 @@ def test_what_only_one_was_made_of_stands_alone_and_what_it_made_parts() -> None
     assert alone and all(pair.old is not None for pair in alone)
 
 
-def test_where_states_that_differ_are_cut_no_place_is_named() -> None:
+def test_where_states_that_differ_are_cut_no_location_is_named() -> None:
     new = counted(step=lambda count, word: count + 1 + (count == 0))
     both = paired(*lineages(counted(), new, 20, states=1))
     assert both.parting is None and not both.pairs[0].same
@@ -118,7 +118,7 @@ def test_without_the_code_of_then_what_no_step_at_fault_touched_is_known_and_no_
 
 
 @given(st.integers(0, 23), st.integers(1, 30), st.integers(0, 12), st.sampled_from(["split", "step", "told", "last"]))
-def test_every_shown_item_is_one_of_its_lineage_and_once_told(
+def test_every_shown_item_is_one_of_its_lineage_and_once_reported(
     position: int, states: int, at: int, changed: str
 ) -> None:
     changes: dict[str, Any] = {

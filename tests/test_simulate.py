@@ -84,7 +84,7 @@ def test_a_sound_graph_passes_and_its_seeds_are_the_same_runs_everywhere(tmp_pat
     assert "words: simulated on " in done.stderr
 
 
-def test_the_least_seed_that_fails_is_told_and_its_case_outlives_the_mending(tmp_path: Path) -> None:
+def test_the_least_seed_that_fails_is_reported_and_its_case_outlives_the_mending(tmp_path: Path) -> None:
     (tmp_path / "words.py").write_text(BROKEN)
     (tmp_path / "lines.txt").write_text("to be or\nnot to be\nthat is\n" * 20)
     source = ["words.py:graph", "--source", "lines.txt", "--items-max", "3", "--no-purity"]
@@ -109,7 +109,7 @@ def test_the_least_seed_that_fails_is_told_and_its_case_outlives_the_mending(tmp
     assert simulate(tmp_path, *source, "--seed", seed).stdout.startswith(f"seed {seed} does not fail: ")
 
 
-def test_an_impure_step_is_told_with_the_smallest_input(tmp_path: Path) -> None:
+def test_an_impure_step_is_reported_with_the_smallest_input(tmp_path: Path) -> None:
     (tmp_path / "test_news.py").write_text(IMPURE)
     done = simulate(tmp_path, "test_news.py:test_news", "--processes", "1")
     assert done.returncode == 4, done.stderr
@@ -124,7 +124,7 @@ def test_an_impure_step_is_told_with_the_smallest_input(tmp_path: Path) -> None:
     assert told["report"]["failed_seed"] is not None
 
 
-def test_a_failure_that_hangs_on_what_ran_before_is_told_as_that(tmp_path: Path) -> None:
+def test_a_failure_that_hangs_on_what_ran_before_is_reported_as_that(tmp_path: Path) -> None:
     (tmp_path / "tired.py").write_text(
         "import drift\ncalls = []\n\ndef tired(line):\n    calls.append(line)\n    return len(calls) > 700\n\n"
         "graph = drift.Graph('tired')\ngraph.source('lines').map(tired).sink('out')\n"
@@ -135,7 +135,7 @@ def test_a_failure_that_hangs_on_what_ran_before_is_told_as_that(tmp_path: Path)
     assert "does not fail by itself" in done.stderr and "step 'map tired'" in done.stderr
 
 
-def test_runs_are_given_pieces_of_a_source(tmp_path: Path) -> None:
+def test_runs_are_given_chunks_of_a_source(tmp_path: Path) -> None:
     (tmp_path / "words.py").write_text(
         GRAPH.replace("str.split", "lambda line: [line] if line.startswith('line') else 1 / 0")
     )

@@ -115,7 +115,9 @@ def test_each_of_several_sinks_gets_its_own_items(tmp_path: Path) -> None:
     cuts=st.lists(st.integers(0, 12), max_size=4),
 )
 @settings(deadline=None, max_examples=300)
-def test_a_file_cut_at_any_byte_is_continued_to_the_whole_file(payloads: list[Any], had: int, cuts: list[int]) -> None:
+def test_a_file_cut_at_any_byte_is_continued_to_the_complete_file(
+    payloads: list[Any], had: int, cuts: list[int]
+) -> None:
     with folder() as inside:
         path, whole = inside / "out.jsonl", lines_of(payloads)
         path.write_bytes(whole[:had])
@@ -231,7 +233,7 @@ def test_what_was_written_is_in_the_file_at_once(tmp_path: Path) -> None:
 
 @given(limit=st.integers(0, 500), cuts=st.lists(st.integers(0, 8), max_size=3))
 @settings(deadline=None, max_examples=60)
-def test_a_full_disk_says_what_is_safe_and_the_next_run_goes_on_from_there(limit: int, cuts: list[int]) -> None:
+def test_a_full_disk_says_what_is_safe_and_the_next_run_resumes_from_there(limit: int, cuts: list[int]) -> None:
     with folder() as inside:
         path, payloads = inside / "out.jsonl", list("abcdefgh")
         whole = lines_of(payloads)
@@ -451,7 +453,7 @@ def test_a_reader_that_leaves_ends_the_run_with_one_error_and_no_noise() -> None
     assert "BrokenPipeError" in said
 
 
-def test_a_file_that_goes_on_behind_the_end_of_the_output_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_longer_than_the_output_is_reported_and_left_alone(tmp_path: Path) -> None:
     graph = drift.Graph("numbers")
     graph.source("numbers").sink("out")
     path = tmp_path / "out.jsonl"

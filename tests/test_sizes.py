@@ -119,14 +119,14 @@ def test_a_large_batch_of_the_output_leaves_the_barrier_in_several() -> None:
     assert isinstance(sends[-1].message, Finished)
 
 
-def test_pieces_in_order_end_where_blocks_of_the_digest_do() -> None:
+def test_batches_in_order_end_where_blocks_of_the_digest_do() -> None:
     graph = drift.Graph("numbers")
     graph.source("numbers").sink("out")
     ends = [each.position + len(each.metas) for each in drift.run(graph, {"numbers": range(20_000)}).batches()]
     assert sum(end % 4096 == 0 for end in ends) >= 4
 
 
-def test_local_reads_no_more_at_once_than_it_is_told_where_few_items_come_out(
+def test_local_reads_no_more_at_once_than_batch_items_where_few_items_come_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []

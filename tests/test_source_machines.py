@@ -215,7 +215,7 @@ def one_time(payload: Any) -> int:
     return 1
 
 
-def test_a_payload_that_cannot_be_hashed_has_no_place_in_event_time() -> None:
+def test_a_payload_that_cannot_be_hashed_has_no_position_in_event_time() -> None:
     arrived = machine(drift.EventTime(one_time)).take([1, 2, Opaque(3), 4])
     assert len(arrived.metas) == 2
     assert isinstance(arrived.error, drift.PayloadError) and "Opaque" in str(arrived.error)

@@ -103,7 +103,7 @@ def test_an_encoding_that_there_is_not_is_refused_at_once() -> None:
             make("x", encoding="hex")
 
 
-def test_a_gzip_file_that_was_cut_off_gives_its_whole_lines_first(tmp_path: Path) -> None:
+def test_a_gzip_file_that_was_cut_off_gives_its_complete_lines_first(tmp_path: Path) -> None:
     lines = [f"line {number} {number * 7919 % 1000}" for number in range(20_000)]
     whole = gzip.compress("".join(f"{line}\n" for line in lines).encode())
     for name in ("cut.gz", "cut"):  # known by its name, known by its first bytes
@@ -115,7 +115,7 @@ def test_a_gzip_file_that_was_cut_off_gives_its_whole_lines_first(tmp_path: Path
         assert fault.startswith(f"{path}, line {len(payloads) + 1}: the gzip data end early")
 
 
-def test_a_gzip_file_without_its_last_bytes_is_not_taken_for_whole(tmp_path: Path) -> None:
+def test_a_gzip_file_without_its_last_bytes_is_not_taken_for_complete(tmp_path: Path) -> None:
     path = tmp_path / "cut.gz"
     for missing in range(1, 9):  # its check sum and length
         path.write_bytes(gzip.compress(b"one\ntwo\n")[:-missing])
@@ -173,7 +173,7 @@ def test_standard_input_is_read_plain_and_zipped() -> None:
         ("csv", ["a,b", "1,2"], [None, "{'a': '1', 'b': '2'}"]),
     ],
 )
-def test_a_pipe_is_not_waited_for_when_it_has_something(kind: str, lines: list[str], said: list[str | None]) -> None:
+def test_a_pipe_is_not_waited_for_when_it_has_data(kind: str, lines: list[str], said: list[str | None]) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", READ_STDIN, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

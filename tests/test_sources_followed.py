@@ -70,7 +70,7 @@ def test_a_file_that_is_named_is_followed(tmp_path: Path) -> None:
         assert woken(reader) and given(reader) == ["two"] * 3
 
 
-def test_a_position_is_gone_on_from_wherever_it_was_told(tmp_path: Path) -> None:
+def test_a_position_is_resumed_from_wherever_it_was_reported(tmp_path: Path) -> None:
     def write(step: int) -> None:
         append(tmp_path / f"{step // 3}.jsonl", f'{{"n": {2 * step}}}\n{{"n": {2 * step + 1}')
         append(tmp_path / f"{step // 3}.jsonl", "}\n")
@@ -98,7 +98,7 @@ def test_a_position_is_gone_on_from_wherever_it_was_told(tmp_path: Path) -> None
         assert given(reader) == [{"n": 18}, {"n": 19}]
 
 
-def test_a_row_of_csv_over_several_lines_is_given_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_row_of_csv_over_several_lines_is_given_when_it_is_complete(tmp_path: Path) -> None:
     file = tmp_path / "1.csv"
     with opened(sources.csv(tmp_path / "*.csv", follow=True)) as reader:
         append(file, 'word,n\nto,1\n"b')
@@ -111,7 +111,7 @@ def test_a_row_of_csv_over_several_lines_is_given_when_it_is_whole(tmp_path: Pat
         assert given(reader) == [{"n": "4", "word": "not"}]
 
 
-def test_files_that_are_whole_when_they_come_are_not_waited_for(tmp_path: Path) -> None:
+def test_files_that_are_complete_when_they_come_are_not_waited_for(tmp_path: Path) -> None:
     with opened(sources.text(tmp_path, follow=True)) as reader:
         (tmp_path / "1.gz").write_bytes(gzip.compress(b"one\ntwo"))
         assert given(reader) == ["one", "two"]
@@ -126,7 +126,7 @@ def test_files_that_are_whole_when_they_come_are_not_waited_for(tmp_path: Path) 
             assert woken(reader) and given(reader) == [number, 10]
 
 
-def test_what_cannot_be_read_is_set_apart_with_the_name_of_its_file(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_diverted_with_the_name_of_its_file(tmp_path: Path) -> None:
     graph = drift.Graph("apart")
     graph.source("rows", on_error="divert").sink("out")
     append(tmp_path / "1.jsonl", "1\n{\n2\n")
@@ -198,7 +198,7 @@ def test_what_cannot_be_followed_is_refused(tmp_path: Path) -> None:
         sources.text(tmp_path / "app.log", follow=True).open()
 
 
-def test_a_run_with_state_goes_on_in_the_folder(tmp_path: Path, nothing_left: None) -> None:
+def test_a_run_with_state_resumes_in_the_folder(tmp_path: Path, nothing_left: None) -> None:
     graph = drift.Graph("grows")
     by_time = drift.EventTime(time=lambda n: n)
     graph.source("n", time=by_time).scan(key=lambda n: n % 2, initial=0, step=lambda s, n: (s + 1, (n, s + 1))).sink(

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.filterwarning
 
 @given(count=st.integers(0, 300), buffer_items_max=st.integers(1, 20), items_max=st.integers(1, 20))
 @settings(deadline=None, max_examples=50)
-def test_a_live_iterable_is_given_whole_and_in_order(count: int, buffer_items_max: int, items_max: int) -> None:
+def test_a_live_iterable_is_given_completely_and_in_order(count: int, buffer_items_max: int, items_max: int) -> None:
     source = sources.live(iter(range(count)), buffer_items_max=buffer_items_max)
     assert all_of(source, items_max) == list(range(count))
 

@@ -159,7 +159,7 @@ def test_csv_is_read_from_any_row_on_with_its_header(
     bad=st.sampled_from([b"", b"\xff", b"\xc3\n"]),
 )
 @settings(deadline=None, max_examples=25)
-def test_text_with_lines_set_apart_is_read_from_any_line_on(
+def test_text_with_lines_diverted_is_read_from_any_line_on(
     content: str, chunk_bytes: int, items_max: int, bad: bytes
 ) -> None:
     def make() -> Source:

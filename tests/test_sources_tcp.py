@@ -138,7 +138,7 @@ def test_several_connections_each_keep_their_order() -> None:
         assert [line for line in payloads if line.startswith(f"{sender}:")] == lines
 
 
-def test_the_input_goes_on_after_the_last_close_where_that_is_asked_for() -> None:
+def test_the_input_continues_after_the_last_close_where_that_is_asked_for() -> None:
     source = sources.tcp_lines(until_closed=False)
     reader = source.open()
     for number in range(3):

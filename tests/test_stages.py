@@ -206,7 +206,7 @@ def test_a_bucket_that_is_never_settled_keeps_no_more_than_it_needs_and_no_less(
     assert +sent == Counter(naive_windows(items, window, one_key))
 
 
-def test_a_bucket_that_was_settled_as_a_whole_knows_what_came_and_was_settled_after_it() -> None:
+def test_a_bucket_that_was_settled_completely_knows_what_came_and_was_settled_after_it() -> None:
     stage = stage_of(lambda stream: stream.group(one_key, 2))
     for numbers in ([1, 3], [2]):  # the second makes a bucket
         stage.process(columns_of([(number, number, 1) for number in numbers]), {})
@@ -219,7 +219,7 @@ def test_a_bucket_that_was_settled_as_a_whole_knows_what_came_and_was_settled_af
     assert sent == {((5, 7), 1): meta_at(7), ((5, 8), -1): meta_at(8), ((7, 8), 1): meta_at(8)}
 
 
-def test_a_later_item_that_has_come_waits_no_more_beside_an_item_above_the_heartbeat() -> None:
+def test_a_later_item_that_has_come_waits_no_more_next_to_an_item_above_the_heartbeat() -> None:
     later = later_meta(meta_at(1), varint(0), 3, PHASE_TIMERS)
     assert later is not None
     batch = columns_of([])._replace(metas=[later, meta_at(9)], payloads=["note", "item"])
@@ -393,7 +393,7 @@ def test_a_correction_goes_round_a_cycle_once() -> None:
     assert len(calls) <= 8 * 41
 
 
-def test_a_bucket_whose_items_are_settled_begins_anew_with_what_was_logged_since() -> None:
+def test_a_bucket_whose_items_are_settled_starts_again_with_what_was_logged_since() -> None:
     graph = drift.Graph("buckets")
     graph.source("in").group(lambda payload: payload[0], 2, name="g").sink("out")
     stage = Plan(graph.build()).stages()["g"]
@@ -407,7 +407,7 @@ def test_a_bucket_whose_items_are_settled_begins_anew_with_what_was_logged_since
     assert out.payloads == [(("b", 6), ("b", 11))]
 
 
-def test_a_bucket_that_is_settled_goes_on_from_what_came_in_order_after_it() -> None:
+def test_a_bucket_that_is_settled_resumes_from_what_came_in_order_after_it() -> None:
     """What was corrected once is kept, and what came in order since then is settled and logged no more."""
     graph = drift.Graph("pairs")
     graph.source("in", time=drift.EventTime(lambda time: time, lateness=10)).group(lambda time: 0, 2).sink("out")

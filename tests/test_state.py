@@ -69,7 +69,7 @@ breaks = st.lists(st.integers(0, 6), max_size=3)
 
 @given(cases(items_max=10), breaks)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_a_run_that_is_broken_off_goes_on_as_if_it_had_not_been(
+def test_a_run_that_is_broken_off_resumes_as_if_it_had_not_been(
     tmp_path_factory: pytest.TempPathFactory, case: Any, batches: list[int]
 ) -> None:
     check_goes_on(case.dataflow(), case.sources(), batches, tmp_path_factory.mktemp("state"))
@@ -77,7 +77,7 @@ def test_a_run_that_is_broken_off_goes_on_as_if_it_had_not_been(
 
 @given(later_steps, rows(), rows(), breaks)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_a_run_with_later_items_goes_on(
+def test_a_run_with_later_items_resumes(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], first: Any, second: Any, batches: list[int]
 ) -> None:
     check_goes_on(with_later(steps), {"in0": first, "in1": second}, batches, tmp_path_factory.mktemp("state"))
@@ -111,7 +111,7 @@ def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, gi
 
 
 @pytest.mark.parametrize("steps", [["scan", "group"], ["delay", "process"], ["sliding", "turn", "end"]], ids="-".join)
-def test_a_run_goes_on_over_another_engine_and_with_other_workers(tmp_path: Path, steps: list[str]) -> None:
+def test_a_run_resumes_over_another_engine_and_with_other_workers(tmp_path: Path, steps: list[str]) -> None:
     given = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(6000)] for rank in range(2)}
     engines: list[tuple[str, dict[str, Any]]] = [("zeromq", {"workers": 3}), ("local", {}), ("zeromq", {"workers": 2})]
     check_goes_on_over(engines, with_later(steps), given, tmp_path)
@@ -132,7 +132,7 @@ def test_the_snapshot_of_a_barrier_comes_behind_what_is_below_the_cut_and_before
     assert [each.released.payloads for each in sent if isinstance(each, ReleasedMessage)] == [[1], [2]]
 
 
-def test_a_worker_that_dies_in_a_run_that_keeps_its_state_is_replaced_and_the_next_run_goes_on(tmp_path: Path) -> None:
+def test_a_worker_that_dies_in_a_run_that_keeps_its_state_is_replaced_and_the_next_run_resumes(tmp_path: Path) -> None:
     graph, given = counted(), {"numbers": [{"n": number} for number in range(30_000)]}
     digest = drift.run(graph, given).finish().digest
     cuts = drift.Cuts(tmp_path, every_s=0)
@@ -203,7 +203,7 @@ def numbers_of(folder: str) -> dict[str, Any]:
 # What is kept.
 
 
-def test_a_run_that_is_stopped_has_not_ended_and_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_has_not_ended_and_resumes(tmp_path: Path) -> None:
     graph, given = counted(), {"numbers": [{"n": number} for number in range(5000)]}
     digest = drift.run(graph, given).finish().digest
     run = drift.run(graph, given, state=tmp_path, batch_items=100)
@@ -281,7 +281,7 @@ def on_server(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{request.getfixturevalue(f'{request.param}_url')}#{tmp_path.name}"
 
 
-def test_a_process_that_is_killed_is_gone_on_from(tmp_path: Path, where: str) -> None:
+def test_a_process_that_is_killed_is_resumed_from(tmp_path: Path, where: str) -> None:
     numbers = tmp_path / "in.jsonl"
     numbers.write_text("".join(f'{{"n": {number}}}\n' for number in range(20_000)))
     unbroken = tmp_path / "unbroken.jsonl"
@@ -332,7 +332,7 @@ def test_no_state_is_read_before_an_item_of_its_step_comes(tmp_path: Path) -> No
             run.finish()
 
 
-def test_a_run_goes_on_from_any_cut_that_is_kept(where: str) -> None:
+def test_a_run_resumes_from_any_retained_cut(where: str) -> None:
     some_cuts(where)
     kept = drift.Cuts(where)
     given = {"numbers": [{"n": number} for number in range(3000)]}
@@ -352,7 +352,7 @@ def test_a_run_goes_on_from_any_cut_that_is_kept(where: str) -> None:
     assert run.finish().digest == digest
 
 
-def test_a_process_beside_the_run_folds_and_ends_with_it(where: str, nothing_left: None) -> None:
+def test_a_process_alongside_the_run_folds_and_ends_with_it(where: str, nothing_left: None) -> None:
     given = {"numbers": [{"n": number} for number in range(1000)]}
     folded: list[int] = []
     with (
@@ -381,7 +381,7 @@ def test_workers_look_keys_up_by_themselves(where: str) -> None:
         assert run.finish().digest == drift.run(counted(), given).finish().digest
 
 
-def test_two_runs_do_not_share_a_place(where: str) -> None:
+def test_two_runs_do_not_share_a_backend(where: str) -> None:
     with (
         drift.run(counted(), {"numbers": []}, state=where),
         pytest.raises(drift.SettingsError, match="another process keeps"),
@@ -391,7 +391,7 @@ def test_two_runs_do_not_share_a_place(where: str) -> None:
 
 
 @pytest.mark.parametrize("steps", [["scan", "group"], ["delay", "process"], ["sliding", "turn", "end"]], ids="-".join)
-def test_states_timers_and_later_items_come_back_from_any_place(where: str, steps: list[str]) -> None:
+def test_states_timers_and_later_items_come_back_from_any_backend(where: str, steps: list[str]) -> None:
     given = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(300)] for rank in range(2)}
     digest, items = whole(with_later(steps), given)
     cuts = drift.Cuts(where, every_s=0, keep=1)
@@ -437,7 +437,7 @@ def lose_connections(where: str) -> None:
             client.client_kill_filter(_type="normal", skipme=True)
 
 
-def test_a_place_that_was_taken_over_is_refused(server: str) -> None:
+def test_a_backend_that_was_taken_over_is_refused(server: str) -> None:
     given = {"numbers": [{"n": number} for number in range(5000)]}
     run = drift.run(counted(), given, state=drift.Cuts(server, every_s=0), batch_items=100)
     assert run._run_cuts is not None
@@ -454,7 +454,7 @@ def test_a_place_that_was_taken_over_is_refused(server: str) -> None:
     other.close()
 
 
-def test_a_place_that_is_away_is_waited_for_and_in_the_end_not(where: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_backend_that_is_away_is_waited_for_up_to_a_limit(where: str, caplog: pytest.LogCaptureFixture) -> None:
     given = {"numbers": [{"n": number} for number in range(5000)]}
     run = drift.run(counted(), given, state=drift.Cuts(where, every_s=0), batch_items=100)
     assert run._run_cuts is not None
@@ -480,7 +480,7 @@ def test_a_place_that_is_away_is_waited_for_and_in_the_end_not(where: str, caplo
         run.finish()
 
 
-def test_what_cannot_be_a_place_is_refused_without_telling_secrets() -> None:
+def test_what_cannot_be_a_backend_is_refused_without_showing_secrets() -> None:
     for wrong, told in (
         ("ftp://me:secret@there", "no such kind of backend is known"),
         ("redis://:secret@localhost:1", "cannot be stored"),
@@ -622,7 +622,7 @@ class Unpickled:
         raise TypeError("it stays where it is")
 
 
-def test_a_state_that_cannot_be_pickled_is_told_of_where_only_recovery_needs_it() -> None:
+def test_a_state_that_cannot_be_pickled_is_reported_where_only_recovery_needs_it() -> None:
     graph = drift.Graph("unpickled")
     graph.source("numbers").scan(key_of, None, lambda state, row: (Unpickled(), row["n"]), name="sums").sink("out")
     run = drift.run(graph, {"numbers": Silent(500)}, engine="zeromq", workers=1, cut_interval_s=0.05)
@@ -676,7 +676,7 @@ def command(folder: Path, *arguments: str, code: str | None = None) -> subproces
     )
 
 
-def test_the_same_command_once_more_goes_on(tmp_path: Path) -> None:
+def test_the_same_command_once_more_resumes(tmp_path: Path) -> None:
     (tmp_path / "g.py").write_text(GRAPH)
     (tmp_path / "in.txt").write_text("".join(f"a w{number % 50} b\n" for number in range(30_000)))
     run = [

@@ -94,7 +94,7 @@ def test_a_stopped_run_releases_all_that_was_read_and_completes_sinks(engine: st
 
 
 @pytest.mark.parametrize("engine", ["local", "zeromq"])
-def test_the_record_of_a_stopped_run_is_whole(engine: str, tmp_path: Path) -> None:
+def test_the_record_of_a_stopped_run_is_complete(engine: str, tmp_path: Path) -> None:
     ticks, path = Ticks(), tmp_path / "record"
     run = drift.run(counted(), {"numbers": drift.sources.live(ticks)}, engine=engine, record=path)
     ended = in_thread(run.finish)
@@ -184,7 +184,7 @@ def test_a_sink_may_close_its_run() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_coroutine_takes_items_while_others_go_on(engine: str) -> None:
+def test_a_coroutine_takes_items_while_others_run(engine: str) -> None:
     async def main() -> list[Any]:
         turns = 0
 
@@ -371,7 +371,7 @@ def test_what_a_fork_does_with_its_copy_of_a_run_is_nothing_to_the_run(engine: s
     assert drift.Record(tmp_path / "record").manifest.items_out == 2000
 
 
-def test_a_signal_while_something_is_written_waits_for_the_end_of_that() -> None:
+def test_a_signal_during_a_write_waits_for_the_end_of_that() -> None:
     written: list[str] = []
 
     @undisturbed

@@ -120,7 +120,7 @@ class TestOfUnittest(unittest.TestCase):
         self.assertEqual(run.payloads, [item.payload for item in run.output])
 
 
-def test_a_property_of_ones_own_fails_as_hypothesis_tells_it() -> None:
+def test_a_property_of_ones_own_fails_as_hypothesis_reports_it() -> None:
     @settings(quick, derandomize=True)
     @drift.testing.deterministic(words, lines=lines)
     def law(run: Any) -> None:
@@ -176,7 +176,7 @@ def _broken_law() -> Any:
     return law
 
 
-def test_a_broken_machine_is_told_with_all_there_is_to_know(narrow_windows: None, cases_folder: Path) -> None:
+def test_a_broken_machine_is_reported_with_all_there_is_to_know(narrow_windows: None, cases_folder: Path) -> None:
     with pytest.raises(drift.testing.NotDeterministic) as caught:
         _broken_law()()
     text, result = str(caught.value), caught.value.result

@@ -126,7 +126,7 @@ def test_a_source_that_gives_one_object_again_and_again_is_found(batch_items: in
     assert len(list(drift.run(graph, {"in": iter([same] * 9)}, batch_items=batch_items))) == 9
 
 
-def test_less_and_less_is_looked_at() -> None:
+def test_less_and_less_is_inspected() -> None:
     sampler = Sampler()
     looked = [number for number in range(100_000) if sampler.sample([[number]])]
     assert looked[:32] == list(range(32)) and 40 < len(looked) < 80

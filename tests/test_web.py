@@ -213,7 +213,7 @@ def test_the_page_of_a_run_that_never_begins_is_gone_with_it() -> None:
     assert nobody_listens(run.web) and not web_threads()
 
 
-def test_a_failed_run_is_told_as_failed() -> None:
+def test_a_failed_run_is_reported_as_failed() -> None:
     graph = drift.Graph("bad")
     graph.source("n").map(lambda n: 1 // n).sink("out")
     run = drift.run(graph, {"n": [1, 0]}, web=0)
@@ -298,7 +298,7 @@ def test_the_page_in_a_browser() -> None:
         assert window.troubles() == []
 
 
-def test_batches_that_follow_closely_are_one_bar_and_each_bar_is_told_once() -> None:
+def test_batches_that_follow_closely_are_one_bar_and_each_bar_is_reported_once() -> None:
     timeline, now_s = Timeline(), time.monotonic() - 100
     for n in range(100):
         timeline.add(now_s + n * 0.002, now_s + n * 0.002 + 0.001, 10, 1)
@@ -340,7 +340,7 @@ def test_the_progress_line_fits_and_says_first_what_holds_the_output_back(
 # Who is silent.
 
 
-def test_a_source_is_silent_since_it_last_gave_something() -> None:
+def test_a_source_is_silent_since_it_last_gave_an_item() -> None:
     machine = SourceMachine("ticks", 0, ArrivalTime(), live=True)
     intake = Intake([machine], batch_items=10, in_flight_max=10, now_s=5.0)
     assert intake.silent_since_s(0) == 5.0
@@ -354,7 +354,7 @@ def test_a_source_is_silent_since_it_last_gave_something() -> None:
     assert intake.silent_since_s(0) is None
 
 
-def test_a_silent_source_is_told_of_where_items_wait_for_it() -> None:
+def test_a_silent_source_is_reported_where_items_wait_for_it() -> None:
     since_s = time.monotonic() - 75
     waiting = Progress(held_by="source b", silent_since_s=since_s, unsettled=115_935)
     assert line_text(waiting, (0.0, 0.0), 80).startswith("held by source b, silent 1:15  ")

@@ -303,7 +303,7 @@ def test_an_item_longer_than_a_frame_is_a_clear_error() -> None:
         drift.run(graph, {"sizes": [1, FRAME_BYTES_MAX]}, engine="zeromq").finish()
 
 
-def test_cycles_that_change_keys_are_told_to_be_slow_with_workers() -> None:
+def test_cycles_that_change_keys_are_reported_to_be_slow_with_workers() -> None:
     graph = drift.Graph("hops")
     hops = graph.feedback("hops")
     items = graph.source("items").merge(hops).group(key=lambda n: n % 3, window=1).map(lambda window: window[-1] - 1)
@@ -348,7 +348,7 @@ def send_as_strangers(run: drift.Run) -> int:
     return len(addresses) * (len(frames) + 1)
 
 
-def test_foreign_and_broken_frames_are_refused_and_counted_and_the_run_goes_on() -> None:
+def test_foreign_and_broken_frames_are_refused_and_counted_and_the_run_continues() -> None:
     counted_all = threading.Event()
 
     def lines() -> Iterator[str]:

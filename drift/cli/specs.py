@@ -65,7 +65,7 @@ def by_name(option: str, values: Iterable[str], kind: str, known: Sequence[str])
         name, spec = _named(option, value, kind, known)
         if name in spec_by_name:
             both = f"{without_secrets(spec_by_name[name])!r} and {without_secrets(spec)!r}"
-            raise SettingsError(f"{option} is there twice for {kind} {name!r}: {both}")
+            raise SettingsError(f"{option} is given twice for {kind} {name!r}: {both}")
         spec_by_name[name] = spec
     return spec_by_name
 
