@@ -81,19 +81,19 @@ def _positive(text: str) -> int:
     return int(digits)
 
 
-def options_of(given: argparse.Namespace) -> Options:
-    items = given.items or (100_000 if given.quick else 1_000_000)
+def options_of(arguments: argparse.Namespace) -> Options:
+    items = arguments.items or (100_000 if arguments.quick else 1_000_000)
     options = Options(
         items=items,
-        rounds=given.rounds or (1 if given.quick else 3),
-        workloads=tuple(name for name in WORKLOADS if name in given.only) or tuple(WORKLOADS),
+        rounds=arguments.rounds or (1 if arguments.quick else 3),
+        workloads=tuple(name for name in WORKLOADS if name in arguments.only) or tuple(WORKLOADS),
         disorder_items=max(1, items // 4),
         scaling_items=tuple(size for size in (10_000, 100_000, 1_000_000) if size <= items) or (items,),
     )
-    if given.quick:
+    if arguments.quick:
         options.disorder = (0.0, 0.1)
         options.latency_items = 10_000
-    if given.long:
+    if arguments.long:
         options.scaling_items += (10_000_000,)
     return options
 
@@ -114,12 +114,12 @@ def others_cores(data: Any) -> list[float]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = arguments()
-    given = parser.parse_args(argv)
-    if not given.json.absolute().parent.is_dir():
-        parser.error(f"there is no folder {given.json.parent} to write in")
+    parsed = parser.parse_args(argv)
+    if not parsed.json.absolute().parent.is_dir():
+        parser.error(f"there is no folder {parsed.json.parent} to write in")
     console = Console(width=None if sys.stdout.isatty() else 120)
     progress = Console(stderr=True)
-    options = options_of(given)
+    options = options_of(parsed)
     on = machine()
     result: dict[str, Any] = {
         "machine": on,
@@ -133,8 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     targets: list[Target] = []
     failed: dict[str, str] = {}
     with progress.status("") as status:
-        options.tell = status.update if progress.is_terminal else lambda line: None
-        for name in sections_of(given.only):
+        options.report = status.update if progress.is_terminal else lambda line: None
+        for name in sections_of(parsed.only):
             try:
                 tables, wanted, data = SECTIONS[name](options)
             except Failed as error:
@@ -159,8 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"; in {loaded} of {len(busy)} measurements more than {_OTHERS_CORES_MAX}: measure again when it is idle"
         )
         console.print(note + (warning if loaded else "") + ".", highlight=False)
-    given.json.write_text(json.dumps(result, indent=1) + "\n")
-    console.print(f"{result['seconds']:.0f} s; written to {given.json}", highlight=False)
+    parsed.json.write_text(json.dumps(result, indent=1) + "\n")
+    console.print(f"{result['seconds']:.0f} s; written to {parsed.json}", highlight=False)
     return 1 if failed else 0
 
 

@@ -26,7 +26,7 @@ import drift
 from benchmarks.memory import Peaks
 from benchmarks.recording import FLIGHTS
 from benchmarks.rounds import Failed, Options, Result, Target, measure, median
-from benchmarks.tables import decimals, medians, megabytes, table, whole
+from benchmarks.tables import decimals, integer, medians, megabytes, table
 from benchmarks.workloads import ROOT
 
 _GROWTH_MAX = 1.25
@@ -59,11 +59,11 @@ def backfill(options: Options) -> tuple[list[Table], list[Target], dict[str, Any
 
 def _audits(options: Options, folder: Path, items: int) -> dict[str, float]:
     path = str(folder / f"flights{items}")
-    options.tell(f"backfill: a record of {items:,} flights")
+    options.report(f"backfill: a record of {items:,} flights")
     measure({"kind": "flights record", "items": items, "path": path})
     results: list[Result] = []
     for number in range(options.rounds):
-        options.tell(f"backfill: audit of {items:,} flights, round {number + 1} of {options.rounds}")
+        options.report(f"backfill: audit of {items:,} flights, round {number + 1} of {options.rounds}")
         results.append(measure({"kind": "flights audit", "path": path}))
     shutil.rmtree(path)
     return _medians(results)
@@ -72,7 +72,7 @@ def _audits(options: Options, folder: Path, items: int) -> dict[str, float]:
 def _groups(options: Options, items: int) -> dict[str, float]:
     results: list[Result] = []
     for number in range(options.rounds):
-        options.tell(f"backfill: one group of {items:,} items, round {number + 1} of {options.rounds}")
+        options.report(f"backfill: one group of {items:,} items, round {number + 1} of {options.rounds}")
         results.append(measure({"kind": "one group", "items": items}))
     return _medians(results)
 
@@ -86,8 +86,8 @@ def _audit_table(options: Options, audits: dict[int, dict[str, float]]) -> Table
     made = table("Audit on Spark", columns, _AUDIT_CAPTION.format(medians=medians(options.rounds)))
     for items, found in audits.items():
         made.add_row(
-            whole(items), decimals(found["intact_seconds"]), decimals(found["reproduced_seconds"]),
-            whole(1e9 * found["reproduced_seconds"] / items), whole(items / found["reproduced_seconds"]),
+            integer(items), decimals(found["intact_seconds"]), decimals(found["reproduced_seconds"]),
+            integer(1e9 * found["reproduced_seconds"] / items), integer(items / found["reproduced_seconds"]),
             megabytes(found["worker"]), megabytes(found["jvm"]), megabytes(found["python"]),
         )  # fmt: skip
     return made
@@ -98,7 +98,7 @@ def _group_table(options: Options, groups: dict[int, dict[str, float]]) -> Table
     made = table("One group on Spark", columns, _GROUP_CAPTION.format(medians=medians(options.rounds)))
     for items, found in groups.items():
         made.add_row(
-            whole(items), decimals(found["seconds"]), whole(1e9 * found["seconds"] / items),
+            integer(items), decimals(found["seconds"]), integer(1e9 * found["seconds"] / items),
             megabytes(found["worker"]), megabytes(found["jvm"]),
         )  # fmt: skip
     return made
@@ -134,17 +134,17 @@ def flights_like(items: int, path: Path | None = None) -> Iterator[dict[str, str
     hours = sorted({flight["time_hour"] for flight in known})
     first, last = (datetime.fromisoformat(hours[at]) for at in (0, -1))
     days = (last - first).days + 2
-    given = 0
+    written = 0
     while True:
         moved = {
-            hour: (datetime.fromisoformat(hour) + timedelta(days=days * (given // len(known)))).isoformat()
+            hour: (datetime.fromisoformat(hour) + timedelta(days=days * (written // len(known)))).isoformat()
             for hour in hours
         }
         for flight in known:
-            if given == items:
+            if written == items:
                 return
             yield {**flight, "time_hour": moved[flight["time_hour"]]}
-            given += 1
+            written += 1
 
 
 def _flights() -> tuple[Any, Path]:

@@ -31,21 +31,21 @@ class Numbers:
     def __init__(self, keys: int, rate: int) -> None:
         self._keys, self._rate = keys, rate
         self._random = Random(7)
-        self._given = 0
+        self._returned = 0
         self._since_s = 0.0
 
     def open(self) -> Numbers:
         return self
 
     def read(self, items_max: int) -> list[tuple[int, int]]:
-        first = self._given
+        first = self._returned
         if first < self._keys:
-            self._given = min(first + items_max, self._keys)
+            self._returned = min(first + items_max, self._keys)
             self._since_s = time.monotonic()
-            return [(number, number) for number in range(first, self._given)]
+            return [(number, number) for number in range(first, self._returned)]
         due = self._keys + int((time.monotonic() - self._since_s) * self._rate)
-        self._given = min(due, first + items_max)
-        return [(number, self._random.randrange(self._keys)) for number in range(first, self._given)]
+        self._returned = min(due, first + items_max)
+        return [(number, self._random.randrange(self._keys)) for number in range(first, self._returned)]
 
     def filenos(self) -> Sequence[int]:
         return ()
@@ -115,15 +115,15 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--rate", type=int, default=20_000, help="items a second, once every key is there")
     parser.add_argument("--pause", type=float, default=2.0, help="seconds between a way back and the next kill")
-    given = parser.parse_args()
-    print(f"{'keys':>12} {'kills':>6} {'seen p50':>10} {'release p50':>12} {'p90':>8} {'max':>8}   (ms)")
+    arguments = parser.parse_args()
+    print(f"{'keys':>12} {'kills':>6} {'noticed p50':>10} {'release p50':>12} {'p90':>8} {'max':>8}   (ms)")
     shares = [share_of_a_core()]
-    for keys in given.keys:
-        deaths = measured(keys, given.kills, given.rate, given.pause)
-        seen, released = ([1000 * each[at] for each in deaths] for at in (0, 1))
+    for keys in arguments.keys:
+        deaths = measured(keys, arguments.kills, arguments.rate, arguments.pause)
+        noticed, released = ([1000 * each[at] for each in deaths] for at in (0, 1))
         p90 = quantiles(released, n=10)[-1] if len(released) > 1 else released[0]
-        told = f"{median(seen):>10.0f} {median(released):>12.0f} {p90:>8.0f} {max(released):>8.0f}"
-        print(f"{keys:>12,} {len(deaths):>6} {told}", flush=True)
+        cells = f"{median(noticed):>10.0f} {median(released):>12.0f} {p90:>8.0f} {max(released):>8.0f}"
+        print(f"{keys:>12,} {len(deaths):>6} {cells}", flush=True)
         shares.append(share_of_a_core())
     print(f"a loop beside it gets {min(shares):.2f} to {max(shares):.2f} of a core")
 

@@ -10,8 +10,8 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.rounds import Options, Round, Target, check_digests, interleaved, median_of, rate, steady_rate
-from benchmarks.tables import decimals, medians, table, whole
-from benchmarks.workloads import LATENESS, MOVED_PLACES_MAX, WORKLOADS
+from benchmarks.tables import decimals, integer, medians, table
+from benchmarks.workloads import LATENESS, POSITIONS_LATE_MAX, WORKLOADS
 
 _ENGINES: dict[str, dict[str, Any]] = {
     "local": {"engine": "local", "workers": 1},
@@ -19,7 +19,7 @@ _ENGINES: dict[str, dict[str, Any]] = {
     "zeromq 2 workers": {"engine": "zeromq", "workers": 2},
 }
 _CAPTION = (
-    f"A share of the inputs comes up to {MOVED_PLACES_MAX} places later, lateness {LATENESS}; payloads are (index, "
+    f"A share of the inputs comes up to {POSITIONS_LATE_MAX} places later, lateness {LATENESS}; payloads are (index, "
     "payload), and a map takes the index off; the numbers are shuffled, so that neighbours may have one key. A batch "
     "is sorted before it is processed (local 4,096 inputs, zeromq 1,024, small batches 100, as a live source gives "
     "them): only moves from one into another cost tombstones. Output by run.batches(). items/s: local from start to "
@@ -37,7 +37,7 @@ def disorder(options: Options) -> tuple[list[Table], list[Target], dict[str, Any
     rows: list[tuple[str, ...]] = []
     words = "several"
     for name in options.workloads:
-        rounds = interleaved(_specs(name, options), repeats, f"{name} in event time", options.tell)
+        rounds = interleaved(_specs(name, options), repeats, f"{name} in event time", options.report)
         summary = _summary(rounds, options)
         data[name] = {"summary": summary, "digest": check_digests(rounds, f"{name} in event time"), "rounds": rounds}
         plain = rounds[0]["plain loop"]
@@ -50,7 +50,7 @@ def disorder(options: Options) -> tuple[list[Table], list[Target], dict[str, Any
                 (
                     f"  {engine}",
                     share,
-                    whole(numbers["items_per_second"]),
+                    integer(numbers["items_per_second"]),
                     decimals(numbers["ratio_to_in_order"]),
                     decimals(numbers["ratio_to_plain"]),
                     decimals(numbers["tombstones_per_input"]),

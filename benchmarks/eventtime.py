@@ -17,17 +17,17 @@ import drift
 from benchmarks.meters import cpu_seconds
 from benchmarks.rounds import Options, Round, Target, check_digests, interleaved, median
 from benchmarks.tables import decimals, medians, table
-from benchmarks.workloads import MOVED_PLACES_MAX
+from benchmarks.workloads import POSITIONS_LATE_MAX
 
 Event = tuple[int, str, int]
 
 ITEMS_PER_MS = 10
-_LATENESS_MS = 2 * MOVED_PLACES_MAX // ITEMS_PER_MS
+_LATENESS_MS = 2 * POSITIONS_LATE_MAX // ITEMS_PER_MS
 _EVENT_KEYS = 100
 _RATIO_MIN = 0.30
 _TUPLES_OVER_TEXT_MAX = 2.0
 _CAPTION = (
-    f"(time in ms, key, value), {ITEMS_PER_MS} a millisecond, in order or each up to {MOVED_PLACES_MAX} places late, "
+    f"(time in ms, key, value), {ITEMS_PER_MS} a millisecond, in order or each up to {POSITIONS_LATE_MAX} places late, "
     f"lateness {_LATENESS_MS} ms; a scan counts for each key and second, which is a tuple or text. The loop calls "
     "the same two functions over the items in order. us an item and 'of plain' by CPU time, on local; ratios within a "
     "round. {medians}."
@@ -44,7 +44,7 @@ def eventtime(options: Options) -> tuple[list[Table], list[Target], dict[str, An
         for key in KEYS
         for kind in ("plain loop", "in order", "out of order")
     }
-    rounds = interleaved(specs, options.rounds, "event time", options.tell)
+    rounds = interleaved(specs, options.rounds, "event time", options.report)
     for key in KEYS:
         data[key] = {"digest": check_digests([_of_key(each, key) for each in rounds], f"event time, {key}")}
     for name, spec in specs.items():
@@ -109,11 +109,11 @@ def in_order(items: int) -> list[Event]:
 
 
 def out_of_order(items: int) -> list[Event]:
-    """The same, each up to `MOVED_PLACES_MAX` places later."""
+    """The same, each up to `POSITIONS_LATE_MAX` places later."""
     draw = random.Random(items + 1)
-    places = [index + draw.randint(0, MOVED_PLACES_MAX) for index in range(items)]
+    arrival = [index + draw.randint(0, POSITIONS_LATE_MAX) for index in range(items)]
     ordered = in_order(items)
-    return [ordered[index] for index in sorted(range(items), key=places.__getitem__)]
+    return [ordered[index] for index in sorted(range(items), key=arrival.__getitem__)]
 
 
 def plain_counts(events: Iterable[Event], key_of: Callable[[Event], Any]) -> Iterator[tuple[str, int]]:
@@ -133,14 +133,14 @@ def graph_of(key: str) -> drift.Graph:
 
 def run_in_event_time(spec: dict[str, Any]) -> dict[str, Any]:
     """One measurement, in its process."""
-    given = out_of_order(spec["items"]) if spec["run"] == "out of order" else in_order(spec["items"])
+    events = out_of_order(spec["items"]) if spec["run"] == "out of order" else in_order(spec["items"])
     drift.run(graph_of(spec["key"]), {"in": []}).finish()
     cpu, started = cpu_seconds(), time.perf_counter()
     if spec["run"] == "plain loop":
-        for _ in plain_counts(given, KEYS[spec["key"]]):
+        for _ in plain_counts(events, KEYS[spec["key"]]):
             pass
-        return {"items": len(given), "cpu_seconds": cpu_seconds() - cpu, "seconds": time.perf_counter() - started}
-    run = drift.run(graph_of(spec["key"]), {"in": given})
+        return {"items": len(events), "cpu_seconds": cpu_seconds() - cpu, "seconds": time.perf_counter() - started}
+    run = drift.run(graph_of(spec["key"]), {"in": events})
     run.finish()
     return {
         "items": run.report.items_out,

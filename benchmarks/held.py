@@ -18,7 +18,7 @@ from rich.table import Table
 import drift
 from benchmarks.meters import cpu_seconds, own_peak_bytes, peak_memory_bytes
 from benchmarks.rounds import Options, Round, Target, check_digests, interleaved, median, median_of
-from benchmarks.tables import decimals, medians, megabytes, table, whole
+from benchmarks.tables import decimals, integer, medians, megabytes, table
 
 _EVENTS_A_MS = 10
 _KEYS = 1000
@@ -26,7 +26,7 @@ _LATE_MAX = 500
 _LATENESS_MS = 2 * _LATE_MAX  # where an event is a millisecond, or ten are
 _GROWTH_MAX = 1.1
 #: A session has three events, so far apart; at 1000 keys a second, some thousands are open.
-_APART = 700
+_GAP = 700
 
 Event = tuple[int, int]
 
@@ -45,8 +45,8 @@ def of_few_keys(count: int) -> Iterator[Event]:
 
 def of_keys_that_come_and_go(count: int) -> Iterator[Event]:
     """Three events of each key."""
-    for number in range(count // 3 + 2 * _APART):
-        for before in (0, _APART, 2 * _APART):
+    for number in range(count // 3 + 2 * _GAP):
+        for before in (0, _GAP, 2 * _GAP):
             if 0 <= number - before < count // 3:
                 yield number, number - before
 
@@ -76,7 +76,7 @@ CASES = {
     ),
     "sessions of keys that come and go": Case(
         of_keys_that_come_and_go,
-        lambda stream: stream.key_by(_of).window(drift.windows.session(_APART + 1)).count(),
+        lambda stream: stream.key_by(_of).window(drift.windows.session(_GAP + 1)).count(),
     ),
     "a timer for each event": Case(of_few_keys, lambda stream: stream.process(_of, 0, counted, due)),
 }
@@ -125,13 +125,13 @@ def held(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
                 engine: {"kind": "held", "case": name, "items": items, "settings": settings}
                 for engine, settings in _ENGINES.items()
             }
-            rounds = by_length[items] = interleaved(specs, options.rounds, f"{name}, {items:,}", options.tell)
+            rounds = by_length[items] = interleaved(specs, options.rounds, f"{name}, {items:,}", options.report)
             check_digests(rounds, name)
             for engine in _ENGINES:
                 cpu, seconds, peak = (
                     median(each[engine][what] for each in rounds) for what in ("cpu_seconds", "seconds", "memory_bytes")
                 )
-                made.add_row(name, engine, whole(items), decimals(cpu), decimals(seconds), megabytes(peak))
+                made.add_row(name, engine, integer(items), decimals(cpu), decimals(seconds), megabytes(peak))
         data[name] = by_length
         targets += _targets(name, by_length)
     return [made], targets, data

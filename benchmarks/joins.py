@@ -18,7 +18,7 @@ from rich.table import Table
 import drift
 from benchmarks.meters import cpu_seconds, peak_memory_bytes
 from benchmarks.rounds import Failed, Options, Round, Target, interleaved, median_of, rate
-from benchmarks.tables import decimals, medians, megabytes, table, whole
+from benchmarks.tables import decimals, integer, medians, megabytes, table
 from benchmarks.workloads import KEYS, LATENESS, moved
 
 #: A left item at t meets right ones in [t - 1000, t + 1000]; each side has one item of a key in 1,000.
@@ -42,7 +42,7 @@ _CAPTION = (
 def joins(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
     items = max(1, options.items // 2)
     rounds = interleaved({name: {**spec, "items": items} for name, spec in _RUNS.items()}, options.rounds, "joins",
-                         options.tell)  # fmt: skip
+                         options.report)  # fmt: skip
     _check(rounds)
     columns = ("interval join", "items/s", "of plain", "s", "peak MB")
     made = table(f"Joins: {items:,} and {items:,} items", columns, _CAPTION.format(medians=medians(options.rounds)))
@@ -53,7 +53,7 @@ def joins(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
         ratios[name] = ratio
         made.add_row(
             name,
-            whole(median_of(rounds, lambda each, name=name: rate(each[name]))),  # type: ignore[misc]
+            integer(median_of(rounds, lambda each, name=name: rate(each[name]))),  # type: ignore[misc]
             decimals(ratio),
             decimals(median_of(rounds, lambda each, name=name: each[name]["seconds"])),  # type: ignore[misc]
             megabytes(median_of(rounds, lambda each, name=name: each[name]["peak_memory_bytes"])),  # type: ignore[misc]

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.rounds import Options, Target, interleaved, median
-from benchmarks.tables import decimals, medians, table, whole
+from benchmarks.tables import decimals, integer, medians, table
 from benchmarks.workloads import KEYS
 
 _ENGINES = {"local": ("local", 1, 1.5, 5.0), "zeromq 2 workers": ("zeromq", 2, 3.0, 15.0)}
@@ -25,7 +25,7 @@ def latency(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]
         }
         for label, (engine, workers, _, _) in _ENGINES.items()
     }
-    rounds = interleaved(specs, options.rounds, "latency", options.tell)
+    rounds = interleaved(specs, options.rounds, "latency", options.report)
     caption = (
         f"Running count of each of {KEYS:,} keys over lines that another process sends over TCP, in arrival time. From "
         f"when the line is due there to when run.batches() yields its output; the first second is left out. "
@@ -40,7 +40,7 @@ def latency(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]
         numbers["worst_ms"] = max(each[label]["max_ms"] for each in rounds)
         data["summary"][label] = numbers
         counted = sum(each[label]["counted"] for each in rounds)
-        made.add_row(label, whole(counted), *[decimals(value) for value in numbers.values()])
+        made.add_row(label, integer(counted), *[decimals(value) for value in numbers.values()])
         targets.append(Target(f"latency {label}, p50", numbers["p50_ms"], p50_bound, at_least=False, unit="ms"))
         targets.append(Target(f"latency {label}, p99", numbers["p99_ms"], p99_bound, at_least=False, unit="ms"))
     return [made], targets, data

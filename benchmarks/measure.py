@@ -1,7 +1,7 @@
 """One measurement, in the process it is made in: `python -m benchmarks.measure SPEC`, both ways JSON.
 
 Invariant: input is ready, and what the measured code imports is imported, before the clock starts; except that of an
-engine with processes, whose start-up is told apart.
+engine with processes, whose start-up is measured separately.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ class Peaks:
 
     def _run(self) -> None:
         while not self._ended.wait(_INTERVAL_S):
-            self._look()
+            self._sample()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         parents = {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
         ours = {os.getpid()}
         while grown := {pid for pid, parent in parents.items() if parent in ours and pid not in ours}:

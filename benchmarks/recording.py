@@ -20,7 +20,7 @@ from rich.table import Table
 import drift
 from benchmarks.meters import cpu_seconds, peak_memory_bytes
 from benchmarks.rounds import Options, Target, check_digests, interleaved, median_of
-from benchmarks.tables import decimals, medians, megabytes, table, whole
+from benchmarks.tables import decimals, integer, medians, megabytes, table
 from benchmarks.workloads import ROOT, WORKLOADS, lines_of_text, one_by_one
 
 _ENGINES = {"local": ("local", 1), "zeromq, 2 workers": ("zeromq", 2)}
@@ -51,7 +51,7 @@ def recording(options: Options) -> tuple[list[Table], list[Target], dict[str, An
         engine, workers = _ENGINES[label]
         spec = {"kind": "recording", "example": example, "items": options.items, "engine": engine, "workers": workers}
         specs = {"plain": spec, "recorded": {**spec, "record": True}}
-        rounds = interleaved(specs, options.rounds, f"recording {example} on {label}", options.tell)
+        rounds = interleaved(specs, options.rounds, f"recording {example} on {label}", options.report)
         check_digests(rounds, f"{example} on {label}")
         ratio, running, cpu = (
             median_of(rounds, lambda each, name=name: each["recorded"][name] / each["plain"][name])  # type: ignore[misc]
@@ -62,7 +62,7 @@ def recording(options: Options) -> tuple[list[Table], list[Target], dict[str, An
         after = median_of(rounds, lambda each: each["recorded"]["seconds"] - each["recorded"]["running_seconds"])
         data[f"{example}, {label}"] = {"rounds": rounds, "ratio": ratio, "running_ratio": running, "cpu_ratio": cpu}
         numbers = (plain, recorded, ratio, running, after, cpu)
-        cost.add_row(f"{example}, {label}", whole(rounds[0]["plain"]["items"]), *map(decimals, numbers))
+        cost.add_row(f"{example}, {label}", integer(rounds[0]["plain"]["items"]), *map(decimals, numbers))
         assert ratio is not None
         targets.append(Target(f"recording: {example}, {label}, time over that without", ratio, _COST_MAX, False))
     audited, more = _audits(options, data)
@@ -79,7 +79,7 @@ def _audits(options: Options, data: dict[str, Any]) -> tuple[Table, list[Target]
         if items < 100_000 and items != options.scaling_items[-1]:
             continue
         rounds = interleaved(
-            {"audit": {"kind": "audit", "items": items}}, options.rounds, f"audit of {items:,} items", options.tell
+            {"audit": {"kind": "audit", "items": items}}, options.rounds, f"audit of {items:,} items", options.report
         )
         numbers = {
             name: median_of(rounds, lambda each, name=name: each["audit"][name])  # type: ignore[misc]
@@ -90,7 +90,7 @@ def _audits(options: Options, data: dict[str, Any]) -> tuple[Table, list[Target]
         assert numbers["mb_per_s"] is not None
         speeds.append(numbers["mb_per_s"])
         made.add_row(
-            whole(items), megabytes(numbers["file_bytes"]), decimals(numbers["record_seconds"]),
+            integer(items), megabytes(numbers["file_bytes"]), decimals(numbers["record_seconds"]),
             decimals(numbers["intact_seconds"]), decimals(numbers["mb_per_s"], 0),
             decimals(numbers["content_mb_per_s"], 0), decimals(numbers["replay_seconds"]),
             megabytes(numbers["writer_peak_bytes"]), megabytes(numbers["intact_peak_bytes"]),

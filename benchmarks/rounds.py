@@ -35,7 +35,7 @@ class Options:
     Attributes:
         items: of a throughput measurement.
         rounds: of every section but `disorder`, which takes one fewer, if more than one.
-        tell: takes a line about what is being measured.
+        report: takes a line about what is being measured.
     """
 
     items: int = 1_000_000
@@ -46,7 +46,7 @@ class Options:
     latency_items: int = 25_000
     latency_rate: int = 5_000
     scaling_items: tuple[int, ...] = (10_000, 100_000, 1_000_000)
-    tell: Callable[[str], None] = field(default=lambda line: None, repr=False)
+    report: Callable[[str], None] = field(default=lambda line: None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ def measure(spec: Spec) -> Result:
     return result
 
 
-def interleaved(specs: Mapping[str, Spec], rounds: int, what: str, tell: Callable[[str], None]) -> list[Round]:
+def interleaved(specs: Mapping[str, Spec], rounds: int, what: str, report: Callable[[str], None]) -> list[Round]:
     """Each of several measurements once a round."""
     done: list[Round] = []
     for number in range(rounds):
         results: Round = {}
         for name, spec in specs.items():
-            tell(f"{what}: {name}, round {number + 1} of {rounds}")
+            report(f"{what}: {name}, round {number + 1} of {rounds}")
             results[name] = measure(spec)
         done.append(results)
     return done

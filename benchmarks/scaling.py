@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.rounds import Options, Round, Target, check_digests, interleaved, median_of
-from benchmarks.tables import decimals, medians, megabytes, table, whole
+from benchmarks.tables import decimals, integer, medians, megabytes, table
 
 _ENGINES = {"local": ("local", 1), "zeromq 2 workers": ("zeromq", 2)}
 #: Times an item may cost as much in the longest input as in the shortest.
@@ -39,7 +39,7 @@ def scaling(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]
         made.add_section()
         for items, ns, peak in points:
             wall = data[str(items)][label]["wall_ns_per_item"]
-            made.add_row(label, whole(items), decimals(ns, 0), decimals(wall, 0), megabytes(peak))
+            made.add_row(label, integer(items), decimals(ns, 0), decimals(wall, 0), megabytes(peak))
     return [made], _targets(by_engine), data
 
 

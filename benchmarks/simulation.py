@@ -11,7 +11,7 @@ from rich.table import Table
 import drift
 import drift.testing
 from benchmarks.rounds import Options, Target, median
-from benchmarks.tables import table, whole
+from benchmarks.tables import integer, table
 
 #: What the harness promises for a graph of five steps and 30 items.
 RUNS_A_MINUTE = 3000
@@ -34,12 +34,12 @@ def simulation(options: Options) -> tuple[list[Table], list[Target], dict[str, A
     lines = st.lists(st.text("abcdef gh", max_size=8), min_size=_ITEMS, max_size=_ITEMS)
     rates: list[float] = []
     for number in range(options.rounds):
-        options.tell(f"simulation, round {number + 1} of {options.rounds}")
+        options.report(f"simulation, round {number + 1} of {options.rounds}")
         rates.append(_rate(drift.testing.Seeds(five_steps(), {"lines": lines}), runs))
     title = f"Simulated runs of a graph of five steps and {_ITEMS} items"
     caption = "Input, schedule, run and reference; by the CPU time of one process."
     made = table(title, ("", "runs", "runs a minute"), caption)
-    made.add_row("drift.testing.Seeds", whole(runs), whole(median(rates)))
+    made.add_row("drift.testing.Seeds", integer(runs), integer(median(rates)))
     target = Target("simulated runs a minute", median(rates), RUNS_A_MINUTE, at_least=True, unit="")
     return [made], [target], {"rounds": rates}
 

@@ -28,7 +28,7 @@ from rich.table import Table
 
 import drift
 from benchmarks.rounds import Failed, Options, Target, median
-from benchmarks.tables import decimals, medians, table, whole
+from benchmarks.tables import decimals, integer, medians, table
 from benchmarks.workloads import ROOT
 
 _KEYS = (1_000, 100_000)
@@ -180,7 +180,7 @@ def spark(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
         for name in _NAMES:
             rates = [options.items / seconds for seconds in found[name]]
             ratios = {of: median(bare / own for bare, own in zip(found[of], found[name])) for of in (_BARE, _COLUMNS)}
-            made.add_row(name, whole(int(number)), whole(median(rates)), *map(decimals, ratios.values()))
+            made.add_row(name, integer(int(number)), integer(median(rates)), *map(decimals, ratios.values()))
             for of, ratio in ratios.items():
                 if name == _FRAME or (name.startswith("drift") and of == _BARE):
                     text = f"spark: {name}, {int(number):,} keys, of {of}"
@@ -193,7 +193,7 @@ def _measured(jobs: _Jobs, options: Options, keys: int) -> dict[str, list[float]
     found: dict[str, list[float]] = {name: [] for name in _NAMES}
     for number in range(options.rounds + 1):
         for name in _NAMES:
-            options.tell(f"spark: {name}, {keys:,} keys, round {number} of {options.rounds}")
+            options.report(f"spark: {name}, {keys:,} keys, round {number} of {options.rounds}")
             seconds = _timed(lambda name=name: jobs.run(name))  # type: ignore[misc]
             if number:
                 found[name].append(seconds)

@@ -106,7 +106,7 @@ def delays(rate: int, settings: dict[str, Any], seconds: float = 8.0, warm_up_s:
     return found
 
 
-def _tell_of_latency(rate: int, rounds: int) -> None:
+def _print_latency(rate: int, rounds: int) -> None:
     print(f"{'':>10} {'p50 ms':>8} {'p99 ms':>8}   at {rate:,} items a second")
     took: dict[str, list[list[float]]] = {kind: [] for kind in _KINDS}
     for _ in range(rounds):
@@ -135,7 +135,7 @@ def going_on(keys: int, folder: str, engine: str) -> None:
             os._exit(9)
 
 
-def _tell_of_going_on(keys: int) -> None:
+def _print_resuming(keys: int) -> None:
     print(f"{'keys':>12} {'engine':>8} {'first s':>8} {'cpu s':>8}   (cpu: of all processes, until they have ended)")
     for engine in ("local", "zeromq"):
         with tempfile.TemporaryDirectory() as folder:
@@ -148,17 +148,17 @@ def _memory_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def _tell_of_bounds(items: int, keys: list[str]) -> None:
+def _print_bounds(items: int, keys: list[str]) -> None:
     print(f"{'keys':>8} {'items':>12}   megabytes: of each process; the calling one's link logs; files")
     for text in keys:
         numbers = {"numbers": range(items)}
         run = drift.run(counted(None if text == "own" else int(text)), numbers, engine="zeromq", workers=2)
-        engine, told = run._engine, 0
+        engine, next_position = run._engine, 0
         assert isinstance(engine, ZeromqEngine)
         for batch in run.batches():
-            if batch.position < told:
+            if batch.position < next_position:
                 continue
-            told += max(items // 10, 1)
+            next_position += max(items // 10, 1)
             sizes = {child.name: _memory_bytes(child.process.pid) for child in engine._children}
             sizes["caller"] = _memory_bytes(os.getpid())
             log = engine._node.rewind_log
@@ -179,19 +179,19 @@ def main() -> None:
     parser.add_argument("--going-on", type=int, metavar="KEYS", help="time until the first item after the caller died")
     parser.add_argument("--bounded", type=int, metavar="ITEMS", help="how large processes, logs and files become")
     parser.add_argument("--called", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.called:
-        return going_on(int(given.called[0]), *given.called[1:])
-    if given.latency:
-        return _tell_of_latency(given.latency, given.rounds)
-    if given.going_on:
-        return _tell_of_going_on(given.going_on)
-    if given.bounded:
-        return _tell_of_bounds(given.bounded, given.keys)
-    _tell_of_prices(given.keys, given.items, given.rounds, given.kinds)
+    arguments = parser.parse_args()
+    if arguments.called:
+        return going_on(int(arguments.called[0]), *arguments.called[1:])
+    if arguments.latency:
+        return _print_latency(arguments.latency, arguments.rounds)
+    if arguments.going_on:
+        return _print_resuming(arguments.going_on)
+    if arguments.bounded:
+        return _print_bounds(arguments.bounded, arguments.keys)
+    _print_prices(arguments.keys, arguments.items, arguments.rounds, arguments.kinds)
 
 
-def _tell_of_prices(every: list[str], items: int, rounds: int, kinds: list[str]) -> None:
+def _print_prices(every: list[str], items: int, rounds: int, kinds: list[str]) -> None:
     print(f"{'keys':>8} {'':>10} {'cpu s':>8} {'s':>8} {'of off: cpu':>12} {'clock':>6}")
     for text in every:
         keys = None if text == "own" else int(text)
@@ -202,8 +202,8 @@ def _tell_of_prices(every: list[str], items: int, rounds: int, kinds: list[str])
         for kind, times in took.items():
             cpu_s, clock_s = (median(each[at] for each in times) for at in (0, 1))
             shares = [median(off[at] / on[at] for off, on in zip(took["off"], times)) for at in (0, 1)]
-            told = f"{cpu_s:>8.2f} {clock_s:>8.2f} {shares[0]:>12.3f} {shares[1]:>6.3f}"
-            print(f"{text:>8} {kind:>10} {told}", flush=True)
+            cells = f"{cpu_s:>8.2f} {clock_s:>8.2f} {shares[0]:>12.3f} {shares[1]:>6.3f}"
+            print(f"{text:>8} {kind:>10} {cells}", flush=True)
 
 
 if __name__ == "__main__":

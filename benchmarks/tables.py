@@ -17,7 +17,7 @@ def table(title: str, columns: Sequence[str], caption: str) -> Table:
     return made
 
 
-def whole(value: float | None) -> str:
+def integer(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 

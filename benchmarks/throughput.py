@@ -21,7 +21,7 @@ from benchmarks.rounds import (
     rate,
     steady_rate,
 )
-from benchmarks.tables import decimals, medians, megabytes, table, whole
+from benchmarks.tables import decimals, integer, medians, megabytes, table
 from benchmarks.workloads import WORKLOADS, text_used
 
 _RUNS = {
@@ -81,7 +81,7 @@ def _rounds(name: str, options: Options) -> list[Round]:
             "workers": workers,
             "consume": consume,
         }
-    rounds = interleaved(specs, options.rounds, name, options.tell)
+    rounds = interleaved(specs, options.rounds, name, options.report)
     counts = {label: result["items"] for each in rounds for label, result in each.items()}
     if len(set(counts.values())) != 1:
         raise Failed(f"{name}: not every run gave as many items: {counts}")
@@ -116,7 +116,7 @@ def _speed(each: Round, label: str) -> float | None:
 def _row(label: str, numbers: dict[str, float | None]) -> tuple[str, ...]:
     return (
         f"  {label}",
-        whole(numbers["items_per_second"]),
+        integer(numbers["items_per_second"]),
         decimals(numbers["ratio_to_plain"]),
         decimals(numbers["ratio_to_local"]),
         decimals(numbers["wall_seconds"]),

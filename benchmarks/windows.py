@@ -19,16 +19,16 @@ from rich.table import Table
 import drift
 from benchmarks.meters import own_peak_bytes, peak_memory_bytes
 from benchmarks.rounds import Options, Target, interleaved, median, rate
-from benchmarks.tables import decimals, medians, megabytes, table, whole
-from benchmarks.workloads import KEYS, MOVED_PLACES_MAX
+from benchmarks.tables import decimals, integer, medians, megabytes, table
+from benchmarks.workloads import KEYS, POSITIONS_LATE_MAX
 
 _EVENTS_A_MS = 10
 _SIZE_MS = 1000
-_LATENESS_MS = MOVED_PLACES_MAX // _EVENTS_A_MS + 1
+_LATENESS_MS = POSITIONS_LATE_MAX // _EVENTS_A_MS + 1
 _NUMBER, _EVERY = 10, 5
 
 Event = tuple[int, str, int]
-Told = tuple[str, int, int, int]
+Result = tuple[str, int, int, int]
 
 time_of, key_of, number_of = itemgetter(0), itemgetter(1), itemgetter(2)
 
@@ -37,15 +37,15 @@ def events(count: int) -> list[Event]:
     """(milliseconds, key, number), each up to so many places late."""
     draw = random.Random(count)
     every = [(number // _EVENTS_A_MS, f"key {draw.randrange(KEYS)}", number) for number in range(count)]
-    places = [number + draw.random() * MOVED_PLACES_MAX for number in range(count)]
-    return [every[number] for number in sorted(range(count), key=places.__getitem__)]
+    arrival = [number + draw.random() * POSITIONS_LATE_MAX for number in range(count)]
+    return [every[number] for number in sorted(range(count), key=arrival.__getitem__)]
 
 
 def by_event_time(stream: drift.Stream[Any]) -> drift.Stream[Any]:
     return stream.key_by(key_of).window(drift.windows.tumbling(_SIZE_MS)).count()
 
 
-def plain_by_event_time(arriving: list[Event]) -> Iterator[Told]:
+def plain_by_event_time(arriving: list[Event]) -> Iterator[Result]:
     counts: dict[tuple[int, str], int] = {}
     latest = closed = 0
     for event in arriving:
@@ -67,24 +67,24 @@ def by_number(stream: drift.Stream[Any]) -> drift.Stream[Any]:
     return stream.key_by(key_of).window(drift.windows.count(_NUMBER, _EVERY)).sum(number_of)
 
 
-def plain_by_number(arriving: list[Event]) -> Iterator[Told]:
+def plain_by_number(arriving: list[Event]) -> Iterator[Result]:
     windows: dict[str, tuple[int, list[int]]] = {}
     for event in arriving:
         key = key_of(event)
-        place, last = windows.get(key, (0, []))
+        count, last = windows.get(key, (0, []))
         last.append(number_of(event))
-        place += 1
+        count += 1
         if len(last) == _NUMBER:
-            yield key, place - _NUMBER, place, sum(last)
+            yield key, count - _NUMBER, count, sum(last)
             del last[:_EVERY]
-        windows[key] = place, last
+        windows[key] = count, last
 
 
 class Case(NamedTuple):
     """Windows as a graph and as a plain loop, and what is wanted of their ratio."""
 
     steps: Callable[[drift.Stream[Any]], drift.Stream[Any]]
-    plain: Callable[[list[Event]], Iterator[Told]]
+    plain: Callable[[list[Event]], Iterator[Result]]
     policy: drift.ArrivalTime | drift.EventTime
     ratio: float
 
@@ -122,8 +122,8 @@ def measured(spec: dict[str, Any]) -> dict[str, Any]:
 def windows(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
     columns = ("", "windows", "plain loop, items/s", "local, items/s", "of plain", "MB more")
     caption = (
-        f"{options.items:,} items of {KEYS:,} keys, {_EVENTS_A_MS} a millisecond, all up to {MOVED_PLACES_MAX} places "
-        f"late. {medians(options.rounds)}."
+        f"{options.items:,} items of {KEYS:,} keys, {_EVENTS_A_MS} a millisecond, each up to {POSITIONS_LATE_MAX} "
+        f"places late. {medians(options.rounds)}."
     )
     made, targets, data = table("Windows", columns, caption), [], {}
     for name, case in CASES.items():
@@ -131,13 +131,13 @@ def windows(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]
             which: {"kind": "windows", "case": name, "items": options.items, "plain": which == "plain loop"}
             for which in ("plain loop", "local")
         }
-        rounds = interleaved(specs, options.rounds, name, options.tell)
+        rounds = interleaved(specs, options.rounds, name, options.report)
         ratio = median(rate(each["local"]) / rate(each["plain loop"]) for each in rounds)
         made.add_row(
             name,
-            whole(rounds[0]["local"]["windows"]),
-            whole(median(rate(each["plain loop"]) for each in rounds)),
-            whole(median(rate(each["local"]) for each in rounds)),
+            integer(rounds[0]["local"]["windows"]),
+            integer(median(rate(each["plain loop"]) for each in rounds)),
+            integer(median(rate(each["local"]) for each in rounds)),
             decimals(ratio),
             megabytes(median(each["local"]["memory_bytes"] for each in rounds)),
         )

@@ -24,7 +24,7 @@ HAMLET = ROOT / "examples" / "data" / "hamlet.txt.gz"
 KEYS = 1000
 WINDOW = 10
 #: How far an item that comes out of order is moved at most, in places, and the lateness that allows for it.
-MOVED_PLACES_MAX = 500
+POSITIONS_LATE_MAX = 500
 LATENESS = 1000
 
 
@@ -200,14 +200,15 @@ def mixed(payloads: Sequence[Any]) -> list[Any]:
 
 
 def moved(pairs: list[Any], fraction: float) -> list[Any]:
-    """The same pairs with a fraction of them up to `MOVED_PLACES_MAX` places later; the same ones in every run."""
+    """The same pairs with a fraction of them up to `POSITIONS_LATE_MAX` places later; the same ones in every run."""
     if not fraction:
         return pairs
     draw = random.Random(f"{len(pairs)} {fraction}")
-    places = [
-        place + draw.randint(1, MOVED_PLACES_MAX) if draw.random() < fraction else place for place in range(len(pairs))
+    arrival = [
+        index + draw.randint(1, POSITIONS_LATE_MAX) if draw.random() < fraction else index
+        for index in range(len(pairs))
     ]
-    return [pairs[place] for place in sorted(range(len(pairs)), key=places.__getitem__)]
+    return [pairs[index] for index in sorted(range(len(pairs)), key=arrival.__getitem__)]
 
 
 # Latency: lines "number due".

@@ -15,7 +15,7 @@ HOSTILE = ("tests/test_records_hostile.py",)
 AUDIT = ("tests/test_records_troubles.py", "tests/test_records.py")
 LINEAGE = ("tests/test_lineage.py", "-k", "not tree")
 FINGERPRINT, OUTPUTS = ("tests/test_fingerprint.py",), ("tests/test_outputs.py",)
-DIVERGENCE = ("tests/test_divergence.py", "-k", "differs or looked or hash or bug or versions")
+DIVERGENCE = ("tests/test_divergence.py", "-k", "differs or inspected or hash or bug or versions")
 NO_RECORDS, NO_AUDIT = "the harness keeps no records", "the harness audits nothing"
 
 _RECORDED, _RECORDER = "drift/engines/recorded.py", "drift/records/recorder.py"

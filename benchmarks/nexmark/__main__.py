@@ -18,7 +18,7 @@ import drift
 from benchmarks.nexmark.duck import answer, database
 from benchmarks.nexmark.events import Event, events
 from benchmarks.nexmark.queries import QUERIES, graph_of
-from benchmarks.tables import decimals, table, whole
+from benchmarks.tables import decimals, integer, table
 
 ENGINES: dict[str, dict[str, Any]] = {
     "local": {"engine": "local"},
@@ -49,8 +49,8 @@ def run_query(name: str, arrived: list[Event], settings: dict[str, Any]) -> tupl
         run = drift.run(graph_of(QUERIES[name]), {"events": arrived}, **settings)
         rows = [payload for batch in run.batches() for payload in batch.payloads]
         seconds = time.perf_counter() - started
-        kept = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder is not None else 0
-        return rows, run.digest, seconds, kept
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder is not None else 0
+        return rows, run.digest, seconds, size
 
 
 def compare(name: str, engine: str, rows: Sequence[Any], expected: Sequence[Any]) -> None:
@@ -70,13 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", action="append", choices=list(ENGINES), help="(all); may be given again")
     parser.add_argument("--query", action="append", choices=list(QUERIES), help="(all); may be given again")
     parser.add_argument("--cuts", action="store_true", help="local and zeromq, without and with cuts")
-    given = parser.parse_args(argv)
-    engines = given.engine or (["local", "local cuts", "zeromq", "zeromq cuts"] if given.cuts else list(ENGINES))
+    parsed = parser.parse_args(argv)
+    engines = parsed.engine or (["local", "local cuts", "zeromq", "zeromq cuts"] if parsed.cuts else list(ENGINES))
     with ExitStack() as closing:
         settings = ENGINES | WITH_CUTS
         if "spark" in engines:  # one session for all queries
             settings["spark"] = {"engine": "spark", "spark": closing.enter_context(drift.spark.session())}
-        return run_all(given.query or list(QUERIES), engines, settings, given.events)
+        return run_all(parsed.query or list(QUERIES), engines, settings, parsed.events)
 
 
 def run_all(queries: Sequence[str], engines: Sequence[str], settings: dict[str, dict[str, Any]], count: int) -> int:
@@ -91,11 +91,14 @@ def run_all(queries: Sequence[str], engines: Sequence[str], settings: dict[str, 
     for name in queries:
         started = time.perf_counter()
         expected = answer(connection, name)
-        cells = [name, whole(len(expected)), decimals(time.perf_counter() - started)]
+        cells = [name, integer(len(expected)), decimals(time.perf_counter() - started)]
         digests: dict[str, str] = {}
         for engine in engines:
-            rows, digests[engine], seconds, kept = run_query(name, arrived, settings[engine])
-            cells += [decimals(seconds), decimals(kept / 1e6) if engine in WITH_CUTS else whole(count / seconds)]
+            rows, digests[engine], seconds, size = run_query(name, arrived, settings[engine])
+            cells += [
+                decimals(seconds),
+                decimals(size / 1e6) if engine in WITH_CUTS else integer(count / seconds),
+            ]
             try:
                 compare(name, engine, rows, expected)
             except Different as error:

@@ -16,8 +16,8 @@ import drift
 
 #: Milliseconds from one event to the next, and how far an event may arrive out of place.
 GAP_MS = 2
-MOVED_PLACES_MAX = 50
-LATENESS_MS = GAP_MS * MOVED_PLACES_MAX
+POSITIONS_LATE_MAX = 50
+LATENESS_MS = GAP_MS * POSITIONS_LATE_MAX
 
 _ROUND = 50
 _AUCTIONS = 3
@@ -82,14 +82,14 @@ EVENT_TIME = drift.EventTime(time=time_of, tie=number_of, lateness=LATENESS_MS)
 def event(number: int) -> Event:
     """The event with a number, 0 or more."""
     draw = random.Random(number)
-    round_, place = divmod(number, _ROUND)
+    round_, index = divmod(number, _ROUND)
     time = number * GAP_MS
-    if place == 0:
+    if index == 0:
         name = f"{draw.choice(_FIRST)} {draw.choice(_LAST)}"
         return Person(number, time, round_, name, draw.choice(_CITIES), draw.choice(_STATES))
     persons = round_ + 1
-    if place <= _AUCTIONS:
-        id_ = round_ * _AUCTIONS + place - 1
+    if index <= _AUCTIONS:
+        id_ = round_ * _AUCTIONS + index - 1
         seller = _recent(draw, persons, _PERSONS_ACTIVE, 100)
         expires = time + draw.randint(1, _OPEN_MS)
         return Auction(number, time, id_, f"item {id_}", _price(draw), expires, seller, draw.randint(10, 14))
@@ -98,10 +98,10 @@ def event(number: int) -> Event:
 
 
 def events(count: int) -> list[Event]:
-    """So many events as they arrive: three of ten up to `MOVED_PLACES_MAX` places too late."""
+    """So many events as they arrive: three of ten up to `POSITIONS_LATE_MAX` places too late."""
     draw = random.Random(count)
-    places = [place + draw.randrange(MOVED_PLACES_MAX) * (draw.random() < 0.3) for place in range(count)]
-    return [event(number) for number in sorted(range(count), key=places.__getitem__)]
+    arrival = [index + draw.randrange(POSITIONS_LATE_MAX) * (draw.random() < 0.3) for index in range(count)]
+    return [event(number) for number in sorted(range(count), key=arrival.__getitem__)]
 
 
 def tables(arrived: list[Event]) -> Iterator[tuple[str, list[Event]]]:

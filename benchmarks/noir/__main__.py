@@ -24,7 +24,7 @@ from benchmarks.noir import (
     words,
 )
 from benchmarks.noir.case import Case
-from benchmarks.tables import decimals, table, whole
+from benchmarks.tables import decimals, integer, table
 
 MODULES = (words, accidents, topwords, kmeans, triangles, components, pagerank, closure, latency)
 CASES: list[Case] = [case for module in MODULES for case in module.CASES]
@@ -66,9 +66,9 @@ def compare(case: Case, found: list[Any], expected: list[Any]) -> None:
         found = components.last_labels(found)
     one, other = (sorted(map(repr, map(rounded, each))) for each in (found, expected))
     if one != other:
-        gone = [each for each in other if each not in one][:1]
+        missing = [each for each in other if each not in one][:1]
         more = [each for each in one if each not in other][:1]
-        raise Different(f"{case.name}: {len(one):,} items instead of {len(other):,}; {more} in place of {gone}")
+        raise Different(f"{case.name}: {len(one):,} items instead of {len(other):,}; {more} in place of {missing}")
 
 
 def rounded(value: Any) -> Any:
@@ -82,8 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="so many times the items (1)")
     parser.add_argument("--engine", action="append", choices=list(ENGINES), help="(local); may be given again")
     parser.add_argument("--only", metavar="NAME", help="cases whose name has this in it")
-    given = parser.parse_args(argv)
-    engines = given.engine or ["local"]
+    arguments = parser.parse_args(argv)
+    engines = arguments.engine or ["local"]
     columns = (
         "", "items", "plain s", *(title for engine in engines for title in (f"{engine} s", "of plain")), "lines",
         "Noir, Flink, MPI: lines", "seconds", "over",
@@ -91,13 +91,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     made = table("Noir's benchmarks", columns, _CAPTION)
     different: list[str] = []
     for case in CASES:
-        if given.only and given.only not in case.name:
+        if arguments.only and arguments.only not in case.name:
             continue
-        inputs = case.data(max(int(case.items * given.scale), 2))
+        inputs = case.data(max(int(case.items * arguments.scale), 2))
         started = time.perf_counter()
         expected = case.plain(inputs)
         plain_s = time.perf_counter() - started
-        cells = [case.name, whole(sum(map(len, inputs.values()))), decimals(plain_s)]
+        cells = [case.name, integer(sum(map(len, inputs.values()))), decimals(plain_s)]
         digests: dict[str, str] = {}
         for engine in engines:
             found, digests[engine], seconds = run_case(case, inputs, ENGINES[engine])
@@ -108,8 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 different.append(f"{engine}: {error}")
         if len(set(digests.values())) > 1:
             different.append(f"{case.name}: the engines' outputs are not the same: {digests}")
-        told = case.published
-        cells += [str(lines_of(case)), shown(told.lines), shown(told.seconds), told.data]
+        published = case.published
+        cells += [str(lines_of(case)), shown(published.lines), shown(published.seconds), published.data]
         made.add_row(*cells)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(made)

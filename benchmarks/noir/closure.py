@@ -17,8 +17,8 @@ def graph() -> drift.Graph:
 
     def longer(pairs: drift.Stream[tuple[None, Edge]]) -> drift.Stream[Edge]:
         paths = pairs.map(lambda pair: pair[1])
-        ways = paths.join_table(edges, lambda path: path[1], lambda edge: edge[0], how="inner")
-        new = paths.merge(ways.map(lambda pair: (pair[0][0], pair[1][1]))).dedup()
+        joined = paths.join_table(edges, lambda path: path[1], lambda edge: edge[0], how="inner")
+        new = paths.merge(joined.map(lambda pair: (pair[0][0], pair[1][1]))).dedup()
         new.sink("paths")
         return new
 

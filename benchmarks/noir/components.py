@@ -22,13 +22,13 @@ def graph() -> drift.Graph:
     edges = written.source("edges").flat_map(lambda edge: [edge, (edge[1], edge[0])])
     labels = edges.flat_map(lambda edge: [(edge[0], edge[0])]).dedup()
 
-    def told(pairs: drift.Stream[tuple[Any, Label]]) -> drift.Stream[Label]:
+    def offered(pairs: drift.Stream[tuple[Any, Label]]) -> drift.Stream[Label]:
         news = pairs.map(lambda pair: pair[1]).key_by(lambda label: label[0]).scan(None, heard).flatten()
         news.sink("labels")
         to = news.join_table(edges, lambda label: label[0], lambda edge: edge[0], how="inner")
         return to.map(lambda pair: (pair[1][1], pair[0][1]))
 
-    labels.iterate(1000, None, told, lambda state, label: None)[0].filter(lambda state: False).sink("rounds")
+    labels.iterate(1000, None, offered, lambda state, label: None)[0].filter(lambda state: False).sink("rounds")
     return written
 
 
@@ -48,16 +48,16 @@ def data(count: int) -> dict[str, list[Any]]:
 
 
 def plain(inputs: dict[str, list[Any]]) -> list[Any]:
-    beside: dict[int, list[int]] = {}
+    neighbours: dict[int, list[int]] = {}
     for one, other in inputs["edges"]:
-        beside.setdefault(one, []).append(other)
-        beside.setdefault(other, []).append(one)
-    labels = {node: node for node in beside}
+        neighbours.setdefault(one, []).append(other)
+        neighbours.setdefault(other, []).append(one)
+    labels = {node: node for node in neighbours}
     changed = dict(labels)
     while changed:
         offers: dict[int, int] = {}
         for node, label in changed.items():
-            for other in beside[node]:
+            for other in neighbours[node]:
                 if label < labels[other]:
                     offers[other] = min(label, offers.get(other, label))
         labels.update(offers)

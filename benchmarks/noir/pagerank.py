@@ -32,8 +32,8 @@ def graph() -> drift.Graph:
 
     def turned(pairs: drift.Stream[tuple[None, Ranked]]) -> drift.Stream[Ranked]:
         ranks = pairs.map(lambda pair: pair[1])
-        given = ranks.join_table(table, lambda rank: rank[0], lambda row: row[0], how="inner").flat_map(contributions)
-        return given.key_by(lambda it: it[:2]).at_end(drift.agg.sum(lambda it: it[2])).map(damped)
+        shares = ranks.join_table(table, lambda rank: rank[0], lambda row: row[0], how="inner").flat_map(contributions)
+        return shares.key_by(lambda it: it[:2]).at_end(drift.agg.sum(lambda it: it[2])).map(damped)
 
     first = table.map(lambda row: (row[0], row[1], 1 / row[1]))
     first.iterate(_ROUNDS, None, turned, lambda state, rank: None)[1].sink("ranks")

@@ -15,9 +15,9 @@ def graph() -> drift.Graph:
     """Two edges from one node on, and the edge between their ends."""
     written = drift.Graph("triangles")
     edges = written.source("edges")
-    ways = edges.join(edges.map(lambda edge: edge), lambda edge: edge[1], lambda edge: edge[0])
-    ends = ways.map(lambda pair: (pair[0][0], pair[1][1]))
-    ends.join(edges, lambda way: way, lambda edge: edge).at_end(drift.agg.count()).sink("triangles")
+    paths = edges.join(edges.map(lambda edge: edge), lambda edge: edge[1], lambda edge: edge[0])
+    ends = paths.map(lambda pair: (pair[0][0], pair[1][1]))
+    ends.join(edges, lambda path: path, lambda edge: edge).at_end(drift.agg.count()).sink("triangles")
     return written
 
 
