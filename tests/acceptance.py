@@ -81,16 +81,16 @@ AGGREGATES = {
 }
 
 
-def told(windows: drift.Stream[Any]) -> drift.Stream[Any]:
+def described(windows: drift.Stream[Any]) -> drift.Stream[Any]:
     return windows.map(lambda window: (window.key, window.value))
 
 
 def summed(windows: Any) -> Callable[[Numbers], Numbers]:
-    return lambda numbers: told(numbers.key_by(parity).window(windows).sum(itself))
+    return lambda numbers: described(numbers.key_by(parity).window(windows).sum(itself))
 
 
 def collected(windows: Any) -> Callable[[Numbers], Numbers]:
-    return lambda numbers: told(numbers.key_by(parity).window(windows).collect())
+    return lambda numbers: described(numbers.key_by(parity).window(windows).collect())
 
 
 def joined(how: Any) -> Callable[[Numbers, Numbers], Numbers]:
@@ -191,7 +191,7 @@ CASES: dict[str, Case] = {
     ),
     "ten by five": Case(
         {"": [1] * 23},
-        lambda ones: told(ones.key_by(itself).window(drift.windows.count(10, 5, partial=True)).count()),
+        lambda ones: described(ones.key_by(itself).window(drift.windows.count(10, 5, partial=True)).count()),
         [(1, 10), (1, 10), (1, 10), (1, 8)],
     ),
     "tumbling": Case(

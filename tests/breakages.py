@@ -175,7 +175,7 @@ def hunted(breakage: Breakage, tree: Path) -> Hunted:
 
 class Row(NamedTuple):
     breakage: Breakage
-    told: str
+    hunt_text: str
     as_wanted: bool
 
 
@@ -192,8 +192,8 @@ def row(breakage: Breakage) -> Row:
         passes = found is None and (hunt is None or hunt.seed < 0)
         return Row(breakage, "passes" if passes else f"FAILS WITH NOTHING BROKEN: {found or hunt}", passes)
     seen = hunt is None or hunt.is_found
-    told = f"({breakage.unseen})" if hunt is None else str(hunt)
-    shown = f"{told if seen else f'NOT FOUND SMALL: {told}'}; {found or 'NOT CAUGHT'}"
+    hunt_text = f"({breakage.unseen})" if hunt is None else str(hunt)
+    shown = f"{hunt_text if seen else f'NOT FOUND SMALL: {hunt_text}'}; {found or 'NOT CAUGHT'}"
     return Row(breakage, shown, found is not None and seen)
 
 
@@ -208,16 +208,16 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="only breakages with one of these in their names")
     parser.add_argument("--from", dest="first", default="", metavar="WORDS", help="begin with the first named so")
     parser.add_argument("-j", type=int, default=min(os.cpu_count() or 1, 4), metavar="N", help="so many at once")
-    given = parser.parse_args()
-    breakages = chosen(given.words, given.first)
+    arguments = parser.parse_args()
+    breakages = chosen(arguments.words, arguments.first)
     if not breakages:
         parser.error("no breakage is named so")
     rows = [*controls(breakages), *breakages]
     width = max(len(each.name) for each in rows) + 2
     wrong: list[str] = []
-    with ThreadPoolExecutor(given.j) as pool:
-        for number, (breakage, told, as_wanted) in enumerate(pool.map(row, rows), 1):
-            print(f"{number:3}/{len(rows)}  {breakage.name:{width}}{told}", flush=True)
+    with ThreadPoolExecutor(arguments.j) as pool:
+        for number, (breakage, hunt_text, as_wanted) in enumerate(pool.map(row, rows), 1):
+            print(f"{number:3}/{len(rows)}  {breakage.name:{width}}{hunt_text}", flush=True)
             if not as_wanted:
                 wrong.append(breakage.name)
     print(f"{len(breakages)} breakages: {'all caught' if not wrong else 'NOT AS THEY SHOULD BE: ' + '; '.join(wrong)}")

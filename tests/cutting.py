@@ -63,7 +63,7 @@ class Team:
         self.workers = self._hired(workers)
         self.bag: list[tuple[int, Part]] = []
         self.output: Counter[tuple[str, bytes, bytes]] = Counter()
-        self.told = [BEGINNING] * workers
+        self.notified = [BEGINNING] * workers
         self.cut = BEGINNING
         self.kept = Kept({}, [])
         self.taken_back = 0
@@ -87,10 +87,10 @@ class Team:
         """One thing happens; whether there was any."""
         due = [index for index, worker in enumerate(self.workers) if worker.is_due]
         if not self.bag and not self.unfed and not due:
-            before = self.minimal_time, list(self.told)
+            before = self.minimal_time, list(self.notified)
             for index in range(len(self.workers)):
                 self.tell(index)
-            return (self.minimal_time, self.told) != before or any(worker.is_due for worker in self.workers)
+            return (self.minimal_time, self.notified) != before or any(worker.is_due for worker in self.workers)
         chosen = self.random.random()
         if chosen < 0.2:
             self.tell(self.random.randrange(len(self.workers)))
@@ -110,8 +110,8 @@ class Team:
         raise AssertionError(f"after {_STEPS_MAX} steps the run has not ended")
 
     def tell(self, index: int) -> None:
-        self.told[index] = self.minimal_time
-        self.workers[index].settle(self.told[index], self.heartbeat)
+        self.notified[index] = self.minimal_time
+        self.workers[index].settle(self.notified[index], self.heartbeat)
 
     def _feed(self) -> None:
         """Some items out of the next ones, in any order: as late as it likes."""
@@ -165,17 +165,17 @@ class Team:
     def rewind(self) -> None:
         """Everybody goes back to minimal time."""
         cut = self.minimal_time
-        assert cut >= max(self.told)
+        assert cut >= max(self.notified)
         self._forget(cut)
         for index, worker in enumerate(self.workers):
             self._sent(worker.rewind(cut))
-            self.told[index] = cut
+            self.notified[index] = cut
 
     def go_on(self, workers: int, *, lazily: bool) -> None:
         """Everybody is gone, and others go on from the last cut."""
         self._forget(self.cut)
         self.workers = self._hired(workers)
-        self.told = [self.cut] * workers
+        self.notified = [self.cut] * workers
         entries = {
             name: [(identity_of(form), value) for form, value in states.items()]
             for name, states in self.kept.states.items()

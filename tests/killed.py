@@ -108,8 +108,8 @@ def main(kind: str, out: str, folder: str, place: str, state: str, calls: str) -
     sink.write = dying(sink.write, left)
     more: dict[str, Any] = {"state": drift.Cuts(f"{folder}/state", every_s=0, keep=2)} if state else {}
     times = {"n": drift.EventTime(lambda n: n)}
-    given = {"n": source_of(kind, folder)}
-    drift.run(graph(), given, sinks={"out": sink}, times=times, batch_items=20, **more).finish()
+    inputs = {"n": source_of(kind, folder)}
+    drift.run(graph(), inputs, sinks={"out": sink}, times=times, batch_items=20, **more).finish()
 
 
 if __name__ == "__main__":

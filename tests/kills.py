@@ -130,9 +130,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("kills", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with redis_server() as first, postgres_server() as second:
-        return killed(given.kills, Random(given.seed), [Server(first), Server(second)])
+        return killed(arguments.kills, Random(arguments.seed), [Server(first), Server(second)])
 
 
 def killed(kills: int, chosen: Random, servers: list[Server]) -> int:
@@ -170,8 +170,8 @@ def killed(kills: int, chosen: Random, servers: list[Server]) -> int:
         if report.digest != expected[make]:
             print(f"run {runs} of {make.__name__} ({settings}): another digest, after {', '.join(report.died)} died")
             return 1
-        told = f"{done} killed in {runs} runs, which went back {back} times; stores were away {away} times"
-        print(f"\r{told}", end="", flush=True)
+        progress = f"{done} killed in {runs} runs, which went back {back} times; stores were away {away} times"
+        print(f"\r{progress}", end="", flush=True)
     print()
     return 0
 

@@ -43,11 +43,11 @@ class Numbers:
         return self
 
     def read(self, items_max: int) -> list[int] | None:
-        given = list(range(self.at, min(self.at + items_max, ITEMS)))
-        for number in given:
+        numbers = list(range(self.at, min(self.at + items_max, ITEMS)))
+        for number in numbers:
             note("read", number)
-        self.at += len(given)
-        return given or None
+        self.at += len(numbers)
+        return numbers or None
 
     def filenos(self) -> tuple[int, ...]:
         return ()
@@ -82,8 +82,8 @@ def run(folder: Path, engine: str, *, batch_items: int = 50) -> drift.Run:
     os.environ[NOTES] = str(folder)
     state = drift.Cuts(folder / "state", every_s=0, keep=40)
     sinks = {"out": drift.sinks.jsonl(folder / "out.jsonl")}
-    given: dict[str, Any] = {"engine": engine, "state": state, "sinks": sinks, "batch_items": batch_items}
-    return drift.run(graph(), {"numbers": Numbers()}, **given)
+    numbers: dict[str, Any] = {"engine": engine, "state": state, "sinks": sinks, "batch_items": batch_items}
+    return drift.run(graph(), {"numbers": Numbers()}, **numbers)
 
 
 def main(folder: str, engine: str) -> None:

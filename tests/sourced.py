@@ -20,7 +20,7 @@ from drift.sources import Source
 def drained(source: Source, items_max: int = 1000) -> tuple[list[Any], Exception | None]:
     """All that a source gives, waiting only on its descriptors, and the error it ends with."""
     reader = source.open()
-    given: list[Any] = []
+    received: list[Any] = []
     try:
         while True:
             try:
@@ -28,13 +28,13 @@ def drained(source: Source, items_max: int = 1000) -> tuple[list[Any], Exception
             except Exception as error:
                 with pytest.raises(type(error)):
                     reader.read(items_max)  # it does not look like the end of the input the next time
-                return given, error
+                return received, error
             if batch is None:
                 assert not source.live or not select.select(reader.filenos(), (), (), 0)[0], "an engine would spin"
-                return given, None
+                return received, None
             assert len(batch) <= items_max
             assert batch or source.live
-            given += batch
+            received += batch
             if not batch:
                 ready, _, _ = select.select(reader.filenos(), (), (), HANG_S)
                 assert ready, "the source went to sleep"

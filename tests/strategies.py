@@ -85,11 +85,11 @@ def event_inputs(draw: st.DrawFn, items_max: int = 8, late: str = "error") -> In
     rows = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, behind_max), payloads), max_size=items_max))
     tied = draw(st.booleans())
     now = draw(st.sampled_from([0, -3, 10**12]))
-    given: list[Any] = []
+    drawn: list[Any] = []
     for number, (step, behind, payload) in enumerate(rows):
         now += step
-        given.append((now - behind, payload, number) if tied else (now - behind, payload))
-    return Input(drift.EventTime(event_time, lateness, event_tie if tied else None, late), given)  # type: ignore[arg-type]
+        drawn.append((now - behind, payload, number) if tied else (now - behind, payload))
+    return Input(drift.EventTime(event_time, lateness, event_tie if tied else None, late), drawn)  # type: ignore[arg-type]
 
 
 def inputs(sources: int, items_max: int = 8) -> st.SearchStrategy[list[Input]]:

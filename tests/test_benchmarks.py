@@ -60,13 +60,13 @@ def test_moved_items_come_out_in_order_in_event_time(name: str) -> None:
 
 @pytest.mark.parametrize("key", list(KEYS))
 def test_events_are_counted_alike_in_and_out_of_order_and_by_the_plain_loop(key: str) -> None:
-    given = in_order(3000)
+    ordered = in_order(3000)
     arriving = out_of_order(3000)
-    assert arriving != given and set(arriving) == set(given)
-    runs = [drift.run(graph_of(key), {"in": events}, batch_items=200) for events in (given, arriving)]
+    assert arriving != ordered and set(arriving) == set(ordered)
+    runs = [drift.run(graph_of(key), {"in": events}, batch_items=200) for events in (ordered, arriving)]
     first, second = ([item.payload for item in run] for run in runs)
     assert first == second and runs[0].report.digest == runs[1].report.digest
-    assert sorted(first) == sorted(plain_counts(given, KEYS[key]))
+    assert sorted(first) == sorted(plain_counts(ordered, KEYS[key]))
 
 
 def test_latency_is_measured_from_when_a_line_is_due() -> None:
@@ -109,8 +109,8 @@ def test_simulated_runs_are_counted() -> None:
 def test_windows_of_the_plain_loop_are_those_of_the_graph(name: str) -> None:
     case, arriving = CASES[name], events(30_000)
     assert arriving != sorted(arriving)
-    told = [item.payload for item in drift.run(case.graph(), {"in": arriving})]
-    found = [(each.key, each.start, each.end, each.value) for each in told]
+    outputs = [item.payload for item in drift.run(case.graph(), {"in": arriving})]
+    found = [(each.key, each.start, each.end, each.value) for each in outputs]
     assert sorted(found) == sorted(case.plain(arriving))
     assert len(found) >= 3000
 

@@ -381,9 +381,9 @@ def test_a_wrong_call_is_2(call: Callable[..., Result], arguments: list[str], wo
     assert words in (result.stdout if "--json" in arguments else result.stderr)
     assert "Traceback" not in result.stderr
     if "--json" not in arguments:
-        told = call(*arguments, "--json")
-        assert told.exit_code == 2
-        assert list(json.loads(told.stdout))[:3] == ["error", "kind", "exit_code"]
+        printed = call(*arguments, "--json")
+        assert printed.exit_code == 2
+        assert list(json.loads(printed.stdout))[:3] == ["error", "kind", "exit_code"]
 
 
 def test_a_wrong_graph_is_3(call: Callable[..., Result]) -> None:
@@ -413,8 +413,13 @@ def test_a_failing_step_is_4_with_step_line_payload_and_frames(call: Callable[..
     assert "Traceback" not in result.stderr
     assert "2 items were released before this" in result.stderr
     assert len((folder / "out.jsonl").read_text().splitlines()) == 2
-    told = json.loads(call(*run, "--json", stdin="good\nbad\n").stdout)
-    assert (told["kind"], told["exit_code"], told["step"], told["report"]["items_out"]) == ("StepError", 4, "check", 1)
+    printed = json.loads(call(*run, "--json", stdin="good\nbad\n").stdout)
+    assert (printed["kind"], printed["exit_code"], printed["step"], printed["report"]["items_out"]) == (
+        "StepError",
+        4,
+        "check",
+        1,
+    )
 
 
 def test_a_wrong_or_late_input_is_5(call: Callable[..., Result]) -> None:
@@ -441,8 +446,8 @@ def test_a_worker_that_dies_is_6(folder: Path) -> None:
         "--json",
         stdout=subprocess.PIPE,
     )
-    told = json.loads(process.communicate()[0])
-    assert (process.returncode, told["kind"]) == (6, "ProcessError")
+    printed = json.loads(process.communicate()[0])
+    assert (process.returncode, printed["kind"]) == (6, "ProcessError")
 
 
 def test_an_output_that_cannot_be_written_is_7(call: Callable[..., Result]) -> None:
@@ -483,8 +488,8 @@ def test_ctrl_c_ends_live_sources_and_worker_processes_too(folder: Path) -> None
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None and process.stderr is not None
-    told = process.stderr.readline().decode()
-    port = int(told.rpartition(":")[2])
+    printed = process.stderr.readline().decode()
+    port = int(printed.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(b"one\ntwo\n")
         lines = [json.loads(process.stdout.readline())["payload"] for _ in range(2)]
@@ -505,9 +510,9 @@ def test_ctrl_c_with_json_is_still_one_object(folder: Path) -> None:
     while not (folder / "out.jsonl").exists() or (folder / "out.jsonl").read_bytes().count(b"\n") < 2:
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    told = json.loads(process.communicate()[0])
-    assert (process.returncode, told["exit_code"], told["kind"]) == (130, 130, "Interrupted")
-    assert told["report"]["items_out"] == 2 and "digest" not in told["report"]
+    printed = json.loads(process.communicate()[0])
+    assert (process.returncode, printed["exit_code"], printed["kind"]) == (130, 130, "Interrupted")
+    assert printed["report"]["items_out"] == 2 and "digest" not in printed["report"]
 
 
 @pytest.mark.parametrize("imported, flag", [("msgspec", "-q"), ("click", "--json"), ("rich", "-q")])
@@ -521,8 +526,8 @@ def test_ctrl_c_while_drift_is_imported_prints_no_traceback(folder: Path, import
     ended = subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=HANG_S)
     assert ended.returncode == 130
     if flag == "--json":
-        told = {"error": "interrupted before the run began", "kind": "Interrupted", "exit_code": 130}
-        assert (json.loads(ended.stdout), ended.stderr) == (told, "")
+        printed = {"error": "interrupted before the run began", "kind": "Interrupted", "exit_code": 130}
+        assert (json.loads(ended.stdout), ended.stderr) == (printed, "")
     else:
         assert (ended.stdout, ended.stderr) == ("", "interrupted before the run began\n")
 
@@ -540,16 +545,16 @@ def test_a_run_that_bad_input_ends_reports_the_digest_of_what_was_released(
 ) -> None:
     whole = [{"n": n} for n in range(100)]
     (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in whole) + "{broken\n")
-    told = call("run", "GRAPHS:made", "--source", "rows.jsonl", "--engine", engine, "--json")
-    report = json.loads(told.stdout)["report"]
-    assert (told.exit_code, report["items_out"]) == (5, 100)
+    printed = call("run", "GRAPHS:made", "--source", "rows.jsonl", "--engine", engine, "--json")
+    report = json.loads(printed.stdout)["report"]
+    assert (printed.exit_code, report["items_out"]) == (5, 100)
     assert report["digest"] == drift.run(passing(), {"lines": whole}).finish().digest
 
 
 def test_a_run_that_a_poison_item_ends_reports_the_digest_of_what_was_released(call: Callable[..., Result]) -> None:
-    told = call("run", "GRAPHS:dying", "--source", "words.txt", "--engine", "zeromq", "--json")
-    assert told.exit_code == 6
-    assert json.loads(told.stdout)["report"]["digest"] == drift.run(passing(), {"lines": []}).finish().digest
+    printed = call("run", "GRAPHS:dying", "--source", "words.txt", "--engine", "zeromq", "--json")
+    assert printed.exit_code == 6
+    assert json.loads(printed.stdout)["report"]["digest"] == drift.run(passing(), {"lines": []}).finish().digest
 
 
 # Show.

@@ -41,7 +41,7 @@ class Row(NamedTuple):
     n: int
 
 
-class Place(NamedTuple):
+class Target(NamedTuple):
     """Attributes:
     sink: makes the sink, with options.
     content: what is there: position, word, n.
@@ -60,7 +60,7 @@ def content_of(length: int) -> list[tuple[int, str, int]]:
 
 
 @pytest.fixture(params=["jsonl", "csv", "parquet", "sqlite", "postgres", "redis", "kafka", "kafka by key"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     name = f"out{next(numbers)}"
     of = request.getfixturevalue
     if request.param == "jsonl":
@@ -70,7 +70,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             rows = map(json.loads, path.read_text().splitlines())
             return [(row["position"], *row["payload"]) for row in rows]
 
-        yield Place(lambda **more: sinks.jsonl(path, **more), in_jsonl)
+        yield Target(lambda **more: sinks.jsonl(path, **more), in_jsonl)
     elif request.param == "csv":
         path = tmp_path / "out.csv"
 
@@ -78,7 +78,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             with path.open(newline="") as file:
                 return [(int(row["position"]), row["word"], int(row["n"])) for row in csv.DictReader(file)]
 
-        yield Place(lambda **more: sinks.csv(path, **more), in_csv)
+        yield Target(lambda **more: sinks.csv(path, **more), in_csv)
     elif request.param == "parquet":
         folder = tmp_path / "out.parquet"
 
@@ -86,7 +86,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             table = pq.read_table(folder)
             return list(zip(*(table.column(name).to_pylist() for name in ("position", "word", "n"))))
 
-        yield Place(lambda **more: sinks.parquet(folder, part_items=7, **more), in_parquet)
+        yield Target(lambda **more: sinks.parquet(folder, part_items=7, **more), in_parquet)
     elif request.param == "sqlite":
         path = tmp_path / "out.db"
 
@@ -94,7 +94,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             with sqlite3.connect(path) as connection:
                 return connection.execute(f"select position, word, n from {name}").fetchall()
 
-        yield Place(lambda **more: sinks.sqlite(path, name, **more), in_sqlite)
+        yield Target(lambda **more: sinks.sqlite(path, name, **more), in_sqlite)
     elif request.param == "postgres":
         url = of("postgres_url")
 
@@ -102,7 +102,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             with psycopg.connect(url) as connection:
                 return connection.execute(f"select position, word, n from {name} order by 1".encode()).fetchall()
 
-        yield Place(lambda **more: sinks.postgres(url, name, **more), in_postgres)
+        yield Target(lambda **more: sinks.postgres(url, name, **more), in_postgres)
     elif request.param == "redis":
         url = of("redis_url")
 
@@ -111,7 +111,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
                 entries: Any = client.xrange(name)
             return [(int(entry[:-2]) - 1, *json.loads(fields["payload"])) for entry, fields in entries]
 
-        yield Place(lambda **more: sinks.redis(url, name, **more), in_redis)
+        yield Target(lambda **more: sinks.redis(url, name, **more), in_redis)
     else:
         cluster: Kafka = of("kafka")
         topic = cluster.topic(name)
@@ -121,7 +121,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             source = sources.kafka(cluster.servers, topic, decode="json", until_end=True)
             return sorted((n, word, n) for word, n in drained(source)[0])
 
-        yield Place(lambda **more: sinks.kafka(cluster.servers, topic, key=key, **more), in_kafka)
+        yield Target(lambda **more: sinks.kafka(cluster.servers, topic, key=key, **more), in_kafka)
 
 
 def echo(*more: str) -> drift.Graph:
@@ -132,68 +132,68 @@ def echo(*more: str) -> drift.Graph:
     return graph
 
 
-def run(place: Place, length: int, batch_items: int = 5, **more: Any) -> drift.Run:
-    return drift.run(echo(), {"rows": rows_of(length)}, sinks={"out": place.sink(**more)}, batch_items=batch_items)
+def run(target: Target, length: int, batch_items: int = 5, **more: Any) -> drift.Run:
+    return drift.run(echo(), {"rows": rows_of(length)}, sinks={"out": target.sink(**more)}, batch_items=batch_items)
 
 
-def test_a_sink_holds_every_item_once(place: Place) -> None:
-    run(place, 20).finish()
-    assert place.content() == content_of(20)
-    run(place, 20, batch_items=3).finish()  # a rerun finds all of it there
-    assert place.content() == content_of(20)
+def test_a_sink_holds_every_item_once(target: Target) -> None:
+    run(target, 20).finish()
+    assert target.content() == content_of(20)
+    run(target, 20, batch_items=3).finish()  # a rerun finds all of it there
+    assert target.content() == content_of(20)
 
 
 @pytest.mark.parametrize("batches", [1, 2, 3])
-def test_a_run_that_was_broken_off_is_continued_by_the_next(place: Place, batches: int) -> None:
-    broken = run(place, 20)
+def test_a_run_that_was_broken_off_is_continued_by_the_next(target: Target, batches: int) -> None:
+    broken = run(target, 20)
     released = broken.batches()
     for _ in range(batches):
         next(released)
     broken.close()
-    there = place.content()
+    there = target.content()
     assert there == content_of(len(there)) and len(there) < 20
-    run(place, 20, batch_items=4).finish()
-    assert place.content() == content_of(20)
-    run(place, 33, batch_items=6).finish()  # with more input it goes on
-    assert place.content() == content_of(33)
+    run(target, 20, batch_items=4).finish()
+    assert target.content() == content_of(20)
+    run(target, 33, batch_items=6).finish()  # with more input it goes on
+    assert target.content() == content_of(33)
 
 
-def test_a_function_that_raises_leaves_what_is_before_it(place: Place) -> None:
+def test_a_function_that_raises_leaves_what_is_before_it(target: Target) -> None:
     graph = drift.Graph("bad")
     graph.source("rows").map(lambda row: Row(row.word, row.n + 0 * (10 // (12 - row.n)))).sink("out")
     with pytest.raises(drift.StepError):
-        drift.run(graph, {"rows": rows_of(20)}, sinks={"out": place.sink()}, batch_items=5).finish()
-    assert [n for n, _, _ in place.content()] == list(range(12))
+        drift.run(graph, {"rows": rows_of(20)}, sinks={"out": target.sink()}, batch_items=5).finish()
+    assert [n for n, _, _ in target.content()] == list(range(12))
 
 
-def test_another_output_and_one_that_ends_before_are_refused_and_left_as_it_is(place: Place) -> None:
-    run(place, 20).finish()
+def test_another_output_and_one_that_ends_before_are_refused_and_left_as_it_is(target: Target) -> None:
+    run(target, 20).finish()
     other = drift.Graph("other")
     other.source("rows").flat_map(lambda row: [row, row]).sink("out")
     with pytest.raises(SinkError, match=r"it is not what this run gives|this run does not give"):
-        drift.run(other, {"rows": rows_of(20)}, sinks={"out": place.sink()}).finish()
+        drift.run(other, {"rows": rows_of(20)}, sinks={"out": target.sink()}).finish()
     with pytest.raises(SinkError, match=r"the output of this run ends"):
-        run(place, 7).finish()
-    assert place.content() == content_of(20)
+        run(target, 7).finish()
+    assert target.content() == content_of(20)
 
 
-def test_what_is_there_can_be_refused_or_replaced(place: Place, request: pytest.FixtureRequest) -> None:
-    run(place, 20).finish()
+def test_what_is_there_can_be_refused_or_replaced(target: Target, request: pytest.FixtureRequest) -> None:
+    run(target, 20).finish()
     with pytest.raises(SinkError, match=r"resume='continue'"):
-        run(place, 20, resume="error").finish()
+        run(target, 20, resume="error").finish()
     with pytest.raises(SettingsError, match="resume='over' is neither 'continue' nor"):
-        place.sink(resume="over")
+        target.sink(resume="over")
     if "kafka" in request.node.name:
         with pytest.raises(SettingsError, match="what Kafka has nobody can replace"):
-            place.sink(resume="replace")
+            target.sink(resume="replace")
         return
-    run(place, 7, resume="replace").finish()
-    assert place.content() == content_of(7)
+    run(target, 7, resume="replace").finish()
+    assert target.content() == content_of(7)
 
 
-def test_a_sink_reports_the_last_position_that_is_safe(place: Place, request: pytest.FixtureRequest) -> None:
-    run(place, 20).finish()
-    sink: Any = place.sink()
+def test_a_sink_reports_the_last_position_that_is_safe(target: Target, request: pytest.FixtureRequest) -> None:
+    run(target, 20).finish()
+    sink: Any = target.sink()
     sink.open()
     found = sink.committed_position()
     sink.close()
@@ -215,11 +215,13 @@ def write(sink: Sink, start: int, end: int) -> None:
         sink.write(ids, [global_time(id, 0, 0, 0) for id in ids], [rows_of(id + 1)[id] for id in ids])
 
 
-def test_a_sink_resumes_from_a_cut_whatever_was_written_after_it(place: Place, request: pytest.FixtureRequest) -> None:
+def test_a_sink_resumes_from_a_cut_whatever_was_written_after_it(
+    target: Target, request: pytest.FixtureRequest
+) -> None:
     of_kafka = "kafka" in request.node.name  # which takes seconds to begin
     by_key = "by key" in request.node.name  # its position is that of the partition that is furthest behind
     for written in (14,) if of_kafka else (9, 14, 20):
-        sink: Any = place.sink() if of_kafka else place.sink(resume="replace")
+        sink: Any = target.sink() if of_kafka else target.sink(resume="replace")
         assert isinstance(sink, Committing)
         sink.open()
         write(sink, 0, 9)
@@ -227,32 +229,34 @@ def test_a_sink_resumes_from_a_cut_whatever_was_written_after_it(place: Place, r
         assert sink.committed_position() == 8 or by_key
         write(sink, 9, written)
         sink.close()
-        again: Any = place.sink(resume="error")  # what a sink does with what it finds is no matter here
+        again: Any = target.sink(resume="error")  # what a sink does with what it finds is no matter here
         again.resume_at(9, committed)
         again.open()
         assert again.committed_position() == written - 1 or by_key
         write(again, 9, 20)
         again.complete()
         again.close()
-        assert place.content() == content_of(20)
+        assert target.content() == content_of(20)
 
 
-def test_a_sink_that_has_all_below_a_cut_is_complete_where_nothing_comes_after_it(place: Place) -> None:
-    sink: Any = place.sink()
+def test_a_sink_that_has_all_below_a_cut_is_complete_where_nothing_comes_after_it(target: Target) -> None:
+    sink: Any = target.sink()
     sink.open()
     write(sink, 0, 9)
     committed = sink.commit()
     sink.close()
-    again: Any = place.sink()
+    again: Any = target.sink()
     again.resume_at(50, committed)  # what is between is of other sinks
     again.open()
     again.complete()
     again.close()
-    assert place.content() == content_of(9)
+    assert target.content() == content_of(9)
 
 
-def test_a_sink_that_has_lost_items_since_a_cut_refuses_to_resume(place: Place, request: pytest.FixtureRequest) -> None:
-    sink: Any = place.sink()
+def test_a_sink_that_has_lost_items_since_a_cut_refuses_to_resume(
+    target: Target, request: pytest.FixtureRequest
+) -> None:
+    sink: Any = target.sink()
     sink.open()
     write(sink, 0, 9)
     early = sink.commit()
@@ -260,18 +264,18 @@ def test_a_sink_that_has_lost_items_since_a_cut_refuses_to_resume(place: Place, 
     committed = sink.commit()
     sink.close()
     if "kafka" not in request.node.name:
-        again: Any = place.sink(resume="replace")
+        again: Any = target.sink(resume="replace")
         again.open()
         write(again, 0, 3)
         again.close()
-        lost: Any = place.sink()
+        lost: Any = target.sink()
         lost.resume_at(12, committed)
         with pytest.raises(SinkError, match="what is missing is not computed again: bring"):
             lost.open()
         lost.close()
-        assert place.content() == content_of(3)
+        assert target.content() == content_of(3)
         return
-    other: Any = place.sink()
+    other: Any = target.sink()
     other.resume_at(15, early)  # of another run: there is more below the cut than it says
     with pytest.raises(SinkError, match="that this run does not give"):
         other.open()
@@ -353,15 +357,15 @@ def test_a_function_that_reports_what_it_has_is_called_with_what_is_behind_it() 
     assert as_sink("out", print).guarantee.delivers == "at least once"  # type: ignore[attr-defined]
 
 
-def test_a_run_that_is_stopped_before_an_earlier_one_came_leaves_what_is_there(place: Place) -> None:
-    run(place, 20).finish()
-    stopped = run(place, 20)
+def test_a_run_that_is_stopped_before_an_earlier_one_came_leaves_what_is_there(target: Target) -> None:
+    run(target, 20).finish()
+    stopped = run(target, 20)
     batches = stopped.batches()
     next(batches)
     stopped.stop()
     list(batches)
     assert stopped.report.items_out < 20
-    assert place.content() == content_of(20)
+    assert target.content() == content_of(20)
 
 
 # What each has of its own.
@@ -524,8 +528,8 @@ def test_a_folder_and_a_pattern_are_read_in_the_order_of_names(tmp_path: Path) -
 def test_a_fault_in_one_of_several_files_names_it_and_all_before_it_is_given(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("1\n2\n")
     (tmp_path / "b.jsonl").write_text("3\nfour\n")
-    given, error = drained(sources.jsonl(tmp_path / "*.jsonl"))
-    assert given == [1, 2, 3] and "b.jsonl, line 2" in str(error)
+    received, error = drained(sources.jsonl(tmp_path / "*.jsonl"))
+    assert received == [1, 2, 3] and "b.jsonl, line 2" in str(error)
 
 
 def test_parquet_in_gives_the_rows_of_a_file_a_folder_and_a_pattern(tmp_path: Path) -> None:
@@ -538,8 +542,8 @@ def test_parquet_in_gives_the_rows_of_a_file_a_folder_and_a_pattern(tmp_path: Pa
         assert drained(sources.parquet(tmp_path), items_max) == (rows * 2, None)
     tuples = sources.parquet(tmp_path / "t*.parquet", columns=["n", "word"], payload="tuple")
     assert drained(tuples)[0] == [(1, "a"), (None, "b"), (3, "c")]
-    given, error = drained(sources.parquet(tmp_path / "one.parquet", type=Row))
-    assert given == [] and "one.parquet, row 1: it is no Row" in str(error)
+    received, error = drained(sources.parquet(tmp_path / "one.parquet", type=Row))
+    assert received == [] and "one.parquet, row 1: it is no Row" in str(error)
     with pytest.raises(InputError, match="has no column 'm'; it has 'word', 'n'"):
         sources.parquet(tmp_path / "one.parquet", columns=["m"]).open()
 
@@ -572,8 +576,8 @@ def test_a_stream_of_redis_is_read_to_its_end_and_live(redis_url: str) -> None:
         assert [*first, next(live).payload["n"]] == list(range(6))
         live.close()
         client.xadd("in", {"payload": "no json"})
-        given, error = drained(ended)
-        assert len(given) == 6 and "the message b'no json' cannot be decoded" in str(error)
+        received, error = drained(ended)
+        assert len(received) == 6 and "the message b'no json' cannot be decoded" in str(error)
 
 
 def test_a_topic_of_kafka_is_read_to_its_end_and_live_and_offsets_are_positions(kafka: Kafka) -> None:
@@ -585,14 +589,14 @@ def test_a_topic_of_kafka_is_read_to_its_end_and_live_and_offsets_are_positions(
     for items_max in (7, 1000):
         assert drained(ended, items_max) == (in_order, None)
     reader: Any = ended.open()
-    given = []
-    while len(given) < 60:
-        given += reader.read(7)
+    received = []
+    while len(received) < 60:
+        received += reader.read(7)
     position = json.loads(json.dumps(reader.position()))
     reader.close()
     behind: Any = ended.open()
     behind.seek(position)
-    assert given + behind.read(1000) == in_order and behind.read(1000) is None
+    assert received + behind.read(1000) == in_order and behind.read(1000) is None
     behind.close()
     lost: Any = ended.open()
     with pytest.raises(InputError, match=r"up to offset -3 of partition 0 .* it begins at 0; bring back"):
@@ -604,8 +608,8 @@ def test_a_topic_of_kafka_is_read_to_its_end_and_live_and_offsets_are_positions(
     assert next(live).payload == "more"
     live.close()
     new = sources.kafka(kafka.servers, topic, decode="json", until_end=True, start={0: 50, 2: 50})
-    given, error = drained(new)
-    assert given == [] and "topic 'in', partition 1, offset 0: the message b'more' cannot be decoded" in str(error)
+    received, error = drained(new)
+    assert received == [] and "topic 'in', partition 1, offset 0: the message b'more' cannot be decoded" in str(error)
 
 
 @pytest.mark.parametrize(("engine", "keeps_state"), [("local", False), ("local", True), ("zeromq", False)])
@@ -646,40 +650,40 @@ def test_a_query_is_read_in_the_order_of_its_key_and_from_any_key_on(
 ) -> None:
     rows = [(n * 7 % 101, f"é{n % 13}|{n}") for n in range(100)]
     name = f"read{next(numbers)}"
-    place = request.getfixturevalue("postgres_url") if kind == "postgres" else str(tmp_path / "in.db")
-    connected: Any = psycopg.connect(place) if kind == "postgres" else sqlite3.connect(place)
+    target = request.getfixturevalue("postgres_url") if kind == "postgres" else str(tmp_path / "in.db")
+    connected: Any = psycopg.connect(target) if kind == "postgres" else sqlite3.connect(target)
     connected.execute(f"create table {name} (id bigint, word text)")
     connected.cursor().executemany(f"insert into {name} values ({'%s, %s' if kind == 'postgres' else '?, ?'})", rows)
     connected.commit()
     make: Any = getattr(sources, kind)
     for key, at, items_max in (("id", 0, 7), ("word", 1, 30)):
         expected = sorted(rows, key=lambda row: row[at].encode() if at else row[at])
-        assert drained(make(place, name, key=key, payload="tuple"), items_max) == (expected, None)
-        reader: Any = make(place, f"select word, id from {name};", key=key, rows_at_once=7).open()
-        given = reader.read(100) + reader.read(3)
+        assert drained(make(target, name, key=key, payload="tuple"), items_max) == (expected, None)
+        reader: Any = make(target, f"select word, id from {name};", key=key, rows_at_once=7).open()
+        received = reader.read(100) + reader.read(3)
         position = json.loads(json.dumps(reader.position()))
         reader.close()
-        behind: Any = make(place, f"select word, id from {name}", key=key).open()
+        behind: Any = make(target, f"select word, id from {name}", key=key).open()
         behind.seek(position)
-        given += behind.read(1000)
+        received += behind.read(1000)
         assert behind.read(1000) is None
         behind.close()
-        assert [(row["id"], row["word"]) for row in given] == expected
-    spec = f"{'sqlite:' if kind == 'sqlite' else ''}{place}#{name}:id"
+        assert [(row["id"], row["word"]) for row in received] == expected
+    spec = f"{'sqlite:' if kind == 'sqlite' else ''}{target}#{name}:id"
     assert drained(source_of(spec), 30) == ([{"id": row[0], "word": row[1]} for row in sorted(rows)], None)
     connected.execute(f"insert into {name} values (5, 'y')")
     connected.commit()
     for items_max in (1, 3, 1000):  # also where two of one key are not fetched together
-        given, error = drained(make(place, name, key="id", payload="tuple"), items_max)
-        assert "has 5 as its 'id', behind 5; a key" in str(error) and [row[0] for row in given] == list(range(6))
+        received, error = drained(make(target, name, key="id", payload="tuple"), items_max)
+        assert "has 5 as its 'id', behind 5; a key" in str(error) and [row[0] for row in received] == list(range(6))
     connected.execute(f"insert into {name} values (null, 'x')")
     connected.commit()
     connected.close()
     with pytest.raises(InputError, match=r"has a row without .*id.*, which would come nowhere"):
-        make(place, name, key="id").open()
+        make(target, name, key="id").open()
     for wrong in (name, "select 1 as one"):
         with pytest.raises(InputError, match="cannot be read"):
-            make(place, wrong, key="none_such" if wrong == name else "id").open()
+            make(target, wrong, key="none_such" if wrong == name else "id").open()
 
 
 def test_live_sources_that_end_leave_no_thread(kafka: Kafka, redis_url: str, nothing_left: None) -> None:

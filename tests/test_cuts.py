@@ -240,7 +240,7 @@ def test_what_was_touched_is_reported_once_and_not_lost(changes: list[tuple[int,
     random = Random(seed)
     touched = Touched(tracks=True)
     touched._rows_max = random.randint(0, 8)
-    told: list[int] = []
+    noted_keys: list[int] = []
     cut = 0
     for number, (at, key) in enumerate(changes):
         at = max(at, cut)
@@ -248,12 +248,12 @@ def test_what_was_touched_is_reported_once_and_not_lost(changes: list[tuple[int,
             touched.note_one(bytes([at]), key)
         else:
             touched.note([bytes([at])], [key])
-        told.append(key)
+        noted_keys.append(key)
         if random.random() < 0.2:
             cut = max(cut, random.randint(0, 30))
             touched.settle(bytes([cut]))
-        assert set(touched.above(bytes([cut]))) <= set(told), number
-    assert set(touched.take(b"\xff")) == set(told)
+        assert set(touched.above(bytes([cut]))) <= set(noted_keys), number
+    assert set(touched.take(b"\xff")) == set(noted_keys)
     assert not touched.take(b"\xff")
 
 
@@ -288,14 +288,14 @@ def noted(state: int, note: str, time: int) -> tuple[int, list[Any]]:
 @pytest.mark.parametrize("kind", ["scan", "group", "process"])
 def test_an_item_at_the_cut_is_not_below_it(kind: str) -> None:
     graph = drift.Graph("boundary")
-    given: Any = graph.source("in")
+    stream: Any = graph.source("in")
     if kind == "scan":
-        given = given.scan(one_key, 0, total)
+        stream = stream.scan(one_key, 0, total)
     elif kind == "group":
-        given = given.group(one_key, 3)
+        stream = stream.group(one_key, 3)
     else:
-        given = given.process(one_key, 0, noted_item, noted)
-    given.sink("out")
+        stream = stream.process(one_key, 0, noted_item, noted)
+    stream.sink("out")
     first, at_cut, above = (global_time(time, 0, 0, 0) for time in (5, 6, 9))  # a timer comes at 7, before the last
     (one,) = Plan(graph.build()).stages().values()
     (other,) = Plan(graph.build()).stages().values()

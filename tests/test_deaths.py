@@ -106,7 +106,7 @@ def test_several_die_at_once_and_again_while_all_go_back() -> None:
             assert len(result.simulation.died) >= 5
 
 
-def test_who_dies_begins_anew_from_a_cut_and_what_is_kept_stays_bounded() -> None:
+def test_who_dies_restarts_from_a_cut_and_what_is_stored_stays_bounded() -> None:
     result = killed({str(TURNS * 3 // 4): (1,)})
     assert result.failure is None, result.failure
     recovery, log = result.simulation.recovery, result.simulation.rewind_log
@@ -118,16 +118,16 @@ def test_who_dies_begins_anew_from_a_cut_and_what_is_kept_stays_bounded() -> Non
 def test_a_snapshot_goes_to_the_caller_again_until_its_cut_is_committed() -> None:
     """It may be lost with a generation, and what it has is in no other."""
     node = WorkerNode(Plan(summed()), 0, 1, links=LinkLogs(lambda carried: []), shelf=InMemory(()))
-    given = [len(snapshots_sent(node, number)) for number in (1, 2, 3)]
+    counts = [len(snapshots_sent(node, number)) for number in (1, 2, 3)]
     node.turn([Committed(pack_time(2))], 0.0)
-    assert [*given, len(snapshots_sent(node, 4))] == [1, 2, 3, 2]
+    assert [*counts, len(snapshots_sent(node, 4))] == [1, 2, 3, 2]
 
 
 def snapshots_sent(node: WorkerNode, number: int) -> list[SnapshotName]:
     notice = MinimalTime(pack_time(number), pack_time(number), -1, cut=number)
-    (told,) = [send.message for send in node.turn([notice], 0.0) if isinstance(send.message, CutReply)]
-    assert told.snapshots is not None
-    return told.snapshots
+    (reply,) = [send.message for send in node.turn([notice], 0.0) if isinstance(send.message, CutReply)]
+    assert reply.snapshots is not None
+    return reply.snapshots
 
 
 def test_a_link_log_has_nothing_at_or_above_the_cut_of_a_later_generation() -> None:
@@ -151,7 +151,7 @@ def test_a_link_log_has_nothing_for_who_is_never_replaced() -> None:
     assert len(links) == 1 and not list(links.between(BARRIER, BEGINNING, END_OF_TIME))
 
 
-def test_who_dies_three_times_at_one_place_ends_the_run_and_the_error_says_who_and_where() -> None:
+def test_who_dies_three_times_at_one_cut_ends_the_run_and_the_error_says_who_and_where() -> None:
     every = {str(turn): (1,) for turn in range(4, 10_000)}
     result = killed(every)
     error = result.output.error

@@ -53,7 +53,7 @@ def parts(line):
 def count(total, word):
     return total + 1, (word, total + 1)
 
-def told(pair):
+def formatted(pair):
     word, count = pair
     return f"{word}: {count}"
 
@@ -63,7 +63,7 @@ def unrelated(line):
 graph = drift.Graph("words")
 lines = graph.source("lines")
 counts = lines.flat_map(parts, name="parts").scan(key=lambda word: word, initial=0, step=count, name="count")
-counts.map(told, name="told").sink("counts")
+counts.map(formatted, name="formatted").sink("counts")
 lines.map(unrelated, name="unrelated").sink("lengths")
 """
 
@@ -90,7 +90,7 @@ def found_out(record: Record, graph: drift.Graph, **more: Any) -> Finding:
 #: What is wrong, the edit that makes it so, the step at fault, a line of its function, words of the verdict.
 IMPURE = {
     "an unseeded random number": (
-        ('f"{word}: {count}"', 'f"{word}: {count} {random.random():.3f}"'), "told", 'return f"', "random.random()",
+        ('f"{word}: {count}"', 'f"{word}: {count} {random.random():.3f}"'), "formatted", 'return f"', "random.random()",
     ),
     "the order of a set": (
         ("line.split()", 'list(set(line.split()) | {"a", "b", "c", "d"})'), "parts", "set(line.split())", "set",
@@ -136,7 +136,7 @@ def test_a_function_that_is_impure_for_one_item_of_many_is_named(tmp_path: Path)
     record = recorded(tmp_path, module)
     found = found_out(record, module.graph)
     assert found.divergence.position > 7000
-    assert (found.verdict.kind, found.verdict.step) == ("impure", "told")
+    assert (found.verdict.kind, found.verdict.step) == ("impure", "formatted")
 
 
 def test_a_function_that_reads_what_seldom_changes_is_named_all_the_same(tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_a_changed_function_is_named_with_the_difference_of_its_source(tmp_path:
     changed = modules.module_of(tmp_path, edited(('f"{word}: {count}"', 'f"{word}: {min(count, 600)}"')))
     target = f"{changed.__file__}:graph"
     found = found_out(record, changed.graph, cases=tmp_path, target=target)
-    assert (found.verdict.kind, found.verdict.step) == ("function", "told")
+    assert (found.verdict.kind, found.verdict.step) == ("function", "formatted")
     (change,) = found.verdict.changes
-    assert change.text.startswith("the function of step 'told' changed: told at ")
+    assert change.text.startswith("the function of step 'formatted' changed: formatted at ")
     assert '-    return f"{word}: {count}"\n+    return f"{word}: {min(count, 600)}"' in change.diff
     divergence = found.divergence
     assert divergence.recorded is not None and divergence.recomputed is not None
@@ -177,9 +177,9 @@ def test_a_changed_function_is_named_with_the_difference_of_its_source(tmp_path:
     assert found.lineage is not None and found.lineage.item.payload == "thing0: 600"
     assert [made.payload for made in found.lineage.items if made.kind == "state"] == [598, 599, 600]
     assert found.case is not None and found.case.path is not None and found.case.items == 601
-    told = json.loads(found.case.path.read_text())
-    assert told["failure"]["what"] == "another output than the record's"
-    assert "is 'thing0: 600'" in told["failure"]["message"] and "'thing0: 601'" in told["failure"]["message"]
+    case = json.loads(found.case.path.read_text())
+    assert case["failure"]["what"] == "another output than the record's"
+    assert "is 'thing0: 600'" in case["failure"]["message"] and "'thing0: 601'" in case["failure"]["message"]
     assert run_case(found.case.path).failure is None  # the engines agree on it
 
 
@@ -195,7 +195,7 @@ def test_the_recorded_lineage_is_reported_if_the_item_is_missing_now(tmp_path: P
     audit = drift.audit(record.path, failing.graph, was=graph_of(record))
     (finding,) = [check.finding for check in audit.checks if check.finding is not None]
     assert finding.divergence.recomputed is None and finding.both is None
-    assert isinstance(finding.lineage.item.payload, Failure) and finding.lineage.item.step == "told"
+    assert isinstance(finding.lineage.item.payload, Failure) and finding.lineage.item.step == "formatted"
     assert finding.recorded_lineage.item.payload == finding.divergence.recorded.payload and finding.by_recorded
     text = "\n".join(finding_lines(finding))
     assert "lineage of what is recorded, as the recorded graph made it:" in text and "ZeroDivisionError" in text
@@ -207,7 +207,7 @@ def test_a_change_that_is_not_behind_the_item_is_not_blamed(tmp_path: Path) -> N
     record = recorded(tmp_path, modules.module_of(tmp_path, edited(impure)), LINES[:50])
     changed = modules.module_of(tmp_path, edited(impure, ("return len(line)", 'return len(line) + (line == "x")')))
     found = found_out(record, changed.graph)
-    assert (found.verdict.kind, found.verdict.step) == ("impure", "told")
+    assert (found.verdict.kind, found.verdict.step) == ("impure", "formatted")
 
 
 def test_other_versions_are_named_where_nothing_else_is_found(tmp_path: Path, record: Record) -> None:
@@ -409,12 +409,12 @@ def test_an_item_more_is_paired_with_nothing_and_what_follows_is_the_same(
     paired = [item.payload if item is not None else None for item in finding.divergence.pair]
     assert paired == ([None, "2"] if what == "added" else ["2", None])
     assert finding.divergence.in_place.payload == "3"
-    told = finding.as_dict()
+    as_dict = finding.as_dict()
     if what == "added":
         assert [made.payload for made in finding.lineage.inputs()] == [2] and finding.recorded_lineage is None
-        assert told["recorded"] is None and told["recomputed"]["payload"] == "'2'"
+        assert as_dict["recorded"] is None and as_dict["recomputed"]["payload"] == "'2'"
     else:
-        assert finding.lineage is None and told["recomputed"] is None
+        assert finding.lineage is None and as_dict["recomputed"] is None
     lines = "\n".join(finding_lines(finding))
     assert "has the next item, from another input item:  '3'" in lines
     page = audit_page(audit, "")

@@ -23,9 +23,9 @@ ENGINES: list[dict[str, Any]] = [
 ]
 
 
-def outputs(graph: drift.Graph, given: dict[str, Any], **how: Any) -> tuple[str, list[Any], list[Any]]:
+def outputs(graph: drift.Graph, inputs: dict[str, Any], **how: Any) -> tuple[str, list[Any], list[Any]]:
     """The digest, the payloads of the sink "out", and those of the sink "errors"."""
-    run = drift.run(graph, given, **how)
+    run = drift.run(graph, inputs, **how)
     out: dict[str, list[Any]] = {"out": [], "errors": []}
     for item in run:
         out[item.sink].append(item.payload)

@@ -78,9 +78,9 @@ def test_the_command_prints_a_tree_or_json_or_a_flowchart(record: Path) -> None:
     code, text, _ = drift_command("explain", record, "--position", 8)
     assert code == 0 and text.splitlines()[0] == "('be', -12)  sink 'ratios', position 8, time 2"
     code, text, _ = drift_command("explain", record, "--position", 8, "--states", 1, "--json")
-    told = json.loads(text)
-    assert code == 0 and (told["position"], told["payload"], told["complete"]) == (8, "('be', -12)", False)
-    assert told["items"][-1]["made_of"] == [told["items"][-2]["number"]]
+    printed = json.loads(text)
+    assert code == 0 and (printed["position"], printed["payload"], printed["complete"]) == (8, "('be', -12)", False)
+    assert printed["items"][-1]["made_of"] == [printed["items"][-2]["number"]]
     code, text, _ = drift_command("explain", record, "--position", 8, "--mermaid")
     assert code == 0 and text.startswith("flowchart TD\n")
     for wrong in (("--position", 350), ("--position", -1), ("--position", 0, "--states", 0)):

@@ -37,9 +37,9 @@ class Taken:
             graph.source(name).sink(f"of {name}")
         self.late: list[Late] = []
         self.items: list[tuple[bytes, str, Any]] = []
-        given = {name: drift.sources.arguments.as_source(name, each) for name, each in inputs.items()}
+        by_name = {name: drift.sources.arguments.as_source(name, each) for name, each in inputs.items()}
         self.feed = Feed(
-            graph.build(), given, times, batch_items=batch_items, in_flight_max=10_000, on_late=self.late.append,
+            graph.build(), by_name, times, batch_items=batch_items, in_flight_max=10_000, on_late=self.late.append,
             keeps_positions=True, log_folder=folder,
         )  # fmt: skip
         self.heartbeats = [BEGINNING] * len(inputs)

@@ -90,7 +90,7 @@ def test_what_has_no_effect_changes_no_hash(edit: tuple[str, str], tmp_path: Pat
     assert compare(old, new) == []
 
 
-TOLD = {
+CHANGES = {
     "a window": (("window=10", "window=20"), ["window of step 'tens': 10 -> 20 items"]),
     "lateness": (("lateness=5", "lateness=7"), ["lateness of source 'lines': 5 -> 7"]),
     "a time function": (
@@ -136,12 +136,12 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize(("edit", "told"), TOLD.values(), ids=TOLD.keys())
-def test_a_change_is_said_in_words(edit: tuple[str, str], told: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("edit", "told"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_change_is_said_in_words(edit: tuple[str, str], expected_texts: list[str], tmp_path: Path) -> None:
     found = changes(tmp_path, edit)
     assert [change.matters for change in found] == [True] * len(found)
-    assert len(found) == len(told)
-    for change, text in zip(found, told):
+    assert len(found) == len(expected_texts)
+    for change, text in zip(found, expected_texts):
         assert change.text.startswith(text)
 
 

@@ -35,7 +35,7 @@ def words(lines: drift.Stream[str]) -> drift.Stream[Any]:
 
 
 def text(numbers: drift.Stream[int]) -> drift.Stream[str]:
-    return numbers.at_end(drift.agg.fold("", lambda told, number: told + str(number)))
+    return numbers.at_end(drift.agg.fold("", lambda payloads, number: payloads + str(number)))
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_what_is_known_at_the_end_resumes_from_a_cut(
         started = drift.run(graph, {"in": inputs}, state=cuts, **engine)
         return started, [item.payload for item in started]
 
-    first, told = run(tmp_path / "state", {"batch_items": 1})
-    assert told == [expected]
+    first, payloads = run(tmp_path / "state", {"batch_items": 1})
+    assert payloads == [expected]
     for name, engine in (("local", {}), ("zeromq", flows.ZEROMQ)):
         folder = Path(shutil.copytree(tmp_path / "state", tmp_path / name))
-        again, told = run(folder, engine, from_cut=1)
+        again, payloads = run(folder, engine, from_cut=1)
         assert again.resumed_from.items_in == cut_after
-        assert (again.digest, told) == (first.digest, [expected])
-    again, told = run(tmp_path / "state", {})
-    assert again.resumed_from.is_last and (again.digest, told) == (first.digest, [])
+        assert (again.digest, payloads) == (first.digest, [expected])
+    again, payloads = run(tmp_path / "state", {})
+    assert again.resumed_from.is_last and (again.digest, payloads) == (first.digest, [])

@@ -25,8 +25,8 @@ def test_each_key_gives_its_aggregates_once_at_the_end(items: list[flows.Timed],
         (key, {name: plain(found) for name, (_, plain) in AGGREGATES.items()})
         for key, found in by_key(items, keyed).items()
     ]
-    told = flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items})
-    assert told == (expected if keyed else [given for _, given in expected])
+    found = flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items})
+    assert found == (expected if keyed else [payload for _, payload in expected])
 
 
 def test_ends_of_ends_come_after_them_over_zeromq_too() -> None:
@@ -54,7 +54,7 @@ def test_many_payloads_of_one_key_are_collected_in_no_more_than_a_multiple_of_th
 def test_an_end_in_two_steps_gives_what_one_step_gives(items: list[flows.Timed], keyed: bool, parts: int) -> None:
     several = drift.agg.several(**{name: aggregate for name, (aggregate, _) in AGGREGATES.items()})
 
-    def told(parts: int | None, engines: Any) -> list[Any]:
+    def found(parts: int | None, engines: Any) -> list[Any]:
         def steps(stream: drift.Stream[Any]) -> drift.Stream[Any]:
             if keyed:
                 return stream.key_by(value).at_end(several, parts=parts)
@@ -62,7 +62,7 @@ def test_an_end_in_two_steps_gives_what_one_step_gives(items: list[flows.Timed],
 
         return flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items}, engines)
 
-    assert told(parts, flows.ENGINES) == told(None, ())
+    assert found(parts, flows.ENGINES) == found(None, ())
 
 
 def test_floats_in_two_steps_are_added_up_by_stretches_of_the_order_with_any_workers() -> None:

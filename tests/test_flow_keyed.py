@@ -15,7 +15,7 @@ def later(state: int, word: str, time: int) -> tuple[int, tuple[object, ...]]:
     return state + 1, (drift.at(time + 2, word), word.upper())
 
 
-def told(state: int, note: str, time: int) -> tuple[int, tuple[str, int]]:
+def on_timer(state: int, note: str, time: int) -> tuple[int, tuple[str, int]]:
     return state - 1, (note, time)
 
 
@@ -30,7 +30,7 @@ def test_operators_of_a_keyed_stream_are_those_of_the_stream_given_its_key() -> 
     by.reduce(max, name="reduce").sink("to reduce")
     by.scan("", paired, name="scan").sink("to scan")
     by.group(2, name="group").sink("to group")
-    by.process(0, later, told, name="process").sink("to process")
+    by.process(0, later, on_timer, name="process").sink("to process")
     by.filter(len, name="filter").count(name="counted").sink("to filtered")
     by.drop_key().sink("to dropped")
     words = plain.source("words")
@@ -38,7 +38,7 @@ def test_operators_of_a_keyed_stream_are_those_of_the_stream_given_its_key() -> 
     words.reduce(first, max, name="reduce").sink("to reduce")
     words.scan(first, "", paired, name="scan").sink("to scan")
     words.group(first, 2, name="group").sink("to group")
-    words.process(first, 0, later, told, name="process").sink("to process")
+    words.process(first, 0, later, on_timer, name="process").sink("to process")
     words.filter(len, name="filter").count(first, name="counted").sink("to filtered")
     words.sink("to dropped")
     assert keyed == plain

@@ -102,13 +102,13 @@ BODIES: list[tuple[Callable[[Pairs], drift.Stream[Any]], Callable[[Any, Sequence
 
 
 def plain(numbers: Sequence[int], step: Any, rounds: int, modulus: int, replays: bool) -> tuple[Any, list[int]]:
-    state, given = 0, list(numbers)
+    state, items = 0, list(numbers)
     for _ in range(rounds):
-        given = step(state, numbers if replays else given)
-        state = sum(given, state)
-        if state % modulus == 0 or (not given and not replays):
+        items = step(state, numbers if replays else items)
+        state = sum(items, state)
+        if state % modulus == 0 or (not items and not replays):
             break
-    return state, given
+    return state, items
 
 
 def looped(body: Any, rounds: int, modulus: int, replays: bool, aggregate: Any) -> drift.Graph:
@@ -141,13 +141,13 @@ def test_rounds_are_those_of_a_plain_loop(
     numbers: list[int], at: int, rounds: int, modulus: int, replays: bool, aggregate: Any, noise: int
 ) -> None:
     body, step = BODIES[at]
-    state, given = plain(numbers, step, rounds, modulus, replays)
+    state, items = plain(numbers, step, rounds, modulus, replays)
     graph = looped(body, rounds, modulus, replays, aggregate)
     expected = drift.run(graph, {"in": numbers}, engine="reference")
     found = [(item.sink, item.payload) for item in expected]
     assert [payload for sink, payload in found if sink == "state"] == [state]
     if not replays:
-        assert sorted(payload for sink, payload in found if sink == "items") == sorted(given)
+        assert sorted(payload for sink, payload in found if sink == "items") == sorted(items)
     for engine in LOCAL:
         assert drift.run(graph, {"in": numbers}, **engine).finish().digest == expected.digest
     for workers in (1, 3):
@@ -278,10 +278,10 @@ def test_rounds_without_end_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["iterate", "replay"])
-def test_what_is_no_iteration_is_refused(kind: str, wrong: dict[str, Any], told: str) -> None:
-    given = {"max_rounds": 3, "state": 0, "body": tens, "fold": added, **wrong}
-    with pytest.raises(drift.GraphError, match=told):
-        getattr(drift.Graph("wrong").source("in"), kind)(**given)
+def test_what_is_no_iteration_is_refused(kind: str, wrong: dict[str, Any], message: str) -> None:
+    items = {"max_rounds": 3, "state": 0, "body": tens, "fold": added, **wrong}
+    with pytest.raises(drift.GraphError, match=message):
+        getattr(drift.Graph("wrong").source("in"), kind)(**items)
 
 
 def test_a_function_that_fails_in_a_round_ends_the_run_with_its_name() -> None:
@@ -289,12 +289,12 @@ def test_a_function_that_fails_in_a_round_ends_the_run_with_its_name() -> None:
     graph.source("in").replay(
         5, 3, lambda s: s.map(lambda pair: pair[1] // pair[0], name="by state"), lambda n, _: n - 1
     ).sink("out")
-    told = []
+    message = []
     for engine in ("reference", "local"):
         with pytest.raises(drift.StepError, match=r"'by state'[^~]*ZeroDivisionError") as raised:
             drift.run(graph, {"in": [5]}, engine=engine).finish()
-        told.append(str(raised.value))
-    assert told[0] == told[1]
+        message.append(str(raised.value))
+    assert message[0] == message[1]
 
 
 def test_a_body_that_reaches_another_stream_or_the_graph_is_no_part_of_the_loop() -> None:

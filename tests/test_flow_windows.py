@@ -81,7 +81,7 @@ def in_sessions(items: list[flows.Timed], keyed: bool, gap: int) -> list[Row]:
     return found
 
 
-def as_told(expected: list[Row]) -> list[Row]:
+def in_output_order(expected: list[Row]) -> list[Row]:
     """In the order of their ends; those of one end by their first items."""
     return sorted(expected, key=lambda row: (row[2], row[3][0]))
 
@@ -91,7 +91,7 @@ def as_told(expected: list[Row]) -> list[Row]:
 def test_tumbling_windows_have_the_items_of_their_time(
     items: list[flows.Timed], keyed: bool, size: int, offset: int
 ) -> None:
-    expected = as_told(in_windows(items, keyed, size, size, offset % size))
+    expected = in_output_order(in_windows(items, keyed, size, size, offset % size))
     assert rows(drift.windows.tumbling(size, offset), items, keyed) == expected
 
 
@@ -102,14 +102,14 @@ def test_sliding_windows_have_the_items_of_their_time(
 ) -> None:
     given_rows = rows(drift.windows.sliding(size, every, offset), items, keyed)
     assert [row[2] for row in given_rows] == sorted(row[2] for row in given_rows)
-    assert as_told(given_rows) == as_told(in_windows(items, keyed, size, every, offset % every))
+    assert in_output_order(given_rows) == in_output_order(in_windows(items, keyed, size, every, offset % every))
 
 
 @given(timed(), st.booleans(), st.integers(1, 12))
 @settings(max_examples=10)
 def test_a_session_lasts_until_nothing_comes_for_the_gap(items: list[flows.Timed], keyed: bool, gap: int) -> None:
     given_rows = rows(drift.windows.session(gap), items, keyed)
-    assert as_told(given_rows) == as_told(in_sessions(items, keyed, gap))
+    assert in_output_order(given_rows) == in_output_order(in_sessions(items, keyed, gap))
     assert [row[2] for row in given_rows] == sorted(row[2] for row in given_rows)
 
 
@@ -169,7 +169,7 @@ def longer(left: flows.Timed, right: flows.Timed) -> flows.Timed:
     return (left[0], left[1] + right[1], left[2])
 
 
-def place(item: flows.Timed) -> int:
+def position(item: flows.Timed) -> int:
     return item[1] % 4
 
 
@@ -182,26 +182,26 @@ def distinct(values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def median(found: list[flows.Timed]) -> float:
-    return float(statistics.median(place(each) for each in found))
+    return float(statistics.median(position(each) for each in found))
 
 
 AGGREGATES: dict[str, tuple[Aggregate[Any, Any], Callable[[list[flows.Timed]], Any]]] = {
     "count": (drift.agg.count(), len),
-    "sum": (drift.agg.sum(place), lambda found: sum(map(place, found))),
-    "mean": (drift.agg.mean(place), lambda found: sum(map(place, found)) / len(found)),
-    "min": (drift.agg.min(place), lambda found: min(map(place, found))),
-    "max": (drift.agg.max(place), lambda found: max(map(place, found))),
-    "min_by": (drift.agg.min_by(place), lambda found: min(found, key=place)),
-    "max_by": (drift.agg.max_by(place), lambda found: max(found, key=place)),
+    "sum": (drift.agg.sum(position), lambda found: sum(map(position, found))),
+    "mean": (drift.agg.mean(position), lambda found: sum(map(position, found)) / len(found)),
+    "min": (drift.agg.min(position), lambda found: min(map(position, found))),
+    "max": (drift.agg.max(position), lambda found: max(map(position, found))),
+    "min_by": (drift.agg.min_by(position), lambda found: min(found, key=position)),
+    "max_by": (drift.agg.max_by(position), lambda found: max(found, key=position)),
     "first": (drift.agg.first(), lambda found: found[0]),
     "last": (drift.agg.last(), lambda found: found[-1]),
     "nth": (drift.agg.nth(2), lambda found: found[2] if len(found) > 2 else None),
-    "collect": (drift.agg.collect(place), lambda found: tuple(map(place, found))),
-    "sort": (drift.agg.sort(place), lambda found: tuple(sorted(found, key=place))),
-    "top": (drift.agg.top(2, place), lambda found: tuple(sorted(found, key=place, reverse=True)[:2])),
-    "distinct": (drift.agg.distinct(place), lambda found: distinct(map(place, found))),
-    "distinct_count": (drift.agg.distinct_count(place), lambda found: len(set(map(place, found)))),
-    "quantile": (drift.agg.quantile(0.5, place), median),
+    "collect": (drift.agg.collect(position), lambda found: tuple(map(position, found))),
+    "sort": (drift.agg.sort(position), lambda found: tuple(sorted(found, key=position))),
+    "top": (drift.agg.top(2, position), lambda found: tuple(sorted(found, key=position, reverse=True)[:2])),
+    "distinct": (drift.agg.distinct(position), lambda found: distinct(map(position, found))),
+    "distinct_count": (drift.agg.distinct_count(position), lambda found: len(set(map(position, found)))),
+    "quantile": (drift.agg.quantile(0.5, position), median),
     "reduce": (drift.agg.reduce(longer), lambda found: (found[0][0], sum(each[1] for each in found), found[0][2])),
     "fold": (drift.agg.fold(0, lambda n, item: n + 1), len),
     "then": (drift.agg.collect().then(spread), lambda found: found[-1][0] - found[0][0]),
@@ -214,10 +214,10 @@ def test_aggregates_of_windows_are_those_of_their_items(items: list[flows.Timed]
     several = drift.agg.several(**{name: aggregate for name, (aggregate, _) in AGGREGATES.items()})
     size, every = shape
     windows = drift.windows.sliding(size, every) if every < size else drift.windows.tumbling(size)
-    told = rows(windows, items, True, flows.ENGINES[1:], several)
+    found = rows(windows, items, True, flows.ENGINES[1:], several)
     expected = {row[:3]: list(row[3]) for row in in_windows(items, True, size, every, 0)}
-    assert {row[:3] for row in told} == set(expected)
-    for row in told:
+    assert {row[:3] for row in found} == set(expected)
+    for row in found:
         found = expected[row[:3]]
         assert row[3] == {name: plain(found) for name, (_, plain) in AGGREGATES.items()}
 
@@ -251,18 +251,18 @@ def test_windows_by_number_take_many_items_as_they_take_one(
     one_by_one: dict[Any, Any] = {}
     expected: list[Any] = []
     many: dict[Any, Any] = {}
-    given: list[Any] = []
+    outputs: list[Any] = []
     for start in range(0, len(items), 6):
         some = items[start : start + 6]
         try:
-            step.each(many, list(map(value, some)), some, given.append)
+            step.each(many, list(map(value, some)), some, outputs.append)
         except (ValueError, RuntimeError):
             assert bad is not None and any(item[1] == 7 for item in some)
             break
         for item in some:
             one_by_one[value(item)], outputs = step(one_by_one.get(value(item), EMPTY), item)
             expected.append(outputs)
-    assert (many, given) == (one_by_one, expected)
+    assert (many, outputs) == (one_by_one, expected)
 
 
 def test_windows_by_number_take_the_items_of_a_batch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +297,7 @@ def test_a_sum_of_one_flag_is_a_number() -> None:
 def test_early_results_come_by_number_and_by_time_and_say_so() -> None:
     items = [(time, time, 0) for time in (0, 1, 4, 5, 6, 17, 23)]
 
-    def told(early: Any) -> list[tuple[int, int, int, bool]]:
+    def found(early: Any) -> list[tuple[int, int, int, bool]]:
         graph = flows.flow(
             lambda stream: stream.window(drift.windows.tumbling(20), early=early).count(),
             "in",
@@ -305,10 +305,10 @@ def test_early_results_come_by_number_and_by_time_and_say_so() -> None:
         )
         return [(each.start, each.end, each.value, each.early) for each in flows.outputs(graph, {"in": items})]
 
-    assert told(drift.windows.every(items=3)) == [
+    assert found(drift.windows.every(items=3)) == [
         (0, 20, 3, True), (0, 20, 6, True), (0, 20, 6, False), (20, 40, 1, False),
     ]  # fmt: skip
-    assert told(drift.windows.every(time=5)) == [
+    assert found(drift.windows.every(time=5)) == [
         (0, 20, 3, True), (0, 20, 5, True), (0, 20, 5, True), (0, 20, 6, False),
         (20, 40, 1, True), (20, 40, 1, True), (20, 40, 1, True), (20, 40, 1, False),
     ]  # fmt: skip
@@ -321,8 +321,8 @@ def test_a_session_is_reported_early_from_its_own_start() -> None:
         "in",
         time=flows.event_time(),
     )
-    told = [(each.start, each.end, each.value, each.early) for each in flows.outputs(graph, {"in": items})]
-    assert told == [(3, 10, 2, True), (3, 13, 3, True), (3, 13, 3, False), (30, 35, 1, True), (30, 35, 1, False)]
+    found = [(each.start, each.end, each.value, each.early) for each in flows.outputs(graph, {"in": items})]
+    assert found == [(3, 10, 2, True), (3, 13, 3, True), (3, 13, 3, False), (30, 35, 1, True), (30, 35, 1, False)]
 
 
 EARLY_KINDS = {
@@ -343,7 +343,7 @@ def early_graph(windows: Any, early: Any) -> drift.Graph:
     )
 
 
-def told_early(windows: Any, early: Any, items: list[flows.Timed], engines: Any) -> list[tuple[int, Any]]:
+def early_outputs(windows: Any, early: Any, items: list[flows.Timed], engines: Any) -> list[tuple[int, Any]]:
     return flows.timed_outputs(early_graph(windows, early), {"in": items}, engines)
 
 
@@ -355,9 +355,9 @@ def test_early_results_are_what_windows_have_so_far_and_change_nothing(
 ) -> None:
     windows, ruling = EARLY_KINDS[kind], kind.startswith("rule")
     early = drift.windows.every(items=every) if by_number else drift.windows.every(time=every)
-    given_rows = told_early(windows, early, items, flows.ENGINES[1:])
+    given_rows = early_outputs(windows, early, items, flows.ENGINES[1:])
     final = [(time, each) for time, each in given_rows if not each.early]
-    assert sorted(final, key=repr) == sorted(told_early(windows, None, items, ()), key=repr)
+    assert sorted(final, key=repr) == sorted(early_outputs(windows, None, items, ()), key=repr)
     for _, whole in final:
         of_window = [
             (time, each)
@@ -432,7 +432,7 @@ def test_a_session_fails_where_a_function_does(where: str, at: int) -> None:
 )
 def test_early_results_go_over_zeromq_and_on_from_a_cut(kind: str, early: Any, tmp_path: Path) -> None:
     items = flows.disordered([(number // 3, number, number % 5) for number in range(90)], 1)
-    assert any(each.early for _, each in told_early(EARLY_KINDS[kind], early, items, [flows.ZEROMQ]))
+    assert any(each.early for _, each in early_outputs(EARLY_KINDS[kind], early, items, [flows.ZEROMQ]))
     check_goes_on(early_graph(EARLY_KINDS[kind], early).build(), {"in": items}, [9], tmp_path)
 
 
@@ -458,8 +458,8 @@ def test_windows_of_windows_see_the_results_of_the_same_moment() -> None:
         return small.window(drift.windows.tumbling(10)).sum(count_of)
 
     items = [(time, time, time % 3) for time in range(20)]
-    told = flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items})
-    assert [(each.start, each.value) for each in told] == [(0, 10), (10, 10)]
+    found = flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items})
+    assert [(each.start, each.value) for each in found] == [(0, 10), (10, 10)]
 
 
 def count_of(window: Any) -> int:
@@ -468,8 +468,8 @@ def count_of(window: Any) -> int:
 
 def test_a_window_by_arrival_time_counts_items_where_they_are_numbered() -> None:
     graph = flows.flow(lambda stream: stream.window(drift.windows.tumbling(4)).collect(), "in")
-    told = flows.outputs(graph, {"in": list("abcdefghij")})
-    assert ["".join(each.value) for each in told] == ["abcd", "efgh", "ij"]
+    found = flows.outputs(graph, {"in": list("abcdefghij")})
+    assert ["".join(each.value) for each in found] == ["abcd", "efgh", "ij"]
 
 
 def test_a_window_at_the_end_of_time_ends_there() -> None:
@@ -478,8 +478,8 @@ def test_a_window_at_the_end_of_time_ends_there() -> None:
 
     items = [(time, time, time % 3) for time in range(6)]
     for windows in (drift.windows.tumbling(10), drift.windows.sliding(10, 3), drift.windows.session(4)):
-        told = flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items})
-        assert [each.value for each in told] == [3], windows
+        found = flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items})
+        assert [each.value for each in found] == [3], windows
 
 
 def test_states_of_windows_that_have_closed_are_forgotten() -> None:
@@ -559,7 +559,7 @@ def test_graphs_with_windows_are_equal_when_they_are_written_alike() -> None:
             lambda stream: (
                 stream.key_by(value)
                 .window(drift.windows.sliding(size, 2))
-                .aggregate(n=drift.agg.count(), top=drift.agg.top(3, place))
+                .aggregate(n=drift.agg.count(), top=drift.agg.top(3, position))
             ),
             "in",
         )

@@ -63,13 +63,13 @@ IDLE = EventTime(lambda n: n, idle_after_ms=100)
 def test_a_source_that_gives_other_items_each_time_limits_a_run_without_state(
     source: Any, policy: Any, again: str, tmp_path: Path
 ) -> None:
-    given = {"s": (as_source("s", source), policy)}
+    sources = {"s": (as_source("s", source), policy)}
     exact, twice = {"out": sinks.jsonl(tmp_path / "out")}, {"out": as_sink("out", print)}
     for out, levels in ((exact, ("exactly once", "at most once")), (twice, ("at least once", "none"))):
-        found = guarantee(given, out, with_state=False)
+        found = guarantee(sources, out, with_state=False)
         assert found.level == levels[bool(again)]
         assert (f"source 's': {again}" in found.because) is bool(again)
-        assert guarantee(given, out, with_state=True).level == levels[0], "it is in a log, where it has to be"
+        assert guarantee(sources, out, with_state=True).level == levels[0], "it is in a log, where it has to be"
 
 
 def test_what_limits_a_run_is_named(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ def test_the_command_reports_it_before_a_run_and_without_one(tmp_path: Path) -> 
     assert checked.stdout.splitlines()[-1].startswith(
         "a run has each item none, because of source 'lines': a pipe gives"
     )
-    kept = command("check", graph, "--source", "tcp://127.0.0.1:0", "--sink", out, "--state", "--json")
-    assert json.loads(kept.stdout)["guarantee"] == "exactly once"
+    state = command("check", graph, "--source", "tcp://127.0.0.1:0", "--sink", out, "--state", "--json")
+    assert json.loads(state.stdout)["guarantee"] == "exactly once"
     state = str(tmp_path / "state")
     anew = command("check", graph, "--state", state)
     assert anew.stdout.splitlines()[-1] == f"{state} has no cut: a run starts from the beginning"
     assert command("run", graph, "--source", words, "--state", state).returncode == 0
-    goes_on = command("check", graph, "--state", state)
-    assert goes_on.stdout.splitlines()[-1] == "it resumes from cut 1 at the end, position 3"
+    resumed = command("check", graph, "--state", state)
+    assert resumed.stdout.splitlines()[-1] == "it resumes from cut 1 at the end, position 3"
     other = command("check", "examples/flights.py:graph", "--state", state)
     assert other.returncode == 3 and "'flights'" in other.stderr + other.stdout
     assert command("check", graph).stdout == "graph 'wordcount' is sound\n"
@@ -141,15 +141,15 @@ def summed(state: int, number: int) -> int:
 def rounds() -> drift.Dataflow:
     """Items as they come, with what each round of a loop behind them gives, and where that ends."""
     graph = drift.Graph("rounds")
-    given = graph.source("numbers")
-    given.scan(lambda number: number % 7, 0, lambda total, number: (total + number, (number, total))).sink("items")
+    sources = graph.source("numbers")
+    sources.scan(lambda number: number % 7, 0, lambda total, number: (total + number, (number, total))).sink("items")
 
     def body(pairs: Any) -> Any:
         halves = pairs.flat_map(halved, name="halved")
         halves.sink("halves")
         return halves
 
-    state, _ = given.iterate(20, 0, body, summed, name="loop")
+    state, _ = sources.iterate(20, 0, body, summed, name="loop")
     state.sink("sum")
     return graph.build()
 
@@ -164,8 +164,8 @@ def test_what_is_guaranteed_is_what_is_stored_after_a_run_that_was_broken_off(
     again: bool, exact: bool, with_state: bool, tmp_path: Path
 ) -> None:
     count = 400
-    whole = drift.run(rounds(), {"numbers": range(count)})
-    right = sorted((item.sink, json.dumps(item.payload)) for item in whole)
+    uninterrupted = drift.run(rounds(), {"numbers": range(count)})
+    right = sorted((item.sink, json.dumps(item.payload)) for item in uninterrupted)
     numbers: Any = range(count) if again else iter(range(count))
     taken: list[Any] = []
     state = drift.Cuts(tmp_path / "state", every_s=0.0) if with_state else None
@@ -210,15 +210,15 @@ def test_what_is_guaranteed_is_what_is_stored_after_a_run_that_was_broken_off(
 
 
 def test_a_run_with_rounds_resumes_from_each_of_its_cuts(tmp_path: Path) -> None:
-    given = {"numbers": range(60)}
-    whole = drift.run(rounds(), given).finish()
-    kept = drift.Cuts(tmp_path / "state", every_s=0.0, keep=1000)
-    run = drift.run(rounds(), given, state=kept, batch_items=30)
+    sources = {"numbers": range(60)}
+    uninterrupted = drift.run(rounds(), sources).finish()
+    state = drift.Cuts(tmp_path / "state", every_s=0.0, keep=1000)
+    run = drift.run(rounds(), sources, state=state, batch_items=30)
     for _ in run.batches():
         assert run._run_cuts is not None
         run._run_cuts._store._wait()  # else no cut is taken while one is being written
-    assert run.digest == whole.digest
-    store = store_of(kept)
+    assert run.digest == uninterrupted.digest
+    store = store_of(state)
     store.open_to_read()
     cuts = store.cuts()
     store.close()
@@ -226,7 +226,7 @@ def test_a_run_with_rounds_resumes_from_each_of_its_cuts(tmp_path: Path) -> None
     for cut in cuts:
         shutil.copytree(tmp_path / "state", tmp_path / "copy")
         again = drift.Cuts(tmp_path / "copy", from_cut=cut.number, every_s=1000)
-        run = drift.run(rounds(), given, state=again)
+        run = drift.run(rounds(), sources, state=again)
         assert run.resumed_from is not None and run.resumed_from.number == cut.number
-        assert run.finish().digest == whole.digest, cut.reached
+        assert run.finish().digest == uninterrupted.digest, cut.reached
         shutil.rmtree(tmp_path / "copy")

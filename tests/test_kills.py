@@ -125,14 +125,14 @@ def test_none_neither_source_nor_sink(folder: Path, pipe: int) -> None:
 
 
 def test_the_run_says_which_of_the_four_it_is(folder: Path, tmp_path: Path) -> None:
-    told = {}
+    levels = {}
     for kind in ("file", "once"):
         for out in ("sqlite", "callable"):
             for more in ({"state": tmp_path / "state"}, {}):
                 given, taking = {"n": source_of(kind, str(folder))}, {"out": sink_of(out, str(folder), "")}
                 with drift.run(graph(), given, sinks=taking, **more) as run:
-                    told[kind, out, bool(more)] = run.report.guarantee.partition(",")[0]
-    assert told == {
+                    levels[kind, out, bool(more)] = run.report.guarantee.partition(",")[0]
+    assert levels == {
         ("file", "sqlite", True): "exactly once", ("file", "sqlite", False): "exactly once",
         ("file", "callable", True): "at least once", ("file", "callable", False): "at least once",
         ("once", "sqlite", True): "exactly once", ("once", "sqlite", False): "at most once",

@@ -93,15 +93,15 @@ def test_every_engine_gives_the_output_of_the_reference(arrived: list[Any], fuse
 def test_it_is_the_output_over_zeromq(workers: int, fused: bool, batch_items: int) -> None:
     arrived = [(at * 7 % 19 + at, "abcd"[at % 4], at) for at in range(120)]
     expected = output(trips(), arrived, engine="reference")
-    given = output(trips(), arrived, engine="zeromq", workers=workers, fused=fused, batch_items=batch_items)
-    assert given == expected
+    outputs = output(trips(), arrived, engine="zeromq", workers=workers, fused=fused, batch_items=batch_items)
+    assert outputs == expected
 
 
 @given(arrivals())
 def test_a_process_gives_what_a_loop_over_sorted_items_and_timers_gives(arrived: list[Any]) -> None:
     """The oracle knows times, keys and functions, and nothing of metas."""
     graph = drift.Graph("counted")
-    graph.source("trips", time=BY_TIME).process(by_name, 0, counted, told).sink("out")
+    graph.source("trips", time=BY_TIME).process(by_name, 0, counted, on_timer).sink("out")
     out = drift.run(graph, {"trips": arrived})
     assert sorted(item.payload for item in out) == sorted(_looped(arrived))
 
@@ -110,7 +110,7 @@ def counted(state: int, trip: Any, time: int) -> tuple[int, list[Any]]:
     return state + 1, [drift.at(time + 5, None)] if state == 0 else []
 
 
-def told(state: int, note: None, time: int) -> tuple[int, list[Any]]:
+def on_timer(state: int, note: None, time: int) -> tuple[int, list[Any]]:
     return 0, [(time, state)]
 
 
@@ -128,7 +128,7 @@ def _looped(arrived: list[Any]) -> list[Any]:
 
 def test_a_timer_comes_after_every_item_of_its_time_and_before_the_next() -> None:
     graph = drift.Graph("order")
-    graph.source("trips", time=BY_TIME).process(by_name, 0, counted, told).merge().sink("out")
+    graph.source("trips", time=BY_TIME).process(by_name, 0, counted, on_timer).merge().sink("out")
     arrived = [(1, "a"), (6, "a"), (6, "a", "too"), (7, "a")]
     assert [(item.time, item.payload) for item in drift.run(graph, {"trips": arrived})] == [(6, (6, 3)), (12, (12, 1))]
 
@@ -136,8 +136,8 @@ def test_a_timer_comes_after_every_item_of_its_time_and_before_the_next() -> Non
 def test_steps_with_timers_one_after_the_other_come_one_after_the_other_at_one_time() -> None:
     """Both close at 9; the second has seen what all keys of the first gave."""
     graph = drift.Graph("chained")
-    first = graph.source("trips", time=BY_TIME).process(by_name, 0, partial(counted_to, 9), told)
-    first.process(all_of_them, 0, partial(counted_to, 9), told).sink("out")
+    first = graph.source("trips", time=BY_TIME).process(by_name, 0, partial(counted_to, 9), on_timer)
+    first.process(all_of_them, 0, partial(counted_to, 9), on_timer).sink("out")
     arrived = [(1, "a"), (9, "b"), (2, "c")]
     assert [item.payload for item in drift.run(graph, {"trips": arrived})] == [(9, 3)]
     assert [item.payload for item in drift.run(graph, {"trips": arrived}, engine="reference")] == [(9, 3)]
@@ -194,34 +194,34 @@ def test_timers_without_end_are_named(settings: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(later, "HOPS_MAX", 50)
     graph = drift.Graph("endless")
     graph.source("trips").process(all_of_them, 0, ticking, ticking, name="ticks").sink("out")
-    given: list[Any] = []
+    outputs: list[Any] = []
     with pytest.raises(drift.StepError, match=r"'ticks'[^~]*all input has ended"):
-        given.extend(drift.run(graph, {"trips": [1, 2]}, **settings))
-    assert [item.payload for item in given][:3] == [1, 2, "tick"]
+        outputs.extend(drift.run(graph, {"trips": [1, 2]}, **settings))
+    assert [item.payload for item in outputs][:3] == [1, 2, "tick"]
 
 
-def ticking(state: int, given: Any, time: int) -> tuple[int, list[Any]]:
-    return state, [given, drift.at(time + 10, "tick")]
+def ticking(state: int, payload: Any, time: int) -> tuple[int, list[Any]]:
+    return state, [payload, drift.at(time + 10, "tick")]
 
 
 @pytest.mark.parametrize("settings", [{"engine": "reference"}, {}, {"fused": False}])
 def test_a_function_of_a_process_that_fails_ends_the_run_where_it_stands(settings: Any) -> None:
     graph = drift.Graph("failing")
     graph.source("trips").process(all_of_them, 0, failing_on(4), failing_on("x")).sink("out")
-    given: list[Any] = []
+    outputs: list[Any] = []
     with pytest.raises(drift.StepError, match="ValueError: no 4"):
-        given.extend(drift.run(graph, {"trips": range(9)}, **settings))
-    assert [item.payload for item in given] == [0, 1, 2, 3]
+        outputs.extend(drift.run(graph, {"trips": range(9)}, **settings))
+    assert [item.payload for item in outputs] == [0, 1, 2, 3]
 
 
 class failing_on:
     def __init__(self, value: Any) -> None:
         self.value = value
 
-    def __call__(self, state: int, given: Any, time: int) -> Any:
-        if given == self.value:
-            raise ValueError(f"no {given}")
-        return state, (given,)
+    def __call__(self, state: int, payload: Any, time: int) -> Any:
+        if payload == self.value:
+            raise ValueError(f"no {payload}")
+        return state, (payload,)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, failing_on) and self.value == other.value
@@ -239,12 +239,12 @@ def test_what_is_no_state_with_outputs_is_refused(result: Any) -> None:
 
 
 def _giving(result: Any) -> Callable[..., Any]:
-    return lambda state, given, time: result
+    return lambda state, payload, time: result
 
 
 def test_a_key_that_is_as_if_it_had_never_been_is_forgotten() -> None:
     graph = drift.Graph("forgotten")
-    graph.source("trips").process(lambda number: number, 0, counted, told).sink("out")
+    graph.source("trips").process(lambda number: number, 0, counted, on_timer).sink("out")
     dataflow = graph.build()
     (stage,) = Plan(dataflow).stages().values()
     assert isinstance(stage, ProcessStage)
@@ -269,7 +269,7 @@ def test_a_process_is_shown_as_what_it_is_made_of() -> None:
 
 def test_a_lineage_goes_back_over_timers(tmp_path: Any) -> None:
     graph = drift.Graph("explained")
-    graph.source("trips", time=BY_TIME).process(by_name, 0, counted, told, name="counted").sink("out")
+    graph.source("trips", time=BY_TIME).process(by_name, 0, counted, on_timer, name="counted").sink("out")
     run = drift.run(graph, {"trips": [(1, "a"), (3, "a"), (2, "b")]}, record=tmp_path / "record")
     run.finish()
     lineage = drift.explain(tmp_path / "record", position=0, graph=graph)
@@ -288,8 +288,8 @@ def test_impure_functions_of_a_process_are_found() -> None:
     graph = drift.Graph("impure")
     calls: list[int] = []
 
-    def numbering(state: int, given: Any, time: int) -> Any:
-        calls.append(given)
+    def numbering(state: int, payload: Any, time: int) -> Any:
+        calls.append(payload)
         return state, [len(calls)]
 
     graph.source("trips").process(all_of_them, 0, numbering, due).sink("out")
@@ -300,13 +300,13 @@ def test_impure_functions_of_a_process_are_found() -> None:
 # A stage by itself: items and tombstones in any order, timers that come before all items below them have.
 
 
-def stepped(state: int, given: Any, time: int) -> tuple[int, list[Any]]:
-    outputs: list[Any] = [("item", given, state)]
+def stepped(state: int, payload: Any, time: int) -> tuple[int, list[Any]]:
+    outputs: list[Any] = [("item", payload, state)]
     if state == 0:
         outputs.append(drift.at(time + 3, "odd"))
-    if given[2]:
+    if payload[2]:
         outputs.append(drift.at(time + 1, "end"))
-    return (state * 3 + given[1] + 1) % 50, outputs
+    return (state * 3 + payload[1] + 1) % 50, outputs
 
 
 def fired(state: int, note: str, time: int) -> tuple[int, list[Any]]:
@@ -315,8 +315,8 @@ def fired(state: int, note: str, time: int) -> tuple[int, list[Any]]:
     return 0, [(note, state)]
 
 
-def key_of(given: Any) -> Any:
-    return given[0]
+def key_of(payload: Any) -> Any:
+    return payload[0]
 
 
 @given(st.randoms(use_true_random=False))
@@ -327,7 +327,7 @@ def test_a_stage_gives_what_the_reference_gives_whatever_comes_and_goes(choose: 
     plan = Plan(dataflow)
     ((name, stage),) = plan.stages().items()
     assert isinstance(stage, ProcessStage)
-    given: Counter[tuple[bytes, Any]] = Counter()
+    net: Counter[tuple[bytes, Any]] = Counter()
     live: dict[bytes, Any] = {}
 
     def take(columns: Columns) -> None:
@@ -335,7 +335,7 @@ def test_a_stage_gives_what_the_reference_gives_whatever_comes_and_goes(choose: 
         plan.programs[name].run(columns, ports, stage.suffix)
         for metas, payloads, diffs in ports.get("out", ()):
             for meta, payload, diff in zip(metas, payloads, diffs or [1] * len(metas)):
-                given[meta, payload] += diff
+                net[meta, payload] += diff
 
     settled = 0
     for _ in range(choose.randint(1, 12)):
@@ -370,7 +370,7 @@ def test_a_stage_gives_what_the_reference_gives_whatever_comes_and_goes(choose: 
     for meta, payload in sorted(live.items()):
         reference.push("in", meta, payload)
     expected = Counter((meta, payload) for _, meta, payload in reference.pop(END_OF_TIME))
-    assert {each: count for each, count in given.items() if count} == expected
+    assert {each: count for each, count in net.items() if count} == expected
     assert not stage.held
 
 
@@ -393,13 +393,13 @@ def test_metas_of_many_later_children_are_those_of_each(data: st.DataObject) -> 
             parents |= {child: depth, child + varint(8): depth, child + varint(9): depth}
     time, rounds, (phase, inward) = data.draw(st.none() | st.integers(0, 2)), data.draw(_NUMBERS), data.draw(_PHASES)
     known = [each for each, depth in parents.items() if depth + inward >= 0 and (time is None or inward >= 0)]
-    given = data.draw(st.lists(st.sampled_from(known), min_size=5, max_size=12)) if known else []
+    chosen = data.draw(st.lists(st.sampled_from(known), min_size=5, max_size=12)) if known else []
     each = [
         later_meta(parent, varint(5), time_of(parent) if time is None else time, phase, rounds, inward)
         or parent + varint(5)
-        for parent in given
+        for parent in chosen
     ]
-    assert later_metas(given, varint(5), time, phase, rounds, inward) == each
+    assert later_metas(chosen, varint(5), time, phase, rounds, inward) == each
 
 
 class Opened(TakesEach):
@@ -426,5 +426,5 @@ def test_many_items_in_one_call_are_not_taken_past_a_timer() -> None:
     graph = flows.flow(
         lambda stream: stream.process(lambda item: item[2], 0, opened, opened.on_time), "in", time=flows.event_time()
     )
-    given = flows.outputs(graph, {"in": items})
-    assert sum(type(each) is tuple for each in given) > 50
+    outputs = flows.outputs(graph, {"in": items})
+    assert sum(type(each) is tuple for each in outputs) > 50

@@ -125,11 +125,11 @@ def test_inputs_that_are_passed_over_have_no_part_in_it(case: Case) -> None:
     dataflow = case.dataflow()
     items, _ = output_of(case)
     for item in items[:: max(len(items) // 5, 1)]:
-        kept = told(lineage_of(dataflow, given_by(case, dataflow), item.meta, loops_max=ALL))
+        all_nodes = nodes_of(lineage_of(dataflow, given_by(case, dataflow), item.meta, loops_max=ALL))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lineage_module, "Relevant", Everything)
             patch.setattr(Layers, "fits", lambda self, names: False)
-            assert told(lineage_of(dataflow, given_by(case, dataflow), item.meta, loops_max=ALL)) == kept
+            assert nodes_of(lineage_of(dataflow, given_by(case, dataflow), item.meta, loops_max=ALL)) == all_nodes
 
 
 class Everything(Relevant):
@@ -141,7 +141,7 @@ class Everything(Relevant):
         self._wanted = None
 
 
-def told(lineage: Lineage) -> Any:
+def nodes_of(lineage: Lineage) -> Any:
     return [
         (
             (canonical(made.payload), made.kind, made.step, made.meta, made.before, made.first, made.cut),
@@ -216,15 +216,15 @@ def test_what_is_stored_does_not_grow_with_the_input(make: Callable[[drift.Graph
     graph = drift.Graph("growing")
     make(graph).sink("out")
     tracer = Tracer(graph.build())
-    kept = []
+    all_nodes = []
     for time in range(3000):
         meta = (time + 2**63).to_bytes(8, "big") + bytes(3)
         tracer.push("words", meta, "word" * (time % 7))
         for _ in tracer.pop(meta + b"\xff"):
             pass
         if time % 97 == 96:
-            kept.append(sum(type(each) is Node for each in gc.get_objects()))
-    assert max(kept[15:]) < 1.5 * max(kept[:15]) < 1500  # over its second half, what is kept has not doubled
+            all_nodes.append(sum(type(each) is Node for each in gc.get_objects()))
+    assert max(all_nodes[15:]) < 1.5 * max(all_nodes[:15]) < 1500  # over its second half, what is kept has not doubled
 
 
 def test_only_what_has_the_key_of_the_item_is_run(monkeypatch: pytest.MonkeyPatch) -> None:

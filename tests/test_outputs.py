@@ -178,9 +178,9 @@ def test_what_differs_between_two_records_is_reported(record: Record, folder: Pa
     assert "    one    lines at 700  (700, 'a b1 c0')\n    other  lines at 700  (700, 'other words')" in text
     assert "late      others: 0 and 1 items diverted" in text
     assert "Seen(word='a', count=2)" in text and "Seen(word='a', count=3)" in text
-    told = json.loads(json.dumps(found.as_dict()))
-    assert told["input"]["row"] == 700 and not told["output"]["same"]
-    sinks = told["output"]["by_sink"]
+    as_dict = json.loads(json.dumps(found.as_dict()))
+    assert as_dict["input"]["row"] == 700 and not as_dict["output"]["same"]
+    sinks = as_dict["output"]["by_sink"]
     lengths = [sinks["lengths"][name] for name in ("same", "missing", "added")]
     assert lengths == [999, 1, 1]  # in event time, another payload is another input item
 

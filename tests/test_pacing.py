@@ -99,19 +99,19 @@ def test_over_zeromq_feeding_begins_with_one_item_and_goes_at_the_pace_of_the_ac
 def test_the_caller_hears_of_a_batch_that_was_fed_and_done_before_the_next_notice() -> None:
     """Minimal time may be what it was: without the number of batches the caller would wait for this one for ever."""
     acker = AckerNode(1, [0, CALLER], [CALLER])
-    told: list[int] = []
+    notices: list[int] = []
     for now_s in (1.0, 1.0001):
-        number = len(told) + 1
+        number = len(notices) + 1
         fed = AckMessage([(pack_time(number), number)], [], items=1)
         for message in (fed, AckMessage(fed.cells, [])):
             sends = [send.message for send in acker.turn([message], now_s) if send.to == CALLER]
-            told += [notice.batches for notice in sends if isinstance(notice, MinimalTime)]
-    assert told == [1]
+            notices += [notice.batches for notice in sends if isinstance(notice, MinimalTime)]
+    assert notices == [1]
     assert acker.wake_s == pytest.approx(1.001)
     for who in (CALLER, 0):  # a worker that was given one item hears later
         sends = acker.turn([], acker.wake_s)
-        told = [(send.to, send.message.batches) for send in sends if isinstance(send.message, MinimalTime)]
-        assert told == [(who, 2)]
+        notices = [(send.to, send.message.batches) for send in sends if isinstance(send.message, MinimalTime)]
+        assert notices == [(who, 2)]
     assert acker.wake_s == math.inf
 
 

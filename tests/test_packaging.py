@@ -132,9 +132,9 @@ def light(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_without_the_extras_three_engines_run_and_what_needs_more_says_what_to_install(tmp_path: Path) -> None:
     done = light(tmp_path, "-c", _LIGHT)
     assert done.returncode == 0, done.stderr
-    digests, *told = done.stdout.splitlines()
+    digests, *printed = done.stdout.splitlines()
     assert len(digests.split()) == 1
-    assert told == ["pip install 'drifting-state[spark]'"] * 5 + ["pip install 'drifting-state[records]'"] * 2
+    assert printed == ["pip install 'drifting-state[spark]'"] * 5 + ["pip install 'drifting-state[records]'"] * 2
 
 
 def test_without_the_extras_the_command_runs_and_what_needs_more_says_what_to_install(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_without_the_extras_the_command_runs_and_what_needs_more_says_what_to_in
 
 
 def test_what_is_installed_by_default_is_light(wheel: Path) -> None:
-    (told,) = metadata.distributions(name="drifting-state", path=[str(wheel)])
-    always = [each for each in told.requires or [] if "extra ==" not in each]
+    (printed,) = metadata.distributions(name="drifting-state", path=[str(wheel)])
+    always = [each for each in printed.requires or [] if "extra ==" not in each]
     names = {re.split(r"[^\w-]", each)[0] for each in always}
     assert names & {"pyspark", "pandas", "pyarrow", "numpy"} == set() and "msgspec" in names
 

@@ -104,17 +104,17 @@ def test_the_page_of_a_changed_graph_reports_where_and_why_and_what_would_be_oth
     audit = drift.audit(folder / "record", changed.graph, by=lambda pair: pair[0][-1:])
     page = audit_page(audit, "graph <text>")
     text = checked(page)
-    told = audit.as_dict()
+    as_dict = audit.as_dict()
     (finding,) = [check.finding for check in audit.checks if check.finding is not None]
     assert "Not reproduced" in text and "A function was changed" in text
     assert "min(count, 2)" in text and "graph <text>" in text
     assert "Both lineages, side by side" in text and "the first that may be another" in text
     for made in finding.lineage.items:
         assert made.kind == "input" or repr(made.payload)[:30] in text
-    counts = told["versions"]["counts"]
+    counts = as_dict["versions"]["counts"]
     assert (counts["changed"], counts["same"]) == (6, 9) and "'2'" in text
     assert "{{ 7 * 7 }}" in text
-    assert json.loads(json.dumps(told))["checks"][-1]["detail"]["verdict"]["kind"] == "function"
+    assert json.loads(json.dumps(as_dict))["checks"][-1]["detail"]["verdict"]["kind"] == "function"
     page.encode("utf-8", errors="backslashreplace")
 
 

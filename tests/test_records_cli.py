@@ -104,14 +104,14 @@ def test_what_is_read_is_reported_by_rows(recorded: Path) -> None:
     record = Record(recorded)
     record.watch.begin("reading", record.counts)
     assert str(record.watch) == "reading"
-    told = [str(record.watch) for _ in record.with_classes({}).output_rows(31_000)]
-    assert told == ["reading: output 31,656 of 31,656 items (100%)"]
+    shown = [str(record.watch) for _ in record.with_classes({}).output_rows(31_000)]
+    assert shown == ["reading: output 31,656 of 31,656 items (100%)"]
     watch = Watch()
-    told = [
+    shown = [
         f"{check.what.split(':')[0]} after {watch}" for check in intact_checks(recorded, read_snapshot(recorded), watch)
     ]
-    assert told[-1] == "output after hashing items: output 31,656 of 31,656 items (100%)"
-    assert told[1] == "arrivals after reading arrivals/part-00000.parquet"
+    assert shown[-1] == "output after hashing items: output 31,656 of 31,656 items (100%)"
+    assert shown[1] == "arrivals after reading arrivals/part-00000.parquet"
 
 
 def test_trouble_is_exit_code_8(recorded: Path, tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ def recorded(folder: Path, sources: int, arrivals: Iterator[tuple[int, list[tupl
     messages: list[Any] = [Begin(str(folder), manifest_of(graph), 1 << 20, 1 << 30, 1000.0)]
     for batch, (rank, items, heartbeat) in enumerate(arrivals):
         metas, payloads = [meta for meta, _ in items], [payload for _, payload in items]
-        told = encode_metas(metas), encode_many(payloads)
-        messages.append(Arrival(batch, rank, batch, len(items), None, *told, heartbeat, []))
+        encoded = encode_metas(metas), encode_many(payloads)
+        messages.append(Arrival(batch, rank, batch, len(items), None, *encoded, heartbeat, []))
     messages.append(Finish("stopped", "", "", False, "2026-01-01", ""))
     write_record(Inbox(io.BytesIO(b"".join(map(frame, messages)))))  # type: ignore[arg-type]
     return folder

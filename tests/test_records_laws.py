@@ -59,7 +59,7 @@ def taken(run: drift.Run) -> Found:
     except drift.DriftError as raised:
         assert not isinstance(raised, drift.DriftBug)
         error = type(raised).__name__, str(raised)
-    return Found(items, error, told(run.late))
+    return Found(items, error, late_rows(run.late))
 
 
 @st.composite
@@ -91,7 +91,7 @@ def written(frames: list[bytes], folder: Path) -> Iterator[Record]:
     yield Record(folder)
 
 
-def told(late: Iterable[drift.Late]) -> list[tuple[Any, ...]]:
+def late_rows(late: Iterable[drift.Late]) -> list[tuple[Any, ...]]:
     """Late items with the bytes of their payloads: a NaN does not equal itself."""
     return [(each._replace(payload=None), stored(each.payload)) for each in late]
 
@@ -105,7 +105,7 @@ def test_a_replay_gives_what_the_run_gave(case: Case, batch_items: int, again_it
         with written(frames, folder) as record:
             rows = [(item.position, item.meta, item.sink, canonical(item.payload)) for item in record.items()]
             assert rows == found.items
-            assert told(record.late()) == found.late
+            assert late_rows(record.late()) == found.late
             for engine in ("local", "reference"):
                 run = replayed(record, case.dataflow(), engine=engine, batch_items=again_items)
                 assert taken(run) == found

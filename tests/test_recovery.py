@@ -47,7 +47,7 @@ def acting(run: drift.Run, actions: dict[int, Callable[[], None]]) -> Iterator[A
 
 
 @pytest.mark.parametrize("name", ["worker 0", "worker 1"])
-def test_a_run_goes_on_where_a_process_is_killed(name: str, expected: str) -> None:
+def test_a_run_resumes_where_a_process_is_killed(name: str, expected: str) -> None:
     run = run_of()
     items = list(acting(run, {2000: lambda: child(run, name).process.kill()}))
     assert run.digest == expected
@@ -170,7 +170,7 @@ def test_without_recovery_a_death_ends_the_run() -> None:
             pass
 
 
-def test_a_state_that_cannot_be_kept_leaves_nothing_to_keep_anything_for() -> None:
+def test_a_state_that_cannot_be_stored_leaves_nothing_to_keep_anything_for() -> None:
     graph = drift.Graph("unpickled")
     graph.source("numbers").scan(lambda n: n % 7, None, lambda state, n: (lambda: n, n)).sink("out")
     run = drift.run(graph, {"numbers": range(10**9)}, engine="zeromq", workers=2, batch_items=256, cut_interval_s=0.01)
@@ -184,7 +184,7 @@ def test_a_state_that_cannot_be_kept_leaves_nothing_to_keep_anything_for() -> No
             pass
 
 
-def test_a_short_run_has_no_process_beside_it_and_writes_no_cut() -> None:
+def test_a_short_run_has_no_process_alongside_and_writes_no_cut() -> None:
     run = run_of(cut_interval_s=None)
     for batch in run.batches():
         engine = engine_of(run)
@@ -208,7 +208,7 @@ def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_logs")
-def test_where_the_disk_is_full_a_run_waits_and_goes_on_when_there_is_room(expected: str) -> None:
+def test_where_the_disk_is_full_a_run_waits_and_resumes_when_there_is_room(expected: str) -> None:
     run = run_of(cut_interval_s=0.01)
     engine, waited = engine_of(run), False
     with pytest.warns(UserWarning, match=r"no cut of graph 'summed' can be stored now: .*snapshot cannot be written"):

@@ -25,11 +25,11 @@ def machine_of(policy: TimePolicy, *, live: bool = False) -> SourceMachine:
     return SourceMachine("s", 0, policy, live=live)
 
 
-def above(cut: bytes, given: list[Arrived]) -> tuple[list[tuple[bytes, Any]], list[Any], bytes]:
+def above(cut: bytes, arrivals: list[Arrived]) -> tuple[list[tuple[bytes, Any]], list[Any], bytes]:
     """What of the readings is at or above a cut: items, late items, and the last heartbeat."""
-    pairs = [pair for each in given for pair in zip(each.metas, each.payloads) if pair[0] >= cut]
-    late = [one for each in given for one in each.late if pack_time(one.heartbeat) >= cut]
-    return pairs, late, max([cut, *(each.heartbeat for each in given)])
+    pairs = [pair for each in arrivals for pair in zip(each.metas, each.payloads) if pair[0] >= cut]
+    late = [one for each in arrivals for one in each.late if pack_time(one.heartbeat) >= cut]
+    return pairs, late, max([cut, *(each.heartbeat for each in arrivals)])
 
 
 payloads = st.lists(st.tuples(st.integers(0, 12), st.sampled_from("ab")), max_size=25)

@@ -165,18 +165,18 @@ def sums(*, failing_at: int | None = None, killing_at: tuple[int, Path] | None =
 
 @pytest.mark.parametrize("engine", ["local", "zeromq"])
 def test_a_run_that_is_stopped_leaves_each_segment_at_a_cut(tmp_path: Path, engine: str) -> None:
-    given = {"n": range(1000)}
+    inputs = {"n": range(1000)}
     cuts = drift.Cuts(tmp_path, every_s=1000)
-    run = drift.run(sums(), given, engine=engine, state=cuts, batch_items=50)  # type: ignore[call-overload]
+    run = drift.run(sums(), inputs, engine=engine, state=cuts, batch_items=50)  # type: ignore[call-overload]
     for item in run:
         if item.position == 500:
             run.stop()
     run_cuts = run._run_cuts
     assert isinstance(run_cuts, ChainCuts)
     assert all(each.cut is not None and not each.cut.is_last for each in run_cuts.of_segments)
-    run = drift.run(sums(), given, state=cuts)
+    run = drift.run(sums(), inputs, state=cuts)
     assert run.resumed_from is not None
-    assert run.finish().digest == drift.run(sums(), given).finish().digest
+    assert run.finish().digest == drift.run(sums(), inputs).finish().digest
 
 
 def test_over_processes_a_call_that_fails_passes_all_borders(tmp_path: Path) -> None:
@@ -188,11 +188,11 @@ def test_over_processes_a_call_that_fails_passes_all_borders(tmp_path: Path) -> 
 
 
 def test_a_worker_that_dies_is_replaced_in_its_segment(tmp_path: Path) -> None:
-    given = {"n": range(800)}
+    inputs = {"n": range(800)}
     graph = sums(killing_at=(400, tmp_path / "killed"))
-    report = drift.run(graph, given, engine="zeromq", state=tmp_path / "state", batch_items=50).finish()
+    report = drift.run(graph, inputs, engine="zeromq", state=tmp_path / "state", batch_items=50).finish()
     assert report.died == ("worker 0 of segment 2",)
-    assert report.digest == drift.run(sums(), given).finish().digest
+    assert report.digest == drift.run(sums(), inputs).finish().digest
 
 
 def test_of_what_a_log_has_dropped_nothing_is_held(tmp_path: Path) -> None:

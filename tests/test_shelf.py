@@ -40,9 +40,9 @@ def test_what_is_found_by_key_is_the_newest_of_all_however_files_were_merged(
     tmp_path: Path, count: int, keys: int
 ) -> None:
     files = SnapshotFiles(str(tmp_path), "writer", ["late"])
-    given = snapshots(count, count, keys)
-    expected = merged(given)
-    names = [files.put(snapshot)[0] for snapshot in given]
+    cut_snapshots = snapshots(count, count, keys)
+    expected = merged(cut_snapshots)
+    names = [files.put(snapshot)[0] for snapshot in cut_snapshots]
     check(files, [files.merge([name])[0] for name in names], expected)
     for step in range(count):
         check(files, names, expected)

@@ -39,7 +39,7 @@ GIVEN: Input = Numbered("lines", LINES)
 def counted(
     split: Callable[[str], list[str]] = str.split,
     step: Callable[[int, str], int] = lambda count, word: count + 1,
-    told: Callable[[Any], Any] = lambda pair: pair,
+    formatted: Callable[[Any], Any] = lambda pair: pair,
     last: int = 3,
 ) -> Dataflow:
     graph = drift.Graph("words")
@@ -47,7 +47,7 @@ def counted(
     counts = words.scan(
         key=lambda word: word, initial=0, step=lambda n, word: (step(n, word), (word, step(n, word))), name="count"
     )
-    counts.map(told, name="told").group(key=lambda pair: pair[0], window=last, name="last").sink("out")
+    counts.map(formatted, name="formatted").group(key=lambda pair: pair[0], window=last, name="last").sink("out")
     return graph.build()
 
 
@@ -103,28 +103,30 @@ def test_where_states_that_differ_are_cut_no_location_is_named() -> None:
 
 
 def test_without_the_code_of_then_what_no_step_at_fault_touched_is_known_and_no_more() -> None:
-    (new,) = lineages(counted(), counted(told=lambda pair: (pair[0], -pair[1])), 20)[1:]
+    (new,) = lineages(counted(), counted(formatted=lambda pair: (pair[0], -pair[1])), 20)[1:]
     recorded = items(counted())[20]
-    both = paired_with_recorded(recorded, new, {"told"})
-    assert first(both).new is not None and first(both).new.step == "told"  # type: ignore[union-attr]
+    both = paired_with_recorded(recorded, new, {"formatted"})
+    assert first(both).new is not None and first(both).new.step == "formatted"  # type: ignore[union-attr]
     for pair in both.pairs:
         if pair.new is not None and pair.new.step in ("count", "split", "lines"):
             assert pair.same and pair.old is pair.new
-        elif pair.new is not None and pair.new.step == "told":
+        elif pair.new is not None and pair.new.step == "formatted":
             assert not pair.known and pair.old is None
     assert both.pairs[0].old is not None and both.pairs[0].old.payload == recorded.payload
     text = "\n".join(side_by_side_lines(both))
     assert "not known: it takes the recorded code" in text and "--was FILE:GRAPH" in text
 
 
-@given(st.integers(0, 23), st.integers(1, 30), st.integers(0, 12), st.sampled_from(["split", "step", "told", "last"]))
+@given(
+    st.integers(0, 23), st.integers(1, 30), st.integers(0, 12), st.sampled_from(["split", "step", "formatted", "last"])
+)
 def test_every_shown_item_is_one_of_its_lineage_and_once_reported(
     position: int, states: int, at: int, changed: str
 ) -> None:
     changes: dict[str, Any] = {
         "split": lambda line: [f"{line[0]}{at % 2}", line[2:]],
         "step": lambda count, word: count + 1 + (count == at),
-        "told": lambda pair: (pair[0], pair[1] % (at + 1)),
+        "formatted": lambda pair: (pair[0], pair[1] % (at + 1)),
         "last": at + 1,
     }
     old, new = lineages(counted(), counted(**{changed: changes[changed]}), position, states)
@@ -132,8 +134,10 @@ def test_every_shown_item_is_one_of_its_lineage_and_once_reported(
     for lineage, side in ((old, "old"), (new, "new")):
         shown = [getattr(pair, side) for pair in both.pairs if getattr(pair, side) is not None]
         assert shown[0] is lineage.item and all(made in lineage.items for made in shown)
-        told = [pair for pair in both.pairs if getattr(pair, side) is not None and not pair.again]
-        counts = itertools.groupby(sorted(getattr(pair, side).number for pair in told if getattr(pair, side).made_of))
+        formatted = [pair for pair in both.pairs if getattr(pair, side) is not None and not pair.again]
+        counts = itertools.groupby(
+            sorted(getattr(pair, side).number for pair in formatted if getattr(pair, side).made_of)
+        )
         assert side == "old" or all(len(list(group)) == 1 for _, group in counts)
     parting = both.parting
     if parting is not None:

@@ -65,8 +65,8 @@ def simulate(folder: Path, *arguments: str, hash_seed: str = "random") -> subpro
 def as_json(folder: Path, *arguments: str, hash_seed: str = "random") -> dict[str, Any]:
     done = simulate(folder, *arguments, "--json", hash_seed=hash_seed)
     assert done.stdout.count("\n") == 1, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
 
 
 def test_a_sound_graph_passes_and_its_seeds_are_the_same_runs_everywhere(tmp_path: Path) -> None:
@@ -101,8 +101,10 @@ def test_the_least_seed_that_fails_is_reported_and_its_case_outlives_the_mending
     assert again.returncode == 8 and again.stderr == text
     path = text.split("case file     ")[1].split("\n")[0]
     assert simulate(tmp_path, "--case", path).returncode == 8
-    told = as_json(tmp_path, "--case", path)
-    assert told["kind"] == "Differs" and told["exit_code"] == 8 and told["report"]["failure"] == "another output"
+    printed = as_json(tmp_path, "--case", path)
+    assert (
+        printed["kind"] == "Differs" and printed["exit_code"] == 8 and printed["report"]["failure"] == "another output"
+    )
     (tmp_path / "words.py").write_text(GRAPH)
     mended = simulate(tmp_path, "--case", path)
     assert mended.returncode == 0 and mended.stdout == "the case does not fail any more\n"
@@ -119,9 +121,9 @@ def test_an_impure_step_is_reported_with_the_smallest_input(tmp_path: Path) -> N
     assert smallest.count("words") == 1 and "(empty)" not in smallest
     path = done.stderr.split("case file     ")[1].split("\n")[0]
     assert simulate(tmp_path, "--case", path).returncode == 4
-    told = as_json(tmp_path, "test_news.py:graph", "--processes", "1")
-    assert (told["kind"], told["step"], told["exit_code"]) == ("ImpureStep", "filter new", 4)
-    assert told["report"]["failed_seed"] is not None
+    printed = as_json(tmp_path, "test_news.py:graph", "--processes", "1")
+    assert (printed["kind"], printed["step"], printed["exit_code"]) == ("ImpureStep", "filter new", 4)
+    assert printed["report"]["failed_seed"] is not None
 
 
 def test_a_failure_that_hangs_on_what_ran_before_is_reported_as_that(tmp_path: Path) -> None:
@@ -140,11 +142,11 @@ def test_runs_are_given_chunks_of_a_source(tmp_path: Path) -> None:
         GRAPH.replace("str.split", "lambda line: [line] if line.startswith('line') else 1 / 0")
     )
     (tmp_path / "lines.txt").write_text("".join(f"line {number}\n" for number in range(200)))
-    told = as_json(
+    printed = as_json(
         tmp_path, "words.py:graph", "--source", "lines.txt", "--items-max", "9", "--seeds", "40", "--processes", "1"
     )
-    assert told["inputs"] == {"lines": "chunks of lines.txt (200 items)"}
-    assert told["step_errors"] == 0 and 40 < told["items"] < 360
+    assert printed["inputs"] == {"lines": "chunks of lines.txt (200 items)"}
+    assert printed["step_errors"] == 0 and 40 < printed["items"] < 360
     refused = simulate(tmp_path, "words.py:graph")
     assert refused.returncode == 2 and "no generated payloads suit source 'lines'" in refused.stderr
     live = simulate(tmp_path, "words.py:graph", "--source", "tcp://127.0.0.1:0")
@@ -153,8 +155,8 @@ def test_runs_are_given_chunks_of_a_source(tmp_path: Path) -> None:
 
 def test_time_ends_it_too(tmp_path: Path) -> None:
     (tmp_path / "words.py").write_text(GRAPH)
-    told = as_json(tmp_path, "words.py:graph", "--minutes", "0.005", "--processes", "1", "--no-purity")
-    assert told["failed_seed"] is None and told["seconds"] >= 0.3
+    printed = as_json(tmp_path, "words.py:graph", "--minutes", "0.005", "--processes", "1", "--no-purity")
+    assert printed["failed_seed"] is None and printed["seconds"] >= 0.3
 
 
 @pytest.mark.parametrize(

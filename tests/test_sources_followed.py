@@ -29,7 +29,7 @@ def opened(source: Any, position: Any = None) -> Iterator[Reader]:
         yield reader
 
 
-def given(reader: Reader) -> list[Any]:
+def read_all(reader: Reader) -> list[Any]:
     """All that is there now."""
     found: list[Any] = []
     while payloads := reader.read(2):
@@ -49,25 +49,25 @@ def append(path: Path, text: str) -> None:
 
 def test_what_is_appended_and_files_that_come_are_given_in_order(tmp_path: Path) -> None:
     with opened(sources.text(tmp_path / "*.log", follow=True)) as reader:
-        assert given(reader) == []
+        assert read_all(reader) == []
         append(tmp_path / "1.log", "one\ntwo\nthr")
-        assert woken(reader) and given(reader) == ["one", "two"]
+        assert woken(reader) and read_all(reader) == ["one", "two"]
         append(tmp_path / "1.log", "ee\nfour")
-        assert woken(reader) and given(reader) == ["three"]
+        assert woken(reader) and read_all(reader) == ["three"]
         append(tmp_path / "other.txt", "another\n")
         append(tmp_path / "3.log", "")
         append(tmp_path / "2.log", "five\n")
-        assert woken(reader) and given(reader) == ["four", "five"], "a file ends when one behind it is there"
+        assert woken(reader) and read_all(reader) == ["four", "five"], "a file ends when one behind it is there"
         append(tmp_path / "3.log", "six\n")
-        assert woken(reader) and given(reader) == ["six"]
+        assert woken(reader) and read_all(reader) == ["six"]
 
 
 def test_a_file_that_is_named_is_followed(tmp_path: Path) -> None:
     append(tmp_path / "app.log", "one\n")
     with opened(sources.text(tmp_path / "app.log", follow=True)) as reader:
-        assert given(reader) == ["one"]
+        assert read_all(reader) == ["one"]
         append(tmp_path / "app.log", "two\n" * 3)
-        assert woken(reader) and given(reader) == ["two"] * 3
+        assert woken(reader) and read_all(reader) == ["two"] * 3
 
 
 def test_a_position_is_resumed_from_wherever_it_was_reported(tmp_path: Path) -> None:
@@ -90,40 +90,40 @@ def test_a_position_is_resumed_from_wherever_it_was_reported(tmp_path: Path) -> 
     assert count == 18
     for position, before in positions:
         with opened(source, position) as reader:
-            assert given(reader) == [{"n": n} for n in range(before, 18)]
+            assert read_all(reader) == [{"n": n} for n in range(before, 18)]
     (tmp_path / "0.jsonl").unlink()  # what was read may be cleared away
     with opened(source, positions[-1][0]) as reader:
-        assert given(reader) == []
+        assert read_all(reader) == []
         write(9)
-        assert given(reader) == [{"n": 18}, {"n": 19}]
+        assert read_all(reader) == [{"n": 18}, {"n": 19}]
 
 
 def test_a_row_of_csv_over_several_lines_is_given_when_it_is_complete(tmp_path: Path) -> None:
     file = tmp_path / "1.csv"
     with opened(sources.csv(tmp_path / "*.csv", follow=True)) as reader:
         append(file, 'word,n\nto,1\n"b')
-        assert given(reader) == [{"word": "to", "n": "1"}]
+        assert read_all(reader) == [{"word": "to", "n": "1"}]
         append(file, "\n")
-        assert given(reader) == []
+        assert read_all(reader) == []
         append(file, 'e",2\nor,3\n')
-        assert given(reader) == [{"word": "b\ne", "n": "2"}, {"word": "or", "n": "3"}]
+        assert read_all(reader) == [{"word": "b\ne", "n": "2"}, {"word": "or", "n": "3"}]
         append(tmp_path / "2.csv", "n,word\n4,not\n")
-        assert given(reader) == [{"n": "4", "word": "not"}]
+        assert read_all(reader) == [{"n": "4", "word": "not"}]
 
 
 def test_files_that_are_complete_when_they_come_are_not_waited_for(tmp_path: Path) -> None:
     with opened(sources.text(tmp_path, follow=True)) as reader:
         (tmp_path / "1.gz").write_bytes(gzip.compress(b"one\ntwo"))
-        assert given(reader) == ["one", "two"]
+        assert read_all(reader) == ["one", "two"]
         append(tmp_path / "2", "three\n")
-        assert given(reader) == ["three"]
+        assert read_all(reader) == ["three"]
     folder = tmp_path / "rows"
     folder.mkdir()
     with opened(sources.parquet(folder, follow=True, payload="value")) as reader:
         for number in range(3):
             pq.write_table(pa.table({"n": [number, 10]}), tmp_path / "part")
             (tmp_path / "part").rename(folder / f"{number}.parquet")
-            assert woken(reader) and given(reader) == [number, 10]
+            assert woken(reader) and read_all(reader) == [number, 10]
 
 
 def test_what_cannot_be_read_is_diverted_with_the_name_of_its_file(tmp_path: Path) -> None:
@@ -141,12 +141,12 @@ def test_a_file_that_comes_too_late_in_the_order_ends_the_input(tmp_path: Path) 
     append(tmp_path / "2", "two\n")
     source = sources.text(tmp_path, follow=True)
     with opened(source) as reader:
-        assert given(reader) == ["two"]
+        assert read_all(reader) == ["two"]
         assert isinstance(reader, Positioned)
         position = reader.position()
         append(tmp_path / "1", "one\n")
         with pytest.raises(drift.InputError, match=r"'1' appeared in .* after '2' was read"):
-            given(reader)
+            read_all(reader)
     with (
         pytest.raises(drift.InputError, match=r"before which there were 0.*there are 1 before it"),
         opened(source, position),
@@ -159,34 +159,34 @@ def test_a_file_that_grows_behind_its_end_ends_the_input(tmp_path: Path) -> None
     append(tmp_path / "1", "one")
     append(tmp_path / "2", "two\n")
     with opened(source) as reader:
-        assert given(reader) == ["one", "two"]
+        assert read_all(reader) == ["one", "two"]
         assert isinstance(reader, Positioned)
         position = reader.position()
         append(tmp_path / "1", " more\n")
         with pytest.raises(drift.InputError, match="has 9 bytes, and had 3 when it was read to its end"):
-            given(reader)
+            read_all(reader)
     with opened(source, position) as again, pytest.raises(drift.InputError, match="has 9 bytes, and had 3"):
-        given(again)
+        read_all(again)
 
 
 def test_a_file_that_is_emptied_or_removed_while_it_is_read_ends_the_input(tmp_path: Path) -> None:
     source = sources.text(tmp_path, follow=True)
     append(tmp_path / "1", "one\ntwo\n")
     with opened(source) as reader:
-        assert given(reader) == ["one", "two"]
+        assert read_all(reader) == ["one", "two"]
         assert isinstance(reader, Positioned)
         position = reader.position()
         (tmp_path / "1").write_text("new\n")
         assert woken(reader)
         with pytest.raises(drift.InputError, match="has 4 bytes where it had 8"):
-            given(reader)
+            read_all(reader)
     with opened(source, position) as again, pytest.raises(drift.InputError, match=r"item 2 after .*1 fewer"):
-        given(again)
+        read_all(again)
     with opened(source) as reader:
-        assert given(reader) == ["new"]
+        assert read_all(reader) == ["new"]
         (tmp_path / "1").unlink()
         with pytest.raises(drift.InputError, match="was deleted while it was read"):
-            given(reader)
+            read_all(reader)
 
 
 def test_what_cannot_be_followed_is_refused(tmp_path: Path) -> None:

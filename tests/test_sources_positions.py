@@ -30,20 +30,20 @@ def check(make: Callable[[], Source], items_max: int = 3, every: int = 1) -> Non
     whole, error = drained(make(), 1000)
     reader = make().open()
     assert isinstance(reader, Positioned)
-    given: list[Any] = []
+    received: list[Any] = []
     positions: list[tuple[int, str]] = []
     while True:
-        positions.append((len(given), json.dumps(reader.position())))
+        positions.append((len(received), json.dumps(reader.position())))
         try:
             batch = reader.read(items_max)
         except InputError:
             break
         if batch is None:
             break
-        given += batch
-    positions.append((len(given), json.dumps(reader.position())))
+        received += batch
+    positions.append((len(received), json.dumps(reader.position())))
     reader.close()
-    assert given == whole
+    assert received == whole
     for count, plain in positions[::every]:
         assert len(plain) < 600
         rest, again = drained(Sought(make(), json.loads(plain)), items_max)
@@ -237,12 +237,12 @@ def test_a_file_that_is_another_or_shorter_is_refused(tmp_path: Path) -> None:
     path.write_text("".join(f"{n}\n" for n in range(100)))
     with chunks(64):
         reader: Any = sources.text(path).open()
-        given = reader.read(1000) + reader.read(1000) + reader.read(1000)
+        received = reader.read(1000) + reader.read(1000) + reader.read(1000)
         position = reader.position()
         reader.close()
         whole = path.read_bytes()
         path.write_bytes(whole + b"100\n")
-        assert (given + drained(Sought(sources.text(path), position))[0])[-2:] == ["99", "100"]
+        assert (received + drained(Sought(sources.text(path), position))[0])[-2:] == ["99", "100"]
         path.write_bytes(whole[:30])
         with pytest.raises(InputError, match=r"was read up to byte 64 when .* was saved, and now it is shorter"):
             drained(Sought(sources.text(path), position))

@@ -109,15 +109,15 @@ def test_a_sender_that_is_too_fast_is_slowed_down_and_loses_nothing() -> None:
     line = b"y" * 99 + b"\n"
     with connected(source) as connection:
         connection.setblocking(False)
-        sent, given = 0, 0
+        sent, received = 0, 0
         with pytest.raises(BlockingIOError):  # one line is taken for a thousand: the sender must get stuck
             while True:
                 sent += connection.send((line * 1001)[sent % 100 :][:100_000])
-                given += len(reader.read(1) or [])
+                received += len(reader.read(1) or [])
         connection.setblocking(True)
         thread = in_thread(connection.sendall, line[sent % 100 :])
-        while given < sent // 100 + 1:
-            given += len(reader.read(1000) or [])
+        while received < sent // 100 + 1:
+            received += len(reader.read(1000) or [])
         assert reader.read(1) == []
         thread.join()
     reader.close()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from spark_shares import digest_and_error, in_reference
-from test_later import BY_TIME, arrivals, by_name, counted, due, seen, told, trips
+from test_later import BY_TIME, arrivals, by_name, counted, due, on_timer, seen, trips
 from test_spark_streaming import all_items, micro_batch, stream_of, write_files
 from test_spark_streaming import trips as taxi_trips
 
@@ -44,7 +44,7 @@ def test_later_items_of_a_dataframe_give_the_digest_of_local(spark: Any) -> None
         source.flat_map(lambda row: [row, drift.at(row["at"] + 4, row)], later=True).group(
             lambda row: row["name"], 2
         ).sink("pairs")
-        source.process(lambda row: row["name"], 0, counted, told).sink("counted")
+        source.process(lambda row: row["name"], 0, counted, on_timer).sink("counted")
         digests.append(drift.run(graph, {"rows": given_rows}, **chosen).finish().digest)  # type: ignore[arg-type]
     assert digests[0] == digests[1]
 
@@ -52,7 +52,7 @@ def test_later_items_of_a_dataframe_give_the_digest_of_local(spark: Any) -> None
 def processed() -> drift.Graph:
     graph = drift.Graph("processed")
     first = graph.source("trips", time=BY_TIME).process(by_name, 0, seen, due, name="first")
-    first.process(lambda payload: payload[0], 0, counted, told, name="second").sink("out")
+    first.process(lambda payload: payload[0], 0, counted, on_timer, name="second").sink("out")
     first.sink("first out")
     return graph
 

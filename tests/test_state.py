@@ -86,12 +86,12 @@ def test_a_run_with_later_items_resumes(
 # Over processes.
 
 
-def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, given: Any, folder: Path) -> None:
+def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, inputs: Any, folder: Path) -> None:
     """Each run is broken off once it has taken a cut of its own; the last one ends. One output comes of all."""
-    digest, items = whole(graph, given)
+    digest, items = whole(graph, inputs)
     seen: dict[int, Any] = {}
     for number, (engine, more) in enumerate(engines):
-        run = drift.run(graph, given, engine=engine, state=drift.Cuts(folder, every_s=0), batch_items=50, **more)  # type: ignore[call-overload]
+        run = drift.run(graph, inputs, engine=engine, state=drift.Cuts(folder, every_s=0), batch_items=50, **more)  # type: ignore[call-overload]
         run_cuts = run._run_cuts
         assert run_cuts is not None and (run.resumed_from is not None) is (number > 0)
         for batch in run.batches():
@@ -104,7 +104,7 @@ def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, gi
                 break
     assert [seen[at] for at in sorted(seen)] == items
     assert run.report.digest == digest
-    again = drift.run(graph, given, engine="zeromq", state=folder)
+    again = drift.run(graph, inputs, engine="zeromq", state=folder)
     assert again.finish().digest == digest and again._run_cuts is not None
     assert again.resumed_from is not None and again.resumed_from.is_last
     assert again._run_cuts.cut is again.resumed_from  # there was nothing to do, and no other cut is kept
@@ -112,9 +112,9 @@ def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, gi
 
 @pytest.mark.parametrize("steps", [["scan", "group"], ["delay", "process"], ["sliding", "turn", "end"]], ids="-".join)
 def test_a_run_resumes_over_another_engine_and_with_other_workers(tmp_path: Path, steps: list[str]) -> None:
-    given = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(6000)] for rank in range(2)}
+    inputs = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(6000)] for rank in range(2)}
     engines: list[tuple[str, dict[str, Any]]] = [("zeromq", {"workers": 3}), ("local", {}), ("zeromq", {"workers": 2})]
-    check_goes_on_over(engines, with_later(steps), given, tmp_path)
+    check_goes_on_over(engines, with_later(steps), inputs, tmp_path)
 
 
 def test_the_snapshot_of_a_barrier_comes_behind_what_is_below_the_cut_and_before_what_a_later_notice_lets_go() -> None:
@@ -133,12 +133,12 @@ def test_the_snapshot_of_a_barrier_comes_behind_what_is_below_the_cut_and_before
 
 
 def test_a_worker_that_dies_in_a_run_that_keeps_its_state_is_replaced_and_the_next_run_resumes(tmp_path: Path) -> None:
-    graph, given = counted(), {"numbers": [{"n": number} for number in range(30_000)]}
-    digest = drift.run(graph, given).finish().digest
+    graph, inputs = counted(), {"numbers": [{"n": number} for number in range(30_000)]}
+    digest = drift.run(graph, inputs).finish().digest
     cuts = drift.Cuts(tmp_path, every_s=0)
     for last in (False, True):
         settings = {"engine": "zeromq", "workers": 2, "batch_items": 100}
-        run = drift.run(graph, given, state=cuts, **settings)  # type: ignore[call-overload]
+        run = drift.run(graph, inputs, state=cuts, **settings)  # type: ignore[call-overload]
         assert run._run_cuts is not None
         killed = False
         for batch in run.batches():
@@ -204,14 +204,14 @@ def numbers_of(folder: str) -> dict[str, Any]:
 
 
 def test_a_run_that_is_stopped_has_not_ended_and_resumes(tmp_path: Path) -> None:
-    graph, given = counted(), {"numbers": [{"n": number} for number in range(5000)]}
-    digest = drift.run(graph, given).finish().digest
-    run = drift.run(graph, given, state=tmp_path, batch_items=100)
+    graph, inputs = counted(), {"numbers": [{"n": number} for number in range(5000)]}
+    digest = drift.run(graph, inputs).finish().digest
+    run = drift.run(graph, inputs, state=tmp_path, batch_items=100)
     for batch in run.batches():
         if batch.position > 700:
             run.stop()
     assert 700 < run.report.items_out < 2000
-    run = drift.run(graph, given, state=tmp_path)
+    run = drift.run(graph, inputs, state=tmp_path)
     assert run.resumed_from is not None and not run.resumed_from.is_last
     assert run.finish().digest == digest
 
@@ -228,8 +228,8 @@ class Silent:
         return self
 
     def read(self, items_max: int) -> list[Any]:
-        given, self._left = self._left[:items_max], self._left[items_max:]
-        return given
+        batch, self._left = self._left[:items_max], self._left[items_max:]
+        return batch
 
     def filenos(self) -> list[int]:
         return []
@@ -254,14 +254,14 @@ def test_a_run_that_failed_fails_again_at_its_item(tmp_path: Path, engine: str) 
 def test_a_live_run_that_is_stopped_leaves_at_a_new_cut(tmp_path: Path, engine: str) -> None:
     cuts = drift.Cuts(tmp_path, every_s=1000)
     run = drift.run(counted(), {"numbers": Silent(500)}, engine=engine, state=cuts)
-    given = 0
+    released = 0
     for batch in run.batches():
-        given += len(batch.metas)
-        if given >= 300:
+        released += len(batch.metas)
+        if released >= 300:
             run.stop()
     run = drift.run(counted(), {"numbers": Silent(0)}, engine=engine, state=cuts)
     assert run.resumed_from is not None
-    assert run.resumed_from.output.position == given >= 300
+    assert run.resumed_from.output.position == released >= 300
     run.close()
 
 
@@ -306,14 +306,14 @@ def test_a_process_that_is_killed_is_resumed_from(tmp_path: Path, where: str) ->
         assert again.finish().digest == digest and not items
 
 
-def some_cuts(place: str | Path, graph: drift.Graph | None = None, keep: int = 3) -> None:
+def some_cuts(backend: str | Path, graph: drift.Graph | None = None, keep: int = 3) -> None:
     with mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1):
-        take_some_cuts(place, graph, keep)
+        take_some_cuts(backend, graph, keep)
 
 
-def take_some_cuts(place: str | Path, graph: drift.Graph | None, keep: int) -> None:
-    given = {"numbers": [{"n": number} for number in range(3000)]}
-    run = drift.run(graph or counted(), given, state=drift.Cuts(place, every_s=0, keep=keep), batch_items=100)
+def take_some_cuts(backend: str | Path, graph: drift.Graph | None, keep: int) -> None:
+    inputs = {"numbers": [{"n": number} for number in range(3000)]}
+    run = drift.run(graph or counted(), inputs, state=drift.Cuts(backend, every_s=0, keep=keep), batch_items=100)
     for batch in run.batches():
         assert run._run_cuts is not None
         run._run_cuts._store._wait()
@@ -324,9 +324,9 @@ def take_some_cuts(place: str | Path, graph: drift.Graph | None, keep: int) -> N
 
 def test_no_state_is_read_before_an_item_of_its_step_comes(tmp_path: Path) -> None:
     some_cuts(tmp_path)
-    given = {"numbers": [{"n": number} for number in range(3000)]}
+    inputs = {"numbers": [{"n": number} for number in range(3000)]}
     with mock.patch.object(States, "by_identity", side_effect=LookupError("states are read")):
-        run = drift.run(counted(), given, state=tmp_path)
+        run = drift.run(counted(), inputs, state=tmp_path)
         assert run.resumed_from is not None
         with pytest.raises(LookupError, match="states are read"):
             run.finish()
@@ -335,11 +335,11 @@ def test_no_state_is_read_before_an_item_of_its_step_comes(tmp_path: Path) -> No
 def test_a_run_resumes_from_any_retained_cut(where: str) -> None:
     some_cuts(where)
     kept = drift.Cuts(where)
-    given = {"numbers": [{"n": number} for number in range(3000)]}
-    digest = drift.run(counted(), given).finish().digest
+    inputs = {"numbers": [{"n": number} for number in range(3000)]}
+    digest = drift.run(counted(), inputs).finish().digest
     with pytest.raises(drift.SettingsError, match=r"from_cut=99, and .* has "):
-        drift.run(counted(), given, state=drift.Cuts(where, from_cut=99))
-    run = drift.run(counted(), given, state=kept)
+        drift.run(counted(), inputs, state=drift.Cuts(where, from_cut=99))
+    run = drift.run(counted(), inputs, state=kept)
     assert run.resumed_from is not None
     last = run.resumed_from.number
     store = store_of(where)
@@ -347,20 +347,20 @@ def test_a_run_resumes_from_any_retained_cut(where: str) -> None:
     assert [cut.number for cut in store.cuts()] == [last - 2, last - 1, last]
     store.close()
     run.close()
-    run = drift.run(counted(), given, state=drift.Cuts(where, from_cut=last - 2))
+    run = drift.run(counted(), inputs, state=drift.Cuts(where, from_cut=last - 2))
     assert run.resumed_from is not None and run.resumed_from.number == last - 2
     assert run.finish().digest == digest
 
 
 def test_a_process_alongside_the_run_folds_and_ends_with_it(where: str, nothing_left: None) -> None:
-    given = {"numbers": [{"n": number} for number in range(1000)]}
+    inputs = {"numbers": [{"n": number} for number in range(1000)]}
     folded: list[int] = []
     with (
         mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1),
         mock.patch.object(drift.state.store, "_SEPARATE_PROCESS_BYTES", 1),
         mock.patch.object(drift.state.store, "_WAITING_BYTES", 1),
     ):
-        run = drift.run(counted(), given, state=drift.Cuts(where, every_s=0, keep=1), batch_items=250)
+        run = drift.run(counted(), inputs, state=drift.Cuts(where, every_s=0, keep=1), batch_items=250)
         assert run._run_cuts is not None
         store = run._run_cuts._store
         for _ in run.batches():
@@ -368,17 +368,17 @@ def test_a_process_alongside_the_run_folds_and_ends_with_it(where: str, nothing_
             folded.append(store._open_reader.folded())
         assert sorted(set(folded))[1:], folded  # nobody else has folded here
     digest = run.report.digest
-    run = drift.run(counted(), given, state=drift.Cuts(where, from_cut=run._run_cuts.cut.number), batch_items=250)
-    assert run.finish().digest == digest == drift.run(counted(), given).finish().digest
+    run = drift.run(counted(), inputs, state=drift.Cuts(where, from_cut=run._run_cuts.cut.number), batch_items=250)
+    assert run.finish().digest == digest == drift.run(counted(), inputs).finish().digest
 
 
 def test_workers_look_keys_up_by_themselves(where: str) -> None:
     some_cuts(where)
-    given = {"numbers": [{"n": number} for number in range(3000)]}
-    run = drift.run(counted(), given, engine="zeromq", workers=2, state=where)
+    inputs = {"numbers": [{"n": number} for number in range(3000)]}
+    run = drift.run(counted(), inputs, engine="zeromq", workers=2, state=where)
     assert run.resumed_from is not None
     with mock.patch.object(Forms, "value", mock.Mock(side_effect=AssertionError("the caller has read a state"))):
-        assert run.finish().digest == drift.run(counted(), given).finish().digest
+        assert run.finish().digest == drift.run(counted(), inputs).finish().digest
 
 
 def test_two_runs_do_not_share_a_backend(where: str) -> None:
@@ -392,13 +392,13 @@ def test_two_runs_do_not_share_a_backend(where: str) -> None:
 
 @pytest.mark.parametrize("steps", [["scan", "group"], ["delay", "process"], ["sliding", "turn", "end"]], ids="-".join)
 def test_states_timers_and_later_items_come_back_from_any_backend(where: str, steps: list[str]) -> None:
-    given = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(300)] for rank in range(2)}
-    digest, items = whole(with_later(steps), given)
+    inputs = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(300)] for rank in range(2)}
+    digest, items = whole(with_later(steps), inputs)
     cuts = drift.Cuts(where, every_s=0, keep=1)
     seen: dict[int, Any] = {}
     with mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1):
         for count in (9, 5, 10**9):
-            run = drift.run(with_later(steps), given, state=cuts, batch_items=10)
+            run = drift.run(with_later(steps), inputs, state=cuts, batch_items=10)
             assert run._run_cuts is not None
             for number, batch in enumerate(run.batches()):
                 for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
@@ -413,8 +413,8 @@ def test_states_timers_and_later_items_come_back_from_any_backend(where: str, st
 
 
 def test_connections_that_are_lost_are_made_anew(server: str) -> None:
-    given = {"numbers": [{"n": number} for number in range(5000)]}
-    run = drift.run(counted(), given, state=drift.Cuts(server, every_s=0), batch_items=100)
+    inputs = {"numbers": [{"n": number} for number in range(5000)]}
+    run = drift.run(counted(), inputs, state=drift.Cuts(server, every_s=0), batch_items=100)
     assert run._run_cuts is not None
     for number, _ in enumerate(run.batches()):
         if number % 10 == 5:
@@ -422,7 +422,7 @@ def test_connections_that_are_lost_are_made_anew(server: str) -> None:
             lose_connections(server)
     run._run_cuts._store._wait()
     assert run._run_cuts.cut is not None and run._run_cuts.cut.is_last
-    assert drift.run(counted(), given, state=server).finish().digest == run.report.digest
+    assert drift.run(counted(), inputs, state=server).finish().digest == run.report.digest
 
 
 def lose_connections(where: str) -> None:
@@ -438,8 +438,8 @@ def lose_connections(where: str) -> None:
 
 
 def test_a_backend_that_was_taken_over_is_refused(server: str) -> None:
-    given = {"numbers": [{"n": number} for number in range(5000)]}
-    run = drift.run(counted(), given, state=drift.Cuts(server, every_s=0), batch_items=100)
+    inputs = {"numbers": [{"n": number} for number in range(5000)]}
+    run = drift.run(counted(), inputs, state=drift.Cuts(server, every_s=0), batch_items=100)
     assert run._run_cuts is not None
     batches = run.batches()
     for _ in range(5):
@@ -455,24 +455,24 @@ def test_a_backend_that_was_taken_over_is_refused(server: str) -> None:
 
 
 def test_a_backend_that_is_away_is_waited_for_up_to_a_limit(where: str, caplog: pytest.LogCaptureFixture) -> None:
-    given = {"numbers": [{"n": number} for number in range(5000)]}
-    run = drift.run(counted(), given, state=drift.Cuts(where, every_s=0), batch_items=100)
+    inputs = {"numbers": [{"n": number} for number in range(5000)]}
+    run = drift.run(counted(), inputs, state=drift.Cuts(where, every_s=0), batch_items=100)
     assert run._run_cuts is not None
     store = run._run_cuts._store
     commit, tries = type(store._backend).commit, 0
 
-    def away_at_first(place: Any, *arguments: Any) -> None:
+    def away_at_first(backend: Any, *arguments: Any) -> None:
         nonlocal tries
         tries += 1
         if tries < 4:
             raise Away("no route")
-        commit(place, *arguments)
+        commit(backend, *arguments)
 
     with mock.patch.object(type(store._backend), "commit", away_at_first):
         digest = run.finish().digest
     assert tries > 4 and "cannot be reached, and is waited for: no route" in caplog.text
-    assert drift.run(counted(), given).finish().digest == digest
-    run = drift.run(counted(), {"numbers": given["numbers"] * 2}, state=drift.Cuts(where, from_cut=1, away_max_s=0))
+    assert drift.run(counted(), inputs).finish().digest == digest
+    run = drift.run(counted(), {"numbers": inputs["numbers"] * 2}, state=drift.Cuts(where, from_cut=1, away_max_s=0))
     with (
         mock.patch.object(type(store._backend), "commit", mock.Mock(side_effect=Away("no route"))),
         pytest.raises(drift.SettingsError, match="could not be reached for 0 s: no route"),
@@ -481,7 +481,7 @@ def test_a_backend_that_is_away_is_waited_for_up_to_a_limit(where: str, caplog: 
 
 
 def test_what_cannot_be_a_backend_is_refused_without_showing_secrets() -> None:
-    for wrong, told in (
+    for wrong, message in (
         ("ftp://me:secret@there", "no such kind of backend is known"),
         ("redis://:secret@localhost:1", "cannot be stored"),
         ("postgresql://me:secret@localhost:1/none", "cannot be stored"),
@@ -489,17 +489,17 @@ def test_what_cannot_be_a_backend_is_refused_without_showing_secrets() -> None:
         ("ftp://there/none?x=1&sslpassword=secret", "no such kind of backend is known"),
         ("ftp://me:secret@[there/none", "no such kind of backend is known"),
     ):
-        with pytest.raises(drift.SettingsError, match=told) as refused:
+        with pytest.raises(drift.SettingsError, match=message) as refused:
             drift.run(counted(), {"numbers": []}, state=wrong)
         assert "secret" not in str(refused.value)
 
 
 def test_what_cannot_be_read_again_needs_a_folder_for_its_log(redis_url: str, tmp_path: Path) -> None:
-    given = {"numbers": ({"n": number} for number in range(100))}
+    inputs = {"numbers": ({"n": number} for number in range(100))}
     with pytest.raises(drift.SettingsError, match="name a folder too, logs="):
-        drift.run(counted(), given, state=f"{redis_url}#logs")
+        drift.run(counted(), inputs, state=f"{redis_url}#logs")
     cuts = drift.Cuts(f"{redis_url}#logs", logs=tmp_path)
-    drift.run(counted(), given, state=cuts).finish()
+    drift.run(counted(), inputs, state=cuts).finish()
     assert list(tmp_path.rglob("*.log"))
 
 
@@ -549,9 +549,9 @@ def test_what_was_changed_is_refused(where: str, kind: str) -> None:
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
-    given = {"numbers": [{"n": number} for number in range(3000)]}
+    inputs = {"numbers": [{"n": number} for number in range(3000)]}
     with pytest.raises(StateDamaged, match="was changed"):
-        drift.run(counted(), given, state=where).finish()
+        drift.run(counted(), inputs, state=where).finish()
 
 
 @dataclass(frozen=True)
@@ -567,10 +567,10 @@ def test_states_may_be_of_classes_that_the_functions_know(tmp_path: Path) -> Non
     graph = drift.Graph("counted")
     graph.source("numbers").scan(key_of, Total(0), boxed, name="sums").sink("out")
     some_cuts(tmp_path, graph)
-    given = {"numbers": [{"n": number} for number in range(3000)]}
-    run = drift.run(graph, given, state=tmp_path)
+    inputs = {"numbers": [{"n": number} for number in range(3000)]}
+    run = drift.run(graph, inputs, state=tmp_path)
     assert run.resumed_from is not None
-    assert run.finish().digest == drift.run(graph, given).finish().digest
+    assert run.finish().digest == drift.run(graph, inputs).finish().digest
 
 
 def test_a_state_that_could_not_be_read_again_is_refused_at_the_first_cut(tmp_path: Path) -> None:
@@ -586,8 +586,8 @@ def test_a_state_that_could_not_be_read_again_is_refused_at_the_first_cut(tmp_pa
 
 @pytest.mark.parametrize("written", ["half a snapshot", "all but the manifest"])
 def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, written: str) -> None:
-    given = {"numbers": [{"n": number} for number in range(5000)]}
-    run = drift.run(counted(), given, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
+    inputs = {"numbers": [{"n": number} for number in range(5000)]}
+    run = drift.run(counted(), inputs, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
     assert run._run_cuts is not None
     batches = run.batches()
     for _ in range(4):
@@ -610,9 +610,9 @@ def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, wri
         for _ in batches:
             pass
     assert half
-    run = drift.run(counted(), given, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
+    run = drift.run(counted(), inputs, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
     assert run.resumed_from is not None and before is not None and run.resumed_from.number == before.number
-    assert run.finish().digest == drift.run(counted(), given).finish().digest
+    assert run.finish().digest == drift.run(counted(), inputs).finish().digest
 
 
 class Unpickled:
@@ -628,9 +628,9 @@ def test_a_state_that_cannot_be_pickled_is_reported_where_only_recovery_needs_it
     run = drift.run(graph, {"numbers": Silent(500)}, engine="zeromq", workers=1, cut_interval_s=0.05)
     with pytest.warns(
         UserWarning, match="a state of graph 'unpickled' cannot be stored: .*it stays where it is"
-    ) as told:
+    ) as warned:
         for _ in run.batches():
-            if len(told):
+            if len(warned):
                 break
     run.close()
 
@@ -701,8 +701,8 @@ def test_the_same_command_once_more_resumes(tmp_path: Path) -> None:
     plain = command(tmp_path, "run", "g.py:graph", "--source", "in.txt", "--sink", "jsonl:whole.jsonl", "--digest")
     assert plain.stdout.strip() in done.stderr
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    for wrong, told in ((["drop", "kept", "77"], "has no cut 77"), (["list", "nowhere"], "holds no state")):
+    for wrong, message in ((["drop", "kept", "77"], "has no cut 77"), (["list", "nowhere"], "holds no state")):
         failed = command(tmp_path, "state", *wrong)
-        assert failed.returncode == 2 and told in failed.stderr
+        assert failed.returncode == 2 and message in failed.stderr
     assert not (tmp_path / "nowhere").exists()
     assert command(tmp_path, "run", "g.py:graph", "--source", "in.txt", "--from-cut", "3").returncode == 2

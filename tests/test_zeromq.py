@@ -212,16 +212,16 @@ def test_how_long_a_call_takes_is_counted_from_its_own_beginning(monkeypatch: py
     thread.start()
     signs = _Signs(0, None)  # type: ignore[arg-type]
     signs._main = thread.ident
-    told = []
+    calls = []
     for number in range(3):
         assert entered.get() == number
         for _ in range(2):
-            told.append(signs._in_call())
+            calls.append(signs._in_call())
             now_s += 4
         go_on.put(None)
     thread.join()
-    assert [round(seconds) for seconds, _ in told] == [0, 4] * 3
-    assert all(place.startswith(f"slow ({__file__}:") for _, place in told)
+    assert [round(seconds) for seconds, _ in calls] == [0, 4] * 3
+    assert all(location.startswith(f"slow ({__file__}:") for _, location in calls)
     assert signs._in_call() == (0.0, "")
 
 
