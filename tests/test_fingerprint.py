@@ -136,7 +136,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("edit", "told"), CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize(("edit", "expected_texts"), CHANGES.values(), ids=CHANGES.keys())
 def test_a_change_is_said_in_words(edit: tuple[str, str], expected_texts: list[str], tmp_path: Path) -> None:
     found = changes(tmp_path, edit)
     assert [change.matters for change in found] == [True] * len(found)

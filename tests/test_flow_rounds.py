@@ -268,7 +268,7 @@ def test_rounds_without_end_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"max_rounds": 0}, "an int of 1 or more, not 0"),
         ({"fold": 3}, "fold= a function, not 3"),
