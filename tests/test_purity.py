@@ -215,7 +215,7 @@ IMPURE: list[tuple[Callable[..., Any], list[Any], str, str]] = [
     (repr_of_a_set, [Tagged(frozenset(WORDS))], "map", "the order of a set in its input"),
     (over_a_set, [WORDS], "flat_map", "the order of a set that it builds at {over_a_set}"),
     (sum_of_a_set, [frozenset({0.1 * n for n in range(40)})], "map", "adds floats in the order of a set in its input"),
-    (counts, ["a", "b"], "map", "keeps something between calls: the global 'calls' changed at {counts}"),
+    (counts, ["a", "b"], "map", "has a state between calls: the global 'calls' changed at {counts}"),
     (once, ["a", "b"], "filter", "the global 'seen' changed at {once}"),
     (numbered, ["a"], "map", "the global 'numbers' changed at {numbered}"),
     (default_grows, ["a"], "map", "the default of 'known' changed"),
@@ -227,14 +227,14 @@ IMPURE: list[tuple[Callable[..., Any], list[Any], str, str]] = [
     (dated_by_module, ["a"], "map", "reads the clock, datetime.now() at {dated_by_module}"),
     (drawn, ["a"], "map", "random numbers, random.randint() at {drawn}"),
     (functools.partial(drawn), ["a"], "map", "random numbers, random.randint() at {drawn}"),
-    (from_a_generator, ["a"], "map", "goes on from call to call, Random.random() at {from_a_generator}"),
+    (from_a_generator, ["a"], "map", "whose state lasts from call to call, Random.random() at {from_a_generator}"),
     (unique, ["a"], "map", "random numbers, uuid.uuid4() at {unique}"),
     (addressed, [(1, 2)], "map", "address of an object in memory, id() at {addressed}"),
     (shown_address, ["a"], "map", "the repr() of an object that has none of its own"),
     (hashed, ["text"], "map", "calls hash() at {hashed}"),
-    (owned, ["a"], "map", "of the process it runs in, os.getpid() at {owned}"),
+    (owned, ["a"], "map", "it reads a property of its process, os.getpid() at {owned}"),
     (configured, ["a"], "map", "the environment variable 'DRIFT_TEST_MODE' at {configured}"),
-    (memo, ["a", "b"], "map", "depends on the order of calls, of which it keeps something: the global 'ids' changed"),
+    (memo, ["a", "b"], "map", "depends on earlier calls: the global 'ids' changed"),
     (in_folder, ["a"], "map", "it reads the working directory, os.getcwd() at {in_folder}"),
     (from_file, ["a"], "map", "it reads the working directory, or a file by a path that is relative to it"),
     (local_time, [1e9], "map", "it reads the machine's time zone"),
@@ -437,7 +437,7 @@ def test_a_run_finds_numbers_that_hang_on_the_order_of_calls(words: list[str]) -
     ids.clear()
     graph = drift.Graph("numbers")
     graph.source("words").map(memo).sink("out")
-    with pytest.raises(ImpureStep, match="depends on the order of calls") as raised:
+    with pytest.raises(ImpureStep, match="depends on earlier calls") as raised:
         drift.run(graph, {"words": words}, check_purity=True).finish()
     assert "result   0    as the first call of a process" in str(raised.value)
 
@@ -610,8 +610,8 @@ def test_the_command_line_has_it(tmp_path: Path) -> None:
         "  input    'a'\n"
         "  result   ('a', 3)    the first time\n"
         "  result   ('a', 4)    called again\n"
-        f"  likely   it keeps something between calls: the global 'count' changed at {tmp_path}/flow.py:6\n"
-        "  to do    keep what must be remembered as a state: use scan(key, initial, step), count or reduce\n"
+        f"  likely   it has a state between calls: the global 'count' changed at {tmp_path}/flow.py:6\n"
+        "  to do    make it a state of the graph: use scan(key, initial, step), count or reduce\n"
         "0 items were released before this; they stand\n"
     )
     assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0

@@ -367,13 +367,12 @@ class _Investigation:
                 operator = self._dataflow[made.operator]
                 with Observed() as observed:
                     _call_again(operator, made)
-                for sight in observed.sights:
-                    use = f"it uses {sight.what} at {sight.where}"
+                for use in observed.uses:
                     return Verdict(
                         "impure",
-                        f"step {operator.step!r} ({operator.label}) is not pure: {use}",
+                        f"step {operator.step!r} ({operator.label}) is not pure: it uses {use.what} at {use.where}",
                         operator.step,
-                        sight.where,
+                        use.where,
                         details=("it gave the same results when it was called again, as it may at times",),
                     )
         return None

@@ -10,7 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from drift.purity import trials
-from drift.purity.observed import Kind, Sight
+from drift.purity.observed import Kind, Use
 from drift.purity.trials import Facts, Outcome
 from drift.purity.watch import Subject, shaped
 from drift_graph.errors import ImpureStep
@@ -105,7 +105,7 @@ def cause_of(subject: Subject, finding: Finding) -> Cause:
     """The likely cause of a finding."""
     ours = _outcome(subject, finding.result)
     for fact in finding.facts:
-        if (cause := _of_closer_look(fact, finding.found)) or (cause := _between_calls(fact)):
+        if (cause := _of_closer_check(fact, finding.found)) or (cause := _between_calls(fact)):
             return cause
     if finding.orders is not None:
         return _of_calls(finding.orders)
@@ -117,18 +117,18 @@ def cause_of(subject: Subject, finding: Finding) -> Cause:
             ]
             return _of_order(results, fact)
     for fact in finding.facts:
-        if (place := _of_place(fact)) is not None:
-            return place
+        if (cause := _of_home(fact)) is not None:
+            return cause
     return _between_processes(finding.facts, ours) or _not_again(finding.facts, ours)
 
 
-def _of_closer_look(fact: Facts, found: str) -> Cause | None:
+def _of_closer_check(fact: Facts, found: str) -> Cause | None:
     if found == "clock" and _clock_matters(fact):
         return _of_clock(fact)
     if found.startswith("setting "):
         name = found.removeprefix("setting ")
         if name in fact.settings and fact.settings[name].form != fact.first.form:
-            where = next((sight.where for sight in fact.sights if sight[:2] == ("setting", name)), "")
+            where = next((use.where for use in fact.uses if use[:2] == ("setting", name)), "")
             return Cause(
                 [(fact.first, "as it is"), (fact.settings[name], f"with another value of {name}")],
                 f"it reads the environment variable {name!r}{_at(where)}, which may have another value elsewhere",
@@ -146,27 +146,27 @@ def _between_calls(fact: Facts) -> Cause | None:
     if fact.clock_still is not None and _equal(fact.clock_still):
         return _of_clock(fact)
     if fact.random_seeded is not None and _equal(fact.random_seeded):
-        return _of_random(results, _first(fact.sights, "random"))
-    if (sight := _first(fact.sights, "generator")) is not None:
+        return _of_random(results, _first(fact.uses, "random"))
+    if (use := _first(fact.uses, "generator")) is not None:
         return Cause(
             results,
-            f"it draws from a random generator that goes on from call to call, {sight.what} at {sight.where}",
+            f"it draws from a random generator whose state lasts from call to call, {use.what} at {use.where}",
             "draw before the source, or seed by the payload: random.Random(drift.canonical(payload))",
         )
-    if fact.kept:
-        name, where = next(iter(sorted(fact.kept.items())))
+    if fact.changed_state:
+        name, where = next(iter(sorted(fact.changed_state.items())))
         return Cause(
             results,
-            f"it keeps something between calls: {name} changed{_at(where)}",
-            "keep what must be remembered as a state: use scan(key, initial, step), count or reduce",
+            f"it has a state between calls: {name} changed{_at(where)}",
+            "make it a state of the graph: use scan(key, initial, step), count or reduce",
         )
-    if (sight := _first(fact.sights, "address")) is not None or fact.shows_address:
-        return _of_address(results, sight)
-    if (sight := _first(fact.sights, "random")) is not None:
-        return _of_random(results, sight)
+    if (use := _first(fact.uses, "address")) is not None or fact.shows_address:
+        return _of_address(results, use)
+    if (use := _first(fact.uses, "random")) is not None:
+        return _of_random(results, use)
     return Cause(
         results,
-        "something that changes from call to call and is not in the payload; no single clock, random number or "
+        "a value that changes from call to call and is not in the payload; no single clock, random number or "
         "variable explains it" + _what_it_does(fact),
         "let the result depend on the payload alone",
         sure=False,
@@ -176,36 +176,34 @@ def _between_calls(fact: Facts) -> Cause | None:
 def _of_calls(orders: Orders) -> Cause:
     """A cause of results that are repeatable but depend on earlier calls."""
     alone, others, after = orders
-    kept = sorted(alone.kept.items())
-    what = f": {kept[0][0]} changed{_at(kept[0][1])}" if kept else ""
+    changed = sorted(alone.changed_state.items())
+    what = f": {changed[0][0]} changed{_at(changed[0][1])}" if changed else ""
     calls = "one other" if others == 1 else f"{others} others"
     return Cause(
         [(alone.first, "as the first call of a process"), (after, f"in another process, after {calls}")],
-        f"it depends on the order of calls, of which it keeps something{what}; another engine, or a correction, makes "
-        f"them in another order",
-        "let the result depend on the payload alone, or keep what must be remembered as a state: use scan, count or "
-        "reduce",
+        f"it depends on earlier calls{what}; another engine, or a correction, makes calls in another order",
+        "let the result depend on the payload alone, or make it a state of the graph: use scan, count or reduce",
         of_order=True,
     )
 
 
-def _of_place(fact: Facts) -> Cause | None:
+def _of_home(fact: Facts) -> Cause | None:
     """A cause in the folder or the time zone of a process."""
     if fact.first.form != fact.again.form:
         return None
-    folder, zone = fact.places["folder"], fact.places["time zone"]
+    folder, zone = fact.at_home["folder"], fact.at_home["time zone"]
     if folder.form != fact.first.form:
-        sight = _first(fact.sights, "process") or _first(fact.sights, "outside")
+        use = _first(fact.uses, "process") or _first(fact.uses, "outside")
         return Cause(
             [(folder, "in the folder of this process"), (fact.first, "in another folder")],
-            f"it reads the working directory{_by(sight)}, or a file by a path that is relative to it",
+            f"it reads the working directory{_by(use)}, or a file by a path that is relative to it",
             "give the function an absolute path that is made where the graph is built: "
             "functools.partial(f, Path('names.csv').resolve())",
         )
     if zone.form != fact.first.form:
         return Cause(
             [(zone, "in the time zone of this process"), (fact.first, "in another time zone")],
-            f"it reads the machine's time zone{_by(_first(fact.sights, 'clock'))}",
+            f"it reads the machine's time zone{_by(_first(fact.uses, 'clock'))}",
             "name the zone: datetime.fromtimestamp(seconds, datetime.UTC), or a ZoneInfo, and zones in payloads",
         )
     return None
@@ -222,21 +220,21 @@ def _between_processes(facts: list[Facts], ours: Outcome) -> Cause | None:
         results = [(ours, "in this process"), (one.first, "in another one, with another hash seed")]
     else:
         return None
-    if (sight := _first(one.sights, "process")) is not None:
+    if (use := _first(one.uses, "process")) is not None:
         return Cause(
             results,
-            f"it asks for something of the process it runs in, {sight.what} at {sight.where}",
+            f"it reads a property of its process, {use.what} at {use.where}",
             "read it once where the graph is built, and give the value to the function",
         )
-    if (sight := _first(one.sights, "hash")) is not None or "hash" in one.names:
+    if (use := _first(one.uses, "hash")) is not None or "hash" in one.names:
         return Cause(
             results,
-            f"it calls hash(){_at(sight.where if sight else '')}, which differs from process to process for text, "
+            f"it calls hash(){_at(use.where if use else '')}, which differs from process to process for text, "
             f"bytes, dates and most objects",
             "use a hash that is the same everywhere: zlib.crc32(text.encode()), or hashlib",
         )
-    if (sight := _first(one.sights, "address")) is not None or one.shows_address:
-        return _of_address(results, sight)
+    if (use := _first(one.uses, "address")) is not None or one.shows_address:
+        return _of_address(results, use)
     if not differing and (name := _global_that_differs(facts, results)):
         return name
     return _of_order(results, one)
@@ -261,41 +259,40 @@ def _global_that_differs(facts: list[Facts], results: list[tuple[Outcome, str]])
 
 def _not_again(facts: list[Facts], ours: Outcome) -> Cause:
     fact = facts[0]
-    if (sight := _first(fact.sights, "random")) is not None:
-        return _of_random([(ours, "in the run; another time it gave something else")], sight)
+    if (use := _first(fact.uses, "random")) is not None:
+        return _of_random([(ours, "in the run; another call returned something else")], use)
     return Cause(
-        [(ours, "in the run; another time it gave something else"), (fact.first, "now")],
-        "something that seldom shows: called again as often as it took to write this, it gave one result"
-        + _what_it_does(fact),
+        [(ours, "in the run; another call returned something else"), (fact.first, "now")],
+        "a cause that shows rarely: all calls made for this message returned the same" + _what_it_does(fact),
         "let the result depend on the payload alone",
         sure=False,
     )
 
 
 def _of_clock(fact: Facts) -> Cause:
-    sight = _first(fact.sights, "clock")
-    assert sight is not None and fact.clock_still is not None and fact.clock_moved is not None
+    use = _first(fact.uses, "clock")
+    assert use is not None and fact.clock_still is not None and fact.clock_moved is not None
     results = [(fact.first, "the first time"), (fact.again, "called again")]
     if fact.first.form == fact.again.form:
         results = [(fact.clock_still[0], "now"), (fact.clock_moved, "with the clock 400 days later")]
     return Cause(
         results,
-        f"it reads the clock, {sight.what} at {sight.where}",
+        f"it reads the clock, {use.what} at {use.where}",
         "take the time from the payload, where the source puts it",
     )
 
 
-def _of_random(results: list[tuple[Outcome, str]], sight: Sight | None) -> Cause:
-    assert sight is not None
+def _of_random(results: list[tuple[Outcome, str]], use: Use | None) -> Cause:
+    assert use is not None
     return Cause(
         results,
-        f"it draws random numbers, {sight.what} at {sight.where}",
+        f"it draws random numbers, {use.what} at {use.where}",
         "draw before the source, or seed by the payload: random.Random(drift.canonical(payload))",
     )
 
 
-def _of_address(results: list[tuple[Outcome, str]], sight: Sight | None) -> Cause:
-    how = f"id() at {sight.where}" if sight is not None else "the repr() of an object that has none of its own"
+def _of_address(results: list[tuple[Outcome, str]], use: Use | None) -> Cause:
+    how = f"id() at {use.where}" if use is not None else "the repr() of an object that has none of its own"
     return Cause(
         results,
         f"it gives the address of an object in memory, {how}",
@@ -315,7 +312,7 @@ def _of_order(results: list[tuple[Outcome, str]], fact: Facts) -> Cause:
     if fact.other_order is None and not fact.sets:
         return Cause(
             results,
-            "something that differs between processes: most often the order of a set, or hash()" + _what_it_does(fact),
+            "a value that differs between processes: most often the order of a set, or hash()" + _what_it_does(fact),
             "let the result depend on the payload alone; iterate over sorted(the_set, key=drift.canonical)",
             sure=False,
         )
@@ -334,7 +331,7 @@ def _built(fact: Facts) -> str:
 
 def _what_it_does(fact: Facts) -> str:
     kinds: dict[Kind, str] = {"outside": "reads from outside", "clock": "reads the clock", "random": "draws at random"}
-    does = [f"{kinds[sight.kind]} ({sight.what} at {sight.where})" for sight in fact.sights if sight.kind in kinds]
+    does = [f"{kinds[use.kind]} ({use.what} at {use.where})" for use in fact.uses if use.kind in kinds]
     return f". It {', '.join(does)}" if does else ""
 
 
@@ -346,16 +343,16 @@ def _clock_matters(fact: Facts) -> bool:
     )
 
 
-def _first(sights: list[Sight], kind: Kind) -> Sight | None:
-    return next((sight for sight in sights if sight.kind == kind), None)
+def _first(uses: list[Use], kind: Kind) -> Use | None:
+    return next((use for use in uses if use.kind == kind), None)
 
 
 def _equal(pair: tuple[Outcome, Outcome]) -> bool:
     return pair[0].form == pair[1].form and pair[0].form is not None
 
 
-def _by(sight: Sight | None) -> str:
-    return f", {sight.what} at {sight.where}" if sight is not None else ""
+def _by(use: Use | None) -> str:
+    return f", {use.what} at {use.where}" if use is not None else ""
 
 
 def _at(where: str) -> str:

@@ -221,16 +221,16 @@ class PurityCheck:
         self._calls = []
 
     def _note(self, call: _Call) -> None:
-        place = call.watched.index, call.arguments
-        if place in self._found:
-            self._fail(call.watched, call.arguments, self._found[place])
-        if place in self._forms:
-            if self._forms[place] != call.form:
+        key = call.watched.index, call.arguments
+        if key in self._found:
+            self._fail(call.watched, call.arguments, self._found[key])
+        if key in self._forms:
+            if self._forms[key] != call.form:
                 self._fail(call.watched, call.arguments, self._explained(call, ""))
             return
         if len(self._forms) >= _REMEMBERED_MAX:
             self._forms.clear()
-        self._forms[place] = call.form
+        self._forms[key] = call.form
         self._calls.append(call)
         begun = self._begun.setdefault(call.watched.index, [])
         if len(begun) < _BEFORE_MAX:
@@ -281,11 +281,11 @@ class PurityCheck:
         after: trials.Outcome = self._ask_fresh("last", (index, before, call.packed))
         return Orders(alone, len(before), after) if alone.first.form != after.form else None
 
-    def _ask_fresh(self, kind: str, given: Any) -> Any:
+    def _ask_fresh(self, kind: str, arguments: Any) -> Any:
         """The answer of a fresh replica."""
         replica = Replica(self._work, self._seeds[0])
         try:
-            replica.ask((kind, given))
+            replica.ask((kind, arguments))
             return replica.answer()
         finally:
             replica.close()

@@ -19,7 +19,7 @@ from typing import Literal
 
 from drift.engines.surroundings import Surroundings
 
-Place = Literal["folder", "time zone"]
+HomePart = Literal["folder", "time zone"]
 
 #: An offset that no time zone has, in hours or minutes.
 _ZONE = "ELSE-13:37"
@@ -33,9 +33,9 @@ def go_elsewhere(home: Surroundings) -> None:
 
 
 @contextmanager
-def at_home(home: Surroundings, place: Place) -> Iterator[None]:
+def at_home(home: Surroundings, part: HomePart) -> Iterator[None]:
     """In the caller's folder, or in its time zone."""
-    if place == "time zone":
+    if part == "time zone":
         _enter_zone(home.time_zone)
     elif home.folder:
         os.chdir(home.folder)

@@ -41,23 +41,23 @@ def code_of(function: Callable[..., Any]) -> _Executed:
 
 def mutable_state(function: Callable[..., Any], executed: _Executed) -> dict[str, bytes]:
     """The forms of everything in which a function can keep state between calls, by name."""
-    kept = {f"the global {name!r}": _form(value) for name, value in _globals_of(executed).items()}
+    state = {f"the global {name!r}": _form(value) for name, value in _globals_of(executed).items()}
     if isinstance(function, MethodType):
-        kept |= {f"the attribute {name!r}": _form(value) for name, value in _attributes(function.__self__).items()}
+        state |= {f"the attribute {name!r}": _form(value) for name, value in _attributes(function.__self__).items()}
         function = function.__func__
     elif not isinstance(function, FunctionType):
-        kept |= {f"the attribute {name!r}": _form(value) for name, value in _attributes(function).items()}
+        state |= {f"the attribute {name!r}": _form(value) for name, value in _attributes(function).items()}
     if isinstance(function, FunctionType):
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             try:
-                kept[f"the variable {name!r} of the function around it"] = _form(cell.cell_contents)
+                state[f"the variable {name!r} of the function around it"] = _form(cell.cell_contents)
             except ValueError:  # an empty cell
                 pass
         defaults = function.__defaults__ or ()
         names = function.__code__.co_varnames[: function.__code__.co_argcount][-len(defaults) :] if defaults else ()
-        kept |= {f"the default of {name!r}": _form(value) for name, value in zip(names, defaults)}
-        kept |= {f"the default of {name!r}": _form(value) for name, value in (function.__kwdefaults__ or {}).items()}
-    return kept
+        state |= {f"the default of {name!r}": _form(value) for name, value in zip(names, defaults)}
+        state |= {f"the default of {name!r}": _form(value) for name, value in (function.__kwdefaults__ or {}).items()}
+    return state
 
 
 def globals_read(executed: _Executed) -> dict[str, bytes]:
@@ -69,9 +69,9 @@ def globals_read(executed: _Executed) -> dict[str, bytes]:
     }
 
 
-def line_with(kept: str, executed: _Executed, function: Callable[..., Any]) -> str:
+def line_with(state_name: str, executed: _Executed, function: Callable[..., Any]) -> str:
     """ "file:line" of the code that assigns the name from `mutable_state`, or else mentions it; "" if none does."""
-    name = kept.split("'")[1] if "'" in kept else kept
+    name = state_name.split("'")[1] if "'" in state_name else state_name
     codes = [*executed, *([function.__code__] if isinstance(function, FunctionType) else [])]
     mentioned = ""
     for code in codes:
@@ -125,7 +125,7 @@ def _names_of(code: CodeType) -> list[str]:
 
 
 def _form(value: Any, depth: int = 0) -> bytes:
-    """A value that changes when the given one does."""
+    """Bytes that change when the value does."""
     try:
         return xxhash.xxh3_128_digest(canonical(value))
     except NoCanonicalForm:

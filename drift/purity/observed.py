@@ -48,10 +48,10 @@ _global_random = random._inst
 _not_users = tuple(
     folder for name in ("stdlib", "platstdlib", "purelib", "platlib") if (folder := sysconfig.get_path(name))
 )
-_ways_to_settings = (os.getenv.__code__.co_filename, Mapping.get.__code__.co_filename)
+_files_that_read_settings = (os.getenv.__code__.co_filename, Mapping.get.__code__.co_filename)
 
 
-class Sight(NamedTuple):
+class Use(NamedTuple):
     """One observed action of a function.
 
     Attributes:
@@ -68,24 +68,24 @@ class Observed:
     """Observes while it is entered.
 
     Attributes:
-        sights: the observed actions, each once, in order.
+        uses: the observed actions, each once, in order.
         executed: the user's code that ran, and the globals of each.
     """
 
     def __init__(self) -> None:
-        self.sights: dict[Sight, None] = {}
+        self.uses: dict[Use, None] = {}
         self.executed: dict[CodeType, dict[str, Any]] = {}
         self._before: Any = None
 
     def __enter__(self) -> Observed:
         self._before = sys.getprofile()
-        sys.setprofile(self._see)
+        sys.setprofile(self._profile)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(self._before)
 
-    def _see(self, frame: FrameType, event: str, called: Any) -> None:
+    def _profile(self, frame: FrameType, event: str, called: Any) -> None:
         if event == "c_call":
             found = _c_kinds.get(id(called)) or _kind_of_method(called)
             caller: FrameType | None = frame
@@ -109,7 +109,7 @@ class Observed:
         if inside is not None and inside.f_code.co_filename == random.__file__:  # randint and others are in Python
             found = found[0], found[1].split(".")[0] + f".{inside.f_code.co_name}()"
         if caller is not None:
-            self.sights.setdefault(Sight(*found, f"{caller.f_code.co_filename}:{caller.f_lineno}"))
+            self.uses.setdefault(Use(*found, f"{caller.f_code.co_filename}:{caller.f_lineno}"))
 
 
 def is_users(filename: str) -> bool:
@@ -136,6 +136,6 @@ def _kind_of_method(called: Callable[..., Any]) -> tuple[Kind, str] | None:
 
 def _read_by_user(frame: FrameType | None) -> bool:
     """Whether a setting is read by the user's line, not by a library for itself."""
-    while frame is not None and frame.f_code.co_filename in _ways_to_settings:
+    while frame is not None and frame.f_code.co_filename in _files_that_read_settings:
         frame = frame.f_back
     return frame is not None and is_users(frame.f_code.co_filename)

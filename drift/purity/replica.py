@@ -16,7 +16,7 @@ from drift.purity.watch import Subject
 from drift_graph.errors import GraphError, ProcessError
 
 #: Number of a function's first calls that are checked closely.
-_CLOSE_LOOKS = 20
+_CLOSE_CHECKS = 20
 _ANSWER_MAX_S = 120.0
 
 
@@ -44,13 +44,13 @@ class Replica:
         if not self._process.connection.poll(_ANSWER_MAX_S):
             raise ProcessError(
                 f"the purity check called a step again in another process (pid {self._process.pid}), and that call has "
-                f"not come back for {_ANSWER_MAX_S:.0f} s; look at what the step waits for, or leave out check_purity"
+                f"not come back for {_ANSWER_MAX_S:.0f} s; check what the step waits for, or leave out check_purity"
             )
         try:
             return self._process.receive()
         except ProcessError as error:
             raise ProcessError(
-                f"the purity check calls steps again in another process, and {error}; look whether a step ends its "
+                f"the purity check calls steps again in another process, and {error}; check whether a step ends its "
                 f"process, or leave out check_purity"
             ) from None
 
@@ -60,46 +60,46 @@ def main() -> None:
     caller = ToCaller()
     around, work = caller.receive()
     subjects, error = _loaded(around, work)
-    looks = [0] * len(subjects)
+    checked = [0] * len(subjects)
     while True:
         request = caller.receive()
-        caller.send(error or _answer(subjects, looks, around, request))
+        caller.send(error or _answer(subjects, checked, around, request))
 
 
 def _loaded(around: Surroundings, work: bytes) -> tuple[list[Subject], Exception | None]:
     around.enter()
     try:
         subjects: list[Subject] = shipping.unpacked(work)
-        around.enter()  # importing a module for them may have changed something
+        around.enter()  # importing a module for them may have changed the process
         go_elsewhere(around)
         return subjects, None
     except BaseException as error:
         lines = traceback.format_exception_only(error)[-1].strip()
-        told = GraphError(
+        failed = GraphError(
             f"the purity check calls functions again in another process, which could not load them: {lines}; put "
-            f"what a module does besides defining things under if __name__ == '__main__':, or leave out check_purity"
+            f"what a module does besides definitions under if __name__ == '__main__':, or leave out check_purity"
         )
-        told.add_note(traceback.format_exc().rstrip())
-        return [], told
+        failed.add_note(traceback.format_exc().rstrip())
+        return [], failed
 
 
-def _answer(subjects: list[Subject], looks: list[int], home: Surroundings, request: tuple[str, Any]) -> Any:
-    kind, given = request
+def _answer(subjects: list[Subject], checked: list[int], home: Surroundings, request: tuple[str, Any]) -> Any:
+    kind, arguments = request
     if kind == "explain":
-        index, packed = given
+        index, packed = arguments
         facts = trials.explain(subjects[index], packed)
-        for place in facts.places:
-            with at_home(home, place):
-                facts.places[place] = trials.outcome_of(subjects[index], trials.rebuilt(packed))
+        for part in facts.at_home:
+            with at_home(home, part):
+                facts.at_home[part] = trials.outcome_of(subjects[index], trials.rebuilt(packed))
         return facts
     if kind == "last":
-        index, before, packed = given
+        index, before, packed = arguments
         return trials.last_of(subjects[index], before, packed)
     checks: list[trials.Check | None] = []
-    for index, packed in given:
-        looks[index] += 1
+    for index, packed in arguments:
+        checked[index] += 1
         try:
-            checks.append(trials.check(subjects[index], packed, closely=looks[index] <= _CLOSE_LOOKS))
+            checks.append(trials.check(subjects[index], packed, closely=checked[index] <= _CLOSE_CHECKS))
         except trials.CannotRebuild:
             checks.append(None)
     return checks

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import msgspec
 import xxhash
 
-from drift.purity.elsewhere import Place
-from drift.purity.observed import CLOCKS, Observed, Sight
+from drift.purity.elsewhere import HomePart
+from drift.purity.observed import CLOCKS, Observed, Use
 from drift.purity.watch import Shape, Subject, compared, shaped
 from drift_graph.canonical import NoCanonicalForm, form_of, stored
 from drift_graph.functions import pass_interrupts, safe_text
@@ -181,13 +181,13 @@ def _fields_of(value: Any) -> list[tuple[str, Any]]:
 
 
 @contextmanager
-def clock_at(moment_s: float, places: list[dict[str, Any]]) -> Iterator[None]:
-    """Every clock that Python code reads says `moment_s`; `places` are globals in which clocks may have other names."""
+def clock_at(moment_s: float, namespaces: list[dict[str, Any]]) -> Iterator[None]:
+    """Every clock that Python code reads shows `moment_s`; in `namespaces` clocks may have other names."""
     instead: dict[int, Any] = {id(getattr(time, name)): _still(name, moment_s) for name in CLOCKS}
     instead[id(datetime.datetime)] = _still_datetime(moment_s)
     instead[id(datetime.date)] = _still_date(moment_s)
     undo: list[tuple[dict[str, Any], str, Any]] = []
-    for names in (vars(time), vars(datetime), *places):
+    for names in (vars(time), vars(datetime), *namespaces):
         for name, value in list(names.items()):
             if id(value) in instead:
                 undo.append((names, name, value))
@@ -206,7 +206,7 @@ def _still(name: str, moment_s: float) -> Callable[..., Any]:
     if name in ("time", "monotonic", "perf_counter"):
         return lambda: moment_s
     if name in ("strftime", "asctime"):
-        return lambda *given: real(*given, *(() if len(given) > (name == "strftime") else (time.localtime(),)))
+        return lambda *args: real(*args, *(() if len(args) > (name == "strftime") else (time.localtime(),)))
     return lambda moment=None: real(moment_s if moment is None else moment)
 
 
@@ -226,8 +226,8 @@ def _still_datetime(moment_s: float) -> type:
     real = datetime.datetime
 
     class Still(datetime.datetime, metaclass=_Real):
-        def __new__(cls, *given: Any, **named: Any) -> Any:
-            return real(*given, **named)
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            return real(*args, **kwargs)
 
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> Any:
@@ -249,8 +249,8 @@ def _still_date(moment_s: float) -> type:
     real = datetime.date
 
     class Still(datetime.date, metaclass=_Real):
-        def __new__(cls, *given: Any, **named: Any) -> Any:
-            return real(*given, **named)
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            return real(*args, **kwargs)
 
         @classmethod
         def today(cls) -> Any:
@@ -297,17 +297,17 @@ def check(subject: Subject, packed: bytes, *, closely: bool) -> Check:
     again = in_other_order(again, reversed_set) or again
     if not closely:
         return Check(called(subject, arguments), called(subject, again))
-    with Observed() as seen:
+    with Observed() as observed:
         first = called(subject, arguments)
     second = called(subject, again)
     found = ""
     if first == second:
-        for sight in seen.sights:
-            if sight.kind == "clock" and not found:
-                found = "clock" if _clock_matters(subject, packed, list(seen.executed.values())) else ""
-            if sight.kind == "setting" and not found:
-                with setting(sight.what, _OTHER_SETTING):
-                    found = f"setting {sight.what}" if called(subject, rebuilt(packed)) != first else ""
+        for use in observed.uses:
+            if use.kind == "clock" and not found:
+                found = "clock" if _clock_matters(subject, packed, list(observed.executed.values())) else ""
+            if use.kind == "setting" and not found:
+                with setting(use.what, _OTHER_SETTING):
+                    found = f"setting {use.what}" if called(subject, rebuilt(packed)) != first else ""
     return Check(first, second, found)
 
 
@@ -318,11 +318,11 @@ def last_of(subject: Subject, before: list[bytes], packed: bytes) -> Outcome:
     return outcome_of(subject, rebuilt(packed))
 
 
-def _clock_matters(subject: Subject, packed: bytes, places: list[dict[str, Any]]) -> bool:
+def _clock_matters(subject: Subject, packed: bytes, namespaces: list[dict[str, Any]]) -> bool:
     outcomes = []
     now = time.time()
     for moment in (now, now + _SHIFT_S):
-        with clock_at(moment, places):
+        with clock_at(moment, namespaces):
             outcomes.append(called(subject, rebuilt(packed)))
     return outcomes[0] != outcomes[1]
 
@@ -334,33 +334,33 @@ class Facts:
     Attributes:
         first, again: two calls, one after the other.
         other_order: a call with sets in the payload filled in another order; None if there are none.
-        sights: the observed actions.
+        uses: the observed actions.
         clock_still: two calls with the clock stopped; None if it reads none.
         clock_moved: a call with the clock a year later; None if it reads none.
         random_seeded: two calls from one state of the random numbers; None if it reads none.
         settings: for each environment variable it reads, a call with another value of it.
-        kept: names of state that changed between two calls, with a line that mentions each.
+        changed_state: names of state that changed between two calls, with a line that mentions each.
         sets: lines that build a set.
         globals_read: the form of each global its code mentions.
         names: names of builtins and methods that its code mentions.
         shows_address: whether a result contains the address of an object.
-        places: a call in the caller's folder, and one in its time zone.
+        at_home: a call in the caller's folder, and one in its time zone.
     """
 
     first: Outcome
     again: Outcome
     other_order: Outcome | None
-    sights: list[Sight]
+    uses: list[Use]
     clock_still: tuple[Outcome, Outcome] | None = None
     clock_moved: Outcome | None = None
     random_seeded: tuple[Outcome, Outcome] | None = None
     settings: dict[str, Outcome] = dataclasses.field(default_factory=dict)
-    kept: dict[str, str] = dataclasses.field(default_factory=dict)
+    changed_state: dict[str, str] = dataclasses.field(default_factory=dict)
     sets: list[str] = dataclasses.field(default_factory=list)
     globals_read: dict[str, bytes] = dataclasses.field(default_factory=dict)
     names: set[str] = dataclasses.field(default_factory=set)
     shows_address: bool = False
-    places: dict[Place, Outcome] = dataclasses.field(default_factory=dict)
+    at_home: dict[HomePart, Outcome] = dataclasses.field(default_factory=dict)
 
 
 def explain(subject: Subject, packed: bytes) -> Facts:
@@ -370,31 +370,33 @@ def explain(subject: Subject, packed: bytes) -> Facts:
     arguments = rebuilt(packed)
     owner = inspection.function_inside(subject.function)
     start = inspection.mutable_state(owner, inspection.code_of(owner))
-    with Observed() as seen:
+    with Observed() as observed:
         first = outcome_of(subject, arguments)
-    before = inspection.mutable_state(owner, seen.executed)
+    before = inspection.mutable_state(owner, observed.executed)
     again = outcome_of(subject, rebuilt(packed))
-    after = inspection.mutable_state(owner, seen.executed)
-    kept = [name for name in before if before[name] != after.get(name) or start.get(name, before[name]) != before[name]]
-    facts = Facts(first, again, None, list(seen.sights), places={"folder": again, "time zone": again})
+    after = inspection.mutable_state(owner, observed.executed)
+    changed = [
+        name for name in before if before[name] != after.get(name) or start.get(name, before[name]) != before[name]
+    ]
+    facts = Facts(first, again, None, list(observed.uses), at_home={"folder": again, "time zone": again})
     if (other := in_other_order(rebuilt(packed), reversed_set)) is not None:
         facts.other_order = outcome_of(subject, other)
-    kinds = {sight.kind for sight in seen.sights}
+    kinds = {use.kind for use in observed.uses}
     if "clock" in kinds:
-        places, now = list(seen.executed.values()), time.time()
-        with clock_at(now, places):
+        namespaces, now = list(observed.executed.values()), time.time()
+        with clock_at(now, namespaces):
             facts.clock_still = outcome_of(subject, rebuilt(packed)), outcome_of(subject, rebuilt(packed))
-        with clock_at(now + _SHIFT_S, places):
+        with clock_at(now + _SHIFT_S, namespaces):
             facts.clock_moved = outcome_of(subject, rebuilt(packed))
     if "random" in kinds:
         facts.random_seeded = _seeded(subject, packed), _seeded(subject, packed)
-    for sight in seen.sights:
-        if sight.kind == "setting":
-            with setting(sight.what, _OTHER_SETTING):
-                facts.settings[sight.what] = outcome_of(subject, rebuilt(packed))
-    facts.kept = {name: inspection.line_with(name, seen.executed, owner) for name in kept}
-    facts.sets = inspection.lines_that_build_sets(seen.executed)
-    facts.globals_read = inspection.globals_read(seen.executed)
-    facts.names = {name for code in seen.executed for name in code.co_names}
+    for use in observed.uses:
+        if use.kind == "setting":
+            with setting(use.what, _OTHER_SETTING):
+                facts.settings[use.what] = outcome_of(subject, rebuilt(packed))
+    facts.changed_state = {name: inspection.line_with(name, observed.executed, owner) for name in changed}
+    facts.sets = inspection.lines_that_build_sets(observed.executed)
+    facts.globals_read = inspection.globals_read(observed.executed)
+    facts.names = {name for code in observed.executed for name in code.co_names}
     facts.shows_address = bool(_ADDRESS.search(first.shown) and _ADDRESS.search(again.shown))
     return facts

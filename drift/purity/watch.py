@@ -179,9 +179,9 @@ class Watching:
         return self._watched(Subject(source, title, line_of(function) or "?", function, "one"))
 
     def _watched(self, subject: Subject) -> Watched:
-        place = subject.step, id(subject.function)
-        known = self._known.get(place)
+        key = subject.step, id(subject.function)
+        known = self._known.get(key)
         if known is None:
-            known = self._known[place] = Watched(subject, len(self.functions), self._checker, *self._share)
+            known = self._known[key] = Watched(subject, len(self.functions), self._checker, *self._share)
             self.functions.append(known)
         return known
