@@ -38,11 +38,12 @@ from drift.flow.opened import Step as Step
 from drift.flow.opened import Stepped as Stepped
 from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
-from drift.operators import OpensWindows, ProlongsWindows, StepsEach, _ByValue
+from drift.operators import OpensWindows, ProlongsWindows, StepsEach, TakesEach, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import at
 from drift_graph.meta import END
+from drift_graph.metas import Metas, times_of
 from drift_graph.moments import Span, span_from
 
 
@@ -385,7 +386,7 @@ class _NumberedEnd(_ByValue, frozen=True):
         return EMPTY, (self.item.step.window(key, start, min(position, start + size), slices),)
 
 
-class RuledItem(OfAggregate, frozen=True):
+class RuledItem(OfAggregate, TakesEach, frozen=True):
     """An item of windows by a rule; the state is (time of the first item, time of the last, accumulator)."""
 
     rule: Callable[[Any], str | None]
@@ -396,7 +397,20 @@ class RuledItem(OfAggregate, frozen=True):
         return self.rule
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
-        answer = self.rule(payload)
+        return self._answered(
+            self.rule(payload), state, payload, time, self.aggregate.begin, self.aggregate.add, payload
+        )
+
+    def _answered(
+        self,
+        answer: str | None,
+        state: Any,
+        payload: Any,
+        time: int,
+        begin: Callable[[Any], Any],
+        add: Callable[[Any, Any], Any],
+        value: Any,
+    ) -> Stepped:
         if answer not in _ANSWERS:
             raise TypeError(
                 f"the rule of windows returned {brief(answer, 80)}; it must return 'open', 'go on', 'close' or 'skip'"
@@ -409,14 +423,38 @@ class RuledItem(OfAggregate, frozen=True):
         if answer == "open" and type(state) is tuple:
             outputs.append(self.window(self.key(payload), state))
             state = CLOSED
-        if type(state) is tuple:
-            state = state[0], time, self.aggregate.add(state[2], payload)
-        else:
-            state = time, time, self.aggregate.begin(payload)
+        state = (state[0], time, add(state[2], value)) if type(state) is tuple else (time, time, begin(value))
         if answer == "close":
             outputs.append(self.window(self.key(payload), state))
             state = CLOSED if self.partial else EMPTY
         return state, outputs
+
+    def takes(self, state: Any) -> bool:
+        return not self.partial or state is not EMPTY
+
+    def each(
+        self,
+        states: dict[Any, Any],
+        keys: Sequence[Any],
+        payloads: Sequence[Any],
+        metas: Metas,
+        give: Callable[[Sequence[Any]], None],
+    ) -> None:
+        find, begin, add = states.get, self.aggregate.begin_value, self.aggregate.add_value
+        answers = list(map(self.rule, payloads))
+        kept = payloads
+        if "skip" in answers:  # the aggregate does not see those
+            kept = [payload for payload, answer in zip(payloads, answers) if answer != "skip"]
+        values = iter(self.aggregate.values_of(kept))
+        for key, payload, answer, time in zip(keys, payloads, answers, times_of(metas)):
+            state = find(key, EMPTY)
+            value = None if answer == "skip" else next(values)
+            if answer == "go on" and type(state) is tuple:
+                states[key] = state[0], time, add(state[2], value)
+                give(())
+            else:
+                states[key], outputs = self._answered(answer, state, payload, time, begin, add, value)
+                give(outputs)
 
     def window(self, key: Any, state: tuple[int, int, Any]) -> Window[Any, Any]:
         """The result of an open window."""

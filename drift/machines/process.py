@@ -241,7 +241,7 @@ class ProcessStage(KeyedState):
 
         Those are items of keys whose state `on_item` does not take, and items above the next timer of their key.
         """
-        nodes, initial, last = self._nodes, self._process.initial, metas[-1]
+        nodes, initial, first, last = self._nodes, self._process.initial, metas[0], metas[-1]
         states: dict[Any, Any] = {}
         bounds: dict[Any, bytes] = {}  # of some keys: their items from here on are not taken
         firsts = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))
@@ -253,7 +253,9 @@ class ProcessStage(KeyedState):
                     if node[HEAP] and node[HEAP][0].meta < last:
                         bounds[key] = node[HEAP][0].meta
                 states[key] = state = node[STATE]
-            if state is BLOCKED or not on_item.takes(state) or (node is not None and node[META] >= metas[at]):
+                if node[META] >= first and node[META] >= metas[at]:
+                    bounds[key] = BEGINNING
+            if state is BLOCKED or not on_item.takes(state):
                 bounds[key] = BEGINNING
         rest: tuple[Metas, Sequence[Any], list[Any]] = ([], [], [])
         if bounds:
@@ -280,13 +282,14 @@ class ProcessStage(KeyedState):
             rest = tuple([*one, *other] for one, other in zip(left, rest))  # type: ignore[assignment]
         if not done:
             return rest
-        last = metas[done - 1]
-        for key in dict.fromkeys(keys[:done]):
-            before, state = nodes.get(key), states.get(key, initial)
-            if state is not (initial if before is None else before[STATE]):
-                heap = None if before is None else before[HEAP]
-                nodes[key] = [last, None, state, (), (), heap, None]
-                self._nodes_count += before is None
+        for key in firsts:  # below whatever is left of a key
+            node, state = nodes.get(key), states.get(key, initial)
+            if node is None:
+                if state is not initial:
+                    nodes[key] = [first, None, state, (), (), None, None]
+                    self._nodes_count += 1
+            elif state is not node[STATE]:
+                node[:] = first, None, state, (), (), node[HEAP], None
         counts = list(map(len, outputs))
         out.metas += metas_of_children(metas[:done], counts, self._suffixes(max(counts, default=0)))
         out.payloads += chain.from_iterable(outputs)

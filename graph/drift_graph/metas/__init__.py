@@ -168,6 +168,8 @@ def split_out_of(metas: Metas) -> tuple[object, ...] | None:
 
 def metas_of_children(metas: Metas, counts: Sequence[int], endings: Sequence[bytes]) -> Metas:
     """The metas of each parent's children, of which `counts` says how many; children with one index have one suffix."""
+    if len(endings) == 1:
+        return [meta + endings[0] for meta in compress(metas, counts)]
     made: ComputedMetas | None = None
     many = sum(counts) >= 2 * len(counts)  # else a list is as fast
     if many and isinstance(metas, ComputedMetas) and len(endings[0]) == len(endings[-1]):
