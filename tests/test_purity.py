@@ -450,6 +450,30 @@ def test_a_run_finds_what_hangs_on_the_time_zone_or_the_folder() -> None:
             drift.run(graph, {"items": [payload]}, check_purity=True).finish()
 
 
+AWAY = """
+import os, tempfile
+from drift.engines.surroundings import surroundings
+from drift.purity.elsewhere import go_elsewhere
+
+home = surroundings()
+
+def refused():
+    raise AssertionError("Python finds that folder by making a file in it, which stays if the process ends just then")
+
+tempfile.gettempdir = refused
+go_elsewhere(home)
+print(os.getcwd())
+"""
+
+
+def test_a_process_that_goes_elsewhere_is_told_the_temporary_folder(tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    command = [sys.executable, "-c", AWAY]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S)
+    assert (done.stdout.strip(), done.stderr) == (str(tmp_path / "temporary"), "")
+
+
 def test_two_workers_that_would_give_two_answers_are_found_out() -> None:
     """What once made a law of ours fail: a set that holds a text has another order in another worker."""
     graph = drift.Graph("story")

@@ -112,7 +112,7 @@ def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, in
 
 @pytest.mark.parametrize("steps", [["scan", "group"], ["delay", "process"], ["sliding", "turn", "end"]], ids="-".join)
 def test_a_run_resumes_over_another_engine_and_with_other_workers(tmp_path: Path, steps: list[str]) -> None:
-    inputs = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(6000)] for rank in range(2)}
+    inputs = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(2500)] for rank in range(2)}
     engines: list[tuple[str, dict[str, Any]]] = [("zeromq", {"workers": 3}), ("local", {}), ("zeromq", {"workers": 2})]
     check_goes_on_over(engines, with_later(steps), inputs, tmp_path)
 
@@ -133,7 +133,7 @@ def test_the_snapshot_of_a_barrier_comes_behind_what_is_below_the_cut_and_before
 
 
 def test_a_worker_that_dies_in_a_run_that_keeps_its_state_is_replaced_and_the_next_run_resumes(tmp_path: Path) -> None:
-    graph, inputs = counted(), {"numbers": [{"n": number} for number in range(30_000)]}
+    graph, inputs = counted(), {"numbers": [{"n": number} for number in range(12_000)]}
     digest = drift.run(graph, inputs).finish().digest
     cuts = drift.Cuts(tmp_path, every_s=0)
     for last in (False, True):
@@ -678,7 +678,7 @@ def command(folder: Path, *arguments: str, code: str | None = None) -> subproces
 
 def test_the_same_command_once_more_resumes(tmp_path: Path) -> None:
     (tmp_path / "g.py").write_text(GRAPH)
-    (tmp_path / "in.txt").write_text("".join(f"a w{number % 50} b\n" for number in range(30_000)))
+    (tmp_path / "in.txt").write_text("".join(f"a w{number % 50} b\n" for number in range(10_000)))
     run = [
         "run",
         "g.py:graph",
