@@ -212,12 +212,6 @@ def test_what_a_notebook_defines_works_over_zeromq(tmp_path: Path) -> None:
     assert [output.text for output in notebook.cells[1].outputs] == ["True\n"]
 
 
-def test_what_a_script_defines_works_on_spark(tmp_path: Path) -> None:
-    script = tmp_path / "zoo.py"
-    script.write_text(ZOO + RUN.format(engine='"spark", master="local[2]"'))
-    assert ended(str(script)) == "same"
-
-
 def test_a_class_that_cannot_be_rebuilt_is_named(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -291,13 +285,28 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("engine", ['"zeromq"', '"spark", master="local[1]"', '"local", check_purity=True'])
+@pytest.mark.parametrize("engine", ['"zeromq"', '"local", check_purity=True'])
 def test_settings_of_the_process_are_those_of_its_workers(engine: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     where = "time.localtime(0).tm_hour, os.getcwd()"
     assert where in SEEN
     looks = SEEN.replace(where, "9, '/'") if "check_purity" in engine else SEEN  # whose processes are elsewhere
     script.write_text(looks + CHANGED.format(engine=engine))
-    here, there = json.loads(ended(str(script)).splitlines()[-1])
+    check_settings(ended(str(script)))
+
+
+def check_settings(printed: str) -> None:
+    here, there = json.loads(printed.splitlines()[-1])
     assert here == there
     assert here[0][0][1] == "0." + "3" * 49 + "4" and here[0][0][6:] == [9, "/", 5001, True, 0, "/elsewhere"]
+
+
+def test_what_a_script_defines_works_on_spark_and_so_do_the_settings_of_its_process(tmp_path: Path) -> None:
+    """Settings change after the session began, so its processes have them of the run."""
+    script = tmp_path / "script.py"
+    begun = 'if __name__ == "__main__":\n    session = drift.spark.session("local[2]")\n'
+    changed = CHANGED.format(engine='"spark"') + "    session.stop()\n"
+    script.write_text(ZOO + begun + RUN.format(engine='"spark"') + SEEN + changed)
+    printed = ended(str(script))
+    assert printed.splitlines()[0] == "same"
+    check_settings(printed)
