@@ -67,11 +67,6 @@ def test_a_wheel_runs_a_graph_next_to_a_users_own_graph_module(wheel: Path, tmp_
     assert python(code, tmp_path) == "[1, 2]"
 
 
-@pytest.mark.parametrize("heavy", ["zmq", "pyspark", "pandas", "click", "rich", "cloudpickle", "multiprocessing"])
-def test_importing_drift_does_not_import(heavy: str, tmp_path: Path) -> None:
-    assert python(f"import sys, drift; print({heavy!r} in sys.modules)", tmp_path) == "False"
-
-
 def test_a_run_on_the_local_engine_imports_neither_zeromq_nor_spark(tmp_path: Path) -> None:
     code = (
         "import sys, drift; graph = drift.Graph('g'); graph.source('n').sink('out');"
@@ -178,4 +173,6 @@ def test_importing_drift_imports_nothing_that_takes_long(tmp_path: Path) -> None
     code = "import sys; before = set(sys.modules); import drift; print(*sorted(set(sys.modules) - before))"
     imported = set(python(code, tmp_path).split())
     assert {name for name in imported if name.startswith("drift.")} == set()
-    assert imported & {"msgspec", "dataclasses", "inspect", "socket", "subprocess", "xxhash"} == set()
+    heavy = {"zmq", "pyspark", "pandas", "click", "rich", "cloudpickle", "multiprocessing"}
+    light = {"msgspec", "dataclasses", "inspect", "socket", "subprocess", "xxhash"}  # enough to be felt
+    assert imported & (heavy | light) == set()
