@@ -234,8 +234,8 @@ BREAKAGES = [
     one(
         "a cell that is set, not folded",
         _ACKER,
-        "left = cells.get(granule, 0) ^ checksum",
-        "left = checksum",
+        "remaining = cells.get(granule, 0) ^ checksum",
+        "remaining = checksum",
         (*LAWS, "-k", "simulated"),
     ),
     one("two messages with one checksum", _LEDGER, "        self._sent += 1\n", ""),
@@ -282,8 +282,8 @@ BREAKAGES = [
             Edit(_MAPS, "self.only_child = self._rank + varint(0)", "self.only_child = varint(0)"),
             Edit(
                 _REFERENCE,
-                "placed_all(came_with, varint(rank), family, below == END_OF_TIME)",
-                'placed_all(came_with, b"", family, below == END_OF_TIME)',
+                "placed_all(incoming, varint(rank), family, below == END_OF_TIME)",
+                'placed_all(incoming, b"", family, below == END_OF_TIME)',
             ),
         ],
     ),

@@ -24,7 +24,7 @@ import drift.spark.batches as batches_module
 import drift.spark.kernels as kernels_module
 import drift.spark.recording as recording_module
 from drift.engines.feed import Feed
-from drift.engines.packing import metas_of, unpacked_pieces
+from drift.engines.packing import metas_of, unpacked_output
 from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.records.columns import of_list
@@ -75,7 +75,7 @@ def released(work: Work, rows: pa.Table, error: Exception | None = None) -> Outp
         ]
         for row in pieces[:-1]:
             encoded, columns, sinks = pickle.loads(row["body"])
-            metas, payloads, _ = unpacked_pieces(encoded, columns)
+            metas, payloads, _ = unpacked_output(encoded, columns)
             names = [sinks] * len(metas) if isinstance(sinks, str) else sinks
             items += zip(range(row["position"], row["position"] + len(metas)), metas, payloads, names)
         if pieces:

@@ -384,7 +384,7 @@ def test_workers_look_keys_up_by_themselves(where: str) -> None:
 def test_two_runs_do_not_share_a_backend(where: str) -> None:
     with (
         drift.run(counted(), {"numbers": []}, state=where),
-        pytest.raises(drift.SettingsError, match="another process keeps"),
+        pytest.raises(drift.SettingsError, match="another process stores"),
     ):
         drift.run(counted(), {"numbers": []}, state=where)
     drift.run(counted(), {"numbers": []}, state=where).finish()
@@ -448,7 +448,7 @@ def test_a_backend_that_was_taken_over_is_refused(server: str) -> None:
     lose_connections(server)
     other = store_of(server)
     other.open()
-    with pytest.raises(drift.SettingsError, match="another process has begun to keep"):
+    with pytest.raises(drift.SettingsError, match="another process has begun to store"):
         run.finish()
     assert other.cuts()  # which nobody has changed meanwhile
     other.close()

@@ -18,7 +18,7 @@ class Ledger:
 
     Args:
         sender: its number, unique in the run and below 2**16.
-        generation: of the run, below 2**16: each time all go back, numbers begin anew.
+        generation: of the run, below 2**16; each rewind starts a new one, with new numbers.
     """
 
     def __init__(self, sender: int, generation: int = 0) -> None:
@@ -35,8 +35,8 @@ class LaterHeld:
     """Tracks the later items of a worker while they wait for their time.
 
     Attributes:
-        granule: the least of their global times, or one before it; None where nothing waits. What a worker sends is
-            tracked at this at the most, since an item may bring a timer that waits to come.
+        granule: the least of their global times, or one before it; None if nothing waits. The messages that a worker
+            sends are tracked at this or less, since an item may make a waiting timer fire.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -48,12 +48,12 @@ class LaterHeld:
         return None if self._tracked is None else self._tracked[0]
 
     def moved(self, least: bytes | None, *, leant_on: bool = False) -> list[tuple[bytes, int]]:
-        """What the next ack says of it, so that all is tracked that waits now.
+        """The entries of the next ack, so that all items that wait now are tracked.
 
         Args:
-            least: the least that waits now.
-            leant_on: whether what the ack has sent is tracked at `granule`. Then the checksum is another one from here
-                on: so an ack that says that nothing waits there any more ends nothing before this one has come.
+            least: the least global time that waits now.
+            leant_on: whether messages sent with the ack are tracked at `granule`. If so, the checksum changes: a later
+                ack which reports that nothing waits there cannot clear the cell before this ack has arrived.
         """
         before = self._tracked
         if least == self.granule and not leant_on:

@@ -271,10 +271,10 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
 def _in_order(batches: list[Columns]) -> Columns:
     """One batch of several, each sorted by meta and together by their first ones, in the order of metas.
 
-    The pieces of what was split among workers are brought together first, since their metas need not be listed for it.
+    Shares of one batch that was split among workers are merged first, since this needs no list of their metas.
     """
     shares = groupby(batches, lambda columns: split_out_of(columns.metas))
-    return sorted_by_meta(joined([merged(list(pieces)) for _, pieces in shares]))
+    return sorted_by_meta(joined([merged(list(those)) for _, those in shares]))
 
 
 def _of_one_kind(taken: list[tuple[str, Columns]]) -> list[tuple[str, Columns]]:
@@ -302,7 +302,7 @@ def _without_pairs(columns: Columns, *, final: bool) -> Columns:
     groups = _of_one_meta(metas)
     every = list(chain.from_iterable(groups))
     forms = dict(zip(every, forms_of(in_order(payloads, every))))
-    kept = bytearray(b"\x01") * len(metas)
+    remaining = bytearray(b"\x01") * len(metas)
     for indices in groups:
         if any(type(payloads[index]) is Failure for index in indices):
             words = {index: (forms[index], getattr(payloads[index], "message", "")) for index in indices}
@@ -311,9 +311,9 @@ def _without_pairs(columns: Columns, *, final: bool) -> Columns:
         else:
             left = _unpaired(indices, forms, diffs)
         for index in indices:
-            kept[index] = index in left
-    diffs = list(compress(diffs, kept))
-    return Columns(list(compress(metas, kept)), chosen(payloads, kept), diffs if -1 in diffs else None)
+            remaining[index] = index in left
+    diffs = list(compress(diffs, remaining))
+    return Columns(list(compress(metas, remaining)), chosen(payloads, remaining), diffs if -1 in diffs else None)
 
 
 def _of_one_meta(metas: Metas) -> list[list[int]]:

@@ -4,7 +4,7 @@ Invariant: the digest depends on the released metas and payloads and their order
 
 Why: blocks are cut by position, and a block is hashed as the canonical bytes of the pair (metas, payloads), each a
 tuple: every value in it carries its length. Two outputs differ first in the first block whose hashes differ, and
-blocks can be hashed apart from each other, in parallel.
+blocks can be hashed independently, in parallel.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def new_hash(algorithm: Algorithm, data: bytes = b"") -> Any:
 
 
 def block_head(count: int) -> tuple[bytes, bytes]:
-    """What stands before the metas of a block, and before its payloads."""
+    """The bytes before the metas of a block, and before its payloads."""
     array = b"\xdc" + count.to_bytes(2, "big")
     return b"\x92" + array, array
 
 
 def hash_of_parts(algorithm: Algorithm, count: int, metas: Iterable[Part], payloads: Iterable[Part]) -> bytes:
-    """The hash of a block: of how many items, and the canonical bytes of their metas and of their payloads.
+    """The hash of a block of `count` items, from parts of the canonical bytes of their metas and payloads.
 
-    The parts of these are not joined, since a block may be large.
+    The parts are not joined, since a block may be large.
     """
     hashing = new_hash(algorithm)
     head, between = block_head(count)
@@ -58,7 +58,7 @@ def hash_block(algorithm: Algorithm, data: bytes) -> bytes:
 
 
 class Encoded(NamedTuple):
-    """Consecutive items of one block as canonical bytes; `plain` where their payloads are scalars and tuples only."""
+    """Consecutive items of one block as canonical bytes; `plain`: their payloads are scalars and tuples only."""
 
     items: int
     metas: bytes
@@ -66,13 +66,16 @@ class Encoded(NamedTuple):
     plain: bool
 
 
-def encoded_pieces(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS) -> list[Encoded]:
-    """Items encoded block by block, where the first block has room for that many.
+def encoded_by_block(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS) -> list[Encoded]:
+    """Items encoded block by block.
+
+    Args:
+        room: how many items the first block has room for.
 
     Raises:
-        NoCanonicalForm: for a payload without one.
+        NoCanonicalForm: a payload has none.
     """
-    pieces: list[Encoded] = []
+    parts: list[Encoded] = []
     start = 0
     at_once, each = b"", 0
     if len(metas) > room and have_one_length(metas):  # cut as bytes
@@ -80,62 +83,66 @@ def encoded_pieces(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS) -
         each = len(at_once) // len(metas)
     while start < len(metas):
         end = min(start + room, len(metas))
-        whole = end - start == len(metas)
-        values = payloads if whole else of_kind(payloads, payloads[start:end])
+        is_all = end - start == len(metas)
+        values = payloads if is_all else of_kind(payloads, payloads[start:end])
         plain = encode_plain(values)
         payload_bytes = b"".join(canonical_each(values)) if plain is None else plain
         cut = at_once[start * each : end * each]
-        meta_bytes = cut or encode_metas(metas if whole else metas[start:end])
-        pieces.append(Encoded(end - start, meta_bytes, payload_bytes, plain is not None))
+        meta_bytes = cut or encode_metas(metas if is_all else metas[start:end])
+        parts.append(Encoded(end - start, meta_bytes, payload_bytes, plain is not None))
         start, room = end, BLOCK_ITEMS
-    return pieces
+    return parts
 
 
 class Digest:
-    """Folds released items in, batch by batch; behind `blocks`, where others were hashed before."""
+    """Folds released items into block hashes, batch by batch.
+
+    Args:
+        blocks: hashes of the full blocks before the first item.
+    """
 
     def __init__(self, algorithm: Algorithm = "xxh3_128", blocks: Iterable[bytes] = ()) -> None:
         self.algorithm: Algorithm = algorithm
         self.blocks: list[bytes] = list(blocks)
-        self._count = 0  # items of the block that is not full yet, and their bytes
+        self._count = 0  # of items in the open block; their bytes are below
         self._metas: list[bytes] = []
         self._payloads: list[bytes] = []
 
     def add(self, metas: Metas, payloads: list[Any]) -> list[Encoded]:
-        """The next items of the output, in order; returns what was hashed, in pieces of a block at most.
+        """Add the next items of the output; returns their bytes, at most one part for each block.
 
         Raises:
-            NoCanonicalForm: for a payload without one; then none of the items is added.
+            NoCanonicalForm: a payload has none; then none of the items is added.
         """
-        pieces = encoded_pieces(metas, payloads, BLOCK_ITEMS - self._count)
-        for piece in pieces:
-            self.add_encoded(piece)
-        return pieces
+        parts = encoded_by_block(metas, payloads, BLOCK_ITEMS - self._count)
+        for part in parts:
+            self.add_encoded(part)
+        return parts
 
-    def add_encoded(self, piece: Encoded) -> None:
-        """The next items, which do not go beyond the open block."""
-        self._count += piece.items
+    def add_encoded(self, part: Encoded) -> None:
+        """Add the next items, which must fit into the open block."""
+        self._count += part.items
         assert self._count <= BLOCK_ITEMS
-        self._metas.append(piece.metas)
-        self._payloads.append(piece.payloads)
+        self._metas.append(part.metas)
+        self._payloads.append(part.payloads)
         if self._count == BLOCK_ITEMS:
             self.blocks.append(self._open_block())
             self._count, self._metas, self._payloads = 0, [], []
 
     def opened(self) -> list[Encoded]:
-        """The items of the block that is not full, in one piece at the most."""
+        """The items of the open block, as at most one part."""
         if not self._count:
             return []
         return [Encoded(self._count, b"".join(self._metas), b"".join(self._payloads), False)]
 
     def resume(self, blocks: Sequence[bytes], opened: Sequence[Encoded]) -> None:
-        """Before any item: be the digest of output whose full blocks have these hashes, with these items after them."""
+        """Continue from output whose full blocks have these hashes, followed by these items; called before any item."""
         self.blocks = list(blocks)
-        for piece in opened:
-            self.add_encoded(piece)
+        for part in opened:
+            self.add_encoded(part)
 
     def open_block(self) -> tuple[int, bytes] | None:
-        """How many items the last block has, and its hash so far; None where the last block is full."""
+        """The number of items in the open block, and its hash so far; None if there is no open block."""
         return (self._count, self._open_block()) if self._count else None
 
     def hexdigest(self) -> str:

@@ -112,7 +112,7 @@ class _Links:
             self.wanted[meta] = node
         return node
 
-    def goes_back(self, node: Node) -> None:
+    def passed_back(self, node: Node) -> None:
         if node.came_back:
             return
         node.came_back = True

@@ -90,10 +90,10 @@ class Feed:
         try:
             for rank, source in enumerate(dataflow.sources):
                 given = sources[source.name]
-                if source.sets_apart:
+                if source.diverting:
                     given = given.diverting(source.name) if isinstance(given, Diverts) else given
                 policy = times.get(source.name, source.time)
-                machines.append(SourceMachine(source.name, rank, policy, live=given.live, sets_apart=source.sets_apart))
+                machines.append(SourceMachine(source.name, rank, policy, live=given.live, diverting=source.diverting))
                 self._readers.append(given.open())
                 if keeps_positions and (why := why_logged(given, policy, self._readers[-1])):
                     folder = _folder_of_logs(log_folder, source.name, why)

@@ -67,30 +67,30 @@ def in_values(released: Released, encoded: Sequence[Encoded]) -> Released:
     """Released items with values in place of canonical forms.
 
     Args:
-        encoded: the same items as bytes, in pieces.
+        encoded: the same items as bytes, in parts.
     """
     if not are_forms(released.payloads):
         return released
-    payloads = b"".join([piece.payloads for piece in encoded])
+    payloads = b"".join([part.payloads for part in encoded])
     return released._replace(payloads=plain_values(len(released.metas), payloads))
 
 
-def packed_pieces(
+def packed_output(
     metas: Metas, payloads: list[Any], encoded: Sequence[Encoded]
 ) -> tuple[Sequence[Encoded], Packed | None]:
     """Released items for pickle: the bytes that went into the digest, or columns if these bytes are not enough."""
-    if all(piece.plain for piece in encoded):
+    if all(part.plain for part in encoded):
         return encoded, None
     return (), packed_columns(metas, payloads, None)
 
 
-def unpacked_pieces(encoded: Sequence[Encoded], columns: Packed | None) -> Columns:
+def unpacked_output(encoded: Sequence[Encoded], columns: Packed | None) -> Columns:
     if columns is not None:
         return unpacked_columns(*columns)
     return plain_columns(
-        sum(piece.items for piece in encoded),
-        b"".join([piece.metas for piece in encoded]),
-        b"".join([piece.payloads for piece in encoded]),
+        sum(part.items for part in encoded),
+        b"".join([part.metas for part in encoded]),
+        b"".join([part.payloads for part in encoded]),
     )
 
 

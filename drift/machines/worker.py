@@ -30,7 +30,7 @@ from drift.machines.windowing import WindowStage
 from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, in_rounds, reached, varint
-from drift_graph.metas import are_computed, are_looked_up_slowly, known_to_increase, listed_metas, may_be_later
+from drift_graph.metas import are_computed, is_random_access_slow, known_to_increase, listed_metas, may_be_later
 
 #: A batch of items with its target: a source's program, a grouping, a sink, or FAILURES.
 Part = tuple[str, Columns]
@@ -86,7 +86,7 @@ class Router:
 def _searchable(part: Part, complete_below: bytes) -> Part:
     """The part with its metas as a list, if they may be searched: items to take back are found by meta."""
     name, columns = part
-    if not are_looked_up_slowly(columns.metas) or columns.metas[-1] < complete_below:
+    if not is_random_access_slow(columns.metas) or columns.metas[-1] < complete_below:
         return part
     return name, columns._replace(metas=listed_metas(columns.metas))
 

@@ -40,7 +40,7 @@ from drift.records.messages import (
 )
 from drift.records.storable import Storable
 from drift_barrier.barrier import Released
-from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_pieces
+from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_by_block
 from drift_graph.canonical import encode_metas, stored, stored_each, stored_plain
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.functions import own_folders
@@ -208,7 +208,7 @@ class Recorder:
         """
         error: PayloadError | None = None
         if not encoded:
-            encoded = encoded_pieces(batch.metas, batch.payloads, BLOCK_ITEMS - self._open_items)
+            encoded = encoded_by_block(batch.metas, batch.payloads, BLOCK_ITEMS - self._open_items)
         start = 0
         self._flush_heartbeats()
         for block in encoded:
@@ -218,7 +218,7 @@ class Recorder:
                     index, error = bad
                     batch = batch.before(batch.position + start + index)
                     rest = batch.metas[start:], batch.payloads[start:]
-                    (block,) = encoded_pieces(*rest) or (Encoded(0, b"", b"", True),)
+                    (block,) = encoded_by_block(*rest) or (Encoded(0, b"", b"", True),)
             if block.items:
                 self._send_output(batch, start, block)
                 start += block.items

@@ -18,7 +18,7 @@ from typing import Any
 from drift.engines.base import Progress
 from drift.engines.feed import Feed
 from drift.engines.observed import Observed, own_state
-from drift.engines.packing import unpacked_pieces
+from drift.engines.packing import unpacked_output
 from drift.sources.frames import FrameSource
 from drift.spark.blocks import joined_digest
 from drift.spark.jobs import Job
@@ -115,7 +115,7 @@ class SparkEngine:
                 continue
             if row.items >= 0:
                 encoded, columns, sinks = pickle.loads(row.body)
-                metas, payloads, _ = unpacked_pieces(encoded, columns)
+                metas, payloads, _ = unpacked_output(encoded, columns)
                 for part in encoded:
                     self._digest.add_encoded(part)
                 self._encoded = encoded if columns is None else self._digest.add(metas, payloads)

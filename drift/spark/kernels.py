@@ -18,7 +18,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drift.engines.packing import packed_pieces
+from drift.engines.packing import packed_output
 from drift.engines.shipping import rebuilt
 from drift.engines.surroundings import Surroundings
 from drift.machines.plan import feeding_step
@@ -239,7 +239,7 @@ def run_release(work: Work, batches: Iterable[pa.RecordBatch], *, with_items: bo
     output = OutputRange(work, batches)
     for batch in output.released():
         if with_items and batch.payloads:
-            body = pickle.dumps((*packed_pieces(batch.metas, batch.payloads, output.encoded), batch.sinks), 5)
+            body = pickle.dumps((*packed_output(batch.metas, batch.payloads, output.encoded), batch.sinks), 5)
             yield _released_row(output.target, batch.position, len(batch.metas), body)
     if output.target >= 0:
         end = RangeEnd(*output.digest.parts(), output.error, output.items_read, output.tombstones)

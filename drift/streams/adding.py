@@ -75,7 +75,7 @@ class Steps(Generic[T]):
         if type(durable) is not bool:
             raise GraphError(f"durable={durable!r:.80} (at {caller()}) is neither True nor False")
         for origin in self._origins if durable else ():
-            self._graph._draft.keep_durable(origin)
+            self._graph._draft.mark_durable(origin)
         return self._behind(self._origins)
 
     def _part(

@@ -66,10 +66,10 @@ class Graph:
                 f"source {name!r} (at {where}) has time={time!r:.80}, which is no time policy; for a function of the "
                 f"payload pass drift.EventTime(function, lateness=...)"
             )
-        sets_apart = diverts(on_error, f"source {name!r}", where)
-        self._draft.add(Source(name, name, where, time or ArrivalTime(), sets_apart))
+        diverting = diverts(on_error, f"source {name!r}", where)
+        self._draft.add(Source(name, name, where, time or ArrivalTime(), diverting))
         stream: Stream[Any] = Stream(self, (name,))
-        return stream._without_errors(name, where) if sets_apart else stream
+        return stream._without_errors(name, where) if diverting else stream
 
     def table(self, name: str) -> Stream[Any]:
         """A source whose items come before every time: `join_table` finds all of them.

@@ -248,7 +248,7 @@ def arrivals(case: Case, player: Player) -> tuple[dict[str, list[Any]], dict[str
             # If an item has no position in the order, the arrival order would decide which error comes first.
             if (
                 times == sorted(times or [0])
-                and SourceMachine("", 0, source.time, sets_apart=source.sets_apart).take(payloads).error is None
+                and SourceMachine("", 0, source.time, diverting=source.diverting).take(payloads).error is None
             ):
                 order = arrival_order(times, source.time.lateness, player, source.name)
         inputs[source.name] = [payloads[at] for at in order]
@@ -268,7 +268,7 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
     arrived_from = list(handed or ())
     if handed is None:
         for rank, source in enumerate(dataflow.sources):
-            machine = SourceMachine(source.name, rank, source.time, sets_apart=source.sets_apart)
+            machine = SourceMachine(source.name, rank, source.time, diverting=source.diverting)
             arrived_from.append((source.name, machine.take(list(case.inputs[source.name]))))
     below_by_source = {source.name: END_OF_TIME for source in dataflow.sources}
     ranks = {name: rank for rank, name in enumerate(below_by_source)}

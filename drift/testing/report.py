@@ -32,7 +32,7 @@ class _Observed:
         if self._meta.startswith(meta) and not isinstance(payload, Failure):
             self.payloads[meta] = payload
 
-    def goes_back(self, mark: None) -> None:
+    def passed_back(self, mark: None) -> None:
         pass
 
 

@@ -42,7 +42,7 @@ _exact = frozenset({str, int, bool, type(None), bytes})
 _scalars = _exact | {float}
 _PLAIN_DEPTH_MAX = 50
 _COLUMNS_MAX = 8  # longer tuples are not checked column by column
-_looked_into = _scalars | {tuple}
+_inspected = _scalars | {tuple}
 _with_form = _scalars | {
     bytearray, complex, datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
 }  # fmt: skip
@@ -165,7 +165,7 @@ def _is_plain_column(values: list[Any]) -> bool:
     if float in kinds and not all(value == value for value in values if type(value) is float):
         return False
     tuples = [value for value in values if type(value) is tuple] if tuple in kinds else []
-    return kinds <= _looked_into and set(map(type, chain.from_iterable(tuples))) <= _exact
+    return kinds <= _inspected and set(map(type, chain.from_iterable(tuples))) <= _exact
 
 
 def stored_plain(values: Sequence[Any]) -> bytes | None:
@@ -288,7 +288,7 @@ def are_plain(values: Collection[Any], depth: int = 0) -> bool:
     if depth > _PLAIN_DEPTH_MAX:
         return False
     kinds = types_of(values)
-    if not kinds <= _looked_into:
+    if not kinds <= _inspected:
         return False
     if float in kinds and any(map(ne, values, values)):  # a NaN is not equal to itself
         return False

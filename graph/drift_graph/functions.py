@@ -29,11 +29,11 @@ def pass_interrupts(error: BaseException) -> None:
 
     Anything else that a function raises, of whatever class, is the failure of its step, the same on every engine.
     """
-    if not isinstance(error, Exception) and _came_by_signal(error):
+    if not isinstance(error, Exception) and _is_from_signal(error):
         raise error
 
 
-def _came_by_signal(error: BaseException) -> bool:
+def _is_from_signal(error: BaseException) -> bool:
     """Whether a signal handler raised it. Python's own handler for Ctrl-C has no frame, and raises at any
     instruction.
     """

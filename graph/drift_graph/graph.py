@@ -105,15 +105,15 @@ class Dataflow:
             LookupError: the meta names operators that the graph does not have.
         """
         at = len(global_time_of(meta))
-        way = [Passed(self.sources[read_varint(root_of(meta), 8)[0]], None, b"", meta[:at])]
+        path = [Passed(self.sources[read_varint(root_of(meta), 8)[0]], None, b"", meta[:at])]
         while at < len(meta):
             start = at
             rank, at = read_varint(meta, at)
             operator, child = self._by_rank[rank], None
             if isinstance(operator, Map) and at < len(meta):
                 child, at = read_varint(meta, at)
-            way.append(Passed(operator, child, meta[:start], meta[:at]))
-        return way
+            path.append(Passed(operator, child, meta[:start], meta[:at]))
+        return path
 
 
 @dataclass
@@ -151,7 +151,7 @@ class Draft:
         assert isinstance(operator, Map)
         self._operators[name] = replace(operator, function=function)
 
-    def keep_durable(self, name: str) -> None:
+    def mark_durable(self, name: str) -> None:
         """Mark an operator as durable: a run with state logs its output."""
         self._operators[name] = replace(self._operators[name], durable=True)
 

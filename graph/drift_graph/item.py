@@ -86,8 +86,8 @@ def merged(batches: Sequence[Columns]) -> Columns:
     """One batch of several, each sorted by meta, in the order of metas."""
     if len(batches) == 1:
         return batches[0]
-    is_whole = all(columns.diffs is None for columns in batches)
-    together = interleaved([columns.metas for columns in batches]) if is_whole else None
+    have_no_diffs = all(columns.diffs is None for columns in batches)
+    together = interleaved([columns.metas for columns in batches]) if have_no_diffs else None
     if together is None:
         return sorted_by_meta(joined(batches))
     metas, owners = together
@@ -103,7 +103,7 @@ class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):
         payload: what the step made.
         position: its number in the run's output, from 0, over all sinks.
         sink: name of the sink it belongs to.
-        meta: its place in the total order, as bytes.
+        meta: its position in the total order, as bytes.
         time: its source's time (the item's number, milliseconds, or whatever the time function gives).
     """
 

@@ -18,7 +18,7 @@ from drift_graph.functions import safe_text
 from drift_graph.meta import TIME_MAX, TIME_MIN
 from drift_graph.policies import EventTime
 
-_LOOK_ITEMS = 64  # chunk whose least and greatest time are compared before single items are
+_CHUNK_ITEMS = 64  # the least and greatest time of a chunk are compared first, and single items only if necessary
 
 
 class Late(NamedTuple):
@@ -58,11 +58,11 @@ class Lateness:
         return None if self.greatest is None else min(self.greatest + 1, TIME_MAX)
 
     def follow(self, lateness: int) -> None:
-        """The heartbeat follows the greatest time, as far behind as items may be."""
+        """Move the heartbeat to `lateness` below the greatest time, if that is above it."""
         self.least = self.least_behind(lateness)
 
     def least_behind(self, lateness: int) -> int:
-        """What `follow` makes of the heartbeat."""
+        """The heartbeat that `follow` would set."""
         return self.least if self.greatest is None else max(self.least, self.greatest - lateness, TIME_MIN)
 
     def judge(
@@ -82,7 +82,7 @@ class Lateness:
             return None, [], None
         self.greatest = max(before, max(times))
         befores = list(islice(accumulate(times, max, initial=before), len(times)))
-        heartbeats = [max(seen - policy.lateness, self.least) for seen in befores]
+        heartbeats = [max(greatest - policy.lateness, self.least) for greatest in befores]
         is_late = list(map(lt, times, heartbeats))
         late = [
             Late(self.source, payload, time, heartbeat, f"{heartbeat - time} behind the heartbeat")
@@ -114,23 +114,23 @@ class Lateness:
     def _judge_ahead(
         self, payloads: list[Any], times: list[int], policy: EventTime, clock: int, future_max: int
     ) -> tuple[list[int] | None, list[Late], Exception | None]:
-        """`_judge` for items some of which may be too far ahead: these are excluded before the others are judged."""
-        seen = self.greatest
+        """Like `judge`, if some items may be too far ahead: these are excluded before the others are judged."""
+        greatest = self.greatest
         ahead: dict[int, int] = {}  # by index, the limit for its time
         for at, time in enumerate(times):
-            if is_ahead(time, seen, clock, future_max):
-                ahead[at] = max(clock, TIME_MIN if seen is None else seen) + future_max
+            if is_ahead(time, greatest, clock, future_max):
+                ahead[at] = max(clock, TIME_MIN if greatest is None else greatest) + future_max
                 if policy.late == "error":
                     break
             else:
-                seen = time if seen is None else max(seen, time)
+                greatest = time if greatest is None else max(greatest, time)
         if not ahead:
             return self.judge(payloads, times, replace(policy, future_max=None), clock)
         rest = [at for at in range(min(ahead) if policy.late == "error" else len(times)) if at not in ahead]
-        kept, late, error = self.judge(
+        accepted, late, error = self.judge(
             [payloads[at] for at in rest], [times[at] for at in rest], replace(policy, future_max=None), clock
         )
-        taken = rest if kept is None else [rest[at] for at in kept]
+        taken = rest if accepted is None else [rest[at] for at in accepted]
         if policy.late == "error":
             at, most = next(iter(ahead.items()))
             return (
@@ -142,38 +142,38 @@ class Lateness:
                     f"{future_max} allows; payload {short(payloads[at])}; raise it, or pass late='divert'"
                 ),
             )
-        left, behind = set(taken), iter(late)
-        apart: list[Late] = []
+        accepted_ones, behind = set(taken), iter(late)
+        late_ones: list[Late] = []
         for at in range(len(times)):
             if at in ahead:
                 by = times[at] - ahead[at]
                 reason = f"{by} beyond what future_max allows"
-                apart.append(Late(self.source, payloads[at], times[at], ahead[at], reason))
-            elif at not in left:
-                apart.append(next(behind))
-        return taken, apart, None
+                late_ones.append(Late(self.source, payloads[at], times[at], ahead[at], reason))
+            elif at not in accepted_ones:
+                late_ones.append(next(behind))
+        return taken, late_ones, None
 
 
-def is_ahead(time: int, seen: int | None, clock: int, future_max: int | None) -> bool:
+def is_ahead(time: int, greatest: int | None, clock: int, future_max: int | None) -> bool:
     """Whether an item is too far ahead of the greatest time before it and of the clock; never the first item."""
-    if future_max is None or (seen is None and clock == TIME_MIN):
+    if future_max is None or (greatest is None and clock == TIME_MIN):
         return False
-    return time > max(clock, TIME_MIN if seen is None else seen) + future_max
+    return time > max(clock, TIME_MIN if greatest is None else greatest) + future_max
 
 
-def _least_and_greatest(times: list[int], seen: int, lateness: int) -> tuple[int, int] | None:
-    """The least time, and the greatest, `seen` before them among those; None where one is too far behind another."""
+def _least_and_greatest(times: list[int], greatest: int, lateness: int) -> tuple[int, int] | None:
+    """The least of the times, and the greatest of these and `greatest`; None if one is late by more than `lateness`."""
     least = TIME_MAX
-    for start in range(0, len(times), _LOOK_ITEMS):
-        some = times[start : start + _LOOK_ITEMS]
-        low, before, seen = min(some), seen, max(seen, max(some))
-        if low < seen - lateness and max(map(sub, accumulate(some, max, initial=before), some)) > lateness:
+    for start in range(0, len(times), _CHUNK_ITEMS):
+        some = times[start : start + _CHUNK_ITEMS]
+        low, before, greatest = min(some), greatest, max(greatest, max(some))
+        if low < greatest - lateness and max(map(sub, accumulate(some, max, initial=before), some)) > lateness:
             return None
         if low < least:
             least = low
-    return least, seen
+    return least, greatest
 
 
 def short(payload: Any) -> str:
-    """For a message."""
+    """The text of a payload, for messages."""
     return safe_text(repr, payload, 200)

@@ -1,4 +1,4 @@
-"""Meta: the place of an item in the total order, as bytes.
+"""Meta: the position of an item in the total order, as bytes.
 
 Invariant: comparing two metas with `<` on bytes compares their items, and what an item causes comes right after it
 and before the next item.
@@ -263,14 +263,14 @@ def without_ordinal(meta: bytes) -> bytes:
 
 
 def tie_of(meta: bytes) -> int:
-    """The tie in a meta, global time or place."""
+    """The tie in a meta or a global time."""
     return read_varint(meta, _skip_varint(meta, 8))[0]
 
 
 def with_ordinal(meta: bytes, ordinal: int) -> bytes:
     """The meta with another ordinal in its global time."""
-    place = without_ordinal(meta)
-    return place + varint(ordinal) + meta[_skip_varint(meta, len(place)) :]
+    prefix = without_ordinal(meta)
+    return prefix + varint(ordinal) + meta[_skip_varint(meta, len(prefix)) :]
 
 
 class MetaParts:

@@ -31,7 +31,7 @@ _UNITS_MS = {
     "ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000,
 }  # fmt: skip
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -96,7 +96,7 @@ def span_from(value: Any) -> int | None:
         return value // _MS if not value % _MS else None
     if not isinstance(value, str):
         return None
-    if _WHOLE.fullmatch(value):
+    if _INTEGER.fullmatch(value):
         return int(value)
     sign, text = (-1, value[1:]) if value.startswith("-") else (1, value)
     total, at = Fraction(0), 0
@@ -149,7 +149,7 @@ class Field:
             try:
                 if isinstance(found, Mapping):
                     found = found[part]
-                elif _WHOLE.fullmatch(part):
+                elif _INTEGER.fullmatch(part):
                     found = found[int(part)]
                 else:
                     found = getattr(found, part)

@@ -83,11 +83,11 @@ class Operator:
 class Source(Operator):
     """An input. `time` is the policy a run uses unless it gets another for this source.
 
-    `sets_apart`: whether lines that cannot be read and items without a time are diverted (`drift_graph.diverted`).
+    `diverting`: whether lines that cannot be read and items without a time are diverted (`drift_graph.diverted`).
     """
 
     time: TimePolicy
-    sets_apart: bool = False
+    diverting: bool = False
     gives: ClassVar[Gives] = "input"
 
     @property

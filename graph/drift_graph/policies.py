@@ -79,12 +79,12 @@ class EventTime:
                     f"{name}={function!r:.80} is not a function of the payload, nor the name of a field"
                 )
         spans: dict[str, int | None] = {}
-        for name, given in (("lateness", lateness), ("idle_after_ms", idle_after_ms), ("future_max", future_max)):
-            span = span_from(given)
-            if (given is not None or name == "lateness") and (span is None or span < 0):
+        for name, argument in (("lateness", lateness), ("idle_after_ms", idle_after_ms), ("future_max", future_max)):
+            span = span_from(argument)
+            if (argument is not None or name == "lateness") and (span is None or span < 0):
                 raise SettingsError(
-                    f"{name}={given!r:.80} is not an int of 0 or more, a timedelta or a text such as '10s', in whole "
-                    f"milliseconds"
+                    f"{name}={argument!r:.80} is not an int of 0 or more, a timedelta or a text such as '10s', in "
+                    f"whole milliseconds"
                 )
             spans[name] = span
         if late not in ("error", "divert"):

@@ -38,7 +38,7 @@ class Observer(Protocol):
         parent.
         """
 
-    def goes_back(self, mark: Any) -> None:
+    def passed_back(self, mark: Any) -> None:
         """An item passes a feedback edge."""
 
 
@@ -80,9 +80,9 @@ class Reference:
         mark = observer.made(origin, meta, payload, parents) if observer is not None else None
         for operator, rank, feedback in self._targets[origin]:
             if feedback and observer is not None:
-                observer.goes_back(mark)
-            if isinstance(operator, Group) and (look := self._checked.get(origin)) is not None:
-                failure = look.failure(payload)
+                observer.passed_back(mark)
+            if isinstance(operator, Group) and (check := self._checked.get(origin)) is not None:
+                failure = check.failure(payload)
                 if failure is not None:
                     self._fail(origin, meta + varint(rank), failure, None, mark)
                     continue
@@ -132,14 +132,14 @@ class Reference:
                     mark = observer.made(operator.name, meta, payload, (mark,))
                 yield operator.name, meta, payload, mark
                 continue
-            came_with, meta = meta, meta + varint(rank)
+            incoming, meta = meta, meta + varint(rank)
             try:
                 if isinstance(operator, Map):
-                    family = operator.children(payload, time_of(came_with))
-                    for made in placed_all(came_with, varint(rank), family, below == END_OF_TIME):
+                    family = operator.children(payload, time_of(incoming))
+                    for made in placed_all(incoming, varint(rank), family, below == END_OF_TIME):
                         self.push(operator.name, *made, (mark,))
                 elif isinstance(operator, Group):
-                    if len(came_with) > META_BYTES_MAX:
+                    if len(incoming) > META_BYTES_MAX:
                         raise endless_cycle(operator)
                     self.push(operator.name, meta, *self._window(operator, rank, payload, mark))
             except BaseException as error:
@@ -148,13 +148,13 @@ class Reference:
 
     def _window(self, operator: Group, rank: int, payload: Any, mark: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """The window that ends with an item, and the marks of its items."""
-        place = rank, canonical(operator.key(payload))
-        bucket = self._buckets.get(place)
+        bucket_key = rank, canonical(operator.key(payload))
+        bucket = self._buckets.get(bucket_key)
         if bucket is None:
-            bucket = self._buckets[place] = deque(maxlen=operator.window)
-            self._marks[place] = deque(maxlen=operator.window)
+            bucket = self._buckets[bucket_key] = deque(maxlen=operator.window)
+            self._marks[bucket_key] = deque(maxlen=operator.window)
         bucket.append(payload)
         if self._observer is None:
             return tuple(bucket), ()
-        self._marks[place].append(mark)
-        return tuple(bucket), tuple(self._marks[place])
+        self._marks[bucket_key].append(mark)
+        return tuple(bucket), tuple(self._marks[bucket_key])

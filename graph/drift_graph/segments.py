@@ -30,19 +30,19 @@ class Segment(Dataflow):
     """A part of a graph, run as a graph.
 
     Attributes:
-        whole: the graph, which gives its operators their ranks.
+        full_graph: the graph that it is a part of, which gives its operators their ranks.
     """
 
-    whole: Dataflow
+    full_graph: Dataflow
 
     def __getstate__(self) -> dict[str, object]:
-        return {**super().__getstate__(), "whole": self.whole}
+        return {**super().__getstate__(), "full_graph": self.full_graph}
 
     @cached_property
     def ranks(self) -> dict[str, int]:
         """Ranks of the whole graph; borders rank above all."""
         borders = [FAILURES, *(border.name for border in self.borders)]
-        return {**self.whole.ranks, **{name: len(self.whole.ranks) + at for at, name in enumerate(borders)}}
+        return {**self.full_graph.ranks, **{name: len(self.full_graph.ranks) + at for at, name in enumerate(borders)}}
 
     @cached_property
     def borders(self) -> tuple[Border, ...]:
@@ -52,11 +52,12 @@ class Segment(Dataflow):
     @cached_property
     def source_of(self) -> dict[str, str]:
         """For each border, the source of the next segment that reads it."""
-        return {FAILURES: _fresh(_FAILED, self.whole), **{border.name: border.step for border in self.borders}}
+        steps = {border.name: border.step for border in self.borders}
+        return {FAILURES: _unused_name(_FAILED, self.full_graph), **steps}
 
     def passed(self, meta: bytes) -> list[Passed]:
         """See `Dataflow`: metas hold the path through the whole graph."""
-        return self.whole.passed(meta)
+        return self.full_graph.passed(meta)
 
 
 def has_borders(dataflow: Dataflow) -> bool:
@@ -91,13 +92,13 @@ def _levels(dataflow: Dataflow) -> dict[str, int]:
 
 def _segment(dataflow: Dataflow, levels: dict[str, int], level: int) -> Segment:
     reach = {name: max((levels[each.name] for each in dataflow.consumers(name)), default=0) for name in levels}
-    comes = [each for each in dataflow.operators if levels[each.name] < level <= reach[each.name]]
+    arriving = [each for each in dataflow.operators if levels[each.name] < level <= reach[each.name]]
     own = [each for each in dataflow.operators if levels[each.name] == level]
-    goes = [each for each in (*comes, *own) if reach[each.name] > level]
-    sources = [Source(each.name, each.step, each.where, ArrivalTime()) for each in comes]
-    borders = [Border(_fresh(f"{each.name} onward", dataflow), each.name, each.where) for each in goes]
+    leaving = [each for each in (*arriving, *own) if reach[each.name] > level]
+    sources = [Source(each.name, each.step, each.where, ArrivalTime()) for each in arriving]
+    borders = [Border(_unused_name(f"{each.name} onward", dataflow), each.name, each.where) for each in leaving]
     if level:
-        failed = _fresh(_FAILED, dataflow)
+        failed = _unused_name(_FAILED, dataflow)
         sources.append(Source(failed, failed, "", ArrivalTime()))
         borders.append(Border(FAILURES, failed, ""))
     operators: list[Operator] = [*sources, *own, *borders]
@@ -107,7 +108,7 @@ def _segment(dataflow: Dataflow, levels: dict[str, int], level: int) -> Segment:
     return Segment(dataflow.name, tuple(operators), tuple(edges), dataflow)
 
 
-def _fresh(wanted: str, dataflow: Dataflow) -> str:
+def _unused_name(wanted: str, dataflow: Dataflow) -> str:
     names = {operator.name for operator in dataflow.operators}
     while wanted in names:
         wanted += "'"

@@ -53,5 +53,5 @@ def _values_of(payload: Any) -> Sequence[Any]:
 
 
 def _of_entries(entries: Iterable[Any], count: int, depth: int) -> int:
-    looked_at = [size_of(entry, depth - 1) for entry in islice(entries, _ENTRIES)]
-    return sum(looked_at) * count // max(len(looked_at), 1)
+    sampled = [size_of(entry, depth - 1) for entry in islice(entries, _ENTRIES)]
+    return sum(sampled) * count // max(len(sampled), 1)

@@ -1,7 +1,7 @@
-"""Times and ties of payloads, as users' functions return them.
+"""Times and ties of payloads, computed by users' functions.
 
 Invariant: if a function raises, or returns something that is not a time or a tie, the error names the source, the
-function and the payload; earlier items of the batch stand.
+function and the payload; the items before it in the batch are still accepted.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ def times_of(
         )
     if set(map(type, times)) <= {int} and (not times or TIME_MIN <= min(times) <= max(times) <= TIME_MAX):
         return times, None
-    whole: list[int] = []
+    numbers: list[int] = []
     for index, time in enumerate(times):
         number = policy.time_of(time)
         if number is None:
-            return whole, InputError(
+            return numbers, InputError(
                 f"the time function of source {source!r} gave {time!r} for payload {short(payloads[index])}; "
                 f"a time is an int of 64 bits, or a moment with a zone: {_how_to_time(time)}"
             )
-        whole.append(number)
-    return whole, None
+        numbers.append(number)
+    return numbers, None
 
 
-def times_or_apart(
+def times_or_diverted(
     payloads: list[Any], policy: EventTime, lateness: Lateness, clock: int
 ) -> tuple[list[Any], list[int]]:
     """All payloads with their times; a payload without a time is replaced by a diverted item."""
     taken: list[Any] = []
     times: list[int] = []
-    seen = lateness.greatest
+    greatest = lateness.greatest
     for payload in payloads:
         time: Any = None
         if not is_diverted(payload):
@@ -79,35 +79,35 @@ def times_or_apart(
                     text = f"its time is {short(value)}, and no int of 64 bits, nor a moment with a zone"
                     payload = diverted(lateness.source, text, payload)
         if time is None:
-            time = max(TIME_MIN if seen is None else seen, lateness.least)
-        if not is_ahead(time, seen, clock, policy.future_max):
-            seen = time if seen is None else max(seen, time)
+            time = max(TIME_MIN if greatest is None else greatest, lateness.least)
+        if not is_ahead(time, greatest, clock, policy.future_max):
+            greatest = time if greatest is None else max(greatest, time)
         taken.append(payload)
         times.append(time)
     return taken, times
 
 
 def ties_of(
-    payloads: list[Any], tie: Callable[[Any], Any], source: str, *, sets_apart: bool
+    payloads: list[Any], tie: Callable[[Any], Any], source: str, *, diverting: bool
 ) -> tuple[list[int], Exception | None]:
     """The user's ties, up to the first payload without one."""
-    if not sets_apart:
+    if not diverting:
         try:
             ties = list(map(tie, payloads))
             if set(map(type, ties)) == {int} and len(ties) == len(payloads) and 0 <= min(ties) <= max(ties) < 2**64:
                 return ties, None
         except BaseException as error:  # raised again below, where the payload is known
             pass_interrupts(error)
-    return ties_one_by_one(payloads, tie, source, sets_apart=sets_apart)
+    return ties_one_by_one(payloads, tie, source, diverting=diverting)
 
 
 def ties_one_by_one(
-    payloads: list[Any], tie: Callable[[Any], Any], source: str, *, sets_apart: bool = False
+    payloads: list[Any], tie: Callable[[Any], Any], source: str, *, diverting: bool = False
 ) -> tuple[list[int], Exception | None]:
     ties: list[int] = []
     for payload in payloads:
         try:
-            value = payload if sets_apart and is_diverted(payload) else tie(payload)
+            value = payload if diverting and is_diverted(payload) else tie(payload)
             ties.append(value if type(value) is int and 0 <= value < 2**64 else hash64(value))
         except NoCanonicalForm as none:
             return ties, PayloadError(f"source {source!r}: {none}; or give the time policy a tie function", step=source)
@@ -128,16 +128,16 @@ def _how_to_time(time: Any) -> str:
     if time_from(time, UTC) is not None:
         return "this one has no zone; name it, EventTime(..., zone='Europe/Berlin'), or give it one in the function"
     if isinstance(time, str):
-        return "this is text, which int(...) or the source's convert= makes a number"
+        return "this is text; make it a number with int(...) or with the source's convert="
     if hasattr(time, "timestamp"):
-        return "by custom milliseconds, int(moment.timestamp() * 1000)"
+        return "by convention milliseconds, int(moment.timestamp() * 1000)"
     if time is None:
-        return "give every item a time, or filter such items out before they come here"
+        return "give every item a time, or remove such items before the source"
     if isinstance(time, bool) or type(time).__name__ in ("bool", "bool_"):
-        return "this is a yes or no, which says of no item when it was"
+        return "True and False are not times; return the time of the item"
     if hasattr(type(time), "__index__"):
         return f"this is beyond {TIME_MIN} to {TIME_MAX}; choose a coarser unit"
-    return "choose a unit in which it is whole, and round"
+    return "choose a unit in which it is an integer, and round"
 
 
 def _described(error: BaseException) -> str:

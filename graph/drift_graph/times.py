@@ -38,7 +38,7 @@ from drift_graph.metas import (
 from drift_graph.metas.event import listed_stamps, packed_stamp, packed_ties, stamps_of, time_and_tie
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
 from drift_graph.stamp_counts import StampCounts
-from drift_graph.stamps import ties_of, ties_one_by_one, times_of, times_or_apart
+from drift_graph.stamps import ties_of, ties_one_by_one, times_of, times_or_diverted
 from drift_graph.unsettled import Unsettled
 
 
@@ -123,14 +123,14 @@ class SourceMachine:
         rank: its index among the graph's sources.
         policy: its time policy.
         live: whether arrival is stamped from a clock (`now_ms` of `take` and `tick`) or numbered.
-        sets_apart: whether an item without a time is diverted, at the greatest time before it, in place of an error.
+        diverting: whether an item without a time is diverted, at the greatest time before it, instead of an error.
     """
 
     def __init__(
-        self, name: str, rank: int, policy: TimePolicy, *, live: bool = False, sets_apart: bool = False
+        self, name: str, rank: int, policy: TimePolicy, *, live: bool = False, diverting: bool = False
     ) -> None:
         self.name = name
-        self._sets_apart = sets_apart
+        self._diverting = diverting
         self.policy = policy
         self.live = live
         self.heartbeat = BEGINNING
@@ -155,8 +155,8 @@ class SourceMachine:
         if isinstance(self.policy, EventTime):
             before = self._lateness.greatest
             clock = now_ms if self.live else TIME_MIN
-            if self._sets_apart:
-                payloads, times = times_or_apart(payloads, self.policy, self._lateness, clock)
+            if self._diverting:
+                payloads, times = times_or_diverted(payloads, self.policy, self._lateness, clock)
             else:
                 times, error = times_of(payloads, self.policy, self.name, self.items_in + self.late_items)
             on_time, late, too_late = self._lateness.judge(payloads, times, self.policy, clock)
@@ -323,10 +323,10 @@ class SourceMachine:
             try:
                 ties = b"".join(map(xxhash.xxh64_digest, canonical_each(payloads)))
             except NoCanonicalForm as none:
-                numbers, error = ties_one_by_one(payloads, hash64, self.name, sets_apart=self._sets_apart)
+                numbers, error = ties_one_by_one(payloads, hash64, self.name, diverting=self._diverting)
                 ties, error = packed_ties(numbers), error or none
         else:
-            numbers, error = ties_of(payloads, policy.tie, self.name, sets_apart=self._sets_apart)
+            numbers, error = ties_of(payloads, policy.tie, self.name, diverting=self._diverting)
             ties = packed_ties(numbers)
         count = len(ties) // 8
         times = times if count == len(times) else times[:count]

@@ -3,7 +3,7 @@
 Invariant: a function that changes its argument on every call is found at the first call; one that does so now and then
 is found in time. Plain values (scalars, and tuples of these) cannot be changed and cost nothing.
 
-Why: a payload or a state is one object for everybody who receives it, and machines keep it for corrections. The first
+Why: a payload or a state is one object for everybody who receives it, and machines store it for corrections. The first
 calls are checked, then fewer and fewer, down to one batch in some thousand items, and fewer if values are large. So
 checking takes a few hundredths of the time at most.
 """
@@ -20,8 +20,8 @@ from drift_graph.operators import Operator, location_of
 
 SAMPLED_MAX = 32  # per batch that is checked
 _BYTES_MAX = 4096  # after this many bytes a check stops
-_APART_MAX = 16384  # items between two checks
-_APART_FOR_BYTE = 4
+_INTERVAL_ITEMS_MAX = 16384  # items between two checks
+_INTERVAL_ITEMS_PER_BYTE = 4
 
 
 class Sample(NamedTuple):
@@ -68,21 +68,21 @@ class Sampler:
         self._passed = before + len(values)
         if before < self._due:
             return []
-        seen: list[Sample] = []
+        samples: list[Sample] = []
         size = 0
         for value in (*more, *values[:SAMPLED_MAX]):
-            each = _seen(value)
+            each = _sample_of(value)
             if each is not None:
-                seen.append(each)
+                samples.append(each)
                 size += len(each.data)
                 if size > _BYTES_MAX:
                     break
         if self._passed > SAMPLED_MAX or size > _BYTES_MAX:
-            self._due = self._passed + min(self._passed, _APART_MAX) + _APART_FOR_BYTE * size
-        return seen
+            self._due = self._passed + min(self._passed, _INTERVAL_ITEMS_MAX) + _INTERVAL_ITEMS_PER_BYTE * size
+        return samples
 
 
-def _seen(value: Any) -> Sample | None:
+def _sample_of(value: Any) -> Sample | None:
     if are_plain((value,)):
         return None
     try:
@@ -92,16 +92,16 @@ def _seen(value: Any) -> Sample | None:
     return Sample(value, data, safe_text(repr, value, 200) if len(data) <= _BYTES_MAX else "another value")
 
 
-def check_unchanged(operator: Operator, seen: Sequence[Sample], what: str = "a payload") -> None:
+def check_unchanged(operator: Operator, samples: Sequence[Sample], what: str = "a payload") -> None:
     """Called after an operator's function.
 
     Raises:
         ImpureStep: the function has changed its argument.
     """
-    for each in seen:
+    for each in samples:
         if each.is_changed:
             raise ImpureStep(
-                f"step {operator.step!r} ({operator.label}) changed {what} in place: {each.difference}; it is kept "
+                f"step {operator.step!r} ({operator.label}) changed {what} in place: {each.difference}; it is stored "
                 f"for later items and for corrections: let the function return a new value, as (*state, x) in place of "
                 f"state.append(x)\n"
                 f"  at       {location_of(operator)}\n"

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from drift_graph.metas import (
     Metas,
-    are_looked_up_slowly,
+    is_random_access_slow,
     known_to_increase,
     least_meta,
     metas_from_on,
@@ -45,7 +45,7 @@ class Unsettled:
                 left = metas_from_on(metas, minimal_time)
                 self._count -= len(metas) - len(left)
                 if left:
-                    heappush(sent, (least_meta(left), number, left, -1 if are_looked_up_slowly(left) else 0))
+                    heappush(sent, (least_meta(left), number, left, -1 if is_random_access_slow(left) else 0))
                 continue
             end = len(metas) if metas[-1] < minimal_time else bisect_left(metas, minimal_time, settled)
             self._count -= end - settled

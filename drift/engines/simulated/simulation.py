@@ -96,7 +96,7 @@ class Simulation(MortalNetwork):
         policies = {source.name: source.time for source in dataflow.sources} | dict(times or {})
         sources = list(machines or ()) or [
             SourceMachine(
-                source.name, rank, policies[source.name], live=source.name in live, sets_apart=source.sets_apart
+                source.name, rank, policies[source.name], live=source.name in live, diverting=source.diverting
             )
             for rank, source in enumerate(dataflow.sources)
         ]

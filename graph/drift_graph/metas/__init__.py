@@ -21,7 +21,7 @@ from drift_graph.metas.numbered import NumberedMetas
 
 __all__ = [
     "ChildMetas", "ChosenMetas", "ComputedMetas", "EventMetas", "Metas", "NumberedMetas", "are_computed",
-    "are_looked_up_slowly", "chosen_metas", "count_upto", "greatest_meta", "have_one_length", "interleaved",
+    "is_random_access_slow", "chosen_metas", "count_upto", "greatest_meta", "have_one_length", "interleaved",
     "is_increasing", "joined_metas", "known_to_increase", "least_meta", "listed_metas", "may_be_later",
     "metas_from_on", "metas_in_order", "metas_of_children", "numbers_of", "sorted_metas", "sorted_where_cached",
     "split_out_of", "times_of", "with_suffix",
@@ -128,7 +128,7 @@ def metas_from_on(metas: Metas, bound: bytes) -> Metas:
     return metas.from_on(bound) if isinstance(metas, ComputedMetas) else sorted(filter(bound.__le__, metas))
 
 
-def are_looked_up_slowly(metas: Metas) -> bool:
+def is_random_access_slow(metas: Metas) -> bool:
     """Whether scattered access by index is faster on a list."""
     return not isinstance(metas, list) and not metas.one_length
 

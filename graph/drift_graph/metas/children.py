@@ -85,28 +85,28 @@ class ChildMetas(ComputedMetas):
         length = len(rows) // len(parents)
         row = head + rows[:length] + endings[0]
         each, at = len(row), len(head)
-        whole = bytearray(row * self._ends[-1])
+        result = bytearray(row * self._ends[-1])
         for column in (rows[byte::length] for byte in range(length)):
             if column.count(column[0]) < len(column):
-                whole[at::each] = self._repeated(column)
+                result[at::each] = self._repeated(column)
             at += 1
         for column in map(bytes, zip(*endings)):
             if column.count(column[0]) < len(column):
                 families = [column[:count] for count in range(len(column) + 1)]
-                whole[at::each] = b"".join(map(families.__getitem__, counts))
+                result[at::each] = b"".join(map(families.__getitem__, counts))
             at += 1
-        del whole[: self.skipped * each]
-        return bytes(whole)
+        del result[: self.skipped * each]
+        return bytes(result)
 
     def _repeated(self, column: bytes) -> bytes:
         """A byte for each parent, repeated for each of its children."""
         if len(set(column)) * _RUN_MIN > len(column):
             return b"".join([_one_byte[byte] * count for byte, count in zip(column, self.counts)])
-        pieces: list[bytes] = []
+        parts: list[bytes] = []
         start = done = 0
         while start < len(column):  # parents are sorted, so the high bytes of their times repeat
             one = column[start : start + 1]
             start = len(column) - len(column[start:].lstrip(one))
-            pieces.append(one * (self._ends[start - 1] - done))
+            parts.append(one * (self._ends[start - 1] - done))
             done = self._ends[start - 1]
-        return b"".join(pieces)
+        return b"".join(parts)

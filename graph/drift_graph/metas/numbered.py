@@ -78,16 +78,16 @@ class NumberedMetas(ComputedMetas):
     def joined(self, head: bytes) -> bytes:
         at, end = self.first_time + 2**63, self.first_time + 2**63 + self.length
         each, low_at = len(head) + 8 + len(self.ending), len(head) + 6
-        pieces: list[bytearray] = []
+        parts: list[bytearray] = []
         while at < end:  # items whose times agree in the first six bytes
             low = at & 0xFFFF
             upto = min(low + end - at, 0x10000)
-            piece = bytearray((head + at.to_bytes(8, "big") + self.ending) * (upto - low))
-            piece[low_at::each] = _high_bytes[low:upto]
-            piece[low_at + 1 :: each] = _low_bytes[low:upto]
-            pieces.append(piece)
+            part = bytearray((head + at.to_bytes(8, "big") + self.ending) * (upto - low))
+            part[low_at::each] = _high_bytes[low:upto]
+            part[low_at + 1 :: each] = _low_bytes[low:upto]
+            parts.append(part)
             at += upto - low
-        return b"".join(pieces)
+        return b"".join(parts)
 
     def _halves(self) -> Iterator[tuple[bytes, list[bytes]]]:
         """The packed times: six bytes that runs of items share, and two of their own."""
