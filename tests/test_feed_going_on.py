@@ -40,7 +40,7 @@ class Taken:
         by_name = {name: drift.sources.arguments.as_source(name, each) for name, each in inputs.items()}
         self.feed = Feed(
             graph.build(), by_name, times, batch_items=batch_items, in_flight_max=10_000, on_late=self.late.append,
-            keeps_positions=True, log_folder=folder,
+            has_positions=True, log_folder=folder,
         )  # fmt: skip
         self.heartbeats = [BEGINNING] * len(inputs)
 

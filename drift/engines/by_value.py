@@ -111,8 +111,8 @@ def _reduced_weak(weak: Any) -> Any:
     return type(weak), (dict(weak.items()),)
 
 
-def _reduced_new_type(given: Any) -> Any:
-    return _new_type, (given.__name__, given.__supertype__, given.__module__)
+def _reduced_new_type(new_type: Any) -> Any:
+    return _new_type, (new_type.__name__, new_type.__supertype__, new_type.__module__)
 
 
 def _new_type(name: str, supertype: Any, module: str) -> Any:
@@ -131,7 +131,7 @@ _reducers: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def _reduced_class(given: Any, make: Any, arguments: Any, state: Any, *more: Any) -> Any:
+def _reduced_class(kind: Any, make: Any, arguments: Any, state: Any, *more: Any) -> Any:
     """A class as cloudpickle reduces it, without msgspec's cache, and with its slots.
 
     Without slots, its instances would have a dict in the other process, and their pickles could not be read here.
@@ -139,7 +139,7 @@ def _reduced_class(given: Any, make: Any, arguments: Any, state: Any, *more: Any
     *before, namespace, tracker, extra = arguments
     attributes, slots = state
     attributes.pop("__msgspec_cache__", None)
-    if "__slots__" in attributes and not (issubclass(given, tuple) and hasattr(given, "_fields")):
+    if "__slots__" in attributes and not (issubclass(kind, tuple) and hasattr(kind, "_fields")):
         namespace = {**namespace, "__slots__": attributes.pop("__slots__")}
         for name in [name for name, each in attributes.items() if type(each) is MemberDescriptorType]:
             del attributes[name]  # of a private slot, whose name is mangled
@@ -205,9 +205,18 @@ def _empty_struct(
     """A Struct's class with its fields, whose types and methods come later; the existing class if there is one."""
     if has_post_init:  # msgspec checks for it now and never again
         namespace = {**namespace, _POST_INIT: lambda self: known.__dict__[_POST_INIT](self)}
-    given: list[Any] = [(field, Any, msgspec.field(**{kind: value} if kind else {})) for field, kind, value in fields]
+    typed_fields: list[Any] = [
+        (field, Any, msgspec.field(**{kind: value} if kind else {})) for field, kind, value in fields
+    ]
     made = msgspec.defstruct(
-        name, given, bases=bases, module=module, namespace=namespace, kw_only=kw_only, rename=encoded or None, **config
+        name,
+        typed_fields,
+        bases=bases,
+        module=module,
+        namespace=namespace,
+        kw_only=kw_only,
+        rename=encoded or None,
+        **config,
     )
     known: type = _lookup_class_or_track(tracker, made)
     return known

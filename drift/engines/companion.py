@@ -68,12 +68,12 @@ class Companion:
             ProcessError: the process has died.
         """
         try:
-            given = pickle.loads(self.connection.recv_bytes())
+            received = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
             raise ProcessError(f"process {self.pid} {self._process.how_it_ended()}") from None
-        if isinstance(given, BaseException):
-            raise given
-        return given
+        if isinstance(received, BaseException):
+            raise received
+        return received
 
     def close(self) -> None:
         """End the process; may be called twice."""

@@ -45,8 +45,8 @@ class Feed:
             follows them, if any.
         on_fed: called with each batch of a source before the engine gets it.
         on_stored: called with a batch that the engine itself reads from a source, before it is processed.
-        keeps_positions: whether `positions_at` will be called.
-        log_folder: for the logs of sources that cannot be read again to the same effect; needed with `keeps_positions`.
+        has_positions: whether `positions_at` will be called.
+        log_folder: for the logs of sources that cannot be read again to the same effect; needed with `has_positions`.
         logs_on_disk: flush each log entry to the disk.
 
     Attributes:
@@ -70,11 +70,11 @@ class Feed:
         on_read: Callable[[str, list[Any]], tuple[list[Any], Exception | None]] | None = None,
         on_fed: Callable[[str, int, Arrived], None] | None = None,
         on_stored: Callable[[Stored], None] | None = None,
-        keeps_positions: bool = False,
+        has_positions: bool = False,
         log_folder: Path | None = None,
         logs_on_disk: bool = False,
     ) -> None:
-        self._keeps_positions = keeps_positions
+        self._has_positions = has_positions
         self._logs: dict[int, ArrivalLog] = {}
         self._repeats: dict[int, Iterator[Entry]] = {}  # logs that are replayed before their sources are read
         self._sought: dict[int, Any] = {}  # the position from which a reader then continues
@@ -89,13 +89,13 @@ class Feed:
         machines: list[SourceMachine] = []
         try:
             for rank, source in enumerate(dataflow.sources):
-                given = sources[source.name]
+                opened = sources[source.name]
                 if source.diverting:
-                    given = given.diverting(source.name) if isinstance(given, Diverts) else given
+                    opened = opened.diverting(source.name) if isinstance(opened, Diverts) else opened
                 policy = times.get(source.name, source.time)
-                machines.append(SourceMachine(source.name, rank, policy, live=given.live, diverting=source.diverting))
-                self._readers.append(given.open())
-                if keeps_positions and (why := why_logged(given, policy, self._readers[-1])):
+                machines.append(SourceMachine(source.name, rank, policy, live=opened.live, diverting=source.diverting))
+                self._readers.append(opened.open())
+                if has_positions and (why := why_logged(opened, policy, self._readers[-1])):
                     folder = _folder_of_logs(log_folder, source.name, why)
                     self._logs[rank] = ArrivalLog(folder, source.name, on_disk=logs_on_disk)
         except BaseException:
@@ -170,9 +170,9 @@ class Feed:
     def positions_at(self, cut: bytes) -> dict[str, Any]:
         """For each source the position from which everything at or above a cut can be read again; JSON values.
 
-        Cuts must not decrease from call to call. Only with `keeps_positions`.
+        Cuts must not decrease from call to call. Only with `has_positions`.
         """
-        assert self._keeps_positions
+        assert self._has_positions
         found = [self.intake.rereadings[rank].at(cut, self._here(rank)) for rank in range(len(self._readers))]
         for rank in self._acknowledging:
             self._acknowledge(rank, found[rank])
@@ -187,7 +187,7 @@ class Feed:
         if not self._acknowledging or (not last and time.monotonic() - self._acknowledged_s < _ACKNOWLEDGE_S):
             return
         self._acknowledged_s = time.monotonic()
-        if not self._keeps_positions:  # otherwise cuts acknowledge, which may be lower
+        if not self._has_positions:  # otherwise cuts acknowledge, which may be lower
             for rank in self._acknowledging:
                 self._acknowledge(rank, self.intake.rereadings[rank].at(below, self._here(rank)))
 
@@ -260,10 +260,10 @@ class Feed:
             return self._ended()
         fed: list[Fed] = []
         for rank, items_max in self.intake.turns(minimal_time):
-            given = self._read(rank, items_max)
-            if given is not None:
-                self._announce(given)
-                fed.append(given)
+            batch = self._read(rank, items_max)
+            if batch is not None:
+                self._announce(batch)
+                fed.append(batch)
         self._report_late()
         self.error = self.intake.inputs.error
         return fed
@@ -275,9 +275,9 @@ class Feed:
     def _ended(self) -> list[Fed]:
         """The end of every source that has not ended."""
         fed = [self.intake.give(rank, None, 0, 0.0) for rank in self.intake.readable()]
-        ends = [given for given in fed if given is not None]
-        for given in ends:
-            self._announce(given)
+        ends = [end for end in fed if end is not None]
+        for end in ends:
+            self._announce(end)
         self._report_late()
         self.error = self.intake.inputs.error
         return ends
@@ -291,8 +291,8 @@ class Feed:
 
     def _read(self, rank: int, items_max: int) -> Fed | None:
         machine = self.intake.machines[rank]
-        keeps = self._keeps_positions or rank in self._acknowledging
-        before = self._here(rank) if keeps else None
+        has_position = self._has_positions or rank in self._acknowledging
+        before = self._here(rank) if has_position else None
         try:
             if rank in self._repeats:
                 entry = next(self._repeats[rank], None)
@@ -300,7 +300,7 @@ class Feed:
                     return self._repeat(rank, entry, before)
                 del self._repeats[rank]
                 self._seek(rank)
-                before = self._here(rank) if keeps else None
+                before = self._here(rank) if has_position else None
             payloads = self._readers[rank].read(items_max)
         except DriftError as error:
             self.intake.inputs.fail(rank, error)
@@ -320,20 +320,20 @@ class Feed:
         if log is not None and payloads:
             now_ms = machine.stamp_at(now_ms) if machine.live else 0
             reader = self._readers[rank]
-            behind = reader.position() if isinstance(reader, Positioned) else None
-            payloads, unlogged = log.items(payloads, now_ms, behind)
+            next_position = reader.position() if isinstance(reader, Positioned) else None
+            payloads, unlogged = log.items(payloads, now_ms, next_position)
             refused = unlogged or refused
         elif log is not None and payloads is None and refused is None:
             log.end()
-        given = None
+        batch = None
         if payloads or refused is None:
             least = machine.least_time
-            given = self.intake.give(rank, payloads, now_ms, time.monotonic(), before)
+            batch = self.intake.give(rank, payloads, now_ms, time.monotonic(), before)
             if log is not None and not payloads and machine.least_time > least:  # the idle policy has decided
                 log.heartbeat(machine.least_time)
-        if refused is not None and (given is None or given.arrived.error is None):
+        if refused is not None and (batch is None or batch.arrived.error is None):
             self.intake.inputs.fail(rank, refused)
-        return given
+        return batch
 
     def _repeat(self, rank: int, entry: Entry, before: Position | None) -> Fed | None:
         """A batch from the log of a source, with the stamps and heartbeats that the clock decided then."""
@@ -347,9 +347,9 @@ class Feed:
         return self.intake.give(rank, entry.payloads, entry.at_ms, time.monotonic(), before)
 
     @undisturbed
-    def _announce(self, given: Fed) -> None:
+    def _announce(self, batch: Fed) -> None:
         if self._on_fed is not None:
-            self._on_fed(*given)
+            self._on_fed(*batch)
 
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
         """The error to end with if nothing is being processed and no source may be read."""

@@ -49,14 +49,14 @@ class EngineKind:
         """The settings that only this engine has, not those of all engines."""
         return [each for each in fields(self.settings) if default_of(Settings, each.name) is MISSING]
 
-    def settings_of(self, given: Mapping[str, Any]) -> Any:
+    def settings_of(self, options: Mapping[str, Any]) -> Any:
         """Settings of its class, from keyword arguments of the caller.
 
         Raises:
             SettingsError: a setting belongs to no engine or to another one, or its value is invalid.
         """
         own: dict[str, Any] = {}
-        for name, value in given.items():
+        for name, value in options.items():
             if self.has(name):
                 own[name] = value
                 continue

@@ -67,9 +67,9 @@ class LocalEngine:
         self._worker = Worker(self._plan, tracks=True)
         if begin is None:
             return
-        cut, blocks, kept, _ = begin
-        at_once = kept.at_once(cut)
-        self._worker.restore(at_once, kept.lookup)
+        cut, blocks, states, _ = begin
+        at_once = states.at_once(cut)
+        self._worker.restore(at_once, states.lookup)
         sends = self._worker.restore_later(at_once.later)
         self._worker.tombstones = cut.tombstones
         self._acker = AckTable(range(len(self._plan.dataflow.sources)), cut.at)

@@ -61,10 +61,10 @@ class ArrivalLog(Entries):
     def items(self, payloads: list[Any], at_ms: int, reader: Any) -> tuple[list[Any], PayloadError | None]:
         """Write a batch; returns the payloads before the first that could not be written, and its error."""
         data, bad = self.stored(payloads)
-        kept = payloads if bad is None else payloads[: bad[0]]
-        if kept:
+        logged = payloads if bad is None else payloads[: bad[0]]
+        if logged:
             self.append([_ITEMS, at_ms, reader], data)
-        return kept, None if bad is None else bad[1]
+        return logged, None if bad is None else bad[1]
 
     def heartbeat(self, time: int) -> None:
         """Write a decision of the idle policy."""

@@ -108,12 +108,12 @@ def rebuilt(data: bytes, surroundings: Surroundings, where: str, *, same_machine
     return work
 
 
-def _rebuilt(main: ModuleType, name: str, given: bytes | str) -> str:
+def _rebuilt(main: ModuleType, name: str, pickled: bytes | str) -> str:
     """Rebuild a class of the running script under its name; returns "", or why it cannot be rebuilt."""
-    if isinstance(given, str):
-        return given
+    if isinstance(pickled, str):
+        return pickled
     try:
-        setattr(main, name, pickle.loads(given))
+        setattr(main, name, pickle.loads(pickled))
     except Exception as error:  # of the user's metaclass, say; raised where the class is used
         return f"{type(error).__name__}: {error}"
     return ""

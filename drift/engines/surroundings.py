@@ -108,8 +108,8 @@ def surroundings() -> Surroundings:
     )
 
 
-def _context(given: tuple[int, str, int, int, int, int, tuple[str, ...]]) -> decimal.Context:
-    precision, rounding, least, most, capitals, clamp, names = given
+def _context(values: tuple[int, str, int, int, int, int, tuple[str, ...]]) -> decimal.Context:
+    precision, rounding, least, most, capitals, clamp, names = values
     traps: Any = [getattr(decimal, name) for name in names]
     return decimal.Context(precision, rounding, least, most, capitals, clamp, [], traps)
 

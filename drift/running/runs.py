@@ -127,7 +127,7 @@ class Run(Exports):
                 on_read=self._recorder.read if self._recorder is not None else None,
                 on_fed=self._recorder.arrived if self._recorder is not None else None,
                 on_stored=self._recorder.arrived_stored if self._recorder is not None else None,
-                keeps_positions=state is not None,
+                has_positions=state is not None,
                 log_folder=log_folder_of(state) if state is not None else None,
                 logs_on_disk=isinstance(state, Cuts) and state.logs_on_disk,
             )

@@ -115,14 +115,14 @@ class Chain:
             fitting = [cut for cut in retained if before.log.joins(cut.at, after)]
             if retained and not fitting:
                 raise SettingsError(
-                    f"{_lost(before)}, and the segment behind it resumes from before the oldest cut in {_shown(cuts)}; "
+                    f"{_lost(before)}, and the segment after it resumes from before the oldest cut in {_shown(cuts)}; "
                     f"bring the log back, or remove {_shown(cuts)}, so that all before the log is computed anew"
                 )
             cut = fitting[-1] if fitting else None
             if cut is not None and cut is not retained[-1]:
                 warnings.warn(
-                    f"{_lost(before)}: what is before it goes back to cut {cut.number} at {cut.reached}, and gives "
-                    f"what was lost once more; the output is the same",
+                    f"{_lost(before)}: the segments before it resume from cut {cut.number} at {cut.reached}, and "
+                    f"compute what was lost again; the output is the same",
                     stacklevel=2,
                 )
             before.log.resume(cut.at if cut is not None else BEGINNING, after)

@@ -28,7 +28,7 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.segments import Segment
 from drift_graph.times import Arrived
 
-#: How often a segment is asked for more before the next one does something else.
+#: How often a segment is polled before the next one does something else.
 _TURNS_MAX = 32
 
 
@@ -51,7 +51,7 @@ class BorderFeed(Feed):
         self._logged: Iterator[Passed] = iter(())
         self._cut = BEGINNING
         self._waiting: Passed | None = None
-        self._given = 0  # how much of the waiting batch was read
+        self._fed_items = 0  # items of the waiting batch that were read
         self._is_quiet = False
 
     @property
@@ -64,7 +64,7 @@ class BorderFeed(Feed):
         if self.error is not None or self.finished:
             return []
         if self._waiting is None:
-            self._waiting, self._given = self._next(), 0
+            self._waiting, self._fed_items = self._next(), 0
         self._is_quiet = self._waiting is None
         if self._waiting is None:
             self.error = self._before.error
@@ -83,8 +83,8 @@ class BorderFeed(Feed):
     def _part(self, passed: Passed) -> list[Fed]:
         """As much as may be read at once; the heartbeat comes with the last part of a batch."""
         metas, payloads, borders, below = passed
-        start = self._given
-        self._given = end = min(start + self.intake.batch_items, len(metas))
+        start = self._fed_items
+        self._fed_items = end = min(start + self.intake.batch_items, len(metas))
         if end == len(metas):
             self._waiting = None
         arrived: dict[int, tuple[list[bytes], list[Any]]] = {}
@@ -107,7 +107,7 @@ class BorderFeed(Feed):
         return self._before.fraction()
 
     def filenos(self) -> Sequence[int]:
-        """None: the segment before is asked."""
+        """None: the segment before is polled."""
         return ()
 
     # State.
@@ -148,21 +148,21 @@ class Before:
         self.feed = feed
         self.log = log
         self.run_cuts: RunCuts | None = None
-        self._keep = cuts.keep
+        self._retained_cuts = cuts.keep
         self._complete_log = cuts.complete_logs
-        self._pieces = engine.released()
-        self._complete_below = END_OF_TIME  # where a call has failed: nothing is logged from there on
+        self._output = engine.released()
+        self._complete_below = END_OF_TIME  # the time of the first failed call: nothing is logged from there on
         self._ended = self._is_to_pause = self._has_paused = False
-        self._taken: deque[bytes] = deque()  # cuts of the next segment that are being committed
+        self._in_commit: deque[bytes] = deque()  # cuts of the next segment that are being committed
         self._committed = BEGINNING
-        self._kept: deque[bytes] = deque()
+        self._cuts: deque[bytes] = deque()
 
     def fraction(self) -> float | None:
         """Of the input of the run."""
         return self.feed.fraction()
 
     def step(self) -> Passed | None:
-        """Its next output; None if it has nothing now, or has ended with an error."""
+        """The next output; None if there is none now, or the segment has ended with an error."""
         for _ in range(_TURNS_MAX):
             if self._ended:
                 return None
@@ -175,25 +175,23 @@ class Before:
 
     def _turn(self) -> Passed | None:
         try:
-            piece = next(self._pieces, None)
+            batch = next(self._output, None)
         except DriftError as error:
             self._ended, self.error = True, error
             return None if self._has_failed else self._logged(_nothing(self.engine.progress.released_below))
-        if piece is None:
+        if batch is None:
             self._ended = True
             return self._logged(_nothing(END_OF_TIME))
-        passed = self._logged(self._passed(piece))
+        passed = self._logged(self._passed(batch))
         if self._is_to_pause:
             self.pause()
         elif self.run_cuts is not None and self.run_cuts.is_due(self.feed.items_in):
             self.take()
         return passed
 
-    def _passed(self, piece: Released) -> Passed:
-        """A batch of output; if a call has failed in it, or a payload has no form, the log is complete only up to
-        there.
-        """
-        _, metas, payloads, borders, error = piece
+    def _passed(self, batch: Released) -> Passed:
+        """A batch of output; the log is complete only below the first failed call in it."""
+        _, metas, payloads, borders, error = batch
         below = self.engine.progress.released_below
         if error is not None:  # before the end of a time, and nothing follows
             last = global_time_of(metas[-1]) if metas else self.log.end
@@ -213,41 +211,41 @@ class Before:
         return self._complete_below != END_OF_TIME
 
     def _logged(self, passed: Passed) -> Passed | None:
-        """The part of a batch that is new, once it is logged."""
+        """Log a batch; returns the part of it that is new."""
         if passed.below <= self.log.end:
             return None
         new = passed.from_on(self.log.end)
-        whole = new.up_to(self._complete_below)
-        if whole.below > self.log.end:
-            error = self.log.write(whole)
+        complete = new.up_to(self._complete_below)
+        if complete.below > self.log.end:
+            error = self.log.write(complete)
             if error is not None:
                 raise error
         return new
 
-    # Its cuts.
+    # Cuts.
 
     def take(self, *, last: bool = False) -> None:
         """Take a cut, unless it would drop the last one at or below what the next segment has committed.
 
-        So there is always one from which all that the next segment needs can be produced again, with or without the
-        log.
+        So there is always one from which all output that the next segment needs can be produced again, with or without
+        the log.
 
         Args:
             last: whether the run ends here, and the next segment with it.
         """
         assert self.run_cuts is not None
-        oldest = self._kept[1] if len(self._kept) >= self._keep else BEGINNING
+        oldest = self._cuts[1] if len(self._cuts) >= self._retained_cuts else BEGINNING
         if oldest > self._committed and not last:
             return
         before = self.run_cuts.cut
         self.run_cuts.take()
         if self.run_cuts.cut is not before and self.run_cuts.cut is not None:
-            self._kept.append(self.run_cuts.cut.at)
-            while len(self._kept) > self._keep:
-                self._kept.popleft()
+            self._cuts.append(self.run_cuts.cut.at)
+            while len(self._cuts) > self._retained_cuts:
+                self._cuts.popleft()
 
     def pause(self) -> bool:
-        """Take the cut at which the run stops, now or where it is complete; returns whether it exists."""
+        """Take the cut at which the run stops, now or once it is complete; returns whether it exists."""
         assert self.run_cuts is not None
         if not self._has_paused:
             self._has_paused = self.run_cuts.pause()
@@ -256,21 +254,21 @@ class Before:
 
     def taken(self, cut: bytes) -> None:
         """The next segment takes a cut."""
-        self._taken.append(cut)
+        self._in_commit.append(cut)
 
     def committed(self, oldest: bytes) -> None:
-        """The first of these has been committed; called by the thread that writes cuts."""
-        self._committed = self._taken.popleft()
+        """The oldest cut being committed is committed now; called by the thread that writes cuts."""
+        self._committed = self._in_commit.popleft()
         if not self._complete_log:
             self.log.drop_below(oldest)
 
-    # As the engine whose state is kept, and as the sink.
+    # As an engine that takes cuts, and as the sink.
 
     def prepare_cuts(self, begin: Begin | None) -> None:
         """See `TakesCuts`."""
         assert isinstance(self.engine, TakesCuts)
         if begin is not None:
-            self._kept.append(begin.cut.at)
+            self._cuts.append(begin.cut.at)
         self.engine.prepare_cuts(begin)
 
     @property
@@ -280,7 +278,7 @@ class Before:
         return self.engine.awaits_cut and not self._has_failed
 
     def cut(self) -> Taken | None:
-        """See `TakesCuts`; everything below it is on the disk."""
+        """See `TakesCuts`; the log is complete below it, on the disk."""
         assert isinstance(self.engine, TakesCuts)
         taken = self.engine.cut() if not self._has_failed else None
         if taken is not None:
@@ -289,9 +287,9 @@ class Before:
         return taken
 
     def close(self) -> None:
-        """End it."""
+        """End the segment."""
         try:
-            self._pieces.close()  # type: ignore[attr-defined]
+            self._output.close()  # type: ignore[attr-defined]
         finally:
             self.log.close()
             self.engine.close()

@@ -81,20 +81,20 @@ class BorderLog:
             self.broken = str(broken)
 
     def joins(self, before: bytes, after: bytes) -> bool:
-        """Whether with this log the segment before can resume from one time, and the segment behind from another."""
+        """Whether the segment before the log can resume from time `before`, and the segment after it from `after`."""
         return before <= after or self._has(before, after)
 
     def _has(self, before: bytes, after: bytes) -> bool:
         return before <= self.end and (self.begin <= after or self.end <= after)
 
     def resume(self, before: bytes, after: bytes) -> None:
-        """Both segments resume from these times; keep the entries that are of use."""
+        """Both segments resume from these times; retain the entries that are needed."""
         has = self._has(before, after)
         if has and not self.broken:
             return
-        kept = list(self.read(after)) if has else []
-        self._clear(after if kept else before)
-        for each in kept:
+        retained = list(self.read(after)) if has else []
+        self._clear(after if retained else before)
+        for each in retained:
             self.write(each)
 
     def clear(self) -> None:

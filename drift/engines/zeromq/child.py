@@ -102,10 +102,10 @@ class EngineChild:
                 f"{self.name} (pid {self.process.pid}) {self.process.how_it_ended()}; everything released before it "
                 f"stands. Run again; if it was killed for memory, lower in_flight_max or use fewer workers"
             )
-        call_s, place = self.sign.call
+        call_s, function = self.sign.call
         if settings.call_max_s is not None and call_s > settings.call_max_s:
             return ProcessError(
-                f"{self.name} (pid {self.process.pid}) is hung: it has been in one call of {place} for {call_s:.1f} "
+                f"{self.name} (pid {self.process.pid}) is hung: it has been in one call of {function} for {call_s:.1f} "
                 f"s; everything released before it stands. If the function needs so long, raise call_max_s"
             )
         if self._awake.now_s() - self.last_sign_s > settings.silence_max_s:

@@ -98,14 +98,14 @@ class Awake:
 
     def __init__(self, step_max_s: float) -> None:
         self._step_max_s = step_max_s
-        self._looked_s = time.monotonic()
+        self._read_s = time.monotonic()
         self._awake_s = 0.0
 
     def now_s(self) -> float:
         """Read the clock."""
         now_s = time.monotonic()
-        self._awake_s += min(now_s - self._looked_s, self._step_max_s)
-        self._looked_s = now_s
+        self._awake_s += min(now_s - self._read_s, self._step_max_s)
+        self._read_s = now_s
         return self._awake_s
 
 

@@ -94,7 +94,7 @@ class ZeromqEngine:
         pacing = pacing_of(plan, settings.workers, settings.batch_items)
         acker = AckerNode(len(dataflow.sources), [*range(settings.workers), CALLER], [CALLER], pacing=pacing)
         self._output = WithAcker(BarrierNode(dataflow, settings.digest), BARRIER, acker)
-        self._came: deque[Message] = deque()  # for the feed
+        self._inbound: deque[Message] = deque()  # for the feed
         self._recovery: RecoveryNode | None = None
         if settings.recover:
             self._log_for_rewind()
@@ -137,8 +137,8 @@ class ZeromqEngine:
         self._begin = begin
         if begin is None:
             return
-        cut, blocks, kept, _ = begin
-        snapshot = kept.at_once(cut)  # workers look up the rest
+        cut, blocks, states, _ = begin
+        snapshot = states.at_once(cut)  # workers look up the rest
         output = Restart(cut.output.position, cut.output.last, list(blocks), list(cut.output.opened))
         self._node.begin_at(cut.at, output, snapshot)
         self._tombstones_before = cut.tombstones
@@ -178,7 +178,7 @@ class ZeromqEngine:
             return
         self._start()
         feed, node, progress, poller = self._feed, self._node, self.progress, self._poller
-        is_asked = has_borders(self._dataflow)  # the next segment polls, and waits itself
+        is_polled = has_borders(self._dataflow)  # the next segment polls, and waits itself
         if self._begin is not None and self._recovery is not None:
             progress.items_out = self._begin.cut.output.position
             self._do(self._recovery.begin())
@@ -189,11 +189,11 @@ class ZeromqEngine:
             flush_all(self._boxes, poller)
             self._watch(feed.filenos() if may_read else ())
             busy = bool(fed) and not feed.live
-            wait_ms = 0 if busy or is_asked else min(_TICK_MS if feed.live else _WAIT_MS, poll_ms(self._output.wake_s))
+            wait_ms = 0 if busy or is_polled else min(_TICK_MS if feed.live else _WAIT_MS, poll_ms(self._output.wake_s))
             ready = dict(poller.poll(wait_ms))
             received = self._receive()
-            while self._came:
-                self._carry(node.turn([self._came.popleft()], time.monotonic()))
+            while self._inbound:
+                self._carry(node.turn([self._inbound.popleft()], time.monotonic()))
                 if node.rewind_log is not None and node.rewind_log.is_complete:
                     self._encoded = ()
                     yield Released(progress.items_out, [], [], "")  # everything below the cut has been released
@@ -216,7 +216,7 @@ class ZeromqEngine:
             if not received and not fed:
                 yield Released(progress.items_out, [], [], "")
                 self._check_for_losses()
-            elif is_asked:
+            elif is_polled:
                 yield Released(progress.items_out, [], [], "")
             else:
                 self._quiet_since_s = None
@@ -271,13 +271,13 @@ class ZeromqEngine:
     def _receive(self) -> bool:
         """Take what has arrived, and let barrier and acker have their turn; returns whether anything came."""
         output: list[Message] = []
-        came = False
+        received = False
         for message in self._inbox.receive(self._node.messages_max):
-            came = True
-            (output if isinstance(message, Batch | AckMessage) else self._came).append(message)
+            received = True
+            (output if isinstance(message, Batch | AckMessage) else self._inbound).append(message)
         if output or time.monotonic() >= self._output.wake_s:
             self._take_output(output)
-        return came or bool(self._came)
+        return received or bool(self._inbound)
 
     def _carry(self, sends: list[Send]) -> None:
         """Send messages of the feed: to workers as frames; barrier and acker have their turn at once."""
@@ -285,12 +285,12 @@ class ZeromqEngine:
             self._take_output(output)
 
     def _take_output(self, messages: list[Message]) -> None:
-        """Let barrier and acker have their turn; what they send to the feed waits in `_came`.
+        """Let barrier and acker have their turn; what they send to the feed waits in `_inbound`.
 
         While the run goes back they take nothing: what is on its way is sent again.
         """
         if not self._output.halted:
-            self._came += self._carrier.carry(self._output.turn(messages, time.monotonic()), self._output.unsent)
+            self._inbound += self._carrier.carry(self._output.turn(messages, time.monotonic()), self._output.unsent)
 
     def _watch(self, numbers: Sequence[int]) -> None:
         """Register exactly these descriptors, of live sources that may be read, with the poller."""
@@ -320,8 +320,8 @@ class ZeromqEngine:
             public_key, secret_key = zmq.curve_keypair()
             transport = Transport("", public_key, secret_key)
         self._transport, self._secret = transport, secret
-        kept = None if self._begin is None else shipping.packed(self._dataflow, self._begin.at)
-        self._first_block = pickle.dumps((surroundings(), FirstOrder(transport, settings, kept), work))
+        states = None if self._begin is None else shipping.packed(self._dataflow, self._begin.at)
+        self._first_block = pickle.dumps((surroundings(), FirstOrder(transport, settings, states), work))
         for worker in range(settings.workers):
             self._children.append(self._new_child(role_name(worker), worker))
         for child in self._children:
@@ -452,14 +452,14 @@ class ZeromqEngine:
         self._secret = secrets.randbits(64)
         self._codec.reseed(self._secret)
         self._connect()
-        self._came.clear()
+        self._inbound.clear()
         return self._secret, self._peers
 
     def _obey(self, role: int, order: Order) -> Sequence[Effect]:
         """Pass an order to the acker or the barrier; returns what follows from the answer."""
         assert self._recovery is not None
         sends, answer = self._output.part(role).obey(order)
-        self._came += self._carrier.carry(sends, self._output.unsent)
+        self._inbound += self._carrier.carry(sends, self._output.unsent)
         return () if answer is None else self._recovery.answered(role, answer)
 
     def _start_another(self, role: int) -> None:

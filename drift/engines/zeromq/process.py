@@ -43,12 +43,12 @@ class FirstOrder(NamedTuple):
     """The first order to a process: prepare to be any worker.
 
     Attributes:
-        kept: the shipped location of the states that the run resumes from; None if it begins.
+        states: the shipped location of the states that the run resumes from; None if it begins.
     """
 
     transport: Transport
     settings: ZeromqSettings
-    kept: bytes | None
+    states: bytes | None
 
 
 class Role(NamedTuple):
@@ -98,8 +98,8 @@ class _Signs:
             self._frame, self._frame_since_s = user, now_s
         if user is None:
             return 0.0, ""
-        place = f"{user.f_code.co_name} ({user.f_code.co_filename}:{user.f_lineno})"
-        return max(now_s - self._frame_since_s, 1e-9), place
+        function = f"{user.f_code.co_name} ({user.f_code.co_filename}:{user.f_lineno})"
+        return max(now_s - self._frame_since_s, 1e-9), function
 
 
 class Orders:
@@ -155,10 +155,10 @@ def main() -> None:
         dataflow = rebuilt(work, surroundings, "a process of the run")
         role: Role = pickle.loads(orders.take())
         base = None
-        if order.kept is not None:
+        if order.states is not None:
             from drift.state.run_cuts import states_at  # here, since a run that begins does not need its imports
 
-            base = states_at(unpacked(order.kept), dataflow).lookup
+            base = states_at(unpacked(order.states), dataflow).lookup
         with orders.binding:
             have_private(Path(folder))
             shelf = SnapshotFiles(folder, role.address, (), lambda: orders.binding)

@@ -148,7 +148,7 @@ class SnapshotFiles:
         coarse = min([max(bits - _RANGE_BITS, 0), *known])
         shift = _HASH_BITS - bits
         streams = [each for layer in layers for each in _by_range(layer, step, coarse)]
-        hashes, begins, places, timed = array("Q"), array("Q", [0]), array("Q", [file.tell()]), list[Any]()
+        hashes, begins, offsets, timed = array("Q"), array("Q", [0]), array("Q", [file.tell()]), list[Any]()
         for ranges in zip(*streams):
             newest: dict[Any, tuple[int, Any]] = {}
             for rows in ranges:
@@ -160,13 +160,13 @@ class SnapshotFiles:
                 if chunk:
                     chunk.sort(key=_is_there)  # deleted keys come first
                     hashes.extend([its_hash for _, (its_hash, _) in chunk])
-                    kept = [(key, value) for key, (_, value) in chunk if value is not DELETED]
-                    timed += timed_keys(kept) if step in self.timed else ()
-                    file.write(pickle.dumps(([key for key, _ in chunk], [value for _, value in kept]), 5))
+                    present = [(key, value) for key, (_, value) in chunk if value is not DELETED]
+                    timed += timed_keys(present) if step in self.timed else ()
+                    file.write(pickle.dumps(([key for key, _ in chunk], [value for _, value in present]), 5))
                 begins.append(len(hashes))
-                places.append(file.tell())
+                offsets.append(file.tell())
         start = file.tell()
-        for each in (hashes, begins, places):
+        for each in (hashes, begins, offsets):
             file.write(each.tobytes())
         return _Step(bits, len(hashes), start, timed)
 
@@ -249,15 +249,15 @@ class _File:
         self._data = data
         self._columns = {name: _columns(data, step) for name, step in self.steps.items()}
 
-    def find(self, step: str, looked_up: Mapping[Any, int]) -> dict[Any, Any]:
-        """The values of those `looked_up` keys, given with their hashes, that the file has."""
+    def find(self, step: str, hashes_by_key: Mapping[Any, int]) -> dict[Any, Any]:
+        """The values of those `hashes_by_key` keys, given with their hashes, that the file has."""
         shift = _HASH_BITS - self.steps[step].bits
-        hashes, begins, places = self._columns[step]
+        hashes, begins, offsets = self._columns[step]
         found: dict[Any, Any] = {}
-        for key, its_hash in looked_up.items():
+        for key, its_hash in hashes_by_key.items():
             chunk = its_hash >> shift
             if its_hash in hashes[begins[chunk] : begins[chunk + 1]].tolist():
-                keys, values = pickle.loads(self._data[places[chunk] : places[chunk + 1]])
+                keys, values = pickle.loads(self._data[offsets[chunk] : offsets[chunk + 1]])
                 if key in keys:
                     at = keys.index(key) - len(keys) + len(values)
                     found[key] = values[at] if at >= 0 else DELETED
@@ -273,13 +273,13 @@ class _File:
 
     def by_range(self, step: str, bits: int) -> Iterator[_Rows]:
         """The rows by the first `bits` bits of their hashes; at most as many bits as chunks have."""
-        hashes, begins, places = self._columns[step]
+        hashes, begins, offsets = self._columns[step]
         many = 1 << (self.steps[step].bits - bits)
         for first in range(0, len(begins) - 1, many):
             rows: _Rows = []
             for chunk in range(first, first + many):
                 if begins[chunk] < begins[chunk + 1]:
-                    keys, values = pickle.loads(self._data[places[chunk] : places[chunk + 1]])
+                    keys, values = pickle.loads(self._data[offsets[chunk] : offsets[chunk + 1]])
                     values = [DELETED] * (len(keys) - len(values)) + values
                     rows += zip(keys, zip(hashes[begins[chunk] : begins[chunk + 1]], values))
             yield rows
