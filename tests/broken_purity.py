@@ -62,7 +62,7 @@ BREAKAGES = [
     one(
         "two answers to one payload in one process are not compared",
         _CHECK,
-        "            if self._forms[place] != call.form:\n",
+        "            if self._forms[key] != call.form:\n",
         "            if False:\n",
         PURITY,
         NO_TWINS,
