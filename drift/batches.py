@@ -104,7 +104,7 @@ def called_on(numbers: tuple[int, ...], stop: Callable[[], None]) -> Iterator[No
         restore()
 
 
-async def taken_in_a_thread(batches: Batches, make: Callable[[Released], Iterator[T]]) -> AsyncIterator[T]:
+async def iterated_in_a_thread(batches: Batches, make: Callable[[Released], Iterator[T]]) -> AsyncIterator[T]:
     """The results of `make` for each batch, for a coroutine. The run has its own thread, so no other task waits.
 
     When the iteration has ended, for whatever reason, so has the run. The thread has the context of the caller.

@@ -71,7 +71,7 @@ def guarantee(
         with_state: whether the run keeps its state, with logs of sources that cannot be read again; otherwise it is
             repeated from the start.
     """
-    losing = [] if with_state else [(name, why_not_again(*each)) for name, each in sources.items()]
+    losing = [] if with_state else [(name, why_not_reread(*each)) for name, each in sources.items()]
     limits_in = [f"source {name!r}: {why}" for name, why in losing if why]
     limits_out = [f"sink {name!r}: {why}" for name, sink in sinks.items() if (why := _why_twice(sink))]
     if not sinks:
@@ -79,15 +79,15 @@ def guarantee(
     return Guarantee(_LEVELS[not limits_in, not limits_out], (*limits_in, *limits_out))
 
 
-def why_not_again(source: Any, policy: TimePolicy) -> str:
+def why_not_reread(source: Any, policy: TimePolicy) -> str:
     """Why a later run could not read the source from the start to the same effect; "" if it can."""
     stated = getattr(source, "guarantee", None)
     if not isinstance(stated, SourceGuarantee):
         return "it does not say that it can be read again"
-    return stated.because if stated.rereads == "not at all" else why_otherwise(source, policy)
+    return stated.because if stated.rereads == "not at all" else why_effect_differs(source, policy)
 
 
-def why_otherwise(source: Any, policy: TimePolicy) -> str:
+def why_effect_differs(source: Any, policy: TimePolicy) -> str:
     """Why the same items could have another effect when they are read again; "" if they have the same."""
     if not source.live:
         return ""

@@ -30,7 +30,7 @@ from drift.auditing.divergence import Divergence, compared
 from drift.auditing.page import audit_page
 from drift.auditing.replay import classes_for, dataflow_of, replayed
 from drift.auditing.text import finding_lines
-from drift.auditing.verdict import Finding, find_out
+from drift.auditing.verdict import Finding, investigate
 from drift.cli.audit import print_audit
 from drift.load import load_module
 from drift.machines import maps
@@ -84,7 +84,7 @@ def found_out(record: Record, graph: drift.Graph, **more: Any) -> Finding:
     record = record.with_classes(classes_for(record, dataflow))
     comparison = compared(record, replayed(record, dataflow))
     assert comparison.divergence is not None
-    return find_out(record, dataflow, comparison.divergence, **more)
+    return investigate(record, dataflow, comparison.divergence, **more)
 
 
 #: What is wrong, the edit that makes it so, the step at fault, a line of its function, words of the verdict.
@@ -145,7 +145,7 @@ def test_a_function_that_reads_what_seldom_changes_is_named_all_the_same(tmp_pat
     record = recorded(tmp_path, module, LINES[:20])
     item = next(item for item in record.items(20) if item.sink == "counts")
     other = Item("other", item.position, item.sink, item.meta)
-    found = find_out(record, module.graph.build(), Divergence(item.position, other, item))
+    found = investigate(record, module.graph.build(), Divergence(item.position, other, item))
     assert (found.verdict.kind, found.verdict.step) == ("impure", "count")
     assert "it uses random.random()" in found.verdict.text and ".py:" in found.verdict.where
 
@@ -215,11 +215,11 @@ def test_other_versions_are_named_where_nothing_else_is_found(tmp_path: Path, re
     dataflow = graph_of(record)
     position, item = 5000, record.item(5000)
     other = Item(item.payload + 1 if isinstance(item.payload, int) else "other", position, item.sink, item.meta)
-    found = find_out(record, dataflow, Divergence(position, other, item))
+    found = investigate(record, dataflow, Divergence(position, other, item))
     assert found.verdict.kind == "unknown" and "file, a service" in found.verdict.details[0]
     aged = Record(record.path)
     aged.manifest = msgspec.structs.replace(record.manifest, packages={**record.manifest.packages, "numpy": "0.1"})
-    found = find_out(aged, dataflow, Divergence(position, other, item))
+    found = investigate(aged, dataflow, Divergence(position, other, item))
     assert found.verdict.kind == "environment" and "numpy 0.1 -> " in found.verdict.text
     assert found.lineage is not None and found.lineage.position == position
 
@@ -228,10 +228,10 @@ def test_what_the_reference_does_not_give_is_a_bug_of_ours(record: Record) -> No
     dataflow = graph_of(record)
     item = next(item for item in record.items(4000) if item.sink == "counts")
     wrong = Item("another: 1", item.position, item.sink, item.meta)
-    found = find_out(record, dataflow, Divergence(item.position, item, wrong))
+    found = investigate(record, dataflow, Divergence(item.position, item, wrong))
     assert found.verdict.kind == "bug"
     assert f"the reference gives {item.payload!r} where the engine gives 'another: 1'" in found.verdict.text
-    found = find_out(record, dataflow, Divergence(item.position, item, None))
+    found = investigate(record, dataflow, Divergence(item.position, item, None))
     assert found.verdict.kind == "bug" and "and the engine does not" in found.verdict.text
 
 
@@ -267,7 +267,7 @@ def test_a_file_that_was_changed_is_named_before_anything_else(
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     item = record.item(0)
-    found = find_out(copy, graph_of(record), Divergence(0, item, Item("other", 0, item.sink, item.meta)))
+    found = investigate(copy, graph_of(record), Divergence(0, item, Item("other", 0, item.sink, item.meta)))
     assert (found.verdict.kind, found.verdict.where) == (kind, str(path))
 
 
@@ -362,7 +362,7 @@ def test_a_hash_in_the_record_that_is_not_of_its_items_is_reported_as_such(
     monkeypatch.setattr(Record, "block_hashes", lambda self: {"output": hashes})
     divergence = compared(record, cast(drift.Run, Changed(items, 1000))).divergence
     assert divergence is not None and divergence.same_items and divergence.block == number
-    assert find_out(record, graph_of(record), divergence).verdict.kind == "record"
+    assert investigate(record, graph_of(record), divergence).verdict.kind == "record"
 
 
 @pytest.mark.parametrize("engine", [{"engine": "reference"}, {"engine": "local", "batch_items": 64}])

@@ -14,7 +14,7 @@ import pytest
 import drift
 from drift.auditing.divergence import compared
 from drift.auditing.replay import changes_since, classes_for, replayed
-from drift.auditing.verdict import Finding, find_out
+from drift.auditing.verdict import Finding, investigate
 from drift.load import load_module
 from drift.records.reader import Record
 
@@ -164,7 +164,7 @@ def found_out(record: Record, graph: drift.Graph) -> Finding:
     record = record.with_classes(classes_for(record, dataflow))
     comparison = compared(record, replayed(record, dataflow))
     assert comparison.divergence is not None
-    return find_out(record, dataflow, comparison.divergence)
+    return investigate(record, dataflow, comparison.divergence)
 
 
 @pytest.mark.parametrize("change", CHANGES)

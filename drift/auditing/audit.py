@@ -19,7 +19,7 @@ from drift.auditing.replay import changes_since, dataflow_of
 from drift.records.format import MANIFEST, Manifest, RecordError, Snapshot, read_snapshot
 from drift.records.reader import Record
 from drift.records.watch import Watch
-from drift.records.writing import as_it_stands
+from drift.records.writing import current_manifest
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -87,7 +87,7 @@ def audit(
     if isinstance(snapshot, RecordError):
         add(unreadable(snapshot))
     else:
-        record = Record.at(folder, as_it_stands(folder, snapshot.manifest), classes)
+        record = Record.at(folder, current_manifest(folder, snapshot.manifest), classes)
         record.watch = watch
         for check in intact_checks(folder, snapshot, watch):
             add(check)

@@ -171,7 +171,7 @@ class _Comparing:
             return self._odd_hash()
         if error is not None and self._record.manifest.complete and outcome.kind != type(error).__name__:
             return Divergence(self.items, None, None, error)
-        if error is None and outcome.comes_again:
+        if error is None and outcome.is_repeatable:
             return Divergence(self.items, None, None)
         return None
 

@@ -349,7 +349,7 @@ class _Items:
             found = _hash(self._manifest, rows)
             self._hashes.append(found)
             if found != block.hash or len(rows) != block.rows:
-                self._put_back(rows)
+                self._return_rows(rows)
                 rows = self._diagnose(block, row)
             self._check_columns(rows, row, block.rows)
             row += block.rows
@@ -426,7 +426,7 @@ class _Items:
         except (ValueError, pa.ArrowException):
             return None
 
-    def _put_back(self, rows: _Rows) -> None:
+    def _return_rows(self, rows: _Rows) -> None:
         self._unread.insert(0, rows.table)
         self._unread_rows += len(rows)
 
@@ -443,12 +443,14 @@ class _Items:
         if self._table == "output":  # positions are exact, unless all rows were renumbered
             by_checks, self.troubles[before:] = self.troubles[before:], []
             positions = rows.numbers("position")
-            taken_so = self._align(np.arange(first, first + block.rows), positions, first)
-            if len(self.troubles) == before and taken_so == block.rows <= len(found):
-                self._compare(expected, found[:taken_so], first)
+            taken_by_position = self._align(np.arange(first, first + block.rows), positions, first)
+            if len(self.troubles) == before and taken_by_position == block.rows <= len(found):
+                self._compare(expected, found[:taken_by_position], first)
             same_kinds = [each.kind for each in self.troubles[before:]] == [each.kind for each in by_checks]
-            if same_kinds and _strays(expected, found[:taken_so], positions[:taken_so] - first) <= len(by_checks):
-                taken = taken_so
+            if same_kinds and _strays(
+                expected, found[:taken_by_position], positions[:taken_by_position] - first
+            ) <= len(by_checks):
+                taken = taken_by_position
             else:
                 self.troubles[before:] = by_checks
         if len(self.troubles) == before:
@@ -456,7 +458,7 @@ class _Items:
             self._say("block changed", f"something in {self._what}s {first:,} to {last:,} has changed", first)
         self._has_more |= any(trouble.kind in ("item twice", "item too many") for trouble in self.troubles[before:])
         taken = min(taken, len(rows))
-        self._put_back(_Rows(rows.table.slice(taken), _names[self._table]))
+        self._return_rows(_Rows(rows.table.slice(taken), _names[self._table]))
         return _Rows(rows.table.slice(0, taken), _names[self._table])
 
     def _compare(self, expected: Numbers, found: Numbers, first: int) -> None:

@@ -184,8 +184,8 @@ def _settled(buffer: Barrier, below: bytes) -> Iterator[tuple[list[bytes], list[
     if settled is not None:
         metas, payloads, _ = settled
         if any(type(payload) is Failure for payload in payloads):
-            kept = [index for index, payload in enumerate(payloads) if type(payload) is not Failure]
-            metas, payloads = [metas[index] for index in kept], [payloads[index] for index in kept]
+            valid = [index for index, payload in enumerate(payloads) if type(payload) is not Failure]
+            metas, payloads = [metas[index] for index in valid], [payloads[index] for index in valid]
         yield list(metas), payloads
 
 

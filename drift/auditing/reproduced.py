@@ -16,7 +16,7 @@ from drift.all_engines import engine_kind
 from drift.auditing.checks import THE_GRAPH, Check, Result, Trouble
 from drift.auditing.divergence import Comparison, Divergence, compared, same_item
 from drift.auditing.replay import batches_of, changes_since, classes_for, end_of, replayed
-from drift.auditing.verdict import find_out
+from drift.auditing.verdict import investigate
 from drift.engines.recorded import RecordedMachine
 from drift.engines.simulated.simulation import Simulation
 from drift.records.environment import environment
@@ -46,7 +46,7 @@ class Inquiry(NamedTuple):
     was: Dataflow | None = None
 
 
-NOTHING_MORE = Inquiry()
+NO_INQUIRY = Inquiry()
 
 
 def check_graph(record: Record, dataflow: Dataflow) -> Check:
@@ -91,7 +91,7 @@ def check_versions(record: Record) -> Check:
 
 
 def check_run(
-    record: Record, dataflow: Dataflow, engine: str, workers: int, inquiry: Inquiry = NOTHING_MORE, **settings: Any
+    record: Record, dataflow: Dataflow, engine: str, workers: int, inquiry: Inquiry = NO_INQUIRY, **settings: Any
 ) -> Check:
     """Run the record's input on an engine and compare."""
     started = time.perf_counter()
@@ -122,7 +122,7 @@ def _ignored(_: object) -> None:
     """Late items were counted when they were recorded."""
 
 
-def check_simulated(record: Record, dataflow: Dataflow, seed: int, inquiry: Inquiry = NOTHING_MORE) -> Check:
+def check_simulated(record: Record, dataflow: Dataflow, seed: int, inquiry: Inquiry = NO_INQUIRY) -> Check:
     """Run the record's input under the schedule of a seed and compare."""
     manifest = record.manifest
     schedule = schedule_of(seed)
@@ -185,7 +185,7 @@ def _check(what: str, record: Record, dataflow: Dataflow, found: Comparison, sec
         if found.error is not None:
             text += f"; ended with the same {type(found.error).__name__}"
         return Check("reproduced", what, against, "ok", text, seconds=seconds, detail={"digest": found.digest})
-    finding = find_out(record, dataflow, divergence, **inquiry._asdict())
+    finding = investigate(record, dataflow, divergence, **inquiry._asdict())
     verdict = finding.verdict
     kind = "output differs" if divergence.recorded or divergence.recomputed else "outcome differs"
     where = f"position {divergence.position:,}" if kind == "output differs" else "the end"

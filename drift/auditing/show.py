@@ -155,12 +155,12 @@ def before_words(lineage: Lineage, made: Made) -> str:
 def one_line(payload: Any, characters_max: int) -> str:
     """A payload on one line, cut to a length."""
     if isinstance(payload, Failure):
-        return f"raised {safe_text(_said, payload, characters_max)}"
+        return f"raised {safe_text(_exception_text, payload, characters_max)}"
     text = safe_text(repr, payload, characters_max)
     return "".join(each if each.isprintable() else " " for each in text)
 
 
-def _said(failure: Failure) -> str:
+def _exception_text(failure: Failure) -> str:
     """The exception, from the full message."""
     return failure.message.splitlines()[0].partition(" raised ")[2] or failure.kind
 

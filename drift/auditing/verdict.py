@@ -146,7 +146,7 @@ def item_as_dict(item: Item[Any] | None) -> dict[str, Any] | None:
     }
 
 
-def find_out(
+def investigate(
     record: Record,
     dataflow: Dataflow,
     divergence: Divergence,
@@ -323,7 +323,7 @@ class _Investigation:
             try:
                 with PurityCheck(self._dataflow, first=_CALLS_FIRST, every=_CALLS_EVERY) as check:
                     self._ask_of_lineage(check, meta)
-                    self._ask_of_past(check, meta)
+                    self._check_earlier_calls(check, meta)
             except ImpureStep as found:
                 return found
             except (GraphError, ProcessError) as reason:
@@ -343,7 +343,7 @@ class _Investigation:
         node = self._node(meta)
         return nodes_of(node) if node is not None else []
 
-    def _ask_of_past(self, check: PurityCheck, meta: bytes) -> None:
+    def _check_earlier_calls(self, check: PurityCheck, meta: bytes) -> None:
         """Repeat calls on earlier items that led to the states of the item: the first ones, then some."""
         relevant = Relevant(self._dataflow, meta, self._run_input.at(root_of(meta)))
         if relevant.all:  # the fastest order
@@ -390,8 +390,8 @@ class _Investigation:
             return None
         lineage, _ = self.lineage(item)
         if lineage is None or not same_payload(lineage, item):
-            gives = "no item" if lineage is None else repr(lineage.item.payload)[:200]
-            return Verdict("bug", f"the reference gives {gives} where the engine gives {item.payload!r:.200}")
+            shown = "no item" if lineage is None else repr(lineage.item.payload)[:200]
+            return Verdict("bug", f"the reference gives {shown} where the engine gives {item.payload!r:.200}")
         return None
 
     def _environment(self) -> Verdict | None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from drift.engines.entries import Entries
-from drift.guarantees import why_not_again, why_otherwise
+from drift.guarantees import why_effect_differs, why_not_reread
 from drift.sources.base import Positioned, Reader, Source
 from drift_graph.errors import PayloadError
 from drift_graph.policies import TimePolicy
@@ -26,8 +26,8 @@ _ITEMS, _HEARTBEAT, _END = range(3)
 def why_logged(source: Source, policy: TimePolicy, reader: Reader) -> str:
     """Why a run needs a log of this source to resume; "" if reading the source again has the same effect."""
     if isinstance(reader, Positioned) and reader.position() is not None:
-        return why_otherwise(source, policy)
-    return why_not_again(source, policy) or "it has no position to be read from"
+        return why_effect_differs(source, policy)
+    return why_not_reread(source, policy) or "it has no position to be read from"
 
 
 class Entry(NamedTuple):

@@ -71,17 +71,17 @@ def _policy(policy: TimePolicy, frame: FrameSource | None) -> dict[str, Any]:
     if not isinstance(policy, EventTime):
         return {"time": "arrival"}
     return {
-        "time": f"event, by {_said(policy.time)}",
+        "time": f"event, by {_function_text(policy.time)}",
         "lateness": policy.lateness,
         "late": policy.late,
-        "tie": None if policy.tie is None else _said(policy.tie),
+        "tie": None if policy.tie is None else _function_text(policy.tie),
         "idle_after_ms": policy.idle_after_ms,
         **({"future_max": policy.future_max} if policy.future_max is not None else {}),
         **({"zone": str(policy.zone)} if policy.zone is not None else {}),
     }
 
 
-def _said(function: Any) -> str:
+def _function_text(function: Any) -> str:
     location = line_of(function)
     return f"{name_of(function)} ({location})" if location else name_of(function)
 

@@ -106,7 +106,7 @@ class Outcome(msgspec.Struct, frozen=True):
     by_input: bool = False
 
     @property
-    def comes_again(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Whether a replay ends with the same error: the graph or the input was at fault, not the environment."""
         of_graph = self.kind in ("StepError", "ImpureStep", "PayloadError") and NOT_STORABLE not in self.error
         return self.state == "failed" and (self.by_input or of_graph)

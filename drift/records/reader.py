@@ -29,7 +29,7 @@ from drift.records.order import Arrivals
 from drift.records.storable import classes_at
 from drift.records.tables import DAMAGE, check_values, open_table, unread
 from drift.records.watch import Watch
-from drift.records.writing import as_it_stands
+from drift.records.writing import current_manifest
 from drift.sinks.typed import Tables
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
@@ -103,7 +103,7 @@ class Record:
 
     def __init__(self, path: Any, classes: Classes | Sequence[type] = ()) -> None:
         folder = Path(path)
-        self._hold(folder, as_it_stands(folder, read_manifest(folder)), classes)
+        self._hold(folder, current_manifest(folder, read_manifest(folder)), classes)
 
     @classmethod
     def at(cls, path: Path, manifest: Manifest, classes: Classes | Sequence[type] = ()) -> Record:

@@ -67,7 +67,7 @@ def is_written(folder: Path) -> bool | None:
     return False
 
 
-def as_it_stands(folder: Path, manifest: Manifest) -> Manifest:
+def current_manifest(folder: Path, manifest: Manifest) -> Manifest:
     """A manifest from a folder; if it says "running" and no process writes the record, "broken off".
 
     A record that is written batch by batch is unchanged: between two batches it needs no writer.

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, engine_kinds
-from drift.batches import Batches, called_on, taken_in_a_thread
+from drift.batches import Batches, called_on, iterated_in_a_thread
 from drift.engines.base import Engine, Progress
 from drift.engines.feed import Feed, taker_of_late
 from drift.engines.memory import peak_memory_bytes
@@ -150,14 +150,14 @@ class Run(Exports):
         self._own_digest: Digest | None = None  # of what was handed out, if the engine may have released more
         if until is not None or (isinstance(self._feed, RecordedFeed) and not self._feed.ends):
             self._own_digest = Digest(settings.digest)
-        self._handed_out = 0
-        self._looped_over = Sampler()
+        self._yielded_items = 0
+        self._sampler = Sampler()
         self._samples: list[Sample] = []  # of the items handed to the caller
         self._outcome: tuple[str, BaseException | None] = ("stopped", None)
         self._batches = Batches(self._run(), self._end)
         self._digest = ""
         self._begun = False
-        self._handed: Iterator[Item[Any]] = iter(())  # the items of the last batch
+        self._current: Iterator[Item[Any]] = iter(())  # the items of the last batch
         self._items = chain.from_iterable(self._iterate())
 
     def __iter__(self) -> Iterator[Item[Any]]:
@@ -168,7 +168,7 @@ class Run(Exports):
 
     def __aiter__(self) -> AsyncIterator[Item[Any]]:
         """The items, for a coroutine; functions, sources and sinks run in a separate thread."""
-        return taken_in_a_thread(self._batches, self._items_of)
+        return iterated_in_a_thread(self._batches, self._items_of)
 
     def batches(self) -> Iterator[Released]:
         """The output in batches of consecutive items, as columns; empty batches while there is nothing new."""
@@ -224,7 +224,7 @@ class Run(Exports):
             workers=self.settings.workers_in_all,
             digest=self.digest if self._begun else "",
             items_in=progress.items_in,
-            items_out=progress.items_out if self._own_digest is None else self._handed_out,
+            items_out=progress.items_out if self._own_digest is None else self._yielded_items,
             tombstones=progress.tombstones,
             late_items=progress.late_items,
             seconds=self._seconds if self._seconds is not None else time.perf_counter() - self._started,
@@ -268,7 +268,7 @@ class Run(Exports):
         It waits for the present batch, or until a source that is not live returns items.
         """
         self._batches.close()
-        deque(self._handed, maxlen=0)  # a loop over the run ends here, not at the end of the batch
+        deque(self._current, maxlen=0)  # a loop over the run ends here, not at the end of the batch
 
     def __enter__(self) -> Run:
         return self
@@ -373,7 +373,7 @@ class Run(Exports):
                     batch = batch.before(self._until)
                 if self._own_digest is not None:
                     self._own_digest.add(batch.metas, batch.payloads)
-                    self._handed_out += len(batch.metas)
+                    self._yielded_items += len(batch.metas)
                 error: Exception | None = None
                 if self._recorder is not None and batch.metas:
                     batch, error = self._to_record(batch, self._recorder)
@@ -420,9 +420,9 @@ class Run(Exports):
 
     def _items_of(self, batch: Released) -> Iterator[Item[Any]]:
         position, metas, payloads, sinks, _ = batch
-        self._samples = self._looped_over.sample(payloads)
-        self._handed = items(payloads, range(position, position + len(payloads)), sinks, metas)
-        return self._handed
+        self._samples = self._sampler.sample(payloads)
+        self._current = items(payloads, range(position, position + len(payloads)), sinks, metas)
+        return self._current
 
 
 def _purity_check(dataflow: Dataflow, times: Mapping[str, TimePolicy], settings: Settings) -> PurityCheck:

@@ -60,7 +60,7 @@ _BITS = 0xFFFFFFFF
 BATCH_ITEMS = 4096
 _BATCH_ITEMS_MIN = 64
 _BATCH_BYTES = 1 << 20  # where items are large, batches have fewer
-_HELD_ITEMS_MAX = 1 << 18  # over all the batches that a task is filling
+_FILLING_ITEMS_MAX = 1 << 18  # over all the batches that a task is filling
 READY_BYTES = 16 << 20  # of the batches that a task gathers before it takes a part
 _ROWS_BYTES = 4 << 20  # of the rows that Spark gets at once
 
@@ -212,8 +212,8 @@ class Outbox:
 
     def __init__(self, last_level: int, targets: int) -> None:
         self._last_level = last_level
-        self._batch_items = max(min(BATCH_ITEMS, _HELD_ITEMS_MAX // targets), _BATCH_ITEMS_MIN)
-        self._held: dict[tuple[int, int, str], list[Columns]] = {}
+        self._batch_items = max(min(BATCH_ITEMS, _FILLING_ITEMS_MAX // targets), _BATCH_ITEMS_MIN)
+        self._filling: dict[tuple[int, int, str], list[Columns]] = {}
         self._counts: dict[tuple[int, int, str], int] = {}
         self._released = [0] * targets  # items for each target of the last level
         self._rows: list[Row] = []
@@ -226,7 +226,7 @@ class Outbox:
         if not count:
             return
         key = level, target, port
-        self._held.setdefault(key, []).append(columns)
+        self._filling.setdefault(key, []).append(columns)
         held = self._counts[key] = self._counts.get(key, 0) + count
         if level == self._last_level:
             self._released[target] += count
@@ -241,11 +241,11 @@ class Outbox:
     def ready(self) -> Iterator[pa.RecordBatch]:
         """Rows, once there are enough of them."""
         if self._bytes >= _ROWS_BYTES:
-            yield self._hand_on()
+            yield self._flush()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """All remaining rows, and the counts."""
-        for key in list(self._held):
+        for key in list(self._filling):
             self._close(key)
             yield from self.ready()
         before = 0
@@ -254,18 +254,18 @@ class Outbox:
                 self.add_row(Row(self._last_level, target, BEGINNING, COUNT, before, b""))
             before += count
         if self._rows:
-            yield self._hand_on()
+            yield self._flush()
 
     def _close(self, key: tuple[int, int, str]) -> None:
         level, target, port = key
-        batches = self._held.pop(key)
+        batches = self._filling.pop(key)
         del self._counts[key]
         columns = sorted_by_meta(joined(batches))
         assert columns.diffs is None or -1 not in columns.diffs, "what was computed in order was taken back"
         for row in self._cutter.rows(level, target, port, columns):
             self.add_row(row)
 
-    def _hand_on(self) -> pa.RecordBatch:
+    def _flush(self) -> pa.RecordBatch:
         batch = record_batch(self._rows)
         self._rows, self._bytes = [], 0
         return batch

@@ -95,7 +95,7 @@ class SparkEngine:
         rows = self._prepared.output(partial(run_release, with_items=self.needs_items), RELEASED_DDL)
         self._job = Job(self._spark, rows)
         with Watch(self._spark, self._job.tag, self.progress):
-            yield from self._hand_out(self._job)
+            yield from self._released(self._job)
         self.progress.minimal_time = END_OF_TIME
         self.progress.fraction = 1.0
         if self._prepared.error is not None:
@@ -107,7 +107,7 @@ class SparkEngine:
         self.progress.items_in = self._feed.items_in + (prepared.items_in if prepared is not None else 0)
         self.progress.late_items = self._feed.late_items + (prepared.late_items if prepared is not None else 0)
 
-    def _hand_out(self, job: Job) -> Iterator[Released]:
+    def _released(self, job: Job) -> Iterator[Released]:
         ends: dict[int, RangeEnd] = {}
         for row in job.rows():
             if row is None:

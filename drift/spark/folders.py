@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 _LOCK = ".owner"
-_held: dict[Path, int] = {}
+_open_folders: dict[Path, int] = {}
 
 
 def make_folder(prefix: str) -> Path:
@@ -26,7 +26,7 @@ def make_folder(prefix: str) -> Path:
         folder = Path(tempfile.mkdtemp(prefix=prefix))
         number = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         if _is_locked(number) and os.fstat(number).st_nlink:  # no other process removed it as abandoned
-            _held[folder] = number
+            _open_folders[folder] = number
             return folder
         os.close(number)
 
@@ -34,7 +34,7 @@ def make_folder(prefix: str) -> Path:
 def remove_folder(folder: Path) -> None:
     """Remove a folder of `make_folder`."""
     shutil.rmtree(folder, ignore_errors=True)
-    number = _held.pop(folder, None)
+    number = _open_folders.pop(folder, None)
     if number is not None:
         os.close(number)
 
