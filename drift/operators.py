@@ -124,13 +124,11 @@ class StepsEach:
         """The next state, and the output."""
         raise NotImplementedError
 
-    def each(
-        self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], give: Callable[[Any], None]
-    ) -> None:
-        """Process items in order: stores the new state of the key in `states`, and passes the output to `give`.
+    def each(self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], outputs: list[Any]) -> None:
+        """Process items: stores the new states of their keys in `states`, and appends an output for each to `outputs`.
 
-        A key that is not in `states` is in the initial state. If a call raises, all items before it have been processed
-        and none after it.
+        A key that is not in `states` is in the initial state. If a call raises, the items with an output have been
+        processed, and none after them.
         """
         raise NotImplementedError
 

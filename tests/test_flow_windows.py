@@ -255,7 +255,7 @@ def test_windows_by_number_take_many_items_as_they_take_one(
     for start in range(0, len(items), 6):
         some = items[start : start + 6]
         try:
-            step.each(many, list(map(value, some)), some, outputs.append)
+            step.each(many, list(map(value, some)), some, outputs)
         except (ValueError, RuntimeError):
             assert bad is not None and any(item[1] == 7 for item in some)
             break

@@ -14,8 +14,9 @@ slices do not hold the number of items of each window.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
+
+import msgspec
 
 from drift.flow.aggregates import Aggregate
 from drift.flow.opened import EMPTY, Early, EarlyNote, OfAggregate, Stepped, Window, due
@@ -25,7 +26,7 @@ from drift_graph.meta import END
 
 
 def _marked(window: Window[Any, Any]) -> Window[Any, Any]:
-    return replace(window, early=True)
+    return msgspec.structs.replace(window, early=True)
 
 
 # Windows that a timer ends.

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from drift.flow.aggregates import Aggregate
 from drift.operators import OpensWindows, _ByValue
@@ -31,8 +33,7 @@ class WindowState(enum.Enum):
 EMPTY, CLOSED = WindowState.EMPTY, WindowState.CLOSED
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Window(Generic[K, V]):
+class Window(msgspec.Struct, Generic[K, V], frozen=True):
     """The result of a window.
 
     Attributes:
@@ -48,16 +49,6 @@ class Window(Generic[K, V]):
     end: int
     value: V
     early: bool = False
-
-    def __init__(self, key: K, start: int, end: int, value: V, early: bool = False) -> None:
-        _set_key(self, key)  # as a frozen dataclass has it, in half the time
-        _set_start(self, start)
-        _set_end(self, end)
-        _set_value(self, value)
-        _set_early(self, early)
-
-
-_set_key, _set_start, _set_end, _set_value, _set_early = (getattr(Window, each.name).__set__ for each in fields(Window))
 
 
 class Step(NamedTuple):

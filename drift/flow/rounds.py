@@ -159,16 +159,14 @@ class Gate(_ByValue, StepsEach, frozen=True):
             return RoundState(0, self.initial, False), First((self.initial, payload))
         return current, Leaves(payload) if current.over else (current.state, payload)
 
-    def each(
-        self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], give: Callable[[Any], None]
-    ) -> None:
+    def each(self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], outputs: list[Any]) -> None:
         for key, payload in zip(keys, payloads):
             current = states.get(key)
             if current is None or current.over or type(payload) in _to_gate:
                 states[key], output = self(current, payload)
-                give(output)
+                outputs.append(output)
             else:
-                give((current.state, payload))
+                outputs.append((current.state, payload))
 
 
 class IsBegun(_ByValue, MapsEach, frozen=True):
@@ -187,7 +185,7 @@ class Pairs(_ByValue, MapsEach, frozen=True):
     def __call__(self, output: Any) -> Sequence[Any]:
         if type(output) is tuple:
             return (output,)
-        return (output.pair,) if type(output) is First and output is not BEGUN else ()
+        return (output.pair,) if type(output) is First and output.pair is not None else ()
 
     def each(self, payloads: Sequence[Any]) -> list[Sequence[Any]]:
         return [(output,) if type(output) is tuple else self(output) for output in payloads]
@@ -300,7 +298,7 @@ class Folding(_ByValue, TakesEach, frozen=True):
         timers: tuple[Later[None], ...] = ()
         if state is None:
             state, timers = Round(1, self.initial, (), True), (Later(None, None),)
-        if payload is BEGUN or type(payload) is First:
+        if type(payload) is First:
             return state, timers
         if self.aggregate is not None:
             return Round(state.number, state.state, (*state.parts, payload), False), timers

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 from drift.flow.aggregates import Aggregate, mergeable
 from drift.flow.early import (
     Counted,
@@ -202,8 +204,7 @@ def _timed(item: TumblingItem | SessionItem, ended: Callable[..., Stepped], earl
 # Sliding windows.
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """A slice of sliding windows, to be merged into them."""
 
     key: Any
@@ -323,33 +324,35 @@ class NumberedStep(OfAggregate, StepsEach, frozen=True):
         skipped = 2 if self.cut else 1
         return ((position, full[skipped:], last) if len(full) >= skipped else (position, (), EMPTY)), (window,)
 
-    def each(
-        self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], give: Callable[[Any], None]
-    ) -> None:
+    def each(self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], outputs: list[Any]) -> None:
         size, every, cut, key_of, find, aggregate = (
             self.size, self.every, self.cut, self.key, states.get, self.aggregate,
         )  # fmt: skip
         begin, add, merge, result = aggregate.begin_value, aggregate.add_value, aggregate.merge, aggregate.result
         skipped = 2 if cut else 1  # slices of an `every`
         end = (size - 1) % every  # into each `every`: where a window has its last item
+        none, nothing = _NO_ITEMS, ()
         for key, payload, value in zip(keys, payloads, aggregate.values_of(payloads)):
-            state = find(key, EMPTY)
-            position, full, last = _NO_ITEMS if state is EMPTY else state
+            position, full, last = find(key, none)
             into = position % every
-            if into == 0 or into == cut:
+            position += 1
+            if into and into != cut:
+                if into < size:
+                    last = add(last, value)
+            else:
                 if last is not EMPTY:
                     full = (*full, last)
                 last = begin(value)
-            elif into < size:
-                last = add(last, value)
-            position += 1
             if into != end or position < size:
                 states[key] = position, full, last
-                give(())
-            else:
-                merged = functools.reduce(merge, (*full, last)) if full else last
-                states[key] = (position, full[skipped:], last) if len(full) >= skipped else (position, (), EMPTY)
-                give((Window(key_of(payload), position - size, position, result(merged)),))
+                outputs.append(nothing)
+                continue
+            merged = last
+            if full:
+                merged = merge(full[0], last) if len(full) == 1 else functools.reduce(merge, (*full, last))
+            window = Window(key_of(payload), position - size, position, result(merged))
+            states[key] = (position, full[skipped:], last) if len(full) >= skipped else (position, (), EMPTY)
+            outputs.append((window,))
 
     def window(self, key: Any, start: int, end: int, slices: Sequence[Any]) -> Window[Any, Any]:
         """The window made of the accumulators of its slices."""

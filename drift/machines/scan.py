@@ -189,18 +189,17 @@ class ScanStage(InOrder):
         states, step, initial = self._states, self._step, self._initial
         find = states.get
         outputs: list[Any] = []
-        give = outputs.append
         samples = self._sampler.sample(payloads, find(keys[0], initial), initial)
         try:
             if isinstance(self._step, StepsEach):
-                self._step.each(states, keys, payloads, give)
+                self._step.each(states, keys, payloads, outputs)
             else:
                 for key, payload in zip(keys, payloads):
                     made = step(find(key, initial), payload)
                     if type(made) is not tuple:
                         made = pair_of(made)
                     states[key], output = made
-                    give(output)
+                    outputs.append(output)
         except BaseException as raised:  # met again in _change, which says what and where
             pass_interrupts(raised)
         else:
