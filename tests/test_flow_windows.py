@@ -260,8 +260,8 @@ def test_windows_by_number_take_many_items_as_they_take_one(
             assert bad is not None and any(item[1] == 7 for item in some)
             break
         for item in some:
-            one_by_one[value(item)], outputs = step(one_by_one.get(value(item), EMPTY), item)
-            expected.append(outputs)
+            one_by_one[value(item)], output = step(one_by_one.get(value(item), EMPTY), item)
+            expected.append(output)
     assert (many, outputs) == (one_by_one, expected)
 
 

@@ -8,12 +8,12 @@ Why: they are steps of scans and processes, whose states these values are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from drift.flow.sides import Side, appended
-from drift.operators import _ByValue
+from drift.operators import MapsEach, _ByValue
 from drift_graph.later import Later, at
 from drift_graph.meta import END
 
@@ -127,6 +127,11 @@ class OnSide(_ByValue, frozen=True):
         return self.side, payload
 
 
-def payloads_of(payload: Iterable[Any]) -> Iterable[Any]:
+class Members(_ByValue, MapsEach, frozen=True):
     """The elements of a payload."""
-    return payload
+
+    def __call__(self, payload: Iterable[Any]) -> Iterable[Any]:
+        return payload
+
+    def each(self, payloads: Sequence[Any]) -> list[Any]:
+        return list(payloads)

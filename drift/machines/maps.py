@@ -21,6 +21,7 @@ from drift.machines.counts import Count, Counts
 from drift.machines.rows import called_in_a_row
 from drift.operators import MapsEach
 from drift_barrier.barrier import FAILURES
+from drift_graph.canonical import types_of
 from drift_graph.errors import ImpureStep
 from drift_graph.failures import failed_step
 from drift_graph.functions import pass_interrupts
@@ -165,7 +166,7 @@ class _Step:
                 None if diffs is None else list(compress(diffs, selected)),
             )
         families = results
-        if not set(map(type, families)) <= {list, tuple}:
+        if not types_of(families) <= {list, tuple}:
             families = list(map(as_sequence, families))
         return self._flat(metas, suffix, families, diffs)
 

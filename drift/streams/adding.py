@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from drift.diverting import ErrorsOnly, OnError, Tried, WithoutErrors, diverts
 from drift.flow.aggregates import check_aggregate
-from drift.flow.choosing import all_items, itself, payloads_of
+from drift.flow.choosing import Members, all_items, itself
 from drift.flow.windows import EMPTY, Step
 from drift.operators import (
     LoopFunction,
@@ -98,7 +98,7 @@ class Steps(Generic[T]):
         self, key: Callable[[T], Any], initial: Any, step: Callable[..., Any], name: str, shown: Callable[..., Any]
     ) -> Stream[Any]:
         """A scan whose outputs are tuples, followed by their members."""
-        return self._scan(key, initial, step, name, shown)._part(name, "results", payloads_of, "many")
+        return self._scan(key, initial, step, name, shown)._part(name, "results", Members(), "many")
 
     def _scan(
         self,

@@ -9,13 +9,13 @@ from drift.flow.choosing import (
     FirstWithin,
     Inspect,
     LimitStep,
+    Members,
     OnSide,
     Unless,
     all_items,
     first_of_key,
     forget,
     itself,
-    payloads_of,
     value_of,
     zipped,
 )
@@ -115,7 +115,7 @@ class Choosing(Steps[T]):
 
     def flatten(self: Steps[Iterable[U]], *, name: str | None = None) -> Stream[U]:
         """The members of each payload: a list, a tuple or another iterable, but no text, dict or set."""
-        return self._part(self._named(name, "flatten"), "", payloads_of, "many")
+        return self._part(self._named(name, "flatten"), "", Members(), "many")
 
     def drop_key(self: Steps[tuple[Any, V]], *, name: str | None = None) -> Stream[V]:
         """The value of each pair (key, value)."""

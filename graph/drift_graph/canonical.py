@@ -152,11 +152,24 @@ def _of_one_class(values: Sequence[Any]) -> list[bytes] | None:
     if columns is None or not all(map(_is_plain_column, columns)):
         return None
     parts = chain([repeat(kind.__qualname__)], *((repeat(name), each) for name, each in zip(shape.names, columns)))
-    code, extension = shape.code, msgspec.msgpack.Ext
+    heads = _Heads(shape.code)
     try:
-        return [_encode(extension(code, _encode(row)[1:])) for row in zip(*parts)]
+        return [heads[len(row)] + row[1:] for row in map(_encode, zip(*parts))]
     except (OverflowError, UnicodeEncodeError):
         return None
+
+
+class _Heads(dict[int, bytes]):
+    """The header of an extension, by the length of its body and the array header before it, which is one byte."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__()
+        self._code = code
+
+    def __missing__(self, length: int) -> bytes:
+        body = bytes(length - 1)
+        head = self[length] = _extension(self._code, body)[: -len(body)]
+        return head
 
 
 def _is_plain_column(values: list[Any]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from itertools import compress
 
 from drift_graph.metas.computed import ComputedMetas
@@ -68,5 +67,5 @@ class ChosenMetas(ComputedMetas):
     def joined(self, head: bytes) -> bytes:
         if not self._length:
             return b""
-        rows = struct.iter_unpack(f"{len(head) + len(self.every[0])}s", self.every.joined(head))  # all have one length
-        return b"".join([row for (row,) in compress(rows, self.chosen)])
+        rows, length = self.every.joined(head), len(head) + len(self.every[0])  # all have one length
+        return b"".join([rows[at : at + length] for at in compress(range(0, len(rows), length), self.chosen)])
