@@ -122,6 +122,13 @@ BREAKAGES = [
         ("tests/test_in_order.py",),
     ),
     one(
+        "what a round sends to a later time is taken for what later rounds cannot precede",
+        _WORKER,
+        "return min(self._heartbeat, reached(self._minimal_time))",
+        "return self._heartbeat",
+        ("tests/test_flow_rounds.py",),
+    ),
+    one(
         "what may be put into later rounds by hand is taken for what is not",
         "graph/drift_graph/operators.py",
         "return moves.rounds_from if moves is not None else BEGINNING",
@@ -473,6 +480,14 @@ BREAKAGES = [
         _TIMES,
         "self._stamp_counts.set_count(stamp, ordinal + 1, first)",
         "self._stamp_counts.set_count(stamp, ordinal, first)",
+    ),
+    one(
+        "items of one time taken for increasing ones",
+        _TIMES,
+        "increasing=all(map(lt, times, islice(times, 1, None)))",
+        "increasing=all(map(int.__le__, times, islice(times, 1, None)))",
+        ("tests/test_source_machines.py",),
+        SAME_CODE,
     ),
     one(
         "ties by arrival",

@@ -237,6 +237,19 @@ def test_what_comes_by_rounds_by_hand_corrects_what_is_behind_it() -> None:
     by_sink(graph, {"in": range(9)}, {"batch_items": 1000})
 
 
+def test_what_rounds_send_to_a_later_time_is_corrected_by_what_later_rounds_send_there() -> None:
+    """All sources are past that time, but not the rounds that send to it, and the first item takes most of them."""
+    graph = drift.Graph("ahead")
+    loop: drift.Feedback[int] = graph.feedback("loop")
+    numbers = graph.source("in").map(lambda number: drift.at(10, number), later=True)
+    seen = numbers.merge(loop).group(lambda number: number, 1)
+    seen.flat_map(lambda window: [drift.next_round(window[0] - 2)] if window[0] > 1 else [], later=True).feed(loop)
+    left = seen.flat_map(lambda window: [drift.at(20, window[0])] if window[0] < 2 else [], later=True)
+    last = left.scan(lambda number: None, -1, lambda before, number: (number, (before, number)))
+    last.sink("in a row")
+    assert by_sink(graph, {"in": [5, 2]}, {})["in a row"] == [(-1, 1), (1, 0)]
+
+
 @ENGINES
 def test_items_are_put_a_round_later_by_hand(engine: dict[str, Any]) -> None:
     """Of each time the rounds come one after the other, with all items of one before the next."""
