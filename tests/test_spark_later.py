@@ -62,6 +62,7 @@ WINDOWS = {
     "sliding": drift.windows.sliding(9, 3),
     "session": drift.windows.session(3),
     "count": drift.windows.count(3, 2, partial=True),
+    "rule": drift.windows.by_rule(lambda trip: ("go on", "close", "open", "skip")[trip[2] % 4], partial=True),
 }
 
 
@@ -72,11 +73,11 @@ def windowed(kind: str) -> drift.Graph:
     return graph
 
 
-def joined() -> drift.Graph:
+def joined(how: Any) -> drift.Graph:
     graph = drift.Graph("joined")
     source = graph.source("trips", time=BY_TIME)
     left, right = source.filter(is_even), source.filter(is_odd)
-    left.join(right, by_name, by_name, within=(2, 5), how="full").sink("out")
+    left.join(right, by_name, by_name, within=(2, 5), how=how).sink("out")
     return graph
 
 
@@ -91,7 +92,8 @@ def is_odd(trip: Any) -> bool:
 GRAPHS = {
     "processed": processed,
     "later": trips,
-    "joined": joined,
+    "joined": partial(joined, "full"),
+    "inner": partial(joined, "inner"),
     **{kind: partial(windowed, kind) for kind in WINDOWS},
 }
 
