@@ -11,6 +11,7 @@ replaced.
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from array import array
@@ -24,6 +25,7 @@ from drift_graph.meta import pack_time, time_of, varint
 from drift_graph.metas.computed import ComputedMetas
 
 _STAMP = 16  # bytes: time and tie
+_rows_of_text = re.compile("(?s:.{24})").findall  # faster than slices
 _flipped_sign = bytes(value ^ 0x80 for value in range(0x100))
 _BY_COLUMN_MIN = 64  # for fewer, columns are not faster
 
@@ -107,7 +109,7 @@ class EventMetas(ComputedMetas):
             words, stamps = memoryview(rows).cast("Q"), memoryview(self.stamps).cast("Q")
             words[0::3], words[1::3], words[2::3] = stamps[0::2], stamps[1::2], _numbers(count.bit_length())[:count]
             text = rows.decode("latin-1")
-            each = [text[start : start + 24] for start in range(0, len(text), 24)]
+            each = _rows_of_text(text)
             each.sort()
             words = memoryview("".join(each).encode("latin-1")).cast("Q")
             ordered = bytearray(len(self.stamps))
