@@ -612,7 +612,7 @@ def test_a_topic_of_kafka_is_read_to_its_end_and_live_and_offsets_are_positions(
     assert received == [] and "topic 'in', partition 1, offset 0: the message b'more' cannot be decoded" in str(error)
 
 
-@pytest.mark.parametrize(("engine", "keeps_state"), [("local", False), ("local", True), ("zeromq", False)])
+@pytest.mark.parametrize(("engine", "stores_state"), [("local", False), ("local", True), ("zeromq", False)])
 def test_what_is_released_of_a_topic_is_committed_to_the_group_and_no_more(
     engine: drift.EngineName, stores_state: bool, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
