@@ -56,9 +56,17 @@ if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
 # Files that need a session of Spark are two units of about the same length. What takes longest goes first.
 
 _SESSIONS = {
-    "session 1": ("spark", "spark_gang", "spark_kernels", "spark_laws", "spark_values", "own_operator", "tables"),
-    "session 2": (
+    "session 1": (
+        "spark",
         "spark_acceptance",
+        "spark_gang",
+        "spark_kernels",
+        "spark_laws",
+        "spark_values",
+        "own_operator",
+        "tables",
+    ),
+    "session 2": (
         "spark_going_on",
         "spark_later",
         "spark_records",
