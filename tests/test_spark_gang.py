@@ -27,7 +27,7 @@ import drift
 from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.machines.nodes.member import MemberNode
-from drift.machines.nodes.node import ACKER
+from drift.machines.nodes.node import ACKER, Send
 from drift.machines.plan import Plan
 from drift.records.format import RecordError
 from drift.spark.batches import record_batch, row_of
@@ -228,20 +228,40 @@ def test_a_task_ends_when_another_is_gone(monkeypatch: pytest.MonkeyPatch) -> No
             pass
 
 
-def test_a_task_does_not_wait_for_the_beginning_of_what_the_others_feed_of_the_same_stretch() -> None:
+def member_and_feeder() -> tuple[MemberNode, _Feeder]:
+    """One of two tasks, with a share of 2000 items."""
     work = Work(packed(looped(lambda item: item)), surroundings(), True, 2, (), gang=new_keys())
-    metas, payloads, *_ = SourceMachine("numbers", 0, work.opened().dataflow.sources[0].time).take(list(range(1000)))
+    metas, payloads, *_ = SourceMachine("numbers", 0, work.opened().dataflow.sources[0].time).take(list(range(2000)))
     rows = record_batch([row_of(0, 0, "numbers", Columns(list(metas), payloads, None))])
     share = shuffled(run_level(work, 0, [rows]), 2)[1]
     levels = work.opened()
-    member = MemberNode(Plan(levels.dataflow, only=levels.groups(1)), 1, 2)
-    feeder = _Feeder(share, 1)
+    return MemberNode(Plan(levels.dataflow, only=levels.groups(1)), 1, 2), _Feeder(share, 1)
+
+
+def acks(sends: list[Send]) -> int:
+    return sum(send.to == ACKER for send in sends)
+
+
+def test_a_task_does_not_wait_for_the_beginning_of_what_the_others_feed_of_the_same_stretch() -> None:
+    member, feeder = member_and_feeder()
     for number in range(2):
         items, heartbeat = feeder.take(200)
         assert len(items) == 200 and member.may_feed
         member.feed(_parts(items), heartbeat, 1.0)
-        acks = [send for send in member.turn([], 1.0) if send.to == ACKER]
-        assert bool(acks) == (number == 0)  # what comes after its first batch does wait
+        assert acks(member.turn([], 1.0)) == (number == 0)  # what comes after its first batch does wait
+
+
+def test_a_task_works_on_what_comes_next_while_the_others_end_what_they_have() -> None:
+    member, feeder = member_and_feeder()
+    fed = 0
+    while member.may_feed:
+        items, heartbeat = feeder.take(200)
+        member.feed(_parts(items), heartbeat, 1.0)
+        fed += 1
+    assert fed == 4
+    assert acks(member.turn([], 1.0)) == 1
+    assert acks(member.turn([], 1.01, 0.02)) == 0  # it waits for the other as long as its last batch took
+    assert [acks(member.turn([], 1.03, 0.02)) for _ in range(fed - 1)] == [1, 1, 1]
 
 
 def test_a_task_feeds_as_many_items_at_once_as_it_should_however_they_are_cut_into_rows() -> None:

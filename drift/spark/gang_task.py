@@ -41,7 +41,7 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 
 _READY_ITEMS = 4096
 _LINGER_MS = 10_000
-_BATCH_ITEMS_MAX = 4096
+_BATCH_ITEMS_MAX = 1024
 
 
 def run_gang(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

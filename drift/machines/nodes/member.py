@@ -5,6 +5,10 @@ Invariant: nothing that a tombstone will cancel is ever output, and each item is
 Why: an item and its tombstone come from one key, so from one worker, and meet here; nothing leaves before minimal time
 has passed it. A member sends the acker a heartbeat, the global time of what it feeds next, so to the acker it is a
 source; the first member runs the acker in its process (`together.py`).
+
+A member is ahead of minimal time by several batches and is less patient than other workers: what it feeds next is
+there to be worked on while the others end what they feed now, which comes back to it in fewer and fewer items.
+Where that has to be corrected often, the pace makes batches small.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.metas import greatest_meta
 
 #: Batches of one member that minimal time has not passed.
-_BATCHES_AHEAD_MAX = 2
+_BATCHES_AHEAD_MAX = 4
 
 
 class MemberNode(WorkerNode):
@@ -36,6 +40,8 @@ class MemberNode(WorkerNode):
         minimal_time: as far as it has heard.
         stopped: another has failed, and all end here.
     """
+
+    patience_s, patience_batches = 0.002, 1
 
     def __init__(self, plan: Plan, index: int, workers: int) -> None:
         super().__init__(plan, index, workers, feeds_itself=True)

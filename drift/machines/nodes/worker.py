@@ -27,9 +27,6 @@ from drift_acker.table import Ack
 from drift_graph.functions import safe_text
 from drift_graph.meta import BEGINNING, END_OF_TIME
 
-#: How long a worker that has nothing else to do holds items back because older ones are in flight: so long, or what so
-#: many batches take, since neighbours are as busy.
-_PATIENCE_S, _PATIENCE_BATCHES = 0.05, 5
 #: Fewer items than this never wait: to correct them costs less.
 _PATIENT_ITEMS_MIN = 100
 
@@ -47,7 +44,11 @@ class WorkerNode(Node):
 
     Attributes:
         base: the lookup for keys that no snapshot has, by name of the grouping.
+        patience_s, patience_batches: how long a worker that has nothing else to do holds items back because older ones
+            are in flight: so long, or as long as so many batches take, since neighbours are as busy.
     """
+
+    patience_s, patience_batches = 0.05, 5
 
     def __init__(
         self,
@@ -255,7 +256,7 @@ class WorkerNode(Node):
         return sum(len(columns.metas) for _, columns in batch.parts) >= _PATIENT_ITEMS_MIN
 
     def _patient_until_s(self) -> float:
-        return self._waiting_since_s + max(_PATIENCE_S, _PATIENCE_BATCHES * self._batch_s)
+        return self._waiting_since_s + max(self.patience_s, self.patience_batches * self._batch_s)
 
     def _wait(self, batch: Batch, now_s: float) -> None:
         if not self._waiting:
