@@ -46,7 +46,7 @@ BREAKAGES = [
         "a source's acks overtake each other",
         [
             Edit(_NETWORK, "        if len(waiting) == 1:\n", "        if True:\n"),
-            Edit(_NETWORK, "            self.under_way += list(waiting)[:1]\n", ""),
+            Edit(_NETWORK, "            self.in_flight += list(waiting)[:1]\n", ""),
         ],
     ),
     one(

@@ -25,7 +25,7 @@ BREAKAGES = [
     broken(
         "messages of older generations are taken",
         _NETWORK,
-        "        if thing.generation != self._nodes[thing.to].generation:\n",
+        "        if event.generation != self._nodes[event.to].generation:\n",
         "        if False:\n",
     ),
     broken(

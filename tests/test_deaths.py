@@ -171,7 +171,7 @@ def test_a_death_is_a_decision_that_is_written_down_and_made_again() -> None:
     assert any(key.kind == "death" for key in made)
     again = check(replace(case, schedule=schedule.with_deviations(made.values())))
     assert again.simulation.died == result.simulation.died
-    assert [thing.key for thing in again.simulation.log] == [thing.key for thing in result.simulation.log]
+    assert [event.key for event in again.simulation.log] == [event.key for event in result.simulation.log]
 
 
 def test_released_output_that_is_lost_with_the_barrier_comes_once_from_the_next() -> None:
@@ -197,7 +197,7 @@ def test_released_output_that_is_lost_with_the_barrier_comes_once_from_the_next(
 def test_a_deviation_that_is_a_death_says_so_in_words() -> None:
     schedule = Schedule(workers=2, batch_items=4, deaths=True)
     case = Case(summed(), {"numbers": list(range(8))}, schedule)
-    first = next(thing.key for thing in check(case).simulation.log if thing.key.kind == "batch")
+    first = next(event.key for event in check(case).simulation.log if event.key.kind == "batch")
     _, place, source, number, nth = first
     receiver = place.partition(" > ")[2]
     death = Deviation(Key("death", f"{receiver}, batch {place}", source, number, nth), 1)

@@ -254,9 +254,9 @@ def test_released_metas_strictly_increase(engine: Engine) -> None:
 
 def in_flight(run: Simulation) -> Iterator[bytes]:
     """Global times of all items in messages that nobody has processed."""
-    for thing in run.under_way:
-        if thing.message is not None:
-            for _, columns in pickle.loads(thing.message.parts):
+    for event in run.in_flight:
+        if event.message is not None:
+            for _, columns in pickle.loads(event.message.parts):
                 yield from map(global_time_of, columns.metas)
 
 
@@ -271,9 +271,9 @@ def test_minimal_time_never_goes_back_and_nothing_below_it_is_in_flight(
         minimal_time = run.acker.minimal_time
         assert minimal_time >= before
         assert all(time >= minimal_time for time in in_flight(run))
-        for piece in run.pieces[released:]:
+        for piece in run.released[released:]:
             assert all(meta < minimal_time for meta in piece.metas)
-        before, released = minimal_time, len(run.pieces)
+        before, released = minimal_time, len(run.released)
     assert run.acker.minimal_time == END_OF_TIME
 
 
@@ -289,7 +289,7 @@ def test_what_is_released_is_complete(case: Case, workers: int, data: st.DataObj
 
 
 def _items(run: Simulation) -> list[tuple[int, bytes, bytes, str]]:
-    outcome = Outcome(run.pieces, "", None, [], 0)
+    outcome = Outcome(run.released, "", None, [], 0)
     return _output(outcome.items(), "", None).items
 
 

@@ -84,7 +84,7 @@ class Scripted(Simulation):
             self._awaited = next(self._steps, None)
         return super().step()
 
-    def _may_die(self, thing: Scheduled) -> None:
+    def _may_die(self, event: Scheduled) -> None:
         """Only by script."""
 
     def _do(self, effects: Any) -> None:
@@ -98,17 +98,17 @@ class Scripted(Simulation):
         """Whether so many items have been released, by what the calling process has."""
         return self._feed_node.position >= items
 
-    def under_way_of(self, sender: int, kind: str) -> list[Scheduled]:
-        return [thing for thing in self.under_way if thing.sender == sender and thing.key.kind == kind]
+    def in_flight_from(self, sender: int, kind: str) -> list[Scheduled]:
+        return [event for event in self.in_flight if event.sender == sender and event.key.kind == kind]
 
-    def lose(self, things: Collection[Scheduled]) -> None:
-        self.under_way = [thing for thing in self.under_way if thing not in things]
+    def lose(self, events: Collection[Scheduled]) -> None:
+        self.in_flight = [event for event in self.in_flight if event not in events]
 
     def kill(self, *roles: int, keep: Collection[Scheduled] = ()) -> None:
         """They die; of what they have sent that is on its way only so much comes."""
         for role in roles:
-            own = [thing for thing in self.under_way if thing.sender == role and thing.then is None]
-            self.lose([thing for thing in own if thing not in keep])
+            own = [event for event in self.in_flight if event.sender == role and event.action is None]
+            self.lose([event for event in own if event not in keep])
             self.die(role)
 
     def back(self) -> Callable[[], bool]:
@@ -135,8 +135,8 @@ def run(build: Build, script: Script) -> Any:
 @every_graph
 def test_1_a_worker_dies_after_its_data_left_and_before_its_ack(build: Build) -> None:
     def script(sim: Any) -> Iterator[Callable[[], bool]]:
-        yield lambda: sim.settled(30) and sim.under_way_of(0, "batch") and sim.under_way_of(0, "ack")
-        sim.kill(0, keep=sim.under_way_of(0, "batch"))
+        yield lambda: sim.settled(30) and sim.in_flight_from(0, "batch") and sim.in_flight_from(0, "ack")
+        sim.kill(0, keep=sim.in_flight_from(0, "batch"))
 
     sim = run(build, script)
     (order,) = sim.generations
@@ -147,7 +147,7 @@ def test_1_a_worker_dies_after_its_data_left_and_before_its_ack(build: Build) ->
 @every_graph
 def test_2_a_worker_dies_after_its_ack_left_with_data_in_its_outbox(build: Build) -> None:
     def script(sim: Any) -> Iterator[Callable[[], bool]]:
-        yield lambda: sim.settled(30) and sim.under_way_of(0, "batch") and not sim.under_way_of(0, "ack")
+        yield lambda: sim.settled(30) and sim.in_flight_from(0, "batch") and not sim.in_flight_from(0, "ack")
         sim.kill(0)
 
     assert len(run(build, script).generations) == 1
@@ -156,18 +156,18 @@ def test_2_a_worker_dies_after_its_ack_left_with_data_in_its_outbox(build: Build
 @every_graph
 def test_3_its_last_batch_and_ack_come_when_all_have_resumed(build: Build) -> None:
     def script(sim: Any) -> Iterator[Callable[[], bool]]:
-        yield lambda: sim.settled(30) and sim.under_way_of(0, "batch") and sim.under_way_of(0, "ack")
-        kept = [sim.under_way_of(0, "batch")[0], sim.under_way_of(0, "ack")[0]]
+        yield lambda: sim.settled(30) and sim.in_flight_from(0, "batch") and sim.in_flight_from(0, "ack")
+        kept = [sim.in_flight_from(0, "batch")[0], sim.in_flight_from(0, "ack")[0]]
         kept[0].life = sim._lives[kept[0].to]
-        for thing in kept:
-            thing.due = 10**6
-        others = [thing for thing in sim.under_way if thing.then is None and thing not in kept]
+        for event in kept:
+            event.due = 10**6
+        others = [event for event in sim.in_flight if event.action is None and event not in kept]
         sim.lose(others)  # what lives has sent is of the old generation, too
         sim.refused = 0
         sim.kill(0, keep=kept)
         yield sim.back()
-        for thing in kept:
-            thing.due = sim.turn
+        for event in kept:
+            event.due = sim.turn
         yield lambda: sim.refused == 2
 
     assert run(build, script).refused == 2, "and no more"
@@ -232,7 +232,7 @@ def test_7_the_acker_dies_and_some_have_not_heard_its_news(build: Build) -> None
 
     def script(sim: Any) -> Iterator[Callable[[], bool]]:
         yield lambda: sim.settled(30) and len({node._minimal_time for node in workers_of(sim)}) > 1
-        held_back = [thing for thing in sim.under_way_of(ACKER, "news") if thing.to in (0, BARRIER)]
+        held_back = [event for event in sim.in_flight_from(ACKER, "news") if event.to in (0, BARRIER)]
         heard.append(max(node._minimal_time for node in workers_of(sim)))
         sim.lose(held_back)
         sim.kill(ACKER)

@@ -262,7 +262,7 @@ def test_a_schedule_that_is_written_out_goes_as_before(case: drift.testing.Case)
     second = drift.testing.check(explicit)
     assert first.failure is None and second.failure is None
     assert first.outcome is not None and second.outcome is not None
-    assert [thing.key for thing in first.outcome.log] == [thing.key for thing in second.outcome.log]
+    assert [message.key for message in first.outcome.log] == [message.key for message in second.outcome.log]
     assert first.made == second.made
 
 
@@ -358,7 +358,7 @@ def test_a_message_that_is_delayed_holds_minimal_time() -> None:
     driver.feed("lines", "c")
     driver.end("lines")
     driver.settle()
-    assert [str(thing) for thing in driver.in_flight()] == [
+    assert [str(message) for message in driver.in_flight()] == [
         "<batch lines > worker 0 lines 0>",
         "<batch lines > worker 0 lines 1>",
     ]
@@ -430,10 +430,10 @@ def test_a_wrong_move_by_hand_is_refused_in_words(narrow_windows: None) -> None:
     with pytest.raises(drift.SettingsError, match="credit for 2 items"):
         driver.feed("in", (0, 0), (0, 1), (0, 2))
     driver.feed("in", (0, 0))
-    thing = driver.in_flight()[0]
-    driver.deliver(thing)
-    with pytest.raises(drift.SettingsError, match="not under way"):
-        driver.deliver(thing)
+    message = driver.in_flight()[0]
+    driver.deliver(message)
+    with pytest.raises(drift.SettingsError, match="not in flight"):
+        driver.deliver(message)
     with pytest.raises(drift.SettingsError, match="arrival time"):
         drift.testing.Driver(words).heartbeat("lines", 3)
     with pytest.raises(drift.testing.NotDeterministic, match="the reference gives"):

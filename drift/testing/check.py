@@ -229,7 +229,7 @@ def check(
     handed = [(each.name, each.arrived) for each in run.handed] if case.schedule.live else None
     if expected is None:
         expected = reference(case, handed)
-    released = outcome or Outcome(run.pieces, run.barrier.digest.hexdigest(), None, [], 0)
+    released = outcome or Outcome(run.released, run.barrier.digest.hexdigest(), None, [], 0)
     output = Output([Row(*row[1:]) for row in released.items()], released.digest, released.error, released.late)
     if failure is None:
         failure = _compared(case, expected, output)

@@ -40,7 +40,7 @@ class Driver:
     >>> driver = drift.testing.Driver(graph, workers=1)
     >>> driver.feed("trips", (20, "a"))
     >>> driver.feed("trips", (15, "a"))
-    >>> [message.key.place for message in driver.in_flight()]
+    >>> [message.key.link for message in driver.in_flight()]
     ['trips > worker 0', 'trips > worker 0']
     >>> driver.settle()
     >>> driver.released, driver.unsettled, driver.tombstones
@@ -126,58 +126,58 @@ class Driver:
 
     # Messages in flight.
 
-    def in_flight(self, place: str = "") -> list[Scheduled]:
-        """Batches in flight, oldest first; with `place` only those on one link, for example "worker 0 > worker 1"."""
-        return [thing for thing in self._under_way("batch") if place in ("", thing.key.place)]
+    def in_flight(self, link: str = "") -> list[Scheduled]:
+        """Batches in flight, oldest first; with `link` only those on one link, for example "worker 0 > worker 1"."""
+        return [event for event in self._in_flight("batch") if link in ("", event.key.link)]
 
     def control(self) -> list[Scheduled]:
         """Acks, heartbeats, and notices of minimal time and of the pace, in flight."""
-        return self._under_way("ack", "heartbeat", "news", "pace", "break off")
+        return self._in_flight("ack", "heartbeat", "news", "pace", "break off")
 
-    def deliver(self, thing: Scheduled | None = None) -> Scheduled | None:
+    def deliver(self, event: Scheduled | None = None) -> Scheduled | None:
         """Deliver one message: the given one, or the oldest that is not delayed; returns it, None if there is none.
 
         If nothing is in flight, a node that waits for its alarm wakes: the acker sends its notices a little later.
         """
-        things = [*self.simulation.under_way, *self.simulation.wakes]
-        ready = [each for each in things if each.key.place not in self._delayed]
-        if thing is None:
+        events = [*self.simulation.in_flight, *self.simulation.wakes]
+        ready = [each for each in events if each.key.link not in self._delayed]
+        if event is None:
             if not ready:
                 return None
-            thing = ready[0]
-        elif thing not in things:
-            raise SettingsError(f"{thing!r} is not under way: it has come, or was lost")
-        self.simulation.fire(thing)
+            event = ready[0]
+        elif event not in events:
+            raise SettingsError(f"{event!r} is not in flight: it has arrived, or was lost")
+        self.simulation.fire(event)
         if self.simulation.error is not None:
             raise self.simulation.error
         self._check(whole=False)
-        return thing
+        return event
 
     def settle(self) -> None:
         """Deliver all messages that are not delayed, oldest first, until none is in flight."""
         while self.deliver() is not None:
             pass
 
-    def delay(self, place: str) -> None:
+    def delay(self, link: str) -> None:
         """Hold all messages that are in flight on a link, or are sent on it, until `resume`.
 
         Args:
-            place: "worker 0 > worker 1", "lines > worker 0", "worker 1 > barrier"; or "worker 0" or "barrier" for its
+            link: "worker 0 > worker 1", "lines > worker 0", "worker 1 > barrier"; or "worker 0" or "barrier" for its
                 acks and notices, a source for its acks, and "caller" for the notices that give it credit.
         """
-        self._delayed.add(place)
+        self._delayed.add(link)
 
-    def resume(self, place: str) -> None:
+    def resume(self, link: str) -> None:
         """End a delay."""
-        self._delayed.discard(place)
+        self._delayed.discard(link)
 
-    def drop(self, place: str) -> list[Scheduled]:
+    def drop(self, link: str) -> list[Scheduled]:
         """End a connection: the messages in flight on it are lost, since ZeroMQ sends nothing again. Returns them.
 
         The run cannot complete any more: minimal time waits for the lost messages, no wrong item is released, and
         `finish` raises the ProcessError that a real run ends with.
         """
-        return self.simulation.drop(place)
+        return self.simulation.drop(link)
 
     def finish(self) -> None:
         """End all sources, deliver everything, and compare the whole output with the reference's.
@@ -246,13 +246,13 @@ class Driver:
     def _machine(self, source: str) -> SourceMachine:
         return self.simulation.sources[self._rank(source)]
 
-    def _under_way(self, *kinds: str) -> list[Scheduled]:
-        return [thing for thing in self.simulation.under_way if thing.key.kind in kinds]
+    def _in_flight(self, *kinds: str) -> list[Scheduled]:
+        return [event for event in self.simulation.in_flight if event.key.kind in kinds]
 
     def _rows(self) -> list[Row]:
         return [
             Row(meta, payload, sinks if isinstance(sinks, str) else sinks[at])
-            for _, metas, payloads, sinks, _ in self.simulation.pieces
+            for _, metas, payloads, sinks, _ in self.simulation.released
             for at, (meta, payload) in enumerate(zip(metas, payloads))
         ]
 

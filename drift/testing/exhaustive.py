@@ -113,29 +113,29 @@ class _Search(Player):
         self._acks = acks
         self._at = 0
 
-    def pick(self, things: Sequence[Scheduled], turn: int) -> int:
+    def pick(self, events: Sequence[Scheduled], turn: int) -> int:
         if not self._acks:
-            for at, thing in enumerate(things):
-                if thing.key.kind in _PROMPT:
+            for at, event in enumerate(events):
+                if event.key.kind in _PROMPT:
                     return at
         if self._at == len(self._path):
             asleep = self._path[-1].asleep_below() if self._path else {}
-            node = _Node([_Seen(thing.key, _meets(thing)) for thing in things], asleep)
+            node = _Node([_Seen(event.key, _meets(event)) for event in events], asleep)
             if not node.choose():
                 raise _Redundant
             self._path.append(node)
         chosen = self._path[self._at].chosen
         assert chosen is not None
         self._at += 1
-        return next(at for at, thing in enumerate(things) if thing.key == chosen.key)
+        return next(at for at, event in enumerate(events) if event.key == chosen.key)
 
 
-def _meets(thing: Scheduled) -> frozenset[str]:
-    kind, place, source, _, _ = thing.key
+def _meets(event: Scheduled) -> frozenset[str]:
+    kind, link, source, _, _ = event.key
     if kind == "batch":
-        return frozenset((place.partition(" > ")[2],))
+        return frozenset((link.partition(" > ")[2],))
     if kind in ("news", "pace", "break off", "wake"):
-        return frozenset((place,))
+        return frozenset((link,))
     if kind == "read":
         return frozenset(("caller", "reads", source))
     return frozenset(("acker",))
@@ -145,10 +145,10 @@ class _All(Simulation):
     """A simulation that asks the player even if there is only one message: a sleeping one must not come."""
 
     def step(self) -> bool:
-        things = self.things() if self.error is None else []
-        if not things:
+        events = self.events() if self.error is None else []
+        if not events:
             return False
-        self.fire(things[self._schedule.pick(things, self.turn)])
+        self.fire(events[self._schedule.pick(events, self.turn)])
         return True
 
 
@@ -176,8 +176,8 @@ def exhaustive(
     """
     dataflow = graph.build() if isinstance(graph, Graph) else graph
     given = in_order(dataflow, inputs)
-    place = target_of_graph(graph, sys._getframe(1).f_globals)
-    case = Case(dataflow, given, Schedule(workers=workers, batch_items=batch_items, fused=fused), place)
+    target = target_of_graph(graph, sys._getframe(1).f_globals)
+    case = Case(dataflow, given, Schedule(workers=workers, batch_items=batch_items, fused=fused), target)
     expected = reference(case)
     count = 0
     orders = list(_arrival_orders(case))
@@ -236,10 +236,10 @@ def _allowed(times: Sequence[int], lateness: int) -> Iterator[list[int]]:
 
 
 def _places(source: str, order: Sequence[int]) -> list[Deviation]:
-    """The deviations that make items arrive in an order: for each, its position relative to its own place."""
+    """The deviations that make items arrive in an order: for each, its position relative to its own index."""
     made = []
-    for place, at in enumerate(order):
-        later = 0 if place <= at and list(order[: at + 1]) == list(range(at + 1)) else place + len(order) - at
+    for index, at in enumerate(order):
+        later = 0 if index <= at and list(order[: at + 1]) == list(range(at + 1)) else index + len(order) - at
         if later:
             made.append(Deviation(Key(ARRIVE, "", source, at, 0), later))
     return made
@@ -248,7 +248,11 @@ def _places(source: str, order: Sequence[int]) -> list[Deviation]:
 def _raise(result: Result) -> None:
     """Raise the failed case, shrunk and with its report."""
     log = result.simulation.log
-    holds = [Deviation(thing.key, thing.came - 1 - thing.born) for thing in log if thing.came - 1 > thing.born]
+    holds = [
+        Deviation(event.key, event.arrival_turn - 1 - event.sent_turn)
+        for event in log
+        if event.arrival_turn - 1 > event.sent_turn
+    ]
     schedule = result.case.schedule
     result.case = replace(result.case, schedule=schedule.with_deviations([*schedule.deviations, *holds]))
     again = check(result.case)

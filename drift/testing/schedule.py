@@ -60,7 +60,7 @@ class Deviation(NamedTuple):
 
 
 def deviation(given: Sequence[Any]) -> Deviation:
-    """A deviation from ((kind, place, source, number, nth), choice) or ((...), choice, (...))."""
+    """A deviation from ((kind, link, source, number, nth), choice) or ((...), choice, (...))."""
     key, choice, *until = given
     return Deviation(Key(*key), choice, Key(*until[0]) if until and until[0] is not None else None)
 
@@ -197,22 +197,22 @@ class Player(InOrder):
             return True
         return False
 
-    def pick(self, things: Sequence[Scheduled], turn: int) -> int:
+    def pick(self, events: Sequence[Scheduled], turn: int) -> int:
         if not self._until:
-            return super().pick(things, turn)
-        free = [at for at, thing in enumerate(things) if self._until.get(thing.key) in (None, *self._came)]
-        due = [at for at in free if things[at].due <= turn]
+            return super().pick(events, turn)
+        free = [at for at, event in enumerate(events) if self._until.get(event.key) in (None, *self._came)]
+        due = [at for at in free if events[at].due <= turn]
         if due:
             return due[0]
-        return min(free, key=lambda at: things[at].due) if free else 0  # all wait for an event that will not come
+        return min(free, key=lambda at: events[at].due) if free else 0  # all wait for an event that will not come
 
-    def fired(self, thing: Scheduled) -> None:
+    def fired(self, event: Scheduled) -> None:
         if self._until:
-            self._came.add(thing.key)
+            self._came.add(event.key)
 
     def _noise(self, key: Key) -> int:
         """48 bits if the decision deviates, else 0."""
-        kind, place, source, number, nth = key
+        kind, link, source, number, nth = key
         rate = self._rates.get(kind)
         if rate is None:
             drawn = xxhash.xxh64_intdigest(kind.encode(), self.schedule.noise)
@@ -221,7 +221,7 @@ class Player(InOrder):
             rate = _RATES[(shared >> 1 if shared & 1 else drawn) % len(_RATES)]
             rate = _RARE.get(kind, rate)
             self._rates[kind] = rate
-        drawn = xxhash.xxh64_intdigest(f"{kind}\0{place}\0{source}\0{number}\0{nth}".encode(), self.schedule.noise)
+        drawn = xxhash.xxh64_intdigest(f"{kind}\0{link}\0{source}\0{number}\0{nth}".encode(), self.schedule.noise)
         return drawn >> 16 or 1 if drawn & 0xFFFF < rate else 0
 
 

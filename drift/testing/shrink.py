@@ -272,7 +272,7 @@ class Shrinker:
         return [Deviation(Key("cut", "", name, at, 0), 1) for name in inputs for at in range(len(inputs[name]))]
 
     def _single_deviations(self) -> Iterator[Deviation]:
-        keys = [*self.best.made, *(thing.key for thing in self.best.simulation.log)]
+        keys = [*self.best.made, *(event.key for event in self.best.simulation.log)]
         for turns in _HOLDS:
             for key in dict.fromkeys(keys):
                 if key.kind in HELD:
@@ -309,12 +309,16 @@ class Shrinker:
 def _last_before(key: Key, result: Result) -> Iterator[Key]:
     """The last event before a delayed one: at the same receiver, and at any."""
     log = result.simulation.log
-    held = next((thing for thing in log if thing.key == key), None)
+    held = next((event for event in log if event.key == key), None)
     if held is None:
         return
-    before = [thing for thing in log[: log.index(held)] if thing.born < held.came and thing.came > held.born]
-    alike = [thing for thing in before if thing.key.kind == key.kind and thing.to == held.to]
-    reads = [thing for thing in before if thing.key.kind == "read"]
+    before = [
+        event
+        for event in log[: log.index(held)]
+        if event.sent_turn < held.arrival_turn and event.arrival_turn > held.sent_turn
+    ]
+    alike = [event for event in before if event.key.kind == key.kind and event.to == held.to]
+    reads = [event for event in before if event.key.kind == "read"]
     for several in (alike, reads, before):
         if several:
             yield several[-1].key

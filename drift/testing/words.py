@@ -38,7 +38,7 @@ class Words:
         self._simulation = simulation
         self._arrived = arrived
         self._log = simulation.log
-        self._by_key = {thing.key: thing for thing in [*simulation.log, *simulation.under_way, *simulation.lost]}
+        self._by_key = {event.key: event for event in [*simulation.log, *simulation.in_flight, *simulation.lost]}
         self._several = len(arrived) > 1
 
     def of(self, deviation: Deviation) -> str:
@@ -55,7 +55,7 @@ class Words:
         if key.kind == OUTBOX:
             return f"{self._message(key._replace(kind='batch'))} stays in an outbox for {_turns(deviation.choice)}"
         if key.kind == STILL:
-            receiver = key.place.partition(" > ")[2] or "the acker"
+            receiver = key.link.partition(" > ")[2] or "the acker"
             return f"{receiver} stands still for {_turns(deviation.choice)} after what it had for {self._of_key(key)}"
         return self._number(deviation)
 
@@ -81,75 +81,75 @@ class Words:
     def _of_key(self, key: Key) -> str:
         return "the end" if key.number < 0 else self.items([(key.source, key.number)])
 
-    def _carried(self, thing: Scheduled) -> str:
+    def _carried(self, event: Scheduled) -> str:
         """The content of a batch: a source's items, or items that a worker made of them."""
-        items = self.items(self._simulation.items_of(thing))
-        sender = thing.key.place.partition(" > ")[0]
+        items = self.items(self._simulation.items_of(event))
+        sender = event.key.link.partition(" > ")[0]
         return items if sender in self._arrived else f"what {sender} made of {items}"
 
     # Things.
 
     def _message(self, key: Key) -> str:
-        sender, _, receiver = key.place.partition(" > ")
-        thing = self._by_key.get(key)
-        what = self._carried(thing) if thing is not None else self._of_key(key)
+        sender, _, receiver = key.link.partition(" > ")
+        event = self._by_key.get(key)
+        what = self._carried(event) if event is not None else self._of_key(key)
         return f"{what}, sent to {receiver}," if sender in self._arrived else f"{what} for {receiver}"
 
     def _held(self, deviation: Deviation) -> str:
         key = deviation.key
-        thing = self._by_key.get(key)
-        if thing is None or thing.came < 0:
-            return f"{key.kind} {key.place} of {self._of_key(key)} is held up, and does not come"
-        before = [other for other in self._log[: self._log.index(thing)] if other.came > thing.born]
-        alike = [other for other in before if other.key.kind == key.kind and other.to == thing.to]
+        event = self._by_key.get(key)
+        if event is None or event.arrival_turn < 0:
+            return f"{key.kind} {key.link} of {self._of_key(key)} is held up, and does not come"
+        before = [other for other in self._log[: self._log.index(event)] if other.arrival_turn > event.sent_turn]
+        alike = [other for other in before if other.key.kind == key.kind and other.to == event.to]
         if key.kind == "batch" and alike:
-            return f"{self._event(thing)} after {self._all_carried(alike)}"
+            return f"{self._event(event)} after {self._all_carried(alike)}"
         until = self._event(before[-1]) if before else "nothing"
         if deviation.until is not None and deviation.until in self._by_key:
             until = self._event(self._by_key[deviation.until])
         if key.kind == "news":
-            return f"{key.place} hears of minimal time only after {until}"
+            return f"{key.link} hears of minimal time only after {until}"
         if key.kind in ("pace", "break off"):
-            return f"{key.place} hears {_NEWS[key.kind]} only after {until}"
+            return f"{key.link} hears {_NEWS[key.kind]} only after {until}"
         if key.kind == "wake":
-            return f"{key.place} is woken only after {until}"
+            return f"{key.link} is woken only after {until}"
         if key.kind in OF_DEATHS:
-            return f"{self._event(thing)} only after {until}"
+            return f"{self._event(event)} only after {until}"
         if key.kind == "heartbeat":
             return f"the ack of source {key.source!r} for {self._of_key(key)} and its heartbeat come only after {until}"
         if key.kind == "ack":
-            return f"{self._event(thing)} comes only after {until}"
-        return f"{self._event(thing)} only after {until}"
+            return f"{self._event(event)} comes only after {until}"
+        return f"{self._event(event)} only after {until}"
 
-    def _all_carried(self, things: Sequence[Scheduled]) -> str:
+    def _all_carried(self, events: Sequence[Scheduled]) -> str:
         made: dict[str, list[tuple[str, int]]] = {}
-        for thing in things:
-            sender = thing.key.place.partition(" > ")[0]
-            made.setdefault("" if sender in self._arrived else sender, []).extend(self._simulation.items_of(thing))
+        for event in events:
+            sender = event.key.link.partition(" > ")[0]
+            made.setdefault("" if sender in self._arrived else sender, []).extend(self._simulation.items_of(event))
         described = []
         for sender, items in made.items():
             shown = self.items(sorted(set(items), key=lambda item: item[1]))
             described.append(f"what {sender} made of {shown}" if sender else shown)
         return " and ".join(described)
 
-    def _event(self, thing: Scheduled) -> str:
-        key = thing.key
+    def _event(self, event: Scheduled) -> str:
+        key = event.key
         if key.kind == "read":
             return f"{self._of_key(key)} is read" if key.number >= 0 else f"the end of {key.source!r} is read"
         if key.kind == "batch":
-            carried = self._carried(thing)
-            return f"{carried} {_verb(carried, 'reach')} {key.place.partition(' > ')[2]}"
+            carried = self._carried(event)
+            return f"{carried} {_verb(carried, 'reach')} {key.link.partition(' > ')[2]}"
         if key.kind == "news":
-            return f"{key.place} has heard of minimal time"
+            return f"{key.link} has heard of minimal time"
         if key.kind in ("pace", "break off"):
-            return f"{key.place} has heard {_NEWS[key.kind]}"
+            return f"{key.link} has heard {_NEWS[key.kind]}"
         if key.kind == "wake":
-            return f"{key.place} is woken"
+            return f"{key.link} is woken"
         if key.kind in OF_DEATHS:
-            return OF_DEATHS[key.kind].format(key.place)
+            return OF_DEATHS[key.kind].format(key.link)
         if key.kind == "heartbeat":
             return f"the heartbeat of source {key.source!r} after {self._of_key(key)}"
-        return f"the ack of {key.place} for {self._of_key(key)}"
+        return f"the ack of {key.link} for {self._of_key(key)}"
 
     # Numbers.
 
@@ -172,9 +172,9 @@ class Words:
         return f"{self._of_key(key)} arrives before {self.items([(key.source, number) for number in overtaken])}"
 
     def _number(self, deviation: Deviation) -> str:
-        (kind, place, source, _, _), choice = deviation.key, deviation.choice
+        (kind, link, source, _, _), choice = deviation.key, deviation.choice
         item = self._of_key(deviation.key)
-        sender, _, receiver = place.partition(" > ")
+        sender, _, receiver = link.partition(" > ")
         if kind == "cut":
             order = self._arrived[source]
             after = next((other for other in self._reads(source) if self._is_after(other, deviation.key)), None)
@@ -187,22 +187,22 @@ class Words:
         if kind == "together":
             return f"{receiver} takes {choice + 1} messages at once, from {item} on"
         if kind == "skew":
-            return f"the clock of {place} differs from the others"
+            return f"the clock of {link} differs from the others"
         if kind == "took":
             return f"{receiver} takes its time for what it had for {item}"
         if kind == "pause":
             return f"source {source!r} has nothing to give for a while, before {item}"
         if kind == "death":
-            who, _, what = place.partition(", ")
+            who, _, what = link.partition(", ")
             return f"{who} dies after a turn ({what} of {item})"
         if kind == "fate":
-            return f"{place} of {item} is lost with its sender"
+            return f"{link} of {item} is lost with its sender"
         if kind == "clock":
             return f"the clock jumps before {item} of {source!r}"
-        return f"{kind} {place} {item}: {choice}"
+        return f"{kind} {link} {item}: {choice}"
 
     def _reads(self, source: str) -> list[Key]:
-        return [thing.key for thing in self._log if thing.key.kind == "read" and thing.key.source == source]
+        return [event.key for event in self._log if event.key.kind == "read" and event.key.source == source]
 
     def _is_after(self, read: Key, cut: Key) -> bool:
         order = self._arrived[cut.source]

@@ -35,13 +35,13 @@ class MortalNetwork(Network):
     """See the module; without `rewind_log` no process dies.
 
     Args:
-        keeping: the cuts and logs for a recovery.
+        rewind_log: the cuts and logs for a recovery.
         others: see `Network`.
 
     Attributes:
         died: names of the processes that died, in order.
         generation: number of recoveries begun.
-        recovery, keeping: the node that decides on recoveries, and the cuts and logs for them; None without deaths.
+        recovery, rewind_log: the node that decides on recoveries, and the cuts and logs for them; None without deaths.
         recovered: number of recoveries completed.
     """
 
@@ -71,15 +71,15 @@ class MortalNetwork(Network):
 
     # Deaths.
 
-    def _may_die(self, thing: Scheduled) -> None:
+    def _may_die(self, event: Scheduled) -> None:
         """Let the receiver of an event die after it, if the schedule says so."""
-        to, (kind, place, source, number, nth) = thing.to, thing.key
+        to, (kind, link, source, number, nth) = event.to, event.key
         name = self._names[to]
         if to == CALLER or to in self._dead or self._feed_node.finished is not None:
             return
         if len(self.died) >= _DEATHS_MAX or self.died.count(name) >= DEATHS_MAX - 1:
             return
-        if self._pick("death", f"{name}, {kind} {place}".rstrip(), source, number, nth, 2):
+        if self._pick("death", f"{name}, {kind} {link}".rstrip(), source, number, nth, 2):
             self.die(to)
 
     def die(self, to: int) -> None:
@@ -90,33 +90,33 @@ class MortalNetwork(Network):
         self._lives[to] += 1
         self._wakes.pop(to, None)
         left: list[Scheduled] = []
-        for other in self.under_way:
-            gone = other.to == to or (other.sender == to and other.then is None and other.to != CALLER)
-            if not gone or (other.to != to and not self._pick_of("fate", other, 2)):
+        for other in self.in_flight:
+            dropped = other.to == to or (other.sender == to and other.action is None and other.to != CALLER)
+            if not dropped or (other.to != to and not self._pick_of("fate", other, 2)):
                 left.append(other)
-        self.under_way = left
+        self.in_flight = left
         if to == BARRIER and self._released:
             head = self._released[0]
             lost = self._pick_of("fate", head, len(self._released) + 1)
             for _ in range(lost):
-                gone_thing = self._released.pop()
-                if gone_thing is head:
-                    self.under_way.remove(head)
+                lost_event = self._released.pop()
+                if lost_event is head:
+                    self.in_flight.remove(head)
         self._deliver("noticed", name, CALLER, lambda: self._do(self._recovering.died([to])))
 
-    # The way back.
+    # Recovery.
 
-    def _let(self, then: Callable[[], None]) -> None:
+    def _run_action(self, action: Callable[[], None]) -> None:
         try:
-            then()
+            action()
         except ProcessError as error:  # the recovery gives up
             self.error = error
 
-    def _deliver(self, kind: str, place: str, to: int, then: Callable[[], None]) -> None:
+    def _deliver(self, kind: str, link: str, to: int, action: Callable[[], None]) -> None:
         """Schedule an event that comes by a pipe, or that a shell notices."""
-        thing = self._thing(kind, place, "", self.generation, to)
-        thing.then = then
-        self.under_way.append(thing)
+        event = self._event(kind, link, "", self.generation, to)
+        event.action = action
+        self.in_flight.append(event)
 
     def _do(self, effects: Sequence[Effect]) -> None:
         """Carry out decisions of the recovery."""
@@ -148,9 +148,9 @@ class MortalNetwork(Network):
         self._follow_wake(to)
         self._carry(to, sends)
         if answer is not None:
-            self._deliver("answer", self._names[to], CALLER, partial(self._hear, to, answer))
+            self._deliver("answer", self._names[to], CALLER, partial(self._answered, to, answer))
 
-    def _hear(self, to: int, answer: Answer) -> None:
+    def _answered(self, to: int, answer: Answer) -> None:
         self._do(self._recovering.answered(to, answer))
 
     def _take_in(self, message: Message) -> None:
@@ -169,6 +169,6 @@ class MortalNetwork(Network):
             )
             self.rewind_log.merged(worker, several, *self._new_nodes.shelf.put(one)[:2])
 
-    def _may_come(self, thing: Scheduled) -> bool:
+    def _may_arrive(self, event: Scheduled) -> bool:
         """Whether an event may come now: it comes by a pipe, or its receiver is not halted."""
-        return thing.then is not None or thing.to == CALLER or not self._nodes[thing.to].halted
+        return event.action is not None or event.to == CALLER or not self._nodes[event.to].halted

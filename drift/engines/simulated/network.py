@@ -73,9 +73,9 @@ class Network:
         recovery: decides on recoveries; None without deaths.
 
     Attributes:
-        pieces: the released output.
+        released: the batches of the released output.
         log: all events so far, in order.
-        under_way, lost: the events in flight, oldest first, and those that never come.
+        in_flight, lost: the events in flight, oldest first, and those that never come.
         refused: number of messages of older generations, which were refused.
     """
 
@@ -90,11 +90,11 @@ class Network:
         self.plan = nodes.plan
         self.sources = sources
         self.recovery = recovery
-        self.pieces: list[Released] = []
+        self.released: list[Released] = []
         self.log: list[Scheduled] = []
         self.error: Exception | None = None
         self.turn = 0
-        self.under_way: list[Scheduled] = []
+        self.in_flight: list[Scheduled] = []
         self.lost: list[Scheduled] = []
         self.refused = 0
         self._workers = nodes.workers
@@ -108,7 +108,7 @@ class Network:
         self._skews_s = {to: self._skew_s(to) for to in self._nodes}
         self._leapt_s = 0.0  # how far all clocks were moved for nodes that asked to be woken
         self._took_s = dict.fromkeys(self._nodes, 0.0)
-        self._still_until = dict.fromkeys(self._nodes, 0)
+        self._suspended_until = dict.fromkeys(self._nodes, 0)
         self._heartbeats: list[deque[Scheduled]] = [deque() for _ in sources]
         self._wakes: dict[int, Scheduled] = {}
         self._first_read = [-1] * len(sources)  # by source the first item of the last read
@@ -141,43 +141,43 @@ class Network:
         """Minimal time as known to the barrier: everything below is released."""
         return self._barrier_node.minimal_time
 
-    def items_of(self, thing: Scheduled) -> list[tuple[str, int]]:
+    def items_of(self, event: Scheduled) -> list[tuple[str, int]]:
         """(source, index) of the input items of an event: for a batch, of all that caused it."""
-        if thing.message is None:
-            return [thing.key[2:4]] if thing.key.source else []
-        metas = [meta for _, columns in pickle.loads(thing.message.parts) for meta in columns.metas]
+        if event.message is None:
+            return [event.key[2:4]] if event.key.source else []
+        metas = [meta for _, columns in pickle.loads(event.message.parts) for meta in columns.metas]
         times = dict.fromkeys(map(global_time_of, metas))
         return sorted((self._items[time] for time in times if time in self._items), key=lambda item: item[1])
 
     # What the schedule decides.
 
-    def _thing(self, kind: str, place: str, source: str, number: int, to: int, sender: int = CALLER) -> Scheduled:
-        met = kind, place, source, number
+    def _event(self, kind: str, link: str, source: str, number: int, to: int, sender: int = CALLER) -> Scheduled:
+        met = kind, link, source, number
         nth = self._met.get(met, 0)
         self._met[met] = nth + 1
         key = Key(*met, nth)
-        thing = Scheduled(key, self.turn, self._schedule.hold(key), to)
-        thing.due = max(thing.due, self._still_until[to])
-        thing.sender, thing.life, thing.generation = sender, self._lives[to], self._nodes[sender].generation
-        return thing
+        event = Scheduled(key, self.turn, self._schedule.hold(key), to)
+        event.due = max(event.due, self._suspended_until[to])
+        event.sender, event.life, event.generation = sender, self._lives[to], self._nodes[sender].generation
+        return event
 
-    def _send_thing(self, kind: str, place: str, source: str, number: int, send: Send, sender: int) -> Scheduled:
-        thing = self._thing(kind, place, source, number, send.to, sender)
-        thing.carried = send.message
-        return thing
+    def _send_event(self, kind: str, link: str, source: str, number: int, send: Send, sender: int) -> Scheduled:
+        event = self._event(kind, link, source, number, send.to, sender)
+        event.carried = send.message
+        return event
 
-    def _pick(self, kind: str, place: str, source: str, number: int, nth: int, count: int) -> int:
+    def _pick(self, kind: str, link: str, source: str, number: int, nth: int, count: int) -> int:
         """A number below `count`, from the schedule unless there is no choice."""
         if count < 2:
             return 0
-        chosen = self._schedule.choose(Key(kind, place, source, number, nth), count)
+        chosen = self._schedule.choose(Key(kind, link, source, number, nth), count)
         if not 0 <= chosen < count:
-            raise SettingsError(f"a schedule chose {chosen!r} of {count} for {kind} {place}")
+            raise SettingsError(f"a schedule chose {chosen!r} of {count} for {kind} {link}")
         return chosen
 
-    def _pick_of(self, kind: str, thing: Scheduled, count: int) -> int:
-        _, place, source, number, nth = thing.key
-        return self._pick(kind, f"{thing.key.kind} {place}".rstrip(), source, number, nth, count)
+    def _pick_of(self, kind: str, event: Scheduled, count: int) -> int:
+        _, link, source, number, nth = event.key
+        return self._pick(kind, f"{event.key.kind} {link}".rstrip(), source, number, nth, count)
 
     # Nodes and their clocks.
 
@@ -201,34 +201,34 @@ class Network:
         if self._nodes[to].wake_s == math.inf:
             self._wakes.pop(to, None)
         elif to not in self._wakes:
-            self._wakes[to] = self._thing("wake", self._names[to], "", 0, to)
+            self._wakes[to] = self._event("wake", self._names[to], "", 0, to)
 
-    def _wake(self, thing: Scheduled) -> None:
+    def _wake(self, event: Scheduled) -> None:
         """Wake a node, at the time that it asked for or later."""
-        del self._wakes[thing.to]
-        early_s = self._nodes[thing.to].wake_s - self._now_s(thing.to)
+        del self._wakes[event.to]
+        early_s = self._nodes[event.to].wake_s - self._now_s(event.to)
         if early_s > 0:
             self._leapt_s += early_s + TURN_S
-        self._turn(thing.to, [])
+        self._turn(event.to, [])
 
-    def _stand_still(self, thing: Scheduled) -> None:
+    def _suspend(self, event: Scheduled) -> None:
         """Suspend the receiver of an event for a while, if the schedule says so; messages wait meanwhile."""
-        turns = self._schedule.hold(thing.key._replace(kind="still"))
+        turns = self._schedule.hold(event.key._replace(kind="still"))
         if turns:
-            until = self._still_until[thing.to] = self.turn + turns
-            for other in (*self.under_way, *self._wakes.values()):
-                if other.to == thing.to:
+            until = self._suspended_until[event.to] = self.turn + turns
+            for other in (*self.in_flight, *self._wakes.values()):
+                if other.to == event.to:
                     other.due = max(other.due, until)
 
     def _check_minimal_time(self, before: bytes) -> None:
         minimal_time = self.acker.minimal_time
         if minimal_time < before:
             raise DriftBug(f"minimal time went back to {minimal_time.hex()}")
-        for other in self.under_way:
+        for other in self.in_flight:
             if other.message is None or other.generation != self._nodes[ACKER].generation:
                 continue
             if other.message.granule < minimal_time:
-                raise DriftBug(f"a message ({other.key.place}) is in flight below minimal time {minimal_time.hex()}")
+                raise DriftBug(f"a message ({other.key.link}) is in flight below minimal time {minimal_time.hex()}")
         self._times += 1
 
     # What is sent.
@@ -241,7 +241,7 @@ class Network:
             elif isinstance(message, AckMessage):
                 self._send_ack(sender, send, message)
             elif isinstance(message, MinimalTime):
-                self.under_way.append(self._send_thing("news", self._names[send.to], "", self._times, send, sender))
+                self.in_flight.append(self._send_event("news", self._names[send.to], "", self._times, send, sender))
             elif isinstance(message, ReleasedMessage | Finished):  # in order
                 if self.recovery is not None:
                     self._release_later(send, sender)
@@ -251,98 +251,98 @@ class Network:
                 self._release_later(send, sender)
             else:
                 kind = _KINDS[type(message)]
-                self.under_way.append(self._send_thing(kind, self._names[send.to], "", self._times, send, sender))
+                self.in_flight.append(self._send_event(kind, self._names[send.to], "", self._times, send, sender))
 
     def _release_later(self, send: Send, sender: int) -> None:
-        """Send a piece of the output, behind the pieces before it."""
-        thing = self._send_thing("released", self._names[sender], "", self._times, send, sender)
-        self._released.append(thing)
+        """Send a batch of the output, after the batches before it."""
+        event = self._send_event("released", self._names[sender], "", self._times, send, sender)
+        self._released.append(event)
         if len(self._released) == 1:
-            self.under_way.append(thing)
+            self.in_flight.append(event)
 
-    def _send_batch(self, sender: int, send: Send, batch: Batch, *, whole: bool = False) -> None:
+    def _send_batch(self, sender: int, send: Send, batch: Batch, *, is_half: bool = False) -> None:
         least = global_time_of(min(least_meta(columns.metas) for _, columns in batch.parts))
         name = self._names[sender] if sender != CALLER else self._items[batch.granule][0]
         if batch.granule < self.acker.minimal_time:
             raise DriftBug(f"{batch.parts[0][0]!r} is sent items at {batch.granule.hex()}, which is below minimal time")
         if least < batch.granule:
             raise DriftBug(f"{name} sent an item that is older than everything it was given")
-        place = f"{name} > {self._names[send.to]}"
+        link = f"{name} > {self._names[send.to]}"
         source, number = self._items.get(least, ("", -1))
-        if not whole and sum(len(columns.metas) for _, columns in batch.parts) > 1:
-            nth = self._met.get(("batch", place, source, number), 0)
-            if self._pick("split", place, source, number, nth, 2):
+        if not is_half and sum(len(columns.metas) for _, columns in batch.parts) > 1:
+            nth = self._met.get(("batch", link, source, number), 0)
+            if self._pick("split", link, source, number, nth, 2):
                 halves = self._nodes[sender].unsent(send, Oversized("the schedule says so"))
                 for half in halves:
                     if isinstance(half.message, Batch):
-                        self._send_batch(sender, half, half.message, whole=True)
+                        self._send_batch(sender, half, half.message, is_half=True)
                     else:
                         self._carry(sender, [half])
                 return
-        thing = self._thing("batch", place, source, number, send.to, sender)
-        thing.message = Pickled(pickle.dumps(batch.parts), batch.granule, batch.checksum)
+        event = self._event("batch", link, source, number, send.to, sender)
+        event.message = Pickled(pickle.dumps(batch.parts), batch.granule, batch.checksum)
         if send.logged is not None:
             send.logged.content = pickle.dumps(batch)
-        if sender == CALLER and (turns := self._schedule.hold(thing.key._replace(kind="outbox"))):
-            thing.in_outbox_until = self.turn + turns
-            thing.due = max(thing.due, thing.in_outbox_until)
-        (self.lost if self._schedule.is_lost(thing.key) else self.under_way).append(thing)
+        if sender == CALLER and (turns := self._schedule.hold(event.key._replace(kind="outbox"))):
+            event.in_outbox_until = self.turn + turns
+            event.due = max(event.due, event.in_outbox_until)
+        (self.lost if self._schedule.is_lost(event.key) else self.in_flight).append(event)
 
     def _send_ack(self, sender: int, send: Send, ack: AckMessage) -> None:
         if not ack.heartbeats or ack.heartbeats[0][0] >= len(self.sources):
             source, number = self._items.get(ack.cells[0][0], ("", -1)) if ack.cells else ("", -1)
-            self.under_way.append(self._send_thing("ack", self._names[sender], source, number, send, sender))
+            self.in_flight.append(self._send_event("ack", self._names[sender], source, number, send, sender))
             return
         rank = ack.heartbeats[0][0]
         name = self.sources[rank].name
-        thing = self._send_thing("heartbeat", name, name, self._first_read[rank], send, sender)
-        thing.rank = rank
+        event = self._send_event("heartbeat", name, name, self._first_read[rank], send, sender)
+        event.rank = rank
         waiting = self._heartbeats[rank]
-        waiting.append(thing)
+        waiting.append(event)
         if len(waiting) == 1:
-            self.under_way.append(thing)
+            self.in_flight.append(event)
 
     # What comes.
 
-    def _is_taken(self, thing: Scheduled) -> bool:
+    def _is_taken(self, event: Scheduled) -> bool:
         """Whether a message reaches the life of the process that it was sent to, in the same generation."""
-        if thing.life != self._lives[thing.to] or thing.to in self._dead:
+        if event.life != self._lives[event.to] or event.to in self._dead:
             return False
-        if thing.generation != self._nodes[thing.to].generation:
+        if event.generation != self._nodes[event.to].generation:
             self.refused += 1
             return False
         return True
 
-    def _comes(self, thing: Scheduled) -> bool:
+    def _arrives(self, event: Scheduled) -> bool:
         """Like `_is_taken`; and let the next message come, if messages of this kind come in order."""
-        if thing.key.kind == "released":
-            assert self._released[0] is thing
+        if event.key.kind == "released":
+            assert self._released[0] is event
             self._released.popleft()
-            self.under_way += list(self._released)[:1]
-        elif thing.rank >= 0 and self._heartbeats[thing.rank] and self._heartbeats[thing.rank][0] is thing:
-            waiting = self._heartbeats[thing.rank]
+            self.in_flight += list(self._released)[:1]
+        elif event.rank >= 0 and self._heartbeats[event.rank] and self._heartbeats[event.rank][0] is event:
+            waiting = self._heartbeats[event.rank]
             waiting.popleft()
-            self.under_way += list(waiting)[:1]
-        return self._is_taken(thing)
+            self.in_flight += list(waiting)[:1]
+        return self._is_taken(event)
 
     def _take_in(self, message: Message) -> None:
         """Pass a message to the feed node."""
         self._turn(CALLER, [message])
-        for piece in self._feed_node.take_released():
-            self.pieces.append(piece.released)
-            self.error = piece.released.error
+        for batch in self._feed_node.take_released():
+            self.released.append(batch.released)
+            self.error = batch.released.error
 
-    def _receive(self, thing: Scheduled) -> None:
+    def _receive(self, event: Scheduled) -> None:
         """A batch arrives, perhaps with others that wait for the same receiver."""
-        _, place, source, number, nth = thing.key
-        to = thing.to
-        waiting = [other for other in self.under_way if other.message is not None and other.to == to]
+        _, link, source, number, nth = event.key
+        to = event.to
+        waiting = [other for other in self.in_flight if other.message is not None and other.to == to]
         waiting = waiting[: self._nodes[to].messages_max - 1]
         messages: list[Message] = []
-        for each in [thing, *waiting[: self._pick("together", place, source, number, nth, len(waiting) + 1)]]:
-            if each is not thing:
-                self.under_way.remove(each)
-                each.came = self.turn
+        for each in [event, *waiting[: self._pick("together", link, source, number, nth, len(waiting) + 1)]]:
+            if each is not event:
+                self.in_flight.remove(each)
+                each.arrival_turn = self.turn
                 self.log.append(each)
                 if not self._is_taken(each):
                     continue
@@ -350,11 +350,11 @@ class Network:
             messages.append(Batch(each.message.granule, each.message.checksum, pickle.loads(each.message.parts)))
         self._turn(to, messages)
         if to != BARRIER:
-            self._took_s[to] = _TURNS_S[self._pick("took", place, source, number, nth, len(_TURNS_S))]
-        self._stand_still(thing)
+            self._took_s[to] = _TURNS_S[self._pick("took", link, source, number, nth, len(_TURNS_S))]
+        self._suspend(event)
 
-    def _fold(self, thing: Scheduled) -> None:
+    def _fold(self, event: Scheduled) -> None:
         """An ack arrives."""
-        assert thing.carried is not None
-        self._turn(ACKER, [thing.carried])
-        self._stand_still(thing)
+        assert event.carried is not None
+        self._turn(ACKER, [event.carried])
+        self._suspend(event)

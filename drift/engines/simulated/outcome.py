@@ -1,6 +1,6 @@
 """The outcome of a simulated run.
 
-Invariant: `handed` is all that a replay needs, and `pieces` is all released output, as it was released.
+Invariant: `handed` is all that a replay needs, and `released` is all released output, as it was released.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Handed(NamedTuple):
 class Outcome:
     """The released output of a simulated run, and the error that ended it, if any."""
 
-    pieces: list[Released]
+    released: list[Released]
     digest: str
     error: Exception | None
     late: list[Late]
@@ -36,7 +36,7 @@ class Outcome:
     def items(self) -> list[tuple[int, bytes, Any, str]]:
         """(position, meta, payload, sink) of each item."""
         rows: list[tuple[int, bytes, Any, str]] = []
-        for position, metas, payloads, sinks, _ in self.pieces:
+        for position, metas, payloads, sinks, _ in self.released:
             names = [sinks] * len(metas) if isinstance(sinks, str) else sinks
             rows += zip(range(position, position + len(metas)), metas, payloads, names)
         return rows

@@ -23,13 +23,13 @@ class Key(NamedTuple):
     Attributes:
         kind: of an event: "batch", "ack", "heartbeat", "news", "pace", "break off", "read" or "wake"; "outbox" and
             "still" for delays of others; or a number to choose, see `Schedule.choose`.
-        place: "worker 0 > worker 1" for a batch, otherwise a receiver or sender, or "".
+        link: "worker 0 > worker 1" for a batch, otherwise a receiver or sender, or "".
         source, number: the first item of the event, by its index in its source's input; for news, of minimal time.
         nth: distinguishes keys that are otherwise equal.
     """
 
     kind: str
-    place: str
+    link: str
     source: str
     number: int
     nth: int
@@ -49,7 +49,7 @@ class Scheduled:
     Attributes:
         key: its identity.
         due: the first turn at which it may come.
-        born, came: the turns at which it was sent and came; -1 before that.
+        sent_turn, arrival_turn: the turns at which it was sent and arrived; -1 before that.
         to: its receiver: a worker's index, BARRIER, ACKER or CALLER.
         message: a batch; `carried` is any other message.
         in_outbox_until: the turn at which it leaves the outbox of its sender.
@@ -57,14 +57,14 @@ class Scheduled:
         sender: its sender.
         life: the life of its receiver; messages to a process that was replaced do not reach the successor.
         generation: of its sender, when it was sent.
-        then: its effect, if it is not a message between nodes.
+        action: its effect, if it is not a message between nodes.
     """
 
     __slots__ = (
         "key",
         "due",
-        "born",
-        "came",
+        "sent_turn",
+        "arrival_turn",
         "to",
         "message",
         "carried",
@@ -73,26 +73,26 @@ class Scheduled:
         "sender",
         "life",
         "generation",
-        "then",
+        "action",
     )
 
-    def __init__(self, key: Key, born: int, hold: int, to: int = 0) -> None:
+    def __init__(self, key: Key, sent_turn: int, hold: int, to: int = 0) -> None:
         self.key = key
-        self.born = born
-        self.due = born + hold
-        self.came = -1
+        self.sent_turn = sent_turn
+        self.due = sent_turn + hold
+        self.arrival_turn = -1
         self.to = to
         self.message: Pickled | None = None
         self.carried: Message | None = None
-        self.in_outbox_until = born
+        self.in_outbox_until = sent_turn
         self.rank = -1
         self.sender = CALLER
         self.life = self.generation = 0
-        self.then: Callable[[], None] | None = None
+        self.action: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
-        kind, place, source, number, _ = self.key
-        return f"<{kind} {place} {source} {number}>".replace("  ", " ")
+        kind, link, source, number, _ = self.key
+        return f"<{kind} {link} {source} {number}>".replace("  ", " ")
 
 
 class Schedule:
@@ -114,16 +114,16 @@ class Schedule:
         """
         return 0
 
-    def pick(self, things: Sequence[Scheduled], turn: int) -> int:
+    def pick(self, events: Sequence[Scheduled], turn: int) -> int:
         """The index of the event that comes next; reads are at the end of the list."""
-        for at, thing in enumerate(things):
-            if thing.due <= turn:
+        for at, event in enumerate(events):
+            if event.due <= turn:
                 return at
-        return min(range(len(things)), key=lambda at: things[at].due)
+        return min(range(len(events)), key=lambda at: events[at].due)
 
     def is_lost(self, key: Key) -> bool:
         """Whether a batch is lost."""
         return False
 
-    def fired(self, thing: Scheduled) -> None:
+    def fired(self, event: Scheduled) -> None:
         """Called when an event has come."""

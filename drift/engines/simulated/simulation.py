@@ -135,10 +135,10 @@ class Simulation(MortalNetwork):
         """Take one turn; returns False if no event is possible any more."""
         if self.error is not None:
             return False
-        things = self.things()
-        if not things:
+        events = self.events()
+        if not events:
             return False
-        self.fire(things[self._schedule.pick(things, self.turn) if len(things) > 1 else 0])
+        self.fire(events[self._schedule.pick(events, self.turn) if len(events) > 1 else 0])
         return True
 
     def end(self) -> Outcome:
@@ -157,16 +157,16 @@ class Simulation(MortalNetwork):
             elif self.lost:
                 self.error = self.error or ProcessError(
                     f"{len(self.lost)} messages were lost between the processes of the run, the first of them from "
-                    f"{self.lost[0].key.place.replace(' > ', ' to ')}; everything released before stands. Run again"
+                    f"{self.lost[0].key.link.replace(' > ', ' to ')}; everything released before stands. Run again"
                 )
             elif self.error is None:
                 self._check_progress()
             elif self._feed_node.finished is None:
-                raise DriftBug(f"nothing is under way, and the run does not break off at its error: {self.error}")
+                raise DriftBug(f"nothing is in flight, and the run does not break off at its error: {self.error}")
         tombstones = sum(worker.tombstones for worker in self.workers)
         finished = self._feed_node.finished
         return Outcome(
-            self.pieces,
+            self.released,
             finished.digest if finished is not None else self.barrier.digest.hexdigest(),
             self.error,
             self.late,
@@ -175,61 +175,61 @@ class Simulation(MortalNetwork):
             self.log,
         )
 
-    def things(self) -> list[Scheduled]:
+    def events(self) -> list[Scheduled]:
         """All possible next events: messages in flight, oldest first; nodes that asked to be woken; and reads, the
         source furthest behind first.
         """
         ready = self._readable()
         if len(ready) > 1:
             ready.sort(key=lambda rank: self.sources[rank].heartbeat)
-        under_way = self.under_way
+        in_flight = self.in_flight
         if self.recovery is not None and any(node.halted for node in self._nodes.values()):
-            under_way = [thing for thing in under_way if self._may_come(thing)]
-        return [*under_way, *self._wakes.values(), *map(self._read_of, ready)]
+            in_flight = [event for event in in_flight if self._may_arrive(event)]
+        return [*in_flight, *self._wakes.values(), *map(self._read_of, ready)]
 
     @property
     def wakes(self) -> list[Scheduled]:
         """An event for each node that asked to be woken."""
         return list(self._wakes.values())
 
-    def fire(self, thing: Scheduled) -> None:
+    def fire(self, event: Scheduled) -> None:
         """Let an event come.
 
         Raises:
             DriftBug: an invariant is violated.
         """
-        self.turn = max(self.turn, thing.due) + 1
+        self.turn = max(self.turn, event.due) + 1
         self.now_ms += 1
         if self.turn > _TURNS_MAX:
-            raise DriftBug(f"the run does not end: {_TURNS_MAX} turns, and {len(self.under_way)} things are under way")
-        thing.came = self.turn
-        self.log.append(thing)
-        kind = thing.key.kind
+            raise DriftBug(f"the run does not end: {_TURNS_MAX} turns, and {len(self.in_flight)} events are in flight")
+        event.arrival_turn = self.turn
+        self.log.append(event)
+        kind = event.key.kind
         if kind == "read":
-            self._reads[thing.rank] = None
-            self._read(thing.rank)
+            self._reads[event.rank] = None
+            self._read(event.rank)
         elif kind == "wake":
-            self._wake(thing)
+            self._wake(event)
         else:
-            self.under_way.remove(thing)
-            if thing.then is not None:
-                if thing.life == self._lives[thing.to]:
-                    self._let(thing.then)
-            elif not self._comes(thing):
+            self.in_flight.remove(event)
+            if event.action is not None:
+                if event.life == self._lives[event.to]:
+                    self._run_action(event.action)
+            elif not self._arrives(event):
                 pass
             elif kind == "batch":
-                self._receive(thing)
+                self._receive(event)
             elif kind == "ack" or kind == "heartbeat":
-                self._fold(thing)
-            elif thing.carried is not None and thing.to == CALLER:
-                self._take_in(thing.carried)
-            elif thing.carried is not None:
-                self._turn(thing.to, [thing.carried])
+                self._fold(event)
+            elif event.carried is not None and event.to == CALLER:
+                self._take_in(event.carried)
+            elif event.carried is not None:
+                self._turn(event.to, [event.carried])
         if not self._by_hand and self.error is None and not self._readable():
             self._feed([])  # like a shell that has nothing to read
         if self.recovery is not None:
-            self._may_die(thing)
-        self._schedule.fired(thing)
+            self._may_die(event)
+        self._schedule.fired(event)
 
     def feed(self, rank: int, payloads: Sequence[Any]) -> None:
         """Add input to a source."""
@@ -252,12 +252,12 @@ class Simulation(MortalNetwork):
         self.late += self.intake.inputs.take_late()
         self._feed([fed])
 
-    def drop(self, place: str) -> list[Scheduled]:
+    def drop(self, link: str) -> list[Scheduled]:
         """End a connection ("worker 0 > worker 1"): the batches in flight on it are lost, as over ZeroMQ."""
-        gone = [thing for thing in self.under_way if thing.key.kind == "batch" and thing.key.place == place]
-        self.under_way = [thing for thing in self.under_way if thing not in gone]
-        self.lost += gone
-        return gone
+        dropped = [event for event in self.in_flight if event.key.kind == "batch" and event.key.link == link]
+        self.in_flight = [event for event in self.in_flight if event not in dropped]
+        self.lost += dropped
+        return dropped
 
     # Sources.
 
@@ -269,7 +269,7 @@ class Simulation(MortalNetwork):
 
     def _is_stuck(self) -> bool:
         """Whether input is still in an outbox."""
-        return any(thing.in_outbox_until > self.turn for thing in self.under_way)
+        return any(event.in_outbox_until > self.turn for event in self.in_flight)
 
     def _may_read(self, rank: int) -> bool:
         return self.intake.inputs.may_read(rank) and self.room(rank) > 0
@@ -284,12 +284,12 @@ class Simulation(MortalNetwork):
         return numbers[0] if numbers else -1
 
     def _read_of(self, rank: int) -> Scheduled:
-        thing = self._reads[rank]
-        if thing is None:
+        event = self._reads[rank]
+        if event is None:
             name = self.sources[rank].name
-            thing = self._reads[rank] = self._thing("read", "", name, self._first(rank), CALLER)
-            thing.rank = rank
-        return thing
+            event = self._reads[rank] = self._event("read", "", name, self._first(rank), CALLER)
+            event.rank = rank
+        return event
 
     def _read(self, rank: int) -> None:
         source, left, numbers = self.sources[rank], self._inputs[rank], self._numbers[rank]
@@ -347,7 +347,7 @@ class Simulation(MortalNetwork):
 
     def _check_progress(self) -> None:
         raise DriftBug(
-            f"nothing is under way, and minimal time stands at {self.acker.minimal_time.hex()}: a message is not "
+            f"nothing is in flight, and minimal time stands at {self.acker.minimal_time.hex()}: a message is not "
             f"accounted for, {self.acker.in_flight} ack cells are not zero"
         )
 
