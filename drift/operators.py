@@ -248,7 +248,7 @@ def state_and_outputs(result: Any) -> tuple[Any, Sequence[Any]]:
 
 
 class TakesEach:
-    """A process's function for items that takes many items in one call, if none of their keys has a timer in between.
+    """A process's function for items that takes many items in one call: of each key those up to its next timer.
 
     It never sets a timer in such a call.
     """
@@ -260,7 +260,7 @@ class TakesEach:
         raise NotImplementedError
 
     def takes(self, state: Any) -> bool:
-        """Whether `each` takes the items of a key in this state: they set no timer."""
+        """Whether `each` takes the items of a key that is in this state: then they set no timer."""
         return True
 
     def each(

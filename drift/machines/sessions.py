@@ -45,7 +45,7 @@ class _End(Due):
 
     Attributes:
         time: of its meta.
-        chain: what follows the time: the rest of its moment, and the root of its chain; see `later_meta`.
+        chain: what follows the time in the meta of the next one: its moment, and the root; see `later_meta`.
         hops: see `hops_of`.
     """
 
@@ -53,7 +53,14 @@ class _End(Due):
 
     def __init__(self, meta: bytes, timer: Timer, parts: tuple[int, bytes, int] | None = None) -> None:
         super().__init__(meta, timer)
-        self.time, self.chain, self.hops = parts or (time_of(meta), moment_of(meta)[8:] + root_of(meta), hops_of(meta))
+        if parts is None:
+            parts = time_of(meta), _moment_ending(moment_of(meta)[-1]) + root_of(meta), hops_of(meta)
+        self.time, self.chain, self.hops = parts
+
+
+def _moment_ending(phase: int) -> bytes:
+    """What follows the time in a moment of the first round."""
+    return b"\xff" + varint(0) + bytes((phase,))
 
 
 class SessionStage(ProcessStage):
@@ -74,7 +81,7 @@ class SessionStage(ProcessStage):
         super().__init__(group, state, timers, process, ranks, cyclic=cyclic)
         assert isinstance(process.on_item, ProlongsWindows)
         self._prolongs = process.on_item
-        self._moment_ending = b"\xff" + varint(0) + bytes((process.phase,))  # of a moment behind its time
+        self._moment_ending = _moment_ending(process.phase)
         self._hashed_ending = self._group_suffix + self._first_timer
 
     def _append(
