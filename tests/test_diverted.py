@@ -47,7 +47,7 @@ def test_three_bad_lines_in_ten_thousand_are_stored_with_their_reasons(tmp_path:
     lines[17], lines[5000], lines[9999] = b"{bad", b'{"n": 1, "n": 2}', b'"\xff"'
     values, errors = read(sources.jsonl, b"\n".join(lines), tmp_path)
     assert values == [{"n": number} for number in range(9_999) if number not in (17, 5000)]
-    assert [(each["place"], each["payload"]) for each in errors] == [
+    assert [(each["location"], each["payload"]) for each in errors] == [
         ("in, line 18", b"{bad"),
         ("in, line 5001", b'{"n": 1, "n": 2}'),
         ("in, line 10000", b'"\xff"'),
@@ -60,8 +60,8 @@ def test_lines_that_are_no_utf_8_are_diverted_as_bytes(tmp_path: Path) -> None:
     values, errors = read(sources.text, b"\xef\xbb\xbfone\r\ntw\xffo\rthree\n\n\xfe\nlast", tmp_path)
     assert values == ["one", "three", "", "last"]
     assert errors == [
-        {"place": "in, line 2", "error": r"b'\xff' is not utf-8 (invalid start byte)", "payload": b"tw\xffo"},
-        {"place": "in, line 5", "error": r"b'\xfe' is not utf-8 (invalid start byte)", "payload": b"\xfe"},
+        {"location": "in, line 2", "error": r"b'\xff' is not utf-8 (invalid start byte)", "payload": b"tw\xffo"},
+        {"location": "in, line 5", "error": r"b'\xfe' is not utf-8 (invalid start byte)", "payload": b"\xfe"},
     ]
 
 
@@ -72,7 +72,7 @@ def test_rows_that_do_not_fit_or_cannot_be_converted_are_diverted(tmp_path: Path
     content = b'a,n\nx,1\ny\n\xff,2\nz,three\n"q\nq",4\n"w"w,5\nlast,6\n"open,7\nend,8\n'
     values, errors = read(rows, content, tmp_path)
     assert values == [{"a": "x", "n": 1}, {"a": "q\nq", "n": 4}, {"a": "last", "n": 6}]
-    assert [(each["place"], each["payload"]) for each in errors] == [
+    assert [(each["location"], each["payload"]) for each in errors] == [
         ("in, line 3", ["y"]),
         ("in, line 4", b"\xff,2"),
         ("in, line 5", ["z", "three"]),
@@ -135,9 +135,13 @@ def test_what_steps_cannot_take_is_diverted_in_the_order_of_the_output() -> None
     results = [outputs(stepped(), {"in": NUMBERS}, **how) for how in [*ENGINES, {"batch_items": 1}, {"batch_items": 4}]]
     assert all(result == results[0] for result in results)
     _, out, errors = results[0]
-    assert out and {each["place"] for each in errors} == {"tenths", "many", "sum"}
-    assert {"place": "tenths", "error": "ZeroDivisionError: integer division or modulo by zero", "payload": 3} in errors
-    assert all("0x..." in each["error"] for each in errors if each["place"] == "sum")
+    assert out and {each["location"] for each in errors} == {"tenths", "many", "sum"}
+    assert {
+        "location": "tenths",
+        "error": "ZeroDivisionError: integer division or modulo by zero",
+        "payload": 3,
+    } in errors
+    assert all("0x..." in each["error"] for each in errors if each["location"] == "sum")
 
 
 @drift.testing.deterministic(stepped(), **{"in": st.lists(st.integers(0, 40), max_size=12)})
@@ -153,7 +157,7 @@ def test_what_is_diverted_is_recorded_and_replayed(tmp_path: Path) -> None:
     rows.map(lambda row: 10 // row["n"], name="divide", on_error="divert").sink("out")
     digest, out, errors = outputs(graph, {"in": sources.jsonl(path)}, record=tmp_path / "record")
     path.unlink()
-    assert out == [10, 5] and [each["place"] for each in errors] == ["in, line 2", "divide"]
+    assert out == [10, 5] and [each["location"] for each in errors] == ["in, line 2", "divide"]
     for engine in ("local", "reference"):
         run = drift.replay(tmp_path / "record", graph, engine=engine)
         assert [item.payload for item in run if item.sink == "errors"] == errors
@@ -213,5 +217,5 @@ def test_what_is_diverted_of_a_folder_reports_the_file_by_its_name_in_there(tmp_
         (tmp_path / "a", ["in, x.jsonl, line 1"]),
     ):
         output = list(drift.run(graph, {"in": sources.jsonl(path)}))
-        assert [item.payload["place"] for item in output if item.sink == "errors"] == places
+        assert [item.payload["location"] for item in output if item.sink == "errors"] == places
         assert [item.payload for item in output if item.sink == "out"] == [1] * len(places)

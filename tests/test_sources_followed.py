@@ -134,7 +134,7 @@ def test_what_cannot_be_read_is_diverted_with_the_name_of_its_file(tmp_path: Pat
         found = [next(item) for item in [iter(run)] for _ in range(3)]
     assert [item.payload for item in found if item.sink == "out"] == [1, 2]
     (bad,) = [item.payload for item in found if item.sink == "errors"]
-    assert bad["place"] == "rows, 1.jsonl, line 2"
+    assert bad["location"] == "rows, 1.jsonl, line 2"
 
 
 def test_a_file_that_comes_too_late_in_the_order_ends_the_input(tmp_path: Path) -> None:

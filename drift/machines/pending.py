@@ -46,7 +46,7 @@ class Pending:
         return [columns for _, _, columns in sorted(self._heap, key=lambda entry: entry[:2])]
 
     def clear(self) -> None:
-        """Drop all waiting items when the worker goes back to a cut: their senders have them."""
+        """Drop all waiting items, since the worker rewinds to a cut: their senders have them."""
         self._heap.clear()
 
     def is_due(self, heartbeat: bytes, minimal_time: bytes) -> bool:

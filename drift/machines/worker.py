@@ -316,7 +316,7 @@ class Worker:
         return {name: stage.changed(cut) for name, stage in self._stages.items()}
 
     def stop_cuts(self) -> None:
-        """Stop tracking: no more cuts will be taken, and the worker will not go back to one."""
+        """Stop tracking: no more cuts will be taken, and the worker will not rewind to one."""
         self._sent = None
         for stage in self._stages.values():
             stage.track(tracks=False)

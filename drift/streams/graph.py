@@ -56,8 +56,8 @@ class Graph:
             type: of its payloads, for type checkers; nothing is checked while a graph runs.
             time: the time policy, unless the run sets another; arrival time if None.
             on_error: "error" ends the run at a line that cannot be read or an item without a time; "divert" sends it to
-                the sink "errors": {"place": source and line, "error": what is wrong, "payload": what was read}. A row
-                of a DataFrame on Spark without a time is always an error: rows have no order of arrival.
+                the sink "errors": {"location": source and line, "error": what is wrong, "payload": what was read}. A
+                row of a DataFrame on Spark without a time is always an error: rows have no order of arrival.
         """
         where = caller()
         check_name("source", name, where)

@@ -57,7 +57,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
             with_time: whether `function` takes the item's time as well: `function(payload, time)`.
             later: whether it may return `drift.at(time, payload)` in place of a payload, for a child at a later time.
             on_error: "error" ends the run if the function raises; "divert" sends the payload to the sink "errors" in
-                place of its results: {"place": step, "error": the exception, "payload": the payload}.
+                place of its results: {"location": step, "error": the exception, "payload": the payload}.
             durable: whether a run with state logs the output of the step: after a crash, or with changed code behind
                 it, the steps behind it resume from the log, and nothing before it is computed again. The output is the
                 same. Not for a step on a loop.

@@ -15,29 +15,29 @@ from typing import Any
 from drift_graph.errors import DriftError
 from drift_graph.functions import safe_text
 
-MARK = "\0drift set apart"
+MARK = "\0drift diverted"
 
 #: Not caused by the item: limits of depth and memory differ between engines.
 _NEVER = (RecursionError, MemoryError)
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}")
 
 
-def diverted(place: str, error: str, payload: Any) -> tuple[str, str, str, Any]:
+def diverted(location: str, error: str, payload: Any) -> tuple[str, str, str, Any]:
     """The tuple that replaces an item which cannot be processed.
 
     Args:
-        place: the name of the step or the source; for a source also the file and line, if known.
+        location: the name of the step or the source; for a source also the file and line, if known.
         error: the error in words that are the same in every run.
         payload: the item, or the text that was read.
     """
-    return MARK, place, error, payload
+    return MARK, location, error, payload
 
 
 def is_diverted(payload: Any) -> bool:
     return type(payload) is tuple and len(payload) == 4 and type(payload[0]) is str and payload[0] == MARK
 
 
-def diverted_by(place: str, error: BaseException, payload: Any) -> tuple[str, str, str, Any]:
+def diverted_by(location: str, error: BaseException, payload: Any) -> tuple[str, str, str, Any]:
     """`diverted` for an exception that a function raised.
 
     Raises:
@@ -48,10 +48,10 @@ def diverted_by(place: str, error: BaseException, payload: Any) -> tuple[str, st
     if isinstance(error, DriftError) and error.ends_the_run:
         raise error
     words = _ADDRESS.sub("0x...", safe_text(str, error, 500))
-    return diverted(place, f"{type(error).__name__}: {words}", payload)
+    return diverted(location, f"{type(error).__name__}: {words}", payload)
 
 
 def report(payload: tuple[str, str, str, Any]) -> dict[str, Any]:
     """The payload that the sink of errors gets."""
-    _, place, error, item = payload
-    return {"place": place, "error": error, "payload": item}
+    _, location, error, item = payload
+    return {"location": location, "error": error, "payload": item}

@@ -71,7 +71,7 @@ class AckerNode(Node):
         self._fed_at_once = 0  # items, the last time
         self._has_barrier = barrier
         self._pacing = pacing
-        self._cut = 0  # number of one that is to be taken
+        self._cut = 0  # the number of a cut to take, or 0
         self._reached = BEGINNING  # before the last rewind
         self._batches = 0  # of the input
         self._tombstones = 0

@@ -3,9 +3,9 @@
 Invariant: `between(to, since, cut)` gives, in sum, exactly the items and tombstones at or above `since` and below `cut`
 that this node has caused on the link, over all generations that were not dropped.
 
-Why: a batch is stored as it was sent, with its generation, and not examined before somebody reads. Going back to a cut
+Why: a batch is stored as it was sent, with its generation, and not examined before it is read. A rewind to a cut
 voids what older generations sent at or above it, since it is sent again. So an item counts if it is below the cut of
-every later generation, which is checked on reading. Below a committed cut nobody reads any more, and batches entirely
+every later generation, which is checked on reading. Nothing is read below a committed cut, so batches entirely
 below it are dropped.
 """
 

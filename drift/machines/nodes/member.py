@@ -66,18 +66,18 @@ class MemberNode(WorkerNode):
 
     @property
     def _waiting_above(self) -> bytes:
-        """To the end of its oldest batch in flight: the others feed their keys of the same stretch meanwhile."""
+        """The end of its oldest batch in flight: meanwhile the others feed their keys of the same stretch."""
         return max(self._in_flight, self._fed[0] if self._fed else BEGINNING)
 
     @property
     def may_feed(self) -> bool:
-        """Whether minimal time has come near enough to what was fed last."""
+        """Whether so few of its batches are in flight that the next may be fed."""
         while self._fed and self._fed[0] < self.minimal_time:
             self._fed.popleft()
         return not self._fed_all and len(self._fed) < _BATCHES_AHEAD_MAX
 
     def feed(self, parts: list[Part], heartbeat: bytes, now_s: float) -> list[Send]:
-        """Its next items, and in one ack the heartbeat of what comes after them: END_OF_TIME where nothing does."""
+        """Feed its next items, and in one ack the heartbeat after them: END_OF_TIME if no more items follow."""
         self._fed_all = heartbeat == END_OF_TIME
         last = max((greatest_meta(columns.metas) for _, columns in parts), default=BEGINNING)
         if BEGINNING < last < heartbeat:

@@ -4,8 +4,8 @@ Invariant: `take` gives the items below a bound, for each source in the order of
 unless they arrived later. No item is lost, and `least` is the least meta that waits.
 
 Why: if one process does everything, it releases no item before the sources are past it. So processing items early is
-useless while there is more to read: older items come later and correct the results. If there is nothing to read, time
-is free, and everything is taken.
+useless while there is more to read: older items come later, and the results have to be corrected. If there is nothing
+to read, time is free, and everything is taken.
 
 The waiting items of a source are sorted runs, each longer than the next: an item is sorted again only when its run
 doubles, so a source that is ahead by n items costs log n for each.
@@ -19,7 +19,7 @@ from drift.machines.nodes.intake import Fed
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import END_OF_TIME
 
-#: A piece of what waits that a source gave: its name, and items in the order of their metas.
+#: Items that wait, of one source: its name, and the items in the order of their metas.
 Taken = tuple[str, Columns]
 
 
@@ -36,11 +36,11 @@ class _Run:
         return len(self._columns.metas) - self._start
 
     def __getitem__(self, index: int) -> bytes:
-        """The meta of one that waits."""
+        """The meta of a waiting item, by index."""
         return self._columns.metas[self._start + index]
 
     def take(self, bound: bytes) -> Columns:
-        """What is below a bound."""
+        """Take the items below a bound."""
         metas, start = self._columns.metas, self._start
         takes_all = metas[-1] < bound
         self._start = end = len(metas) if takes_all else bisect_left(metas, bound, start)
@@ -56,7 +56,7 @@ class _Run:
 
 
 def _merged(older: Columns, newer: Columns) -> Columns:
-    """Two sorted batches as one: only what is of both times is sorted anew."""
+    """Two sorted batches as one; only the part in which they overlap is sorted again."""
     begin, end = bisect_left(older.metas, newer.metas[0]), bisect_left(newer.metas, older.metas[-1])
     if begin == len(older.metas):
         return joined([older, newer])
@@ -68,7 +68,7 @@ class Ordering:
     """See the module.
 
     Args:
-        items_max: of one source that are given at once.
+        items_max: the most items of one source that are taken at once.
     """
 
     def __init__(self, items_max: int) -> None:
@@ -90,7 +90,7 @@ class Ordering:
 
     @property
     def least(self) -> bytes:
-        """The least meta that waits; END_OF_TIME if none does."""
+        """The least meta that waits; END_OF_TIME if none waits."""
         return min((run[0] for runs in self._runs.values() for run in runs), default=END_OF_TIME)
 
     def take(self, bound: bytes) -> list[Taken]:

@@ -1,6 +1,6 @@
 """The pace: how many items are fed at once to workers that correct each other.
 
-Invariant: feeding goes on, however many items are taken back: at least one item at a time.
+Invariant: feeding continues, one item at a time at least, however many items are taken back.
 
 Why: a correction that goes round a cycle through other workers changes what was fed after it, and each change may go
 round as well, so the work grows with the square of what is fed at once. It begins with one item; twice as many are fed
@@ -25,7 +25,7 @@ class Pacing:
         batch_items: how many items to feed at once.
 
     Args:
-        items_max: no more than so many.
+        items_max: the most items at once.
     """
 
     def __init__(self, items_max: int) -> None:

@@ -21,9 +21,9 @@ class WithAcker(Node):
     """See the module.
 
     Args:
-        node: the other one.
-        number: by which the acker knows it.
-        acker: of the run.
+        node: the other node.
+        number: the number by which the acker addresses that node.
+        acker: the acker of the run.
     """
 
     def __init__(self, node: Node, number: int, acker: AckerNode) -> None:
@@ -72,15 +72,15 @@ class WithAcker(Node):
         return self._between(sends, [], now_s)
 
     def _between(self, sends: list[Send], acks: list[Message], now_s: float) -> list[Send]:
-        """What goes to others, of what both have to send; what goes from one to the other has its turn here."""
+        """The messages of both nodes that go to others; messages between the two are handled here, turn by turn."""
         leaving: list[Send] = []
-        answers: list[Send] = []  # by the acker; nobody hastens for it
+        answers: list[Send] = []  # of the acker to others; they are sent last
         while True:
             acks += [send.message for send in sends if send.to == ACKER]
             leaving += [send for send in sends if send.to not in (ACKER, self._number)]
             if not acks and now_s < self.acker.wake_s:
                 return leaving + answers
-            said = self.acker.turn(acks, now_s)
-            notices = [send.message for send in said if send.to == self._number]
+            effects = self.acker.turn(acks, now_s)
+            notices = [send.message for send in effects if send.to == self._number]
             acks, sends = [], self.node.turn(notices, now_s) if notices else []
-            answers += [send for send in said if send.to != self._number]
+            answers += [send for send in effects if send.to != self._number]
