@@ -159,7 +159,7 @@ def test_fewer_items_are_read_at_once_where_one_becomes_many() -> None:
 
 def test_runs_that_end_in_any_order_leave_the_garbage_collector_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()  # what other tests have left to it
-    monkeypatch.setattr("drift.engines.base._thresholds_before", [])
+    monkeypatch.setattr("drift.engines.memory._thresholds_before", [])
     before = gc.get_threshold()
 
     def begun() -> Iterator[Any]:

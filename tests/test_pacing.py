@@ -96,30 +96,27 @@ def test_over_zeromq_feeding_begins_with_one_item_and_goes_at_the_pace_of_the_ac
     assert paces[0] == 1 < max(paces)
 
 
-def test_the_caller_hears_of_a_batch_that_was_fed_and_done_before_the_next_notice() -> None:
-    """Minimal time may be what it was: without the number of batches the caller would wait for this one for ever."""
+def test_the_caller_hears_of_each_batch_at_once_and_workers_later_of_several() -> None:
+    """Minimal time may be what it was: without the number of batches the caller would wait for one of them for ever."""
     acker = AckerNode(1, [0, CALLER], [CALLER])
-    notices: list[int] = []
-    for now_s in (1.0, 1.0001):
-        number = len(notices) + 1
+    told: list[int] = []
+    for number, now_s in ((1, 1.0), (2, 1.0001)):
         fed = AckMessage([(pack_time(number), number)], [], items=1)
         for message in (fed, AckMessage(fed.cells, [])):
             sends = [send.message for send in acker.turn([message], now_s) if send.to == CALLER]
-            notices += [notice.batches for notice in sends if isinstance(notice, MinimalTime)]
-    assert notices == [1]
-    assert acker.wake_s == pytest.approx(1.001)
-    for who in (CALLER, 0):  # a worker that was given one item hears later
-        sends = acker.turn([], acker.wake_s)
-        notices = [(send.to, send.message.batches) for send in sends if isinstance(send.message, MinimalTime)]
-        assert notices == [(who, 2)]
+            told += [notice.batches for notice in sends if isinstance(notice, MinimalTime)]
+    assert told == [1, 1, 2, 2]
+    assert acker.wake_s == pytest.approx(1.05)
+    sends = acker.turn([], acker.wake_s)
+    assert [(send.to, send.message.batches) for send in sends if isinstance(send.message, MinimalTime)] == [(0, 2)]
     assert acker.wake_s == math.inf
 
 
-def test_the_barrier_hears_at_once_and_notices_have_the_least_heartbeat_of_all_sources() -> None:
+def test_barrier_and_caller_hear_at_once_and_notices_have_the_least_heartbeat_of_all_sources() -> None:
     acker = AckerNode(2, [0, CALLER], [CALLER])
     acker.turn([AckMessage([], [(0, pack_time(3))])], 1.0)
     sends = acker.turn([AckMessage([(pack_time(2), 7)], [(1, pack_time(4))])], 1.0)
-    assert [send.to for send in sends] == [BARRIER]
+    assert [send.to for send in sends] == [BARRIER, CALLER]
     notice = sends[0].message
     assert isinstance(notice, MinimalTime)
     assert (notice.time, notice.heartbeat) == (pack_time(2), pack_time(3))

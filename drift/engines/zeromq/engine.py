@@ -59,9 +59,12 @@ from drift_barrier.digest import Encoded
 from drift_graph.errors import GraphError, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
+from drift_graph.policies import EventTime
 from drift_graph.segments import has_borders
 
-_TICK_MS = 1  # while the clock may have to move the heartbeat of a live source
+_TICK_MS = 1  # while the clock may have to move the heartbeat of a live source, and something waits for it
+#: The heartbeats of the only source let nothing go if it is in arrival time and nothing has a timer.
+_LONG_TICK_MS = 20
 _WAIT_MS = 100
 _CHECK_INTERVAL_S = 0.02
 _START_S = 60.0
@@ -91,6 +94,8 @@ class ZeromqEngine:
         self._folder = _new_folder()
         self._shelf = SnapshotFiles(self._folder, "caller", timed_steps(plan))
         self._node = FeedNode(plan, settings.workers, feed.intake)
+        if _is_alone(feed) and not plan.puts_later and not self._shelf.timed:
+            feed.intake.beat_interval_s = _LONG_TICK_MS / 1000
         pacing = pacing_of(plan, settings.workers, settings.batch_items)
         acker = AckerNode(len(dataflow.sources), [*range(settings.workers), CALLER], [CALLER], pacing=pacing)
         self._output = WithAcker(BarrierNode(dataflow, settings.digest), BARRIER, acker)
@@ -189,8 +194,7 @@ class ZeromqEngine:
             flush_all(self._boxes, poller)
             self._watch(feed.filenos() if may_read else ())
             busy = bool(fed) and not feed.live
-            wait_ms = 0 if busy or is_polled else min(_TICK_MS if feed.live else _WAIT_MS, poll_ms(self._output.wake_s))
-            ready = dict(poller.poll(wait_ms))
+            ready = dict(poller.poll(0 if busy or is_polled else self._wait_ms(may_read)))
             received = self._receive()
             while self._inbound:
                 self._carry(node.turn([self._inbound.popleft()], time.monotonic()))
@@ -267,6 +271,14 @@ class ZeromqEngine:
     def _stuck(self) -> bool:
         """Whether the queue of some socket is full."""
         return any(box.waiting for box in self._boxes)
+
+    def _wait_ms(self, may_read: bool) -> int:
+        """How long to wait for messages, and for items of the sources that may be read."""
+        wait_ms = _WAIT_MS
+        if self._feed.live:
+            beats_seldom = self._feed.intake.beat_interval_s and len(self._watched) == len(self._feed.sources)
+            wait_ms = _LONG_TICK_MS if beats_seldom or not may_read else _TICK_MS
+        return min(wait_ms, poll_ms(self._output.wake_s))
 
     def _receive(self) -> bool:
         """Take what has arrived, and let barrier and acker have their turn; returns whether anything came."""
@@ -629,6 +641,11 @@ class ZeromqEngine:
             if self._folder:
                 shutil.rmtree(self._folder, ignore_errors=True)
             self._feed.close()
+
+
+def _is_alone(feed: Feed) -> bool:
+    """Whether one source, in arrival time, is all of the input."""
+    return len(feed.intake.machines) == 1 and not isinstance(feed.intake.machines[0].policy, EventTime)
 
 
 def _warn_of_slow_cycles(plan: Plan, workers: int) -> None:

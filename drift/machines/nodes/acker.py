@@ -1,9 +1,9 @@
 """The node of the acker: folds acks into the table, and sends notices of minimal time.
 
-Invariant: the barrier gets every new minimal time at once. The feed gets every change within the notice's interval, and
-so do workers for which it matters; other workers somewhat later. All get the end of the run at once. After a recovery
-the table is new, and begins below the cut if a replaced process starts there; nodes that knew a greater minimal time
-keep it.
+Invariant: the barrier gets every new minimal time at once, and so does the calling process, which has both. Workers
+that feed themselves get every change within the notice's interval, and so do workers for which it matters; other
+workers somewhat later. All get the end of the run at once. After a recovery the table is new, and begins below the cut
+if a replaced process starts there; nodes that knew a greater minimal time keep it.
 
 Why not all at once: one notice stands for many acks. Workers that get a few items at a time and have no later items
 only use it to free memory: each notice would cost them as much as such a batch.
@@ -15,14 +15,14 @@ import math
 from collections.abc import Sequence
 
 from drift.machines.nodes.messages import AckMessage, Halt, Halted, Message, MinimalTime, Pace, Rewind, TakeCut
-from drift.machines.nodes.node import Node, Send
+from drift.machines.nodes.node import CALLER, Node, Send
 from drift.machines.nodes.pacing import Pacing
 from drift.machines.worker import BARRIER
 from drift_acker.table import Ack, AckTable
 from drift_graph.meta import BEGINNING
 
 #: How often the acker sends notices to nodes except the barrier; and to workers that hold no waiting items.
-_NOTICE_INTERVAL_S, _IDLE_INTERVAL_S = 0.001, 0.005
+_NOTICE_INTERVAL_S, _IDLE_INTERVAL_S = 0.001, 0.05
 #: Workers that are fed fewer items at once hold none back while older ones are in flight.
 _FEW_ITEMS = 100
 
@@ -30,9 +30,10 @@ _FEW_ITEMS = 100
 class _Hearers:
     """Nodes that get the same notices at the same time."""
 
-    def __init__(self, who: Sequence[int], *, feed: bool) -> None:
+    def __init__(self, who: Sequence[int], *, feeds: bool) -> None:
         self.who = who
-        self.feed = feed
+        self.feeds = feeds
+        self.is_here = CALLER in who
         self.forget()
 
     def forget(self) -> None:
@@ -67,7 +68,7 @@ class AckerNode(Node):
         self.receivers = [*others, BARRIER] if barrier else others
         self._feeders = feeders
         idle = [other for other in others if other not in feeders]
-        self._hearers = [_Hearers(who, feed=feed) for who, feed in ((idle, False), (feeders, True)) if who]
+        self._hearers = [_Hearers(who, feeds=feeds) for who, feeds in ((idle, False), (feeders, True)) if who]
         self._fed_at_once = 0  # items, the last time
         self._has_barrier = barrier
         self._pacing = pacing
@@ -100,8 +101,8 @@ class AckerNode(Node):
         at_once = table.quiet or bool(self._cut)
         few = self._fed_at_once < _FEW_ITEMS and not table.waits
         for each in self._hearers:
-            due_s = each.sent_s + (_IDLE_INTERVAL_S if few and not each.feed else _NOTICE_INTERVAL_S)
-            if at_once or (each.sent != news and now_s >= due_s):
+            due_s = each.sent_s + (_IDLE_INTERVAL_S if few and not each.feeds else _NOTICE_INTERVAL_S)
+            if at_once or (each.sent != news and (each.is_here or now_s >= due_s)):
                 each.sent, each.sent_s = news, now_s
                 sends += [Send(other, notice) for other in each.who]
             elif each.sent != news:

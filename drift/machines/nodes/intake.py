@@ -40,6 +40,7 @@ class Intake:
         error: with which the input ends, once all sources have reached its position in the order.
         rereadings: the position from which each source would be read again.
         late_below: late items that were skipped because they are below the cut that the run resumes from.
+        beat_interval_s: a silent source moves its heartbeat at most this often.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Intake:
         self._last_heartbeats = [BEGINNING] * len(machines)  # their last heartbeats before they ended
         self._cuts = [BEGINNING] * len(machines)  # items below were processed before the run resumed
         self.late_below = 0
+        self.beat_interval_s = 0.0
         self.rereadings = [Rereading(machine) for machine in machines]
         self._batches_given = 0
 
@@ -170,6 +172,8 @@ class Intake:
                 self.inputs.fail(rank, arrived.error)
             self._last_heartbeats[rank] = arrived.heartbeat
             return self._fed(rank, arrived)
+        if now_s < self._last_batch_s[rank] + self.beat_interval_s:
+            return None
         heartbeat = machine.tick(now_ms)
         idle_after_ms = machine.policy.idle_after_ms if isinstance(machine.policy, EventTime) else None
         if idle_after_ms is not None and (now_s - self._last_item_s[rank]) * 1000 >= idle_after_ms:

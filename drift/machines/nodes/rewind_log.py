@@ -178,11 +178,13 @@ class RewindLog:
         self._blocks[message.first_block :] = message.blocks
         self.position += len(released.metas)
         self.last = released.metas[-1]
-        encoded, left = [*self._open_block, *message.encoded], self.position % BLOCK_ITEMS
-        self._open_block = []
-        while left:
-            self._open_block.insert(0, encoded.pop())
-            left -= self._open_block[0].items
+        self._open_block += message.encoded
+        if message.blocks:  # some of it is in full blocks; no part goes beyond one
+            left, start = self.position % BLOCK_ITEMS, len(self._open_block)
+            while left:
+                start -= 1
+                left -= self._open_block[start].items
+            del self._open_block[:start]
 
     def rewind(self, order: Rewind, unfed: Iterable[Fed]) -> deque[Fed]:
         """The batches to feed again from a cut on; `unfed`: batches that still wait to be fed again."""
