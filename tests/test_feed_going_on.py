@@ -256,7 +256,7 @@ def test_a_log_is_cut_where_an_entry_is_torn_and_dropped_below_what_is_committed
     with pytest.raises(InputError, match="is damaged at byte 0; bring it back"):
         list(ArrivalLog(tmp_path, "a/b").repeat(9))
     other = ArrivalLog(tmp_path, "a/b")
-    with pytest.raises(InputError, match="that another run wrote, and this one does not go on from it"):
+    with pytest.raises(InputError, match="that another run wrote, and this one does not continue it"):
         other.items([1], 0, None)
     bad = ArrivalLog(tmp_path, "c")
     kept, error = bad.items([1, object(), 2], 0, None)

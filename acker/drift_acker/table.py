@@ -60,7 +60,7 @@ class AckTable:
         self._fold(self._waiting, ack.waiting)
         for rank, heartbeat in ack.heartbeats:
             if heartbeat < self._heartbeats[rank]:
-                raise DriftBug(f"the heartbeat of source {rank} went back to {heartbeat.hex()}")
+                raise DriftBug(f"the heartbeat of source {rank} decreased to {heartbeat.hex()}")
             self._heartbeats[rank] = heartbeat
         minimal = self.least_heartbeat
         for cells in (self._cells, self._waiting):

@@ -55,7 +55,7 @@ class Released(NamedTuple):
 
 
 class _Run:
-    """Items of one sink that came together, sorted by meta; those before `start` are gone."""
+    """Items of one sink that came together, sorted by meta; those before `start` were released."""
 
     __slots__ = ("sink", "metas", "payloads", "diffs", "start")
 
@@ -241,7 +241,7 @@ class Barrier:
 
 
 def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | list[str]]:
-    """Merge batches in the order of metas, with tombstones and what they cancel gone.
+    """Merge batches in the order of metas, without tombstones and the items they cancel.
 
     Raises:
         DriftBug: something is left at a meta that is not exactly one item.

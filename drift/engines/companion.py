@@ -1,6 +1,6 @@
 """A helper process that answers requests: `Companion` is the caller's side, `ToCaller` that of the process.
 
-Invariant: the process ends when it is closed, and when the process that started it is gone, whatever it is doing.
+Invariant: the process ends when it is closed, and when the process that started it has ended, whatever it is doing.
 
 Why: its standard input ends with the starting process (`drift.children`); a thread of the helper waits for that and
 ends it at once.

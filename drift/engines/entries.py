@@ -82,8 +82,8 @@ class Entries:
                 os.fsync(self._file)
         except OSError as error:
             raise InputError(
-                f"{self._what}: what came cannot be written to its log in {self._folder}: {error.strerror}; nothing of "
-                f"it was used; clear that up, and go on"
+                f"{self._what}: a batch cannot be written to its log in {self._folder}: {error.strerror}; nothing of "
+                f"it was processed; remove the cause, and run again with the same state"
             ) from error
         self._named.update(new)
         self.next_number += 1
@@ -96,7 +96,7 @@ class Entries:
         self._bytes, self._named = os.fstat(self._file).st_size, set()
         if self._bytes or (not self._was_read and len(self._files()) > 1):
             raise InputError(
-                f"{self._folder} has a log of {self._what} that another run wrote, and this one does not go on from "
+                f"{self._folder} has a log of {self._what} that another run wrote, and this one does not continue "
                 f"it; give each run a state of its own"
             )
         self._was_read = True
@@ -132,10 +132,10 @@ class Entries:
         return int(files[0].stem) if files else self.next_number
 
     def read(self, first: int) -> Iterator[tuple[int, list[Any]]]:
-        """Number and fields of all entries from `first` on; afterwards entries are appended behind them.
+        """Number and fields of all entries from `first` on; afterwards entries are appended after them.
 
         Args:
-            first: may be the number behind the last entry.
+            first: may be the number after the last entry.
 
         Raises:
             LogBroken: one of them is missing or damaged.
@@ -183,7 +183,7 @@ class Entries:
         assert isinstance(fields, list)
         if form != _FORM:
             raise InputError(
-                f"the log of {self._what} in {self._folder} has form {form}, which this version does not know; go on "
+                f"the log of {self._what} in {self._folder} has form {form}, which this version does not know; resume "
                 f"with the version that wrote it"
             )
         if type(fields[-1]) is bytes:  # payloads, and before them their new classes
@@ -197,5 +197,5 @@ class Entries:
     def _broken(self, number: int, now: str) -> LogBroken:
         return LogBroken(
             f"the log of {self._what} in {self._folder} is needed from entry {number} on, and {now}; bring it back, or "
-            f"begin anew with another state"
+            f"start a new run with another state"
         )

@@ -251,8 +251,8 @@ class Feed:
     def poll(self, minimal_time: bytes) -> list[Fed]:
         """The batches that the sources have now; blocks only if every source that may be read is finite.
 
-        A source that fails is read no more; the others go on until they are past the time of the failure. Then `error`
-        is set, and no more batches come.
+        A source that fails is no longer read; the others are read until they are past the time of the failure. Then
+        `error` is set, and no more batches come.
         """
         if self.error is not None:
             return []

@@ -36,7 +36,7 @@ class Entry(NamedTuple):
     payloads: of the batch; None at the end of the source, empty for a heartbeat.
     at_ms: the stamp of the payloads, if the clock stamps them.
     heartbeat: the time below which, by decision of an idle policy, nothing comes; or None.
-    reader: the position of the source's reader behind the entry, if it has one.
+    reader: the position of the source's reader after the entry, if it has one.
     """
 
     number: int
@@ -75,10 +75,10 @@ class ArrivalLog(Entries):
         self.append([_END])
 
     def repeat(self, first: int) -> Iterator[Entry]:
-        """All entries from `first` on; afterwards entries are appended behind them.
+        """All entries from `first` on; afterwards entries are appended after them.
 
         Args:
-            first: may be the number behind the last entry.
+            first: may be the number after the last entry.
 
         Raises:
             LogBroken: one of them is missing or damaged.

@@ -32,7 +32,7 @@ class Surroundings(NamedTuple):
 
     Attributes:
         path: all of `sys.path`.
-        folder: the working directory; "" if it is gone.
+        folder: the working directory; "" if it was removed.
         temporary_folder: for temporary files. Python finds it by creating a file in it, which would be left over by a
             process that ends at that moment, as the processes of a run do when their caller dies.
         context: a decimal context's precision, rounding, limits of exponents, capitals, clamp, and traps by name.

@@ -33,7 +33,7 @@ class Entries:
     Attributes:
         identities: of the keys with a value.
         values: of these keys, in the same order.
-        gone: identities of the deleted keys.
+        deleted: identities of the deleted keys.
     """
 
     __slots__ = ("deleted", "identities", "values")

@@ -131,7 +131,7 @@ class Log:
         self._segments: dict[int, _Segment] = {}  # by number, in the order of these
         self._numbered = 0
         self._open = -1  # number of the last segment, where batches may be added to it
-        self._open_last = BEGINNING  # the last meta that it was given
+        self._open_last = BEGINNING  # the last meta that was added to it
         self._lasts: list[tuple[bytes, int]] = []  # the last meta of each segment, sorted
         self._lasts_dropped = 0  # from the front of them
         self._cuts: list[tuple[bytes, int]] = []  # a heap: when to cut a segment

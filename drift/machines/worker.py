@@ -153,7 +153,7 @@ class Worker:
         plan: what to run; shared, never changed.
         index: which of the workers this is.
         workers: how many there are.
-        rewinds: whether it may have to go back to a cut: then it stores the later items that it sends until they are
+        rewinds: whether it may have to rewind to a cut: then it stores the later items that it sends until they are
             settled.
         tracks: whether cuts are taken of it.
 

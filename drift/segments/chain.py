@@ -116,7 +116,7 @@ class Chain:
             if retained and not fitting:
                 raise SettingsError(
                     f"{_lost(before)}, and the segment after it resumes from before the oldest cut in {_shown(cuts)}; "
-                    f"bring the log back, or remove {_shown(cuts)}, so that all before the log is computed anew"
+                    f"bring the log back, or remove {_shown(cuts)}, so that all before the log is computed again"
                 )
             cut = fitting[-1] if fitting else None
             if cut is not None and cut is not retained[-1]:

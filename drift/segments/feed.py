@@ -56,7 +56,7 @@ class BorderFeed(Feed):
 
     @property
     def live(self) -> bool:
-        """Whether the segment before had nothing when last asked: then its next output must be waited for."""
+        """Whether the segment before had nothing when it was last polled: then its next output must be waited for."""
         return self._is_quiet and not self.finished
 
     def poll(self, minimal_time: bytes) -> list[Fed]:
@@ -118,7 +118,7 @@ class BorderFeed(Feed):
         return {"from": cut.hex(), "items_in": self.items_in}
 
     def committed(self, positions: Mapping[str, Any]) -> None:
-        """A cut has been committed; `positions` are those of the oldest cut that is kept."""
+        """A cut has been committed; `positions` are those of the oldest retained cut."""
         self._before.committed(bytes.fromhex(positions["from"]))
 
     def resume(self, positions: Mapping[str, Any], cut: bytes) -> None:
@@ -134,7 +134,7 @@ class Before:
     """A segment with a successor: its engine, its cuts and the log of its output.
 
     Args:
-        cuts: of this segment, of which 2 or more are kept.
+        cuts: of this segment, of which 2 or more are retained.
 
     Attributes:
         error: that it has ended with.

@@ -119,7 +119,7 @@ class BorderLog:
                 return
 
     def write(self, passed: Passed) -> PayloadError | None:
-        """Write items behind the present end; returns the error of the first payload that could not be restored."""
+        """Write items after the present end; returns the error of the first payload that could not be restored."""
         metas, payloads, borders, below = passed
         data, bad = self._entries.stored(payloads)
         if bad is not None:

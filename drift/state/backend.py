@@ -135,7 +135,7 @@ class ServerBackend:
     """The common part of backends on servers: how a process is identified there.
 
     Args:
-        url: of the server, with #NAME behind it.
+        url: of the server, followed by #NAME.
     """
 
     logs = ""
@@ -163,7 +163,7 @@ class ServerBackend:
     def _locked_error(self) -> Locked:
         return Locked(
             f"another process stores the state of its run in {self.where}; wait until it has ended, or give this run a "
-            f"name of its own, behind # in the URL"
+            f"name of its own, after # in the URL"
         )
 
     def _taken_over_error(self) -> TakenOver:
@@ -174,6 +174,6 @@ class ServerBackend:
 
 
 def named(url: str) -> tuple[str, str]:
-    """The URL of a server, and the name of a run there: the part behind #, or else "drift"."""
+    """The URL of a server, and the name of a run there: the part after #, or else "drift"."""
     server, _, name = url.partition("#")
     return server, name or "drift"

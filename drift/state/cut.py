@@ -152,7 +152,7 @@ def check_fits(
     if cut.output.algorithm != algorithm:
         raise SettingsError(
             f"the digest of the run in {where} is {cut.output.algorithm}, and digest={algorithm!r} was asked for; it "
-            f"cannot change while a run goes on"
+            f"cannot change when a run resumes"
         )
     if changes and changed_code != "accept":
         raise GraphError(

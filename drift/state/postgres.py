@@ -45,7 +45,7 @@ create index if not exists drift_state_later_runs on drift_state_later (run, met
 """
 _LOCK = 0x6472696674
 _TIMEOUT_S = 10
-#: Longer keys do not go into an index of Postgres; their hashes do, behind a byte that begins no canonical form.
+#: Longer keys do not go into an index of Postgres; their hashes do, after a byte that begins no canonical form.
 _KEY_BYTES_MAX = 1000
 
 
@@ -53,7 +53,7 @@ class PostgresReader:
     """See `Reader`.
 
     Args:
-        url: of the database, with #NAME behind it.
+        url: of the database, followed by #NAME.
     """
 
     def __init__(self, url: str) -> None:
@@ -260,10 +260,10 @@ class PostgresBackend(ServerBackend):
 
 
 class _Connection:
-    """One connection, made anew if it was lost.
+    """One connection, opened again if it was lost.
 
     Args:
-        url: of the database, with #NAME behind it.
+        url: of the database, followed by #NAME.
     """
 
     def __init__(self, url: str, where: str) -> None:

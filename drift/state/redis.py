@@ -44,7 +44,7 @@ class RedisReader:
     """See `Reader`.
 
     Args:
-        url: of the server, with #NAME behind it.
+        url: of the server, followed by #NAME.
     """
 
     def __init__(self, url: str) -> None:

@@ -1,6 +1,7 @@
 """The states that a run resumes from, by key: in snapshots, and in a base below; read on demand.
 
-Invariant: a key that is looked up for the first time has the state of the cut, even if the base has moved on since.
+Invariant: a key that is looked up for the first time has the state of the cut, even if the base has a later cut by
+then.
 
 Why: changes since the base were read beforehand, and the base changes only for keys that the run has changed, which it
 had looked up before. Each row begins with a hash of its key and state, which is compared on reading.

@@ -67,7 +67,7 @@ class Cuts:
         logs_on_disk: flush each batch in a log to the disk, so that it survives a power failure, and not only the death
             of the process.
         complete_logs: retain logs of durable steps from their beginning, and not only from the oldest retained cut, so
-            that the steps behind them can start from the beginning.
+            that the steps after them can start from the beginning.
         away_max_s: how many seconds a server may be unavailable: no cuts are taken meanwhile, and then the run ends.
 
     Raises:

@@ -50,7 +50,7 @@ class States(NamedTuple):
     Attributes:
         keys: an array of canonical forms.
         values: an array of their states in stored form.
-        gone: an array of deleted keys.
+        deleted: an array of deleted keys.
         timed: indices of the keys that have timers.
     """
 

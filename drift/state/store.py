@@ -4,7 +4,7 @@ Invariant: a cut that `cuts` returns was committed, and a run can resume from it
 
 Why: a backend has a cut completely or not at all, with hashes of its snapshots, and nothing that a manifest names
 changes while the manifest exists. A snapshot is removed when it is merged into the base, whose cut is then no newer
-than the oldest. Cuts are written by one thread, in their order, while the run goes on.
+than the oldest. Cuts are written by one thread, in their order, while the run continues.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ def _check_durable(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
         ):
             raise GraphError(
                 f"step {operator.step!r} (at {operator.where}) is durable, and its output returns to it through a "
-                f"loop: its log has only what is settled, and that waits for what comes back. Make a step before or "
-                f"behind the loop durable"
+                f"loop: only settled items are logged, and they wait for items that return. Make a step before or "
+                f"after the loop durable"
             )
 
 

@@ -47,20 +47,20 @@ def failed_step(operator: Operator, error: BaseException, payload: Any) -> Failu
     """
     if isinstance(error, DriftError) and error.ends_the_run:
         raise error
-    place = _failing_line(error.__traceback__) or location_of(operator)
+    location = _failing_line(error.__traceback__) or location_of(operator)
     kind = type(error).__qualname__
     show = getattr(getattr(operator, "function", None), "shown", repr)
     shown = safe_text(show, payload, _PAYLOAD_CHARACTERS_MAX)
     said = safe_text(str, error, _MESSAGE_CHARACTERS_MAX)
     message = (
         f"step {operator.step!r} ({operator.label}) raised {kind}: {said}\n"
-        f"  at       {place}\n"
+        f"  at       {location}\n"
         f"  declared {operator.where}\n"
         f"  payload  {shown}"
     )
     users = [line for line in traceback.extract_tb(error.__traceback__) if not is_ours(line.filename)]
     trace = "".join(traceback.format_list(users))
-    return Failure(operator.step, kind, message, place, trace)
+    return Failure(operator.step, kind, message, location, trace)
 
 
 def unsendable(operator: Operator, error: Exception, payload: Any) -> Failure:
@@ -78,7 +78,7 @@ def unsendable(operator: Operator, error: Exception, payload: Any) -> Failure:
 def without_form(operator: Operator, none: NoCanonicalForm, payload: Any) -> Failure:
     """The item that replaces one that a grouping could not distinguish from others."""
     message = (
-        f"step {operator.step!r} ({operator.label}) made a payload that a grouping behind it cannot tell from "
+        f"step {operator.step!r} ({operator.label}) made a payload that a grouping after it cannot distinguish from "
         f"others: {none}\n"
         f"  declared {operator.where}\n"
         f"  payload  {safe_text(repr, payload, _PAYLOAD_CHARACTERS_MAX)}"

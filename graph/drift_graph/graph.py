@@ -26,7 +26,7 @@ class Passed(NamedTuple):
     """An operator on an item's path; for a map, with the index of the child.
 
     Attributes:
-        before, after: the item's meta in front of the operator and behind it.
+        before, after: the item's meta before the operator and after it.
     """
 
     operator: Operator

@@ -3,7 +3,7 @@
 Invariant: on every engine and for any order of arrival, every item from one grouping to another has a canonical form;
 if a step made a payload without one, a failure of that step takes its place.
 
-Why: only output of a grouping is ever taken back, and the grouping behind it has to know which item is cancelled. In
+Why: only output of a grouping is ever taken back, and the grouping after it has to know which item is cancelled. In
 order nothing is taken back, so without this check such a payload would pass or not depending on the order of arrival.
 States and timers of scans and processes are exempt: they never leave their bucket.
 """

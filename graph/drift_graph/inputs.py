@@ -5,7 +5,7 @@ follow from what each source gave, never from which source was read first or how
 
 Why: each of these has a position in the order of the run, a heartbeat with the rank of the source. For an error it is
 the heartbeat that its source had reached by its own arrivals before the bad item, where that source stays; for a late
-item it is the heartbeat that it was behind. The positions of one source never go back. So an error ends the run once
+item it is the heartbeat that it was behind. The positions of one source never decrease. So an error ends the run once
 every other source has passed its position, and a late item is reported once every source has reached its position:
 nothing below can come any more.
 """

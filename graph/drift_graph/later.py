@@ -38,7 +38,7 @@ class Later(Generic[T]):
         payload: of the child.
         phase: of the moment; see `drift_graph.meta`.
         rounds: so many rounds after the parent's.
-        inward: 1 for the first round of a loop, -1 for what comes behind the loop; see `drift_graph.meta.later_meta`.
+        inward: 1 for the first round of a loop, -1 for what comes after the loop; see `drift_graph.meta.later_meta`.
     """
 
     __slots__ = ("time", "payload", "phase", "rounds", "inward")
@@ -136,7 +136,7 @@ class Undeclared(StepError):
 
 #: So many timers may set one the other after all input has ended.
 HOPS_MAX = 1_000_000
-_HOPS_FEW = 30  # below it nobody looks
+_HOPS_FEW = 30  # nothing below it is searched
 
 
 class EndlessTimers(StepError):

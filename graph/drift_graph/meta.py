@@ -44,7 +44,7 @@ END = TIME_MAX
 #: their own; even ones for steps with timers, one for each step in a row that an item may pass.
 PHASE_STATE, PHASE_ITEMS, PHASE_TIMERS, PHASE_TIMERS_MAX, PHASE_ROUND_END = 0, 1, 2, 0xFE, 0xFF
 
-#: The first byte of a later item behind its time, where others have a source rank; no varint begins with it.
+#: The first byte of a later item after its time, where others have a source rank; no varint begins with it.
 LATER_MARK, LATER_MARK_AT = 0xFF, 8
 _IDENTITY_BYTES = 16
 
@@ -160,7 +160,7 @@ def hops_of(meta: bytes) -> int:
 
 
 def _input_end(meta: bytes, start: int) -> int:
-    """The index behind the global time of an input item that begins at `start`."""
+    """The index after the global time of an input item that begins at `start`."""
     lengths = _lengths
     at = start + 8
     at += lengths[meta[at]]

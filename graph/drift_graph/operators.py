@@ -27,7 +27,7 @@ class Operator:
         name: unique in the graph.
         step: the user's step it belongs to; a step of the catalogue may consist of several operators.
         where: "file:line" that declared it; graphs declared in different places may be equal.
-        durable: whether a run with state logs its output, so that it can restart behind it; no output depends on it.
+        durable: whether a run with state logs its output, so that it can restart after it; no output depends on it.
     """
 
     name: str
@@ -60,12 +60,12 @@ class Operator:
 
     @property
     def rounds_from(self) -> bytes:
-        """Of what it was given outside of all rounds it puts nothing below this into one."""
+        """Items below this that are outside of all rounds are not put into a round."""
         return END_OF_TIME
 
     @property
     def turns_round(self) -> bool:
-        """Whether all that it gives is in a later round of a loop than what it is given."""
+        """Whether its output is always in a later round of a loop than its input."""
         return False
 
     @property

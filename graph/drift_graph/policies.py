@@ -21,7 +21,7 @@ class ArrivalTime:
     """Items are ordered as they come: item n of a finite source has time n; a live source's items are stamped by the
     clock.
 
-    A live source's stamps are milliseconds since 1970 and never go back.
+    A live source's stamps are milliseconds since 1970 and never decrease.
     """
 
     @property

@@ -77,7 +77,7 @@ def reached(start: Iterable[str], following: Callable[[str], Iterable[str]]) -> 
 
 
 def _topological(arrows: _Arrows) -> list[str]:
-    """Names so that every arrow points forward; names on a cycle or behind one are left out."""
+    """Names so that every arrow points forward; names on a cycle or after one are left out."""
     waits = dict.fromkeys(arrows, 0)
     for targets in arrows.values():
         for target in targets:

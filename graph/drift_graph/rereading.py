@@ -46,7 +46,7 @@ class _Batch(NamedTuple):
         before: the position in front of it, without `stamp_count`.
         metas: of its items, in the order of arrival.
         greatest: the greatest time up to the end of the batch, or None if its metas are in order.
-        late: the greatest heartbeat that a late item in it was behind.
+        late: the greatest heartbeat that a late item in it was below.
     """
 
     before: Position
@@ -79,7 +79,7 @@ class Rereading:
         return Position(reader, entry, self._machine.judging, None)
 
     def add(self, before: Position, arrived: Arrived) -> None:
-        """A batch was read, behind the position that `here` gave."""
+        """Add a batch that was read after the position `before`."""
         greatest = None
         if isinstance(self._machine.policy, EventTime):
             time = self._machine.judging.greatest

@@ -1,4 +1,4 @@
-"""Segments: a graph cut behind its durable steps into parts that run one behind the other.
+"""Segments: a graph cut after its durable steps into parts that run one after the other.
 
 Invariant: running the segments in turn, each on the output of those before it, gives the output of the graph, metas
 included.
@@ -6,7 +6,7 @@ included.
 Why: a segment consists of the operators with the same maximal number of durable steps before them. So no edge leads
 back to an earlier segment, and a cycle lies within one. An item for later segments leaves at a *border*, which appends
 nothing to its meta and is a source of the next segment; later segments pass it on until one takes it. Failed calls
-travel the same way. Ranks are those of the whole graph. All sinks are in the last segment, which releases in the order
+travel likewise. Ranks are those of the whole graph. All sinks are in the last segment, which releases in the order
 of metas.
 """
 

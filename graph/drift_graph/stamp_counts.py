@@ -35,7 +35,7 @@ class _Batches:
         self.stamps: set[bytes] = set()
         self.greatest = TIME_MIN
         self._batches: list[tuple[bytes, Sequence[Any] | None]] = []
-        self._firsts: dict[bytes, Any] | None = None  # the payload of each stamp, once one was asked for
+        self._firsts: dict[bytes, Any] | None = None  # the first payload of each stamp, once one was needed
 
     def add(self, metas: EventMetas, payloads: Sequence[Any] | None, least: int) -> None:
         """Add a batch; no later item will have a time below `least`."""

@@ -1,6 +1,6 @@
 """The machine that gives the items of one source their global times.
 
-Invariant: global times are unique; the heartbeat never goes back, and no later item of the source is below it. An
+Invariant: global times are unique; the heartbeat never decreases, and no later item of the source is below it. An
 item's global time, and whether it is late, depend on the items before it in arrival order (and, for a live source, on
 the clock readings and idle decisions passed in), never on how they were cut into batches.
 

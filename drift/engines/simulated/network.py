@@ -223,7 +223,7 @@ class Network:
     def _check_minimal_time(self, before: bytes) -> None:
         minimal_time = self.acker.minimal_time
         if minimal_time < before:
-            raise DriftBug(f"minimal time went back to {minimal_time.hex()}")
+            raise DriftBug(f"minimal time decreased to {minimal_time.hex()}")
         for other in self.in_flight:
             if other.message is None or other.generation != self._nodes[ACKER].generation:
                 continue
@@ -247,7 +247,7 @@ class Network:
                     self._release_later(send, sender)
                 else:  # its moment makes no difference
                     self._take_in(message)
-            elif isinstance(message, CutReply) and sender == BARRIER:  # behind its released output
+            elif isinstance(message, CutReply) and sender == BARRIER:  # after its released output
                 self._release_later(send, sender)
             else:
                 kind = _KINDS[type(message)]

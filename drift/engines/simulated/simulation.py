@@ -177,7 +177,7 @@ class Simulation(MortalNetwork):
 
     def events(self) -> list[Scheduled]:
         """All possible next events: messages in flight, oldest first; nodes that asked to be woken; and reads, the
-        source furthest behind first.
+        source with the least heartbeat first.
         """
         ready = self._readable()
         if len(ready) > 1:

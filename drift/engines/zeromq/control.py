@@ -1,6 +1,6 @@
 """Pipes between the calling process and each process it started: orders down, signs of life up.
 
-Invariant: when the calling process is gone, for whatever reason, the child's pipe ends, and so does the child.
+Invariant: when the calling process has ended, for whatever reason, the child's pipe ends, and so does the child.
 
 A message on a pipe is a length (4 bytes, big-endian) and a body.
 """
@@ -121,7 +121,7 @@ def read_block(file: IO[bytes]) -> bytes | None:
 def write_upward(number: int, message: Upward) -> None:
     """Write a message; several threads may write, one message after the other.
 
-    If nobody reads any more, the calling process is gone, and the end of the other pipe ends this process.
+    If nobody reads the pipe, the calling process has ended, and the end of the other pipe ends this process.
     """
     data = memoryview(block_of(_encode(message)))
     with _writing, contextlib.suppress(BrokenPipeError):

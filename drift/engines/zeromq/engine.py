@@ -299,7 +299,7 @@ class ZeromqEngine:
     def _take_output(self, messages: list[Message]) -> None:
         """Let barrier and acker have their turn; what they send to the feed waits in `_inbound`.
 
-        While the run goes back they take nothing: what is on its way is sent again.
+        During a rewind they take nothing: messages in flight are sent again.
         """
         if not self._output.halted:
             self._inbound += self._carrier.carry(self._output.turn(messages, time.monotonic()), self._output.unsent)
@@ -378,7 +378,7 @@ class ZeromqEngine:
         return Peers(workers, self._inbox.address)
 
     def _connect(self) -> None:
-        """Connect to all others anew; frames that waited to be sent are dropped."""
+        """Connect to all others again; frames that waited to be sent are dropped."""
         assert self._context is not None
         drop_all(self._carrier.boxes.values(), self._poller)
         context, transport = self._context, self._transport

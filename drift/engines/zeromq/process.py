@@ -1,6 +1,6 @@
 """The process of a worker, from start to end: `python -m drift.engines.zeromq.process`, started by the engine.
 
-Invariant: it ends on order, and when its parent process is gone; the parent gets the error of a failing loop.
+Invariant: it ends on order, and when its parent process has ended; the parent gets the error of a failing loop.
 
 Why: two threads run next to the loop. One sends signs of life, with the state of the loop. The other reads orders from
 standard input, from the first moment on; when the input ends, it removes the folder of the sockets and ends the process
@@ -103,7 +103,7 @@ class _Signs:
 
 
 class Orders:
-    """The thread that reads orders of the calling process; if that is gone, it cleans up and ends this process.
+    """The thread that reads orders of the calling process; if that has ended, it cleans up and ends this process.
 
     Attributes:
         binding: held while a socket is bound or a file is made, and for ever once the folder is removed, so that
@@ -181,7 +181,7 @@ def main() -> None:
 
 
 def report_fatal(number: int, error: BaseException) -> None:
-    """Report why this process ends, and wait until the calling process confirms it, or is gone."""
+    """Report why this process ends, and wait until the calling process confirms it, or has ended."""
     write_upward(number, _fatal(error))
     threading.Event().wait()
 

@@ -9,11 +9,11 @@ from drift.engines.settings import Settings, count, either, flag, optional, seco
 
 @dataclass(frozen=True)
 class ZeromqSettings(Settings):
-    """Settings of engine "zeromq", beside those of all.
+    """Settings of engine "zeromq", in addition to those of all engines.
 
     Attributes:
         workers: processes that share the keys.
-        recover: if a process dies, replace it, go back to the last cut and continue; False ends the run.
+        recover: if a process dies, replace it, rewind to the last cut and continue; False ends the run.
         cut_interval_s: seconds between the cuts for that; None takes cuts as often as they cost little.
         transport: "ipc" or "tcp".
         silence_max_s: after so long without a sign of life a process counts as hung.

@@ -49,7 +49,7 @@ class _Step(NamedTuple):
 
     Attributes:
         bits: number of first bits of a hash that are the number of its chunk.
-        begins: offset of the hashes of all entries; behind them are the offsets of the chunks, and of the end of the
+        begins: offset of the hashes of all entries; after them come the offsets of the chunks, and of the end of the
             last, first in entries and then in bytes.
         timed: keys whose states have timers.
     """
@@ -76,7 +76,7 @@ class SnapshotFiles:
         writing: held while a file is made.
 
     Attributes:
-        folder, timed: as given.
+        folder, timed: the arguments.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class _File:
         self._columns = {name: _columns(data, step) for name, step in self.steps.items()}
 
     def find(self, step: str, hashes_by_key: Mapping[Any, int]) -> dict[Any, Any]:
-        """The values of those `hashes_by_key` keys, given with their hashes, that the file has."""
+        """The values of the keys that the file has, of those in `hashes_by_key`."""
         shift = _HASH_BITS - self.steps[step].bits
         hashes, begins, offsets = self._columns[step]
         found: dict[Any, Any] = {}

@@ -63,7 +63,7 @@ class FeedNode(Node):
         rewind_log: the argument.
         minimal_time: from the last notice.
         held_by: rank of the source that holds minimal time, or -1.
-        fed_again: items that were fed again after the run went back to a cut.
+        fed_again: items that were fed again after rewinds.
         finished: the last message of the run.
         error: with which the run ends: a failure that was released, an error of the input, or that no source may be
             read any more.
@@ -199,7 +199,7 @@ class FeedNode(Node):
 
     @property
     def restored(self) -> bool:
-        """Whether all replaced processes have reached the cut that all went back to."""
+        """Whether all replaced processes have reached the cut that all have rewound to."""
         return not self.halted and self._restored_at == BEGINNING
 
     @property

@@ -1,7 +1,7 @@
 """The sources of a run without their readers: which may be read, how much, and the batch made from each read.
 
-Invariant: no source has more than `in_flight_max` unsettled items, and the source furthest behind is read first.
-`Inputs` decides where the input ends and which late items are reported, in whatever order sources are read.
+Invariant: no source has more than `in_flight_max` unsettled items, and the source with the least heartbeat is read
+first. `Inputs` decides where the input ends and which late items are reported, in whatever order sources are read.
 """
 
 from __future__ import annotations

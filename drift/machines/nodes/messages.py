@@ -49,7 +49,7 @@ class MinimalTime(msgspec.Struct, array_like=True):
         time: minimal time.
         in_flight: the least granule with a message in flight; END_OF_TIME if there is none.
         held_by: rank of the source that holds minimal time, or -1 if a message does.
-        batches: how many batches of the calling process the acker had been told of.
+        batches: how many batches of the calling process the acker knew of.
         heartbeat: the least heartbeat of all sources: no input item will come below it.
         tombstones: how many all workers have reported so far.
         cut: the number of a cut to take at exactly this time, or 0.

@@ -1,6 +1,6 @@
 """Holds items back until all sources are past them, so that no work on them has to be repeated.
 
-Invariant: `take` gives the items below a bound, for each source in the order of metas; items given later are above,
+Invariant: `take` gives the items below a bound, for each source in the order of metas; items taken later are above,
 unless they arrived later. No item is lost, and `least` is the least meta that waits.
 
 Why: if one process does everything, it releases no item before the sources are past it. So processing items early is

@@ -35,7 +35,7 @@ class Pacing:
         self._newest = self._judged_at = BEGINNING
 
     def anew(self) -> Pacing:
-        """A new pacing after the run went back to a cut, when nothing is in flight."""
+        """A new pacing after a rewind, when nothing is in flight."""
         return Pacing(self._items_max)
 
     def note(self, items: int, tombstones: int, granule: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What the calling process stores so that a run can go back to a cut: the batches fed, and the output received.
+"""What the calling process stores so that a run can rewind to a cut: the batches fed, and the output received.
 
 Invariant: together with the states below a cut, a run can resume from any minimal time that was reached and is not
 below the last committed cut, and a barrier from the last item that was received.
