@@ -111,7 +111,7 @@ def test_the_command_reports_it_before_a_run_and_without_one(tmp_path: Path) -> 
     checked = command("check", graph, "--source", "-", "--sink", "text:-")
     assert checked.returncode == 0 and checked.stdout.splitlines()[0] == "graph 'wordcount' is sound"
     assert checked.stdout.splitlines()[-1].startswith(
-        "a run has each item none, because of source 'lines': a pipe gives"
+        "guarantee of a run: none, because of source 'lines': a pipe gives"
     )
     state = command("check", graph, "--source", "tcp://127.0.0.1:0", "--sink", out, "--state", "--json")
     assert json.loads(state.stdout)["guarantee"] == "exactly once"

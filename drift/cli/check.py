@@ -70,7 +70,7 @@ def check_command(
     for line in lines:
         click.echo(line)
     if opened or sinks:
-        click.echo(f"a run {'that keeps its state ' if state is not None else ''}has each item {guaranteed}")
+        click.echo(f"guarantee of a run{' with --state' if state is not None else ''}: {guaranteed}")
     if cut is not None:
         click.echo(f"it resumes from cut {cut.number} at {cut.reached}, position {cut.output.position:,}")
     elif state:

@@ -52,7 +52,7 @@ _SETTINGS: dict[str, Mapping[str, Any]] = {
     each.name: each.metadata for kind in engine_kinds() for each in kind.own_settings() if each.metadata.get("option")
 }
 _ENGINE = (
-    click.option("--engine", type=EngineName(), default="local", show_default=True, help="All give one output."),
+    click.option("--engine", type=EngineName(), default="local", show_default=True, help="All give the same output."),
     *(
         click.option(
             f"--{flag}/--no-{flag}" if field["kind"] is bool else f"--{flag}",

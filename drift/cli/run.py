@@ -44,11 +44,11 @@ _JSON_FIELDS = (
     metavar="[NAME=]FIELD|FILE:FUNCTION",
     help="Time of an item; of tuples FIELD is an index.",
 )
-@click.option("--tie", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Separates items of one time.")
-@click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be behind: 3, or 10s.")
-@click.option("--late", multiple=True, metavar="[NAME=]error|divert", help="What to do with an item behind that.")
-@click.option("--idle", multiple=True, metavar="[NAME=]MS", help="The others go on without a source so long silent.")
-@click.option("--future-max", multiple=True, metavar="[NAME=]N", help="How far items may be ahead: 3, or 1h.")
+@click.option("--tie", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Orders items with equal times.")
+@click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be out of order: 3, or 10s.")
+@click.option("--late", multiple=True, metavar="[NAME=]error|divert", help="What to do with items that are later than that.")
+@click.option("--idle", multiple=True, metavar="[NAME=]MS", help="A source silent for so long is not waited for.")
+@click.option("--future-max", multiple=True, metavar="[NAME=]N", help="How far items may be ahead of the others: 3, or 1h.")
 @click.option("--zone", multiple=True, metavar="[NAME=]ZONE", help="Of times that name none: Europe/Berlin.")
 @click.option("--arrival", multiple=True, metavar="NAME", help="Order a source's items as they arrive.")
 @click.option("--batch-items", type=int, help="Most items read from a source at once.")

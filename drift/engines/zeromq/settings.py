@@ -21,7 +21,7 @@ class ZeromqSettings(Settings):
     """
 
     workers: int = setting(1, count, "Processes that share the keys (zeromq).", kind=int)
-    recover: bool = setting(True, flag, "Go on where a process of the run dies (zeromq).", kind=bool)
+    recover: bool = setting(True, flag, "Replace processes of the run that die (zeromq).", kind=bool)
     cut_interval_s: float | None = setting(None, optional(seconds))
     transport: str = setting("ipc", either("ipc", "tcp"), "ipc or tcp, between the processes of the run (zeromq).")
     silence_max_s: float = setting(5.0, seconds)
