@@ -1,4 +1,4 @@
-"""The batches of a run, taken by any thread, and means to end a run from outside.
+"""The batches of a run, for any thread, and ways to end a run from outside.
 
 Invariant: at most one thread at a time is inside the run; after `close` has returned, in any thread, none is and none
 will be, and everything that the run had started is gone.
@@ -49,8 +49,8 @@ class Batches(Iterator[Released]):
     def __next__(self) -> Released:
         if self.is_of_a_fork:
             raise ProcessError(
-                f"this run was made in process {self._process} and belongs to it; its fork {os.getpid()} cannot go on "
-                f"with it: make a run of its own there"
+                f"this run belongs to process {self._process}, which made it; its fork {os.getpid()} has only a copy: "
+                f"call drift.run in the fork"
             )
         with self._lock:
             if self._closing and not self._inside:

@@ -19,7 +19,7 @@ Rereads = Literal["from a position", "from the start", "not at all"]
 Delivers = Literal["exactly once", "at least once"]
 Level = Literal["exactly once", "at least once", "at most once", "none"]
 
-_LEVELS: dict[tuple[bool, bool], Level] = {  # whether sources can be read again, and sinks know what they have
+_LEVELS: dict[tuple[bool, bool], Level] = {  # whether sources can be read again, and sinks know what they have stored
     (True, True): "exactly once",
     (True, False): "at least once",
     (False, True): "at most once",
@@ -75,7 +75,7 @@ def guarantee(
     limits_in = [f"source {name!r}: {why}" for name, why in losing if why]
     limits_out = [f"sink {name!r}: {why}" for name, sink in sinks.items() if (why := _why_twice(sink))]
     if not sinks:
-        limits_out = ["the caller, who takes the output: it gets some items again"]
+        limits_out = ["the caller, who takes the output: a repeated run yields it some items again"]
     return Guarantee(_LEVELS[not limits_in, not limits_out], (*limits_in, *limits_out))
 
 
@@ -83,7 +83,7 @@ def why_not_reread(source: Any, policy: TimePolicy) -> str:
     """Why a later run could not read the source from the start to the same effect; "" if it can."""
     stated = getattr(source, "guarantee", None)
     if not isinstance(stated, SourceGuarantee):
-        return "it does not say that it can be read again"
+        return "it does not state that it can be read again"
     return stated.because if stated.rereads == "not at all" else why_effect_differs(source, policy)
 
 
@@ -95,11 +95,11 @@ def why_effect_differs(source: Any, policy: TimePolicy) -> str:
         return "the clock stamps its items"
     if policy.idle_after_ms is not None:
         return "the clock decides when it is idle"
-    return "" if getattr(source, "same_order", True) else "it gives its items in another order each time"
+    return "" if getattr(source, "same_order", True) else "it returns its items in another order each time"
 
 
 def _why_twice(sink: Any) -> str:
     stated = getattr(sink, "guarantee", None)
     if not isinstance(stated, SinkGuarantee):
-        return "it does not say what it has"
+        return "it does not state what it has stored"
     return "" if stated.delivers == "exactly once" else stated.because

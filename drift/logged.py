@@ -55,7 +55,7 @@ class RunLog:
         if source and source != self._silent:
             _log.warning(
                 "graph %r: %s has had no items for %.0f s and holds %s items back; where it may be idle so long, "
-                "EventTime(..., idle_after_ms=...) lets the others go on",
+                "EventTime(..., idle_after_ms=...) lets the others proceed",
                 self._graph, source, seconds, f"{unsettled:,}",
             )  # fmt: skip
         self._silent = source

@@ -1,9 +1,9 @@
 """Addresses of servers in messages.
 
-Invariant: what `without_secrets` gives has no password of a URL or of a text of libpq, wherever in a text it stands.
+Invariant: the result of `without_secrets` has no password of a URL or of a connection string of libpq, anywhere.
 
-Why: a password stands between a colon and the last @ of a host, or behind the name of a parameter that says so; and
-nothing is parsed, so an address that is no URL, as one with a slip in it, is treated alike.
+Why: a password is between a colon and the last @ before a host, or after the name of a password parameter; nothing is
+parsed, so an address that is no URL, for example one with a typing error, is treated alike.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ IDLE = EventTime(lambda n: n, idle_after_ms=100)
         (sources.redis("redis://localhost", "s"), IN_ORDER, ""),
         (sources.redis("redis://localhost", "s"), ArrivalTime(), "the clock stamps its items"),
         (sources.redis("redis://localhost", "s"), IDLE, "the clock decides when it is idle"),
-        (sources.kafka("localhost:1", "t"), IN_ORDER, "it gives its items in another order each time"),
+        (sources.kafka("localhost:1", "t"), IN_ORDER, "it returns its items in another order each time"),
         (sources.kafka("localhost:1", "t", until_end=True), IN_ORDER, ""),
         (sources.text("-"), ArrivalTime(), "a pipe gives each byte once"),
         (numbers(), ArrivalTime(), "an iterator is read once"),
@@ -88,8 +88,8 @@ def test_what_limits_a_run_is_named(tmp_path: Path) -> None:
     assert str(sound.guarantee) == "exactly once" and sound.guarantee is not None and not sound.guarantee.because
     mute = guarantee({"n": (Mute(), ArrivalTime())}, {"a": Mute()}, with_state=False)
     assert mute.because == (
-        "source 'n': it does not say that it can be read again",
-        "sink 'a': it does not say what it has",
+        "source 'n': it does not state that it can be read again",
+        "sink 'a': it does not state what it has stored",
     )
     assert "the caller, who takes the output" in str(guarantee({}, {}, with_state=True))
 

@@ -99,7 +99,7 @@ def test_where_states_that_differ_are_cut_no_location_is_named() -> None:
     new = counted(step=lambda count, word: count + 1 + (count == 0))
     both = paired(*lineages(counted(), new, 20, states=1))
     assert both.parting is None and not both.pairs[0].same
-    assert list(side_by_side_lines(both))[-1] == "they part before what is shown"
+    assert list(side_by_side_lines(both))[-1] == "they differ before the items shown"
 
 
 def test_without_the_code_of_then_what_no_step_at_fault_touched_is_known_and_no_more() -> None:

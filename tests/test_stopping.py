@@ -354,7 +354,7 @@ def test_what_a_fork_does_with_its_copy_of_a_run_is_nothing_to_the_run(engine: s
                 {how}
                 gc.collect()
             except drift.ProcessError as error:
-                assert "belongs to it" in str(error)
+                assert "has only a copy" in str(error)
             sys.exit(0)
         assert os.waitpid(child, 0)[1] == 0
         for batch in run.batches():

@@ -225,8 +225,8 @@ def _meaning(authentic: bool, checks: list[Check], reproduce: bool) -> tuple[lis
         proves.append("Nobody has changed it since it was signed, or its hash was noted.")
     else:
         proves_not.append(
-            "That nobody changed it on purpose: who changes a record can make its hashes anew. Keep the record's hash "
-            "elsewhere, or sign it."
+            "That nobody changed it on purpose: whoever changes a record can recompute its hashes. Keep the record's "
+            "hash elsewhere, or sign it."
         )
     done = [check for check in checks if check.level == "reproduced" and check.result == "ok"]
     if any(check.what.startswith(("engine", "simulated")) for check in done):

@@ -3,7 +3,7 @@
 Invariant: every item of a lineage appears in it once, after those it was made of; its payload is what the step
 returned.
 
-Why: `Tracer` runs the graph over the input once more, in order, up to the item. Input that cannot have had a part is
+Why: `Tracer` runs the graph over the input again, in order, up to the item. Input that cannot have contributed is
 skipped (`Relevant`); so are, behind several groupings, items with other keys (`Layers`). Memory follows what buckets
 hold, not the input.
 """

@@ -297,4 +297,4 @@ def side_by_side_lines(both: SideBySide) -> Iterator[str]:
     if both.old is None:
         yield "the recorded lineage is incomplete without the recorded code: drift audit --was FILE:GRAPH"
     elif both.parting is None:
-        yield "they part before what is shown"
+        yield "they differ before the items shown"

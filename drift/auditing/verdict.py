@@ -407,7 +407,7 @@ class _Investigation:
         return Verdict(
             "environment",
             f"the input, the graph and its functions are those of the record, and the functions gave the same results "
-            f"when they were called again; what they run with has changed: {', '.join(differences[:5])}"
+            f"when they were called again; the versions around them differ: {', '.join(differences[:5])}"
             + (" ..." if len(differences) > 5 else ""),
             details=tuple(differences),
         )

@@ -1,1 +1,1 @@
-"""Records of runs: what was computed, of what, by what."""
+"""Records of runs: input, output, decisions, and the graph."""

@@ -1,4 +1,4 @@
-"""What a function is, in storable form: hashes of what it does, and its source for people.
+"""A function in storable form: hashes of its code, and its source for people.
 
 Invariant: two prints made by one Python have equal `code` exactly when the functions have the same instructions over
 the same constants, defaults, closures and module values, at any depth of the user's own functions and classes. Moving a

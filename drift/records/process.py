@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def write_record(inbox: Inbox) -> RecordWriter | None:
-    """Write what comes until the pipe ends; None if nothing came at all.
+    """Write all messages until the pipe ends; None if there was no message.
 
     Raises:
-        OSError: the disk is full or gone; what was sealed before stands.
+        OSError: the disk is full or unmounted; everything sealed before remains.
     """
     from drift.records.writer import RecordWriter  # loads numpy and PyArrow, while the inbox is read
 

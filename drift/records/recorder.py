@@ -201,7 +201,7 @@ class Recorder:
             self._heartbeats[arrival.source] = arrival  # sent with the next message: only the last of several matters
 
     def released(self, batch: Released, encoded: Sequence[Encoded] = ()) -> tuple[Released, PayloadError | None]:
-        """Output, before the caller gets it; if a payload cannot be recorded, what is before it and an error.
+        """Output, before the caller gets it; if a payload cannot be recorded, the items before it and an error.
 
         Args:
             encoded: the bytes of the payloads, if the engine has them.
@@ -296,7 +296,7 @@ class Recorder:
         """Wait until everything is durable.
 
         Raises:
-            SinkError: it could not be written; what was sealed before stands.
+            SinkError: it could not be written; everything sealed before remains.
         """
         if self._process is None or self._ended:
             return

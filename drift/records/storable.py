@@ -49,7 +49,7 @@ class Storable:
                 new = self._new([payload])
                 self._learn(new)
                 if new and not _is_restored(payload, self.classes):
-                    raise CannotRestore("what comes back is another value; see its constructor")
+                    raise CannotRestore("the restored value differs from it; correct its constructor")
             except RecursionError:
                 return index, _error(what, payload, _too_deep(payload))
             except (NoCanonicalForm, CannotRestore) as reason:

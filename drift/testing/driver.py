@@ -135,9 +135,9 @@ class Driver:
         return self._in_flight("ack", "heartbeat", "news", "pace", "break off")
 
     def deliver(self, event: Scheduled | None = None) -> Scheduled | None:
-        """Deliver one message: the given one, or the oldest that is not delayed; returns it, None if there is none.
+        """Deliver a message, by default the oldest that is not delayed, and return it; None if there is none.
 
-        If nothing is in flight, a node that waits for its alarm wakes: the acker sends its notices a little later.
+        If nothing is in flight, a node that waits for its alarm wakes: the acker sends notices at intervals.
         """
         events = [*self.simulation.in_flight, *self.simulation.wakes]
         ready = [each for each in events if each.key.link not in self._delayed]
@@ -146,7 +146,7 @@ class Driver:
                 return None
             event = ready[0]
         elif event not in events:
-            raise SettingsError(f"{event!r} is not in flight: it has arrived, or was lost")
+            raise SettingsError(f"{event!r} is not in flight: it was delivered or lost; choose one of in_flight()")
         self.simulation.fire(event)
         if self.simulation.error is not None:
             raise self.simulation.error

@@ -40,7 +40,7 @@ class _Collector:
         counts: list[tuple[str, str, str]] = [
             ("drift_items_in", "Items read from all sources.", "items_in"),
             ("drift_items_out", "Items released to all sinks.", "items_out"),
-            ("drift_tombstones", "Items taken back by groupings before release.", "tombstones"),
+            ("drift_tombstones", "Items retracted by groupings before release.", "tombstones"),
             ("drift_late_items", "Items that came too late and were diverted.", "late"),
             ("drift_diverted_items", "Items that a source or a step could not process, diverted.", "diverted"),
             ("drift_refused_frames", "Malformed or foreign messages that were not taken.", "refused_frames"),
@@ -51,7 +51,7 @@ class _Collector:
             ("drift_unsettled_items", "Items read whose output is not complete.", numbers["unsettled"]),
             ("drift_silent_seconds", "How long the source that holds minimal time gave nothing.", numbers["silent_s"]),
             ("drift_run_seconds", "Since the run began.", numbers["seconds"]),
-            ("drift_running", "1 while the run goes on.", float(numbers["state"] == "running")),
+            ("drift_running", "1 while the run is running.", float(numbers["state"] == "running")),
         ]
         for name, text, value in gauges:
             yield family(GaugeMetricFamily, name, text, "", {"": value})

@@ -86,7 +86,7 @@ class LivePage:
         try:
             asyncio.run(self._run())
         except Exception:
-            logging.getLogger("drift").exception("the page of the run has failed; the run goes on without it")
+            logging.getLogger("drift").exception("the page of the run has failed; the run continues without it")
         finally:
             self._ready.set()
 

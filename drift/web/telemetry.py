@@ -30,7 +30,7 @@ class Telemetry:
         unit = "{item}"
         self._in = meter.create_counter("drift.items.in", unit, "Items read from all sources.")
         self._out = meter.create_counter("drift.items.out", unit, "Items released to all sinks.")
-        self._tombstones = meter.create_counter("drift.tombstones", unit, "Items taken back before release.")
+        self._tombstones = meter.create_counter("drift.tombstones", unit, "Items retracted before release.")
         self._late = meter.create_counter("drift.items.late", unit, "Items that came too late and were diverted.")
         self._diverted = meter.create_counter("drift.items.diverted", unit, "Items diverted as errors.")
         self._unsettled = meter.create_up_down_counter("drift.items.unsettled", unit, "Read, output not complete.")
