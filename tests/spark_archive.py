@@ -7,6 +7,7 @@ Where the file is missing or from another Java, JVMs load their classes as ever.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -40,6 +41,7 @@ def make(archive: Path) -> None:
             drift.run(graph, {"numbers": read}, engine="spark", partitions=2).finish()
         arriving = spark.readStream.schema("id long").json(f"{folder}/json")
         drift.spark.stream(graph, {"numbers": arriving}, checkpoint=Path(folder) / "checkpoint", partitions=1).finish()
+    subprocess.run(["java", f"-XX:SharedArchiveFile={made}", "-version"], check=True, capture_output=True)
     made.replace(archive)
 
 
