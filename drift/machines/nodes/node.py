@@ -44,7 +44,7 @@ from drift_graph.operators import Sink
 #: Receivers besides a worker's index and BARRIER: the acker, and the calling process.
 ACKER, CALLER = -2, -3
 #: The numbers by which ledgers and frames distinguish senders; worker w has w + 1.
-CALLER_NUMBER, BARRIER_NUMBER = 0, 0xFFFE
+CALLER_NUMBER = 0
 
 
 class Send(NamedTuple):
