@@ -91,7 +91,7 @@ def test_a_record_that_is_opened_for_each_batch_is_as_one_that_is_written_at_onc
     policy = drift.EventTime(lambda row: row[0], lateness=31)
     other = drift.Graph("mixed")
     other.source("timed", time=policy).merge(other.source("numbered")).count(key=len).sink("counts")
-    with pytest.raises(drift.SettingsError, match=r"'lateness': 30.*, and now .*'lateness': 31"):
+    with pytest.raises(drift.SettingsError, match=r"'lateness': 30.*, and the graph now has .*'lateness': 31"):
         Appender(folder, other.build(), "", "test")
     assert manifests[0].late_items == manifests[1].late_items > 0
     assert manifests[0].input_digest == manifests[1].input_digest
