@@ -63,9 +63,9 @@ class Departing:
         if self.at >= len(self.flights):
             return None
         time.sleep(0.003)
-        given = self.flights[self.at : self.at + min(20, items_max)]
-        self.at += len(given)
-        return given
+        batch = self.flights[self.at : self.at + min(20, items_max)]
+        self.at += len(batch)
+        return batch
 
     def filenos(self) -> Sequence[int]:
         return ()

@@ -161,7 +161,7 @@ BREAKAGES = [
     one(
         "later items come in each micro-batch after their time again",
         _LEVELS,
-        "        begin = bisect_left(columns.metas, self._remembering.heartbeat)\n",
+        "        begin = bisect_left(columns.metas, self._writing.heartbeat)\n",
         "        begin = 0\n",
         STREAMED,
         NO_SPARK,

@@ -28,7 +28,7 @@ class Node:
         meta: as it left that operator.
         payload: a `Failure` if the operator's function raised.
         parents: the items it was made of: one for a map, those of the window for a grouping, none for an input item.
-        came_back: whether it went over a feedback edge.
+        is_fed_back: whether it went over a feedback edge.
         rounds: of feedback edges behind it, at most.
         items: for a scan's state, how many items of its key went into it.
         linked: of its rounds, those that it may still be linked back over.
@@ -36,14 +36,14 @@ class Node:
         cut: whether its ancestors were dropped.
     """
 
-    __slots__ = ("operator", "meta", "payload", "parents", "came_back", "rounds", "linked", "items", "first", "cut")
+    __slots__ = ("operator", "meta", "payload", "parents", "is_fed_back", "rounds", "linked", "items", "first", "cut")
 
     def __init__(self, operator: str, meta: bytes, payload: Any, parents: tuple[Node, ...], first: bytes) -> None:
         self.operator = operator
         self.meta = meta
         self.payload = payload
         self.parents = parents
-        self.came_back = False
+        self.is_fed_back = False
         self.rounds = 0
         self.linked = 0
         self.items = 0
@@ -113,9 +113,9 @@ class _Links:
         return node
 
     def passed_back(self, node: Node) -> None:
-        if node.came_back:
+        if node.is_fed_back:
             return
-        node.came_back = True
+        node.is_fed_back = True
         node.rounds += 1
         node.linked += 1
         if node.linked > 2 * self._loops_max:
@@ -128,7 +128,7 @@ def cut_behind(node: Node, loops_max: int) -> None:
     todo = [(node, loops_max)]
     for each, left in todo:
         for parent in each.parents:
-            remaining = left - parent.came_back
+            remaining = left - parent.is_fed_back
             if remaining <= 0:
                 if parent.parents:
                     parent.parents, parent.cut, parent.linked = (), True, 0

@@ -262,10 +262,10 @@ class _Merged(_ByValue, frozen=True):
         return getattr(self.aggregate, "user_function", self.aggregate.merge)
 
     def __call__(self, state: Any, part: Slice, time: int) -> Stepped:
-        kept = (part.start, part.accumulator)
+        slice_state = (part.start, part.accumulator)
         if state is EMPTY:
-            return (kept,), (due(self.end(part.end), part.key),)
-        return (*state, kept), ()
+            return (slice_state,), (due(self.end(part.end), part.key),)
+        return (*state, slice_state), ()
 
     def end(self, bound: int) -> int:
         """The first end of a window at or above a bound."""
@@ -445,10 +445,10 @@ class RuledItem(OfAggregate, TakesEach, frozen=True):
     ) -> None:
         find, begin, add = states.get, self.aggregate.begin_value, self.aggregate.add_value
         answers = list(map(self.rule, payloads))
-        kept = payloads
+        taken = payloads
         if "skip" in answers:  # the aggregate does not see those
-            kept = [payload for payload, answer in zip(payloads, answers) if answer != "skip"]
-        values = iter(self.aggregate.values_of(kept))
+            taken = [payload for payload, answer in zip(payloads, answers) if answer != "skip"]
+        values = iter(self.aggregate.values_of(taken))
         for key, payload, answer, time in zip(keys, payloads, answers, times_of(metas)):
             state = find(key, EMPTY)
             value = None if answer == "skip" else next(values)

@@ -16,7 +16,7 @@ from drift.machines.sent import LaterSent, as_ports
 from drift.machines.worker import Router
 from drift.spark.batches import COUNT, Outbox, Row, all_rows
 from drift.spark.kernels import Work
-from drift.spark.levels import Levels, LevelWorker, Remembering
+from drift.spark.levels import Levels, LevelWorker, StateWriting
 from drift.spark.states import state_row
 from drift.state.run_cuts import Begin
 from drift.state.snapshots import StoredSnapshot, states_of
@@ -38,7 +38,7 @@ def rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
 def stored_rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
     """The same rows as a micro-batch of a stream would have stored them."""
     yield from _states(begin, levels, work.targets)
-    yield from _later(begin, levels, work, Remembering(-1, everything=True), begin.cut.at)
+    yield from _later(begin, levels, work, StateWriting(-1, everything=True), begin.cut.at)
 
 
 def _states(begin: Begin, levels: Levels, targets: int) -> Iterator[Row]:
@@ -52,10 +52,8 @@ def _states(begin: Begin, levels: Levels, targets: int) -> Iterator[Row]:
                 yield state_row(levels.last, levels.of[step], target, StoredSnapshot({step: states_of(own, timed)}, ()))
 
 
-def _later(
-    begin: Begin, levels: Levels, work: Work, remembering: Remembering | None, due_below: bytes
-) -> Iterator[Row]:
-    worker = LevelWorker(levels, 0, work.targets, work.bounds, due_below, remembering)
+def _later(begin: Begin, levels: Levels, work: Work, writing: StateWriting | None, due_below: bytes) -> Iterator[Row]:
+    worker = LevelWorker(levels, 0, work.targets, work.bounds, due_below, writing)
     outbox = Outbox(levels.last, work.targets)
     ports = as_ports(_net(begin.states.at_once(begin.cut).later))
     worker.leave([(port, columns) for port, batches in ports.items() for columns in batches], outbox)

@@ -31,7 +31,7 @@ from drift.machines.nodes.pacing import Pacing
 from drift.machines.nodes.together import WithAcker
 from drift.machines.plan import Plan
 from drift.machines.worker import Part
-from drift.spark.batches import TAKEN_BACK, Inbox, Outbox, Row, error_row, rows_in
+from drift.spark.batches import RETRACTED, Inbox, Outbox, Row, error_row, rows_in
 from drift.spark.gang_lines import Lines, TaskLost
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
@@ -118,7 +118,7 @@ class GangLoop(Loop):
             self.step()
             self._lines.check()
         self._linger_ms = _LINGER_MS  # so that the last notice, or the error, is still sent
-        self._outbox.add_row(Row(self._levels.last, 0, BEGINNING, TAKEN_BACK, member.tombstones, b""))
+        self._outbox.add_row(Row(self._levels.last, 0, BEGINNING, RETRACTED, member.tombstones, b""))
         yield from self._feeder.passing()
         yield from self._outbox.rest()
 

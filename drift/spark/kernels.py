@@ -29,8 +29,8 @@ from drift.spark.batches import (
     ERROR,
     LATER,
     READ,
+    RETRACTED,
     STATE,
-    TAKEN_BACK,
     Inbox,
     Outbox,
     Repeats,
@@ -40,7 +40,7 @@ from drift.spark.batches import (
 )
 from drift.spark.blocks import PartDigest
 from drift.spark.gang import Keys
-from drift.spark.levels import Levels, LevelWorker, RangeSender, Remembering
+from drift.spark.levels import Levels, LevelWorker, RangeSender, StateWriting
 from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Algorithm, Encoded
 from drift_graph.errors import DriftBug, DriftError
@@ -65,7 +65,7 @@ class Work:
         end: nothing at or above it is released; below END_OF_TIME if an input ended with an error.
         heartbeat: of all sources at the end: later items at or above it are not due yet.
         gang: keys of the gangs that run levels whose cycles change keys; None if each such level runs in one task.
-        remembers: which states tasks write as rows of STATE, and restore from rows of STATE; None for none.
+        writes_state: which states tasks write as rows of STATE, and restore from rows of STATE; None for none.
         repeats: what tasks do with items of equal metas.
         stores: tasks that read rows send them on unprocessed, to be stored in the ranges that `bounds` cut.
         begin: the cut from which the run resumes: items below it are skipped, and states are as of it.
@@ -81,7 +81,7 @@ class Work:
     algorithm: Algorithm = "xxh3_128"
     heartbeat: bytes = END_OF_TIME
     gang: Keys | None = None
-    remembers: Remembering | None = None
+    writes_state: StateWriting | None = None
     repeats: Repeats = "bug"
     stores: bool = False
     begin: bytes = BEGINNING
@@ -148,7 +148,7 @@ def through_maps(
 
 
 def _worker(work: Work, levels: Levels, level: int) -> LevelWorker:
-    return LevelWorker(levels, level, work.targets, work.bounds, work.due_below, work.remembers, work.begin)
+    return LevelWorker(levels, level, work.targets, work.bounds, work.due_below, work.writes_state, work.begin)
 
 
 def release_later(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -200,7 +200,7 @@ def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iter
         for row in worker.waiting(target):
             outbox.add_row(row)
             yield from outbox.ready()
-        for row in worker.remembered(target, work.remembers) if work.remembers else ():
+        for row in worker.state_rows(target, work.writes_state) if work.writes_state else ():
             outbox.add_row(row)
             yield from outbox.ready()
     except DriftBug:
@@ -294,7 +294,7 @@ class OutputRange:
             if row.port == READ:
                 self.items_read += row.items
                 continue
-            if row.port == TAKEN_BACK:
+            if row.port == RETRACTED:
                 self.tombstones += row.items
                 continue
             if row.port == ERROR:

@@ -23,7 +23,7 @@ from drift_graph.meta import BEGINNING, END_OF_TIME
 
 
 @dataclass(frozen=True)
-class Remembering:
+class StateWriting:
     """Which states a task writes.
 
     Attributes:
@@ -95,7 +95,7 @@ class LevelWorker:
     Args:
         bounds: metas that cut the output into ranges, one range for each task of the last level.
         due_below: timers at or above it are still pending when all items have been processed.
-        remembering: if set, later items at or above `due_below` are not sent on but stored, for `waiting`.
+        writing: if set, later items at or above `due_below` are not sent on but stored, for `waiting`.
         begin: no item lies below it: recalled states are as of it.
 
     Attributes:
@@ -111,7 +111,7 @@ class LevelWorker:
         targets: int,
         bounds: Sequence[bytes],
         due_below: bytes = END_OF_TIME,
-        remembering: Remembering | None = None,
+        writing: StateWriting | None = None,
         begin: bytes = BEGINNING,
     ) -> None:
         groups = levels.groups(level)
@@ -121,12 +121,12 @@ class LevelWorker:
         self._plan = Plan(levels.dataflow, fused=levels.fused)
         self._router = Router(self._plan, targets)
         self._worker = Worker(Plan(levels.dataflow, fused=levels.fused, only=groups))
-        self._begin = self._settled = begin if remembering is None else remembering.heartbeat
+        self._begin = self._settled = begin if writing is None else writing.heartbeat
         self._due_below = due_below
         self._states = StateRows(levels.last, level, levels.forms)
-        if remembering is not None:
+        if writing is not None:
             self._worker.track()
-        self._remembering = remembering
+        self._writing = writing
         self._waiting: dict[tuple[int, int, str], list[Columns]] = {}
         self.cuts_at_times = any(name in levels.alone for name in groups)
 
@@ -147,22 +147,22 @@ class LevelWorker:
         """Restore a row of STATE; called before any item."""
         self._states.add(row)
 
-    def remembered(self, target: int, remembering: Remembering) -> Iterator[Row]:
+    def state_rows(self, target: int, writing: StateWriting) -> Iterator[Row]:
         """The states that a later worker for the same keys needs; called once everything is settled.
 
         Raises:
             PayloadError: a state cannot be stored.
         """
         changed = self._worker.changed(self._due_below)
-        return self._states.rows(target, remembering.number, changed, everything=remembering.everything)
+        return self._states.rows(target, writing.number, changed, everything=writing.everything)
 
     def recall_later(self, row: Row) -> tuple[str, Columns]:
         """The port of a row of LATER, and those of its items that are due in this micro-batch."""
-        assert self._remembering is not None
+        assert self._writing is not None
         name, columns = self._states.later_of(row)
-        begin = bisect_left(columns.metas, self._remembering.heartbeat)
+        begin = bisect_left(columns.metas, self._writing.heartbeat)
         end = bisect_left(columns.metas, self._due_below, begin)
-        if end < len(columns.metas) and self._remembering.everything:
+        if end < len(columns.metas) and self._writing.everything:
             self._wait(row.level, row.target, name, _cut(columns, end, len(columns.metas)))
         return name, _cut(columns, begin, end)
 
@@ -176,7 +176,7 @@ class LevelWorker:
         Args:
             target: the task.
         """
-        if self._remembering is None:
+        if self._writing is None:
             return
         for name, columns in self._worker.waiting():
             self._wait(self._level, target, name, columns)
@@ -188,7 +188,7 @@ class LevelWorker:
 
     def _due(self, level: int, target: int, name: str, columns: Columns) -> Columns:
         """The items that are due in this micro-batch; the others are stored for `waiting`."""
-        if self._remembering is None or not self._levels.puts_later:
+        if self._writing is None or not self._levels.puts_later:
             return columns
         columns = sorted_by_meta(columns)
         end = bisect_left(columns.metas, self._due_below)

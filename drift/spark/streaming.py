@@ -31,7 +31,7 @@ from drift.spark.blocks import joined_digest
 from drift.spark.errors import as_drift_error, short_error
 from drift.spark.frames import Reading, reading_of
 from drift.spark.kernels import RangeEnd, Work, release_later
-from drift.spark.levels import Levels, Remembering
+from drift.spark.levels import Levels, StateWriting
 from drift.spark.output import PAYLOAD_DDL, POSITION_DDL, arrow_fields, check_sources, chosen_sink
 from drift.spark.prepare import cuts, default_partitions, in_spark, through_levels
 from drift.spark.sessions import use_this_python
@@ -361,9 +361,9 @@ class Stream:
         waiting += [store.pending(before.slot)] if before.slots else []
         rows = reduce(lambda one, other: one.unionAll(other), waiting)
         slot = before.next_slot
-        remembering = Remembering(number, before.writes_everything, before.heartbeat)
+        writing = StateWriting(number, before.writes_everything, before.heartbeat)
         heartbeat = max(upto, before.heartbeat)
-        work = replace(self._work(before.partitions, bounds, remembering), heartbeat=heartbeat, begin=before.heartbeat)
+        work = replace(self._work(before.partitions, bounds, writing), heartbeat=heartbeat, begin=before.heartbeat)
         ready = functions.col("stamp") < functions.lit(bytearray(upto))
         fed = rows.where(ready).select("stamp", "payload").repartition(before.partitions, "stamp")
         fed = fed.sortWithinPartitions("stamp").mapInArrow(partial(number_items, work, self._readings), DDL)
@@ -398,7 +398,7 @@ class Stream:
             result.unpersist()
         self._last = None
         state_bytes = sum(row["size"] for row in stored if row[_PORT] in _STATE_PORTS)
-        everything = remembering.everything
+        everything = writing.everything
         commit = replace(
             after,
             slot=slot,
@@ -458,7 +458,7 @@ class Stream:
                 f"among {before.partitions} tasks; leave partitions out"
             )
 
-    def _work(self, partitions: int, bounds: tuple[bytes, ...], remembering: Remembering | None = None) -> Work:
+    def _work(self, partitions: int, bounds: tuple[bytes, ...], writing: StateWriting | None = None) -> Work:
         return Work(
             dataflow=packed(self._dataflow),
             around=self._around,
@@ -466,7 +466,7 @@ class Stream:
             targets=partitions,
             bounds=bounds,
             algorithm=self._settings.digest,
-            remembers=remembering,
+            writes_state=writing,
             classes=self._classes,
         )
 

@@ -147,19 +147,19 @@ class Store:
         return self._writing is not None and not self._writing.done()
 
     def commit(
-        self, cut: Cut, snapshots: Mapping[str, bytes], blocks: Sequence[bytes], then: Callable[[], None]
+        self, cut: Cut, snapshots: Mapping[str, bytes], blocks: Sequence[bytes], on_commit: Callable[[], None]
     ) -> None:
         """Commit a cut; another thread writes it, whose errors the next call raises.
 
         Args:
             snapshots: the bytes of its snapshots, by name.
             blocks: hashes of blocks that are full since the cut before.
-            then: called when the cut is committed.
+            on_commit: called when the cut is committed.
         """
         self._wait()
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, "drift-cuts")
-        self._writing = self._writer.submit(self._commit, cut, snapshots, blocks, then)
+        self._writing = self._writer.submit(self._commit, cut, snapshots, blocks, on_commit)
 
     def _wait(self) -> None:
         if self._writing is not None:
@@ -167,7 +167,7 @@ class Store:
             writing.result()
 
     def _commit(
-        self, cut: Cut, snapshots: Mapping[str, bytes], blocks: Sequence[bytes], then: Callable[[], None]
+        self, cut: Cut, snapshots: Mapping[str, bytes], blocks: Sequence[bytes], on_commit: Callable[[], None]
     ) -> None:
         named = {name_of(cut.number, name): data for name, data in snapshots.items()}
         folded = self._patience.call(self._open_reader.folded)
@@ -176,7 +176,7 @@ class Store:
         manifest = encoded(cut.with_snapshots(self._names))
         at = _block_bytes(cut.output.algorithm) * (cut.output.blocks - len(blocks))
         self._patience.call(lambda: self._backend.commit(cut.number, named, at, b"".join(blocks), manifest))
-        then()
+        on_commit()
         self._patience.call(self._prune)
 
     def _prune(self) -> None:

@@ -150,7 +150,7 @@ class Driver:
         self.simulation.fire(event)
         if self.simulation.error is not None:
             raise self.simulation.error
-        self._check(whole=False)
+        self._check(complete=False)
         return event
 
     def settle(self) -> None:
@@ -193,7 +193,7 @@ class Driver:
         outcome = self.simulation.end()
         if outcome.error is not None:
             raise outcome.error
-        self._check(whole=True)
+        self._check(complete=True)
 
     # The visible state.
 
@@ -256,16 +256,16 @@ class Driver:
             for at, (meta, payload) in enumerate(zip(metas, payloads))
         ]
 
-    def _check(self, *, whole: bool) -> None:
+    def _check(self, *, complete: bool) -> None:
         """Compare the released output with the reference's for the items that the sources gave."""
         rows = self._rows()
-        if not whole and len(rows) == self._checked:
+        if not complete and len(rows) == self._checked:
             return
         case = Case(self.dataflow, self._fed, Schedule(workers=len(self.simulation.workers)))
         handed = [(each.name, each.arrived._replace(error=None)) for each in self.simulation.handed]
         expected = reference(case, handed).rows
         self._checked = len(rows)
-        if not equal_rows(rows, expected if whole else expected[: len(rows)]):
+        if not equal_rows(rows, expected if complete else expected[: len(rows)]):
             at = next(
                 (at for at, pair in enumerate(zip(rows, expected)) if not equal_rows([pair[0]], [pair[1]])),
                 min(len(rows), len(expected)),

@@ -175,9 +175,9 @@ def exhaustive(
         TooManySchedules: there are more than `schedules_max`; nothing is known about the case then.
     """
     dataflow = graph.build() if isinstance(graph, Graph) else graph
-    given = in_order(dataflow, inputs)
+    arriving = in_order(dataflow, inputs)
     target = target_of_graph(graph, sys._getframe(1).f_globals)
-    case = Case(dataflow, given, Schedule(workers=workers, batch_items=batch_items, fused=fused), target)
+    case = Case(dataflow, arriving, Schedule(workers=workers, batch_items=batch_items, fused=fused), target)
     expected = reference(case)
     count = 0
     orders = list(_arrival_orders(case))
@@ -215,7 +215,7 @@ def _arrival_orders(case: Case) -> Iterator[list[Deviation]]:
         times = times_of(source.time, payloads)
         if times is None or times != sorted(times):
             continue
-        of_source = [_places(source.name, order) for order in _allowed(times, source.time.lateness)]
+        of_source = [_moved_up(source.name, order) for order in _allowed(times, source.time.lateness)]
         orders = [[*before, *one] for before in orders for one in of_source]
     yield from orders
 
@@ -235,7 +235,7 @@ def _allowed(times: Sequence[int], lateness: int) -> Iterator[list[int]]:
         todo += [[*order, at] for at in reversed(in_time)]
 
 
-def _places(source: str, order: Sequence[int]) -> list[Deviation]:
+def _moved_up(source: str, order: Sequence[int]) -> list[Deviation]:
     """The deviations that make items arrive in an order: for each, its position relative to its own index."""
     made = []
     for index, at in enumerate(order):

@@ -59,9 +59,9 @@ class Deviation(NamedTuple):
         return f"({tuple(self.key)!r}, {self.choice}{until})"
 
 
-def deviation(given: Sequence[Any]) -> Deviation:
+def deviation(values: Sequence[Any]) -> Deviation:
     """A deviation from ((kind, link, source, number, nth), choice) or ((...), choice, (...))."""
-    key, choice, *until = given
+    key, choice, *until = values
     return Deviation(Key(*key), choice, Key(*until[0]) if until and until[0] is not None else None)
 
 
@@ -97,14 +97,14 @@ class Schedule:
         object.__setattr__(self, "deviations", tuple(map(deviation, self.deviations)))
 
     def __repr__(self) -> str:
-        given = [f"workers={self.workers}", f"batch_items={self.batch_items}"]
+        arguments = [f"workers={self.workers}", f"batch_items={self.batch_items}"]
         others = ("fused", "in_flight_max", "live", "noise", "losses", "deaths")
-        given += [
+        arguments += [
             f"{name}={getattr(self, name)!r}" for name in others if getattr(self, name) != getattr(Schedule, name)
         ]
         if self.deviations:
-            given.append(f"deviations={list(self.deviations)!r}")
-        return f"Schedule({', '.join(given)})"
+            arguments.append(f"deviations={list(self.deviations)!r}")
+        return f"Schedule({', '.join(arguments)})"
 
     def settings(self) -> dict[str, Any]:
         """The settings for `Simulation`."""
@@ -141,10 +141,10 @@ class Schedule:
         }
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Schedule:
+    def from_json(cls, stored: Mapping[str, Any]) -> Schedule:
         """The inverse of `as_json`."""
-        deviations = [(each["key"], each["choice"], each.get("until")) for each in given.get("deviations", ())]
-        known = {name: given[name] for name in cls.__dataclass_fields__ if name in given and name != "deviations"}
+        deviations = [(each["key"], each["choice"], each.get("until")) for each in stored.get("deviations", ())]
+        known = {name: stored[name] for name in cls.__dataclass_fields__ if name in stored and name != "deviations"}
         return cls(**{**known, "live": tuple(known.get("live", ())), "deviations": tuple(deviations)})
 
 
@@ -158,16 +158,16 @@ class Player(InOrder):
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.made: dict[Key, Deviation] = {}
-        self._given = {each.key: each for each in schedule.deviations}
+        self._deviations = {each.key: each for each in schedule.deviations}
         self._until = {each.key: each.until for each in schedule.deviations if each.until is not None}
         self._came: set[Key] = set()
         self._rates: dict[str, int] = {}
 
     def hold(self, key: Key) -> int:
-        given = self._given.get(key)
-        if given is not None:
-            self.made[key] = given
-            return given.choice if given.until is None else 0
+        deviating = self._deviations.get(key)
+        if deviating is not None:
+            self.made[key] = deviating
+            return deviating.choice if deviating.until is None else 0
         if not self.schedule.noise:
             return 0
         drawn = self._noise(key)
@@ -178,9 +178,9 @@ class Player(InOrder):
         return turns
 
     def choose(self, key: Key, count: int) -> int:
-        given = self._given.get(key)
-        if given is not None:
-            chosen = min(given.choice, count - 1)
+        deviating = self._deviations.get(key)
+        if deviating is not None:
+            chosen = min(deviating.choice, count - 1)
         elif not self.schedule.noise or key.kind == EARLY:
             return 0
         else:
@@ -192,7 +192,7 @@ class Player(InOrder):
 
     def is_lost(self, key: Key) -> bool:
         lost = key._replace(kind=LOST)
-        if lost in self._given or (self.schedule.losses and self._noise(lost)):
+        if lost in self._deviations or (self.schedule.losses and self._noise(lost)):
             self.made[lost] = Deviation(lost, 1)
             return True
         return False
@@ -237,11 +237,11 @@ def arrival_order(times: Sequence[int], lateness: int, player: Player, source: s
         Indices of `times`.
     """
     count = len(times)
-    places = [2 * (at + player.choose(Key(ARRIVE, "", source, at, 0), count)) for at in range(count)]
+    ranks = [2 * (at + player.choose(Key(ARRIVE, "", source, at, 0), count)) for at in range(count)]
     for at in range(count):
         if earlier := player.choose(Key(EARLY, "", source, at, 0), at + 1):
-            places[at] = 2 * (at - earlier) - 1
-    wanted = sorted(range(count), key=lambda at: (places[at], at))
+            ranks[at] = 2 * (at - earlier) - 1
+    wanted = sorted(range(count), key=lambda at: (ranks[at], at))
     if wanted == list(range(count)):
         return wanted
     order: list[int] = []

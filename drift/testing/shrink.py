@@ -255,9 +255,9 @@ class Shrinker:
                 return
         if len(self._deviations()) < 3:
             return
-        for kept in self._deviations():
+        for retained in self._deviations():
             for one in single:
-                if one.key != kept.key and self._try_with((kept, one)):
+                if one.key != retained.key and self._try_with((retained, one)):
                     return
         for workers, batch_items in ((1, 8), (2, 8), (1, 2), (2, 1), (3, 1)):
             other = replace(self.best.case.schedule, workers=workers, batch_items=batch_items)
@@ -343,11 +343,11 @@ def _without(case: Case, source: str, start: int, stop: int) -> Case:
 def _others(case: Case, effort: int) -> Iterator[Schedule]:
     """Other schedules: with the settings as they are, and with others."""
     several = effort * min(max(_ITEMS_RUN // (case.item_count + 1), _SCHEDULES_MIN), _SCHEDULES_MAX)
-    given = case.schedule
+    first = case.schedule
     for noise in range(1, several + 1):
-        workers = (given.workers, 2, given.workers, 3)[noise % 4]
-        batch_items = (given.batch_items, given.batch_items, 1)[noise % 3]
-        yield replace(given, workers=workers, batch_items=batch_items, deviations=(), noise=noise, losses=False)
+        workers = (first.workers, 2, first.workers, 3)[noise % 4]
+        batch_items = (first.batch_items, first.batch_items, 1)[noise % 3]
+        yield replace(first, workers=workers, batch_items=batch_items, deviations=(), noise=noise, losses=False)
 
 
 def _settings_cost(schedule: Schedule) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ class Intake:
         self.late_below = 0
         self.beat_interval_s = 0.0
         self.rereadings = [Rereading(machine) for machine in machines]
-        self._batches_given = 0
+        self._batches_taken = 0
 
     def resume(self, cut: bytes) -> None:
         """Resume from a cut, before anything is read: items below it were processed before, and are skipped."""
@@ -123,7 +123,7 @@ class Intake:
         """Sources to read, in order: the rank and the most items; each must be read before the next is asked for."""
         if self.error is not None:
             return
-        machines, before = self.machines, self._batches_given
+        machines, before = self.machines, self._batches_taken
         readable = self.readable()
         least = min((machines[rank].heartbeat for rank in readable), default=END_OF_TIME)
         for rank in sorted(readable, key=lambda rank: (not machines[rank].live, machines[rank].heartbeat != least)):
@@ -133,7 +133,7 @@ class Intake:
             if (
                 not machine.live
                 and machine.heartbeat != least
-                and (self._batches_given > before or self._finite_behind(least))
+                and (self._batches_taken > before or self._finite_behind(least))
             ):
                 continue  # a finite source waits for those behind, so that the sources' times stay close
             room = self.room(rank, minimal_time)
@@ -198,7 +198,7 @@ class Intake:
         return self._fed(rank, arrived)
 
     def _fed(self, rank: int, arrived: Arrived) -> Fed:
-        self._batches_given += 1
+        self._batches_taken += 1
         return Fed(self.machines[rank].name, rank, arrived)
 
     def least_of_others(self, rank: int) -> bytes:
