@@ -28,7 +28,7 @@ def scaling(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]
     data: dict[str, Any] = {}
     by_engine: dict[str, list[tuple[int, float | None, float | None]]] = {label: [] for label in _ENGINES}
     for items in options.scaling_items:
-        rounds = interleaved(_specs(items), options.rounds, f"{items:,} items", options.tell)
+        rounds = interleaved(_specs(items), options.rounds, f"{items:,} items", options.report)
         check_digests(rounds, f"sum of {items:,} items")
         data[str(items)] = {"rounds": rounds}
         for label in _ENGINES:

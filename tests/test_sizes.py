@@ -11,13 +11,9 @@ import pytest
 from waiting import wait_until
 
 import drift
-from drift.engines.packing import in_forms
-from drift.machines.nodes.barrier import BarrierNode
-from drift.machines.nodes.messages import Batch, Finished, MinimalTime, ReleasedMessage
 from drift.sources import IterableSource
 from drift.sources.iterables import IterableReader
-from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, global_time, varint
+from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.sizes import BATCH_BYTES, about_bytes, size_of
 
 MEGABYTE = 1 << 20
@@ -101,22 +97,13 @@ def test_local_reads_fewer_items_where_large_ones_become_of_them() -> None:
     assert sum(sizes) == 600 and max(sizes[1:]) <= BATCH_BYTES // MEGABYTE + 1
 
 
-def test_a_large_batch_of_the_output_leaves_the_barrier_in_several() -> None:
-    graph = drift.Graph("large")
-    graph.source("numbers").sink("out")
-    dataflow = graph.build()
-    node = BarrierNode(dataflow, "xxh3_128")
-    ending = varint(dataflow.ranks["out"])
-    metas: list[bytes] = [global_time(number, 0, 0, 0) + ending for number in range(50)]
-    columns = in_forms(Columns(metas, [bytes([number]) * MEGABYTE for number in range(50)], None))
-    sends = node.turn([Batch(b"", 1, [("out", columns)]), MinimalTime(END_OF_TIME, END_OF_TIME, -1)], 0.0)
-    released = [send.message.released for send in sends if isinstance(send.message, ReleasedMessage)]
-    assert [meta for each in released for meta in each.metas] == metas
-    assert [each.position for each in released] == [
-        sum(len(each.metas) for each in released[:before]) for before in range(len(released))
-    ]
-    assert all(sum(map(len, each.payloads)) <= 9 * MEGABYTE for each in released)
-    assert isinstance(sends[-1].message, Finished)
+def test_what_zeromq_releases_at_once_becomes_values_block_by_block() -> None:
+    graph = drift.Graph("late")
+    graph.source("numbers", time=drift.EventTime(time=lambda n: n, lateness=10**6)).sink("out")
+    run = drift.run(graph, {"numbers": range(10_000)}, engine="zeromq", workers=1)
+    batches = [each for each in run.batches() if each.metas]
+    assert [payload for each in batches for payload in each.payloads] == [*range(10_000)]
+    assert max(len(each.metas) for each in batches) == BLOCK_ITEMS
 
 
 def test_batches_in_order_end_where_blocks_of_the_digest_do() -> None:

@@ -94,7 +94,7 @@ def test_a_dataframe_in_arrival_time_is_numbered_in_a_stated_order(spark: Any) -
             source = drift.spark.source(holes, payload="dict", order_by=column)
             drift.run(wordcount.graph, {"lines": source}, engine="spark").finish()
     misnamed = drift.spark.source(frame, order_by="nomber")
-    with pytest.raises(drift.SettingsError, match=r"cannot be put in the order of order_by=\['nomber'\].*name columns"):
+    with pytest.raises(drift.SettingsError, match=r"cannot be sorted by order_by=\['nomber'\].*name columns"):
         drift.run(wordcount.graph, {"lines": misnamed}, engine="spark").finish()
     with pytest.raises(drift.SettingsError, match="a DataFrame has no order of arrival"):
         drift.run(wordcount.graph, {"lines": frame}, engine="spark").finish()

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import Case, Input, Recipe, cases, event_inputs, event_time, inputs, payloads, recipes
-from test_laws import HARD, Output, _output, examples, reference
+from test_laws import HARD, Output, _output, reference
 
 import drift
 import drift.spark.batches as batches_module
@@ -128,7 +128,7 @@ def test_long_inputs_give_the_output_of_the_reference(case: Case, targets: int, 
 
 @pytest.mark.parametrize("recipe", HARD, ids=[f"hard {number}" for number in range(len(HARD))])
 def test_hard_graphs_give_the_output_of_the_reference(recipe: Recipe) -> None:
-    @examples(0.1)
+    @settings(max_examples=settings.default.max_examples // 10)
     @given(inputs(recipe.sources, items_max=12), tasks)
     def law(given_inputs: list[Input], targets: int) -> None:
         case = Case(recipe, given_inputs)

@@ -10,7 +10,7 @@ needs no values: it gets canonical forms, if these are complete, and does not de
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -63,16 +63,24 @@ def in_forms(columns: Columns) -> Columns:
     return columns if forms is None else Columns(columns.metas, forms, columns.diffs)
 
 
-def in_values(released: Released, encoded: Sequence[Encoded]) -> Released:
-    """Released items with values in place of canonical forms.
+def in_values(released: Released, encoded: Sequence[Encoded]) -> Iterator[tuple[Released, Sequence[Encoded]]]:
+    """Released items with values in place of canonical forms, part by part: values of all at once may be too large.
 
     Args:
         encoded: the same items as bytes, in parts.
     """
     if not are_forms(released.payloads):
-        return released
-    payloads = b"".join([part.payloads for part in encoded])
-    return released._replace(payloads=plain_values(len(released.metas), payloads))
+        yield released, encoded
+        return
+    position, metas, _, sinks, error = released
+    start = 0
+    for part in encoded:
+        end = start + part.items
+        its_sinks = sinks if isinstance(sinks, str) else sinks[start:end]
+        values = plain_values(part.items, part.payloads)
+        last_error = error if end == len(metas) else None
+        yield Released(position + start, metas[start:end], values, its_sinks, last_error), (part,)
+        start = end
 
 
 def packed_output(

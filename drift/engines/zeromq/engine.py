@@ -203,10 +203,13 @@ class ZeromqEngine:
                     yield Released(progress.items_out, [], [], "")  # everything below the cut has been released
                     node.rewind_log.drop_handover()
                 for message in node.take_released():
-                    progress.minimal_time, progress.released_below = node.minimal_time, message.minimal_time
-                    progress.items_out = message.released.position + len(message.released.metas)
-                    self._encoded = message.encoded
-                    yield in_values(message.released, message.encoded)
+                    progress.minimal_time = node.minimal_time
+                    end = message.released.position + len(message.released.metas)
+                    for released, self._encoded in in_values(message.released, message.encoded):
+                        progress.items_out = released.position + len(released.metas)
+                        if progress.items_out == end:
+                            progress.released_below = message.minimal_time
+                        yield released
                 if self._recovery is not None:
                     self._do(self._recovery.received())
             if not received and (self.awaits_cut or node.awaits_room):  # also if no source has items
