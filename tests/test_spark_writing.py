@@ -144,7 +144,7 @@ def test_what_does_not_go_together_is_refused(spark: Any, tmp_path: Path) -> Non
     (tmp_path / "more" / "part-0.json").rename(tmp_path / "in" / "part-1.json")
     with pytest.raises(Exception, match=r"is not empty, and holds no record"):
         write(spark, tmp_path, graph=place)
-    with pytest.raises(Exception, match=r"Spark writes micro-batch 1 .* is -1, with 0 rows: the checkpoint or the"):
+    with pytest.raises(Exception, match=r"Spark writes micro-batch 1, .* is -1, with 0 rows: the checkpoint or the"):
         write(spark, tmp_path, path="anew", graph=place)
 
 
