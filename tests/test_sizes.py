@@ -99,10 +99,10 @@ def test_local_reads_fewer_items_where_large_ones_become_of_them() -> None:
 
 def test_what_zeromq_releases_at_once_becomes_values_block_by_block() -> None:
     graph = drift.Graph("late")
-    graph.source("numbers", time=drift.EventTime(time=lambda n: n, lateness=10**6)).sink("out")
+    graph.source("numbers", time=drift.EventTime(time=lambda n: n, lateness=10**6)).map(lambda n: n + 1).sink("out")
     run = drift.run(graph, {"numbers": range(10_000)}, engine="zeromq", workers=1)
     batches = [each for each in run.batches() if each.metas]
-    assert [payload for each in batches for payload in each.payloads] == [*range(10_000)]
+    assert [payload for each in batches for payload in each.payloads] == [*range(1, 10_001)]
     assert max(len(each.metas) for each in batches) == BLOCK_ITEMS
 
 

@@ -20,7 +20,7 @@ from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.spark.batches import Row
 from drift.spark.kernels import RangeEnd, Work
-from drift.spark.levels import Remembering
+from drift.spark.levels import StateWriting
 from drift_graph.meta import BEGINNING, END_OF_TIME
 
 ARRIVED = [(at * 7 % 19 + at, "abcd"[at % 4], at) for at in range(300)]
@@ -113,8 +113,8 @@ def test_micro_batches_cut_anywhere_give_the_output_of_a_run(
     ordered = sorted({cut for cut in cuts if 0 < cut < len(items)})
     for number, (begin, end) in enumerate(zip([0, *ordered], [*ordered, len(items)])):
         upto = items[end][0] if end < len(items) else END_OF_TIME
-        remembers, before = Remembering(number, whole, before), upto
-        work = Work(packed(case.dataflow()), surroundings(), True, targets, (), heartbeat=upto, remembers=remembers)
+        writing, before = StateWriting(number, whole, before), upto
+        work = Work(packed(case.dataflow()), surroundings(), True, targets, (), heartbeat=upto, writes_state=writing)
         kept, more, position = micro_batch(work, items[begin:end], states, position)
         states = [*kept, *(() if whole else states)]
         ends += more

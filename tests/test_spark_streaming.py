@@ -27,7 +27,7 @@ from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.spark.batches import LATER, ROWS, STATE, Row, record_batch, row_of, rows_in
 from drift.spark.kernels import RangeEnd, Work, release_later, run_level
-from drift.spark.levels import Remembering
+from drift.spark.levels import StateWriting
 from drift.spark.states import StateRows
 from drift.spark.streaming import Stream, _summary
 from drift.spark.streaming_kernels import END, STATE_COLUMNS, release
@@ -36,7 +36,7 @@ from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.times import SourceMachine
 
-# Without Spark: what a level remembers is all that it needs.
+# Without Spark: the state that a level writes is all that it needs.
 
 
 def all_items(case: Case) -> list[tuple[bytes, str, Any]]:
@@ -82,8 +82,8 @@ def in_micro_batches(case: Case, cuts: list[int], targets: int, everything: list
     before = BEGINNING
     for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(items)])):
         upto = items[end][0] if end < len(items) else END_OF_TIME
-        remembers, before = Remembering(number, everything[number], before), upto
-        work = Work(packed(case.dataflow()), surroundings(), True, targets, (), heartbeat=upto, remembers=remembers)
+        writing, before = StateWriting(number, everything[number], before), upto
+        work = Work(packed(case.dataflow()), surroundings(), True, targets, (), heartbeat=upto, writes_state=writing)
         stored, more, position = micro_batch(work, items[begin:end], states, position)
         states = [*stored, *(() if everything[number] else states)]  # the later ones first: their order says nothing
         ends += more
@@ -149,8 +149,8 @@ def test_a_program_may_be_moved_between_two_micro_batches(tmp_path: Path, monkey
     ends: list[tuple[int, RangeEnd]] = []
     position, before = 0, BEGINNING
     for number, (flow, part, upto) in enumerate(zip(flows, (items[:40], items[40:]), (items[40][0], END_OF_TIME))):
-        remembers, before = Remembering(number, False, before), upto
-        work = Work(packed(flow), surroundings(), True, 2, (), heartbeat=upto, remembers=remembers)
+        writing, before = StateWriting(number, False, before), upto
+        work = Work(packed(flow), surroundings(), True, 2, (), heartbeat=upto, writes_state=writing)
         states, more, position = micro_batch(work, part, states, position)
         ends += more
         assert all(b"moved" not in row.body for row in states) and (number == 1 or states)
