@@ -25,11 +25,7 @@ from drift_graph.meta import time_of as drift_time
 
 
 class Taken:
-    """A feed, and all that it has given.
-
-    Attributes:
-        cut: what `position` is of, and of which run.
-    """
+    """A feed, and all that it has given."""
 
     def __init__(self, inputs: dict[str, Any], times: dict[str, Any], folder: Path, *, batch_items: int = 5) -> None:
         graph = drift.Graph("g")

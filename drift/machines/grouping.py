@@ -192,9 +192,7 @@ class GroupStage(InOrder):
     def _change(self, bucket: _Bucket, changes: list[_Change], difference: Difference) -> None:
         metas, payloads = bucket.metas, bucket.payloads
         first = bisect_left(metas, changes[0][0])
-        retained_from = max(
-            first - self._window + 1, 0
-        )  # from here on the old bucket is needed, to know the old windows
+        retained_from = max(first - self._window + 1, 0)  # old windows that may change begin here
         old_metas, old_payloads = metas[retained_from:], payloads[retained_from:]
         for meta, payload, diff in changes:
             at = bisect_left(metas, meta)
@@ -260,9 +258,9 @@ class GroupStage(InOrder):
         lasts = [window[tail_start:] for window in map(windows.get, keys, repeat(()))]
         if befores:
             lasts = [befores.get(key, last) for key, last in zip(keys, lasts)]
-        return (
-            Entries(keys, lasts) if all(lasts) else Entries.of((key, last or DELETED) for key, last in zip(keys, lasts))
-        )
+        if all(lasts):
+            return Entries(keys, lasts)
+        return Entries.of((key, last or DELETED) for key, last in zip(keys, lasts))
 
     def rewind(self, cut: bytes) -> None:
         """Forget all that is at or above a cut; see `KeyedState.rewind`."""

@@ -55,5 +55,5 @@ class InOrder(KeyedState):
         """The two passes, for one item or more.
 
         Args:
-            is_whole: no item will come below them, and no tombstone for them.
+            is_complete: no item will come below them, and no tombstone for them.
         """

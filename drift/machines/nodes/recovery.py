@@ -25,8 +25,6 @@ from drift.machines.worker import BARRIER
 from drift_graph.errors import ProcessError
 from drift_graph.meta import BEGINNING
 
-#: Roles of one process: the acker is with the output barrier.
-TOGETHER = (BARRIER, ACKER)
 #: Deaths of one process at one cut that end the run.
 DEATHS_MAX = 3
 
@@ -237,5 +235,5 @@ class RecoveryNode:
 
 
 def role_name(role: int) -> str:
-    """What people call a process of the run."""
-    return "barrier" if role in TOGETHER else f"worker {role}"
+    """What people call a process of the run; acker and output barrier die together."""
+    return "barrier" if role in (BARRIER, ACKER) else f"worker {role}"
