@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -33,23 +34,47 @@ def expected() -> str:
     return drift.run(summed(), {"numbers": range(ITEMS)}).finish().digest
 
 
-def run_of(**settings: Any) -> drift.Run:
+def run_of(numbers: Any = range(ITEMS), **settings: Any) -> drift.Run:
     chosen = {"workers": 2, "batch_items": 256, "cut_interval_s": 0.05, **settings}
-    return drift.run(summed(), {"numbers": range(ITEMS)}, engine="zeromq", **chosen)
+    return drift.run(summed(), {"numbers": numbers}, engine="zeromq", **chosen)
 
 
-def acting(run: drift.Run, actions: dict[int, Callable[[], None]]) -> Iterator[Any]:
-    """The items of a run; before some are taken, something is done."""
-    for position, item in enumerate(run):
-        if position in actions:
-            actions[position]()
-        yield item
+def acted(actions: dict[int, Callable[[drift.Run], None]], **settings: Any) -> tuple[drift.Run, list[Any]]:
+    """A run and its items; before some are taken, something is done, and only then more input comes through a pipe."""
+    done = {position + 1000: threading.Event() for position in actions}
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as lines:
+            for number in range(ITEMS):
+                if number in done:
+                    lines.flush()
+                    assert done[number].wait(60)
+                lines.write(f"{number}\n")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    items = []
+    try:
+        run = run_of(drift.sources.jsonl(f"/dev/fd/{reading}"), **settings)
+        for position, item in enumerate(run):
+            if position in actions:
+                actions[position](run)
+                done[position + 1000].set()
+            items.append(item)
+    finally:
+        os.close(reading)
+        writer.join()
+    return run, items
+
+
+def kill(name: str) -> Callable[[drift.Run], None]:
+    return lambda run: child(run, name).process.kill()
 
 
 @pytest.mark.parametrize("name", ["worker 0", "worker 1"])
 def test_a_run_resumes_where_a_process_is_killed(name: str, expected: str) -> None:
-    run = run_of()
-    items = list(acting(run, {2000: lambda: child(run, name).process.kill()}))
+    run, items = acted({2000: kill(name)})
     assert run.digest == expected
     assert len(items) == ITEMS
     assert run.progress.died == [name]
@@ -59,40 +84,32 @@ def test_a_run_resumes_where_a_process_is_killed(name: str, expected: str) -> No
 
 
 def test_all_at_once_and_one_after_the_other(expected: str) -> None:
-    run = run_of(workers=3)
     names = ["worker 0", "worker 1", "worker 2"]
 
-    def kill_all() -> None:
+    def kill_all(run: drift.Run) -> None:
         for name in names:
-            child(run, name).process.kill()
+            kill(name)(run)
 
-    later = {9000 + 3000 * nth: (lambda name=name: child(run, name).process.kill()) for nth, name in enumerate(names)}
-    for _ in acting(run, {1000: kill_all, **later}):
-        pass
+    later = {9000 + 3000 * nth: kill(name) for nth, name in enumerate(names)}
+    run, _ = acted({1000: kill_all, **later}, workers=3)
     assert run.digest == expected
-    assert sorted(run.progress.died[:3]) == names
+    assert sorted(run.progress.died[:3]) == names and run.progress.died[3:] == names
 
 
 def test_a_process_that_stands_still_counts_as_dead(expected: str) -> None:
-    run = run_of()
-
-    def stop() -> None:
+    def stop(run: drift.Run) -> None:
         worker = child(run, "worker 0")
         os.kill(worker.process.pid, signal.SIGSTOP)
         worker.last_sign_s -= 3600
 
-    for _ in acting(run, {2000: stop}):
-        pass
+    run, _ = acted({2000: stop})
     assert run.digest == expected
     assert run.progress.died == ["worker 0"]
 
 
 def test_with_tcp_and_a_spare_that_is_there(expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drift.engines.zeromq.engine._COMPANIONS_AFTER_S", 0.0)
-    run = run_of(transport="tcp")
-    actions = {at: lambda: child(run, "worker 1").process.kill() for at in (500, 15_000)}
-    for _ in acting(run, actions):
-        pass
+    run, _ = acted({500: kill("worker 1"), 15_000: kill("worker 1")}, transport="tcp")
     assert run.digest == expected
     assert run.progress.died == ["worker 1", "worker 1"]
 
@@ -164,10 +181,8 @@ def test_snapshots_of_cuts_go_when_a_store_has_them_and_nobody_needs_them(recove
 
 
 def test_without_recovery_a_death_ends_the_run() -> None:
-    run = run_of(recover=False)
     with pytest.raises(drift.ProcessError, match=r"worker 1 .*was killed by SIGKILL"):
-        for _ in acting(run, {2000: lambda: child(run, "worker 1").process.kill()}):
-            pass
+        acted({2000: kill("worker 1")}, recover=False)
 
 
 def test_a_state_that_cannot_be_stored_leaves_nothing_to_keep_anything_for() -> None:
