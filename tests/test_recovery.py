@@ -8,7 +8,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,18 @@ def run_of(numbers: Any = range(ITEMS), **settings: Any) -> drift.Run:
     return drift.run(summed(), {"numbers": numbers}, engine="zeromq", **chosen)
 
 
+def watch_rewinds(run: drift.Run) -> None:
+    """From now on it is an error if acker and barrier take anything between halt and rewind."""
+    output = engine_of(run)._output
+    turn = output.turn
+
+    def watched(messages: Sequence[Any], now_s: float) -> Any:
+        assert not output.halted
+        return turn(messages, now_s)
+
+    output.turn = watched  # type: ignore[assignment]
+
+
 def acted(actions: dict[int, Callable[[drift.Run], None]], **settings: Any) -> tuple[drift.Run, list[Any]]:
     """A run and its items; before some are taken, something is done, and only then more input comes through a pipe."""
     done = {position + 1000: threading.Event() for position in actions}
@@ -57,12 +69,15 @@ def acted(actions: dict[int, Callable[[drift.Run], None]], **settings: Any) -> t
     items = []
     try:
         run = run_of(drift.sources.jsonl(f"/dev/fd/{reading}"), **settings)
+        watch_rewinds(run)
         for position, item in enumerate(run):
             if position in actions:
                 actions[position](run)
                 done[position + 1000].set()
             items.append(item)
     finally:
+        for event in done.values():
+            event.set()
         os.close(reading)
         writer.join()
     return run, items
@@ -74,7 +89,7 @@ def kill(name: str) -> Callable[[drift.Run], None]:
 
 @pytest.mark.parametrize("name", ["worker 0", "worker 1"])
 def test_a_run_resumes_where_a_process_is_killed(name: str, expected: str) -> None:
-    run, items = acted({2000: kill(name)})
+    run, items = acted({2000: kill(name)}, workers=3)
     assert run.digest == expected
     assert len(items) == ITEMS
     assert run.progress.died == [name]

@@ -11,9 +11,12 @@ import pytest
 from waiting import wait_until
 
 import drift
+import drift_graph.canonical
+from drift.engines.packing import in_values
 from drift.sources import IterableSource
 from drift.sources.iterables import IterableReader
-from drift_barrier.digest import BLOCK_ITEMS
+from drift_barrier.barrier import Released
+from drift_barrier.digest import BLOCK_ITEMS, Encoded
 from drift_graph.sizes import BATCH_BYTES, about_bytes, size_of
 
 MEGABYTE = 1 << 20
@@ -101,9 +104,27 @@ def test_what_zeromq_releases_at_once_becomes_values_block_by_block() -> None:
     graph = drift.Graph("late")
     graph.source("numbers", time=drift.EventTime(time=lambda n: n, lateness=10**6)).map(lambda n: n + 1).sink("out")
     run = drift.run(graph, {"numbers": range(10_000)}, engine="zeromq", workers=1)
-    batches = [each for each in run.batches() if each.metas]
+    batches, below = [], b""
+    for each in run.batches():
+        if each.metas:
+            assert below <= each.metas[0]
+            batches.append(each)
+        below = run.progress.released_below
     assert [payload for each in batches for payload in each.payloads] == [*range(1, 10_001)]
     assert max(len(each.metas) for each in batches) == BLOCK_ITEMS
+
+
+def test_parts_of_a_release_have_their_own_positions_sinks_and_values_and_the_last_has_the_error() -> None:
+    metas = [bytes([number]) for number in range(5)]
+    forms = drift_graph.canonical.plain_forms([*"abcde"])
+    assert forms is not None
+    parts = [Encoded(2, b"", b"".join(forms[:2]), True), Encoded(3, b"", b"".join(forms[2:]), True)]
+    error = ValueError()
+    released = [each for each, _ in in_values(Released(7, metas, forms, ["x", "x", "y", "x", "y"], error), parts)]
+    assert released == [
+        Released(7, metas[:2], ["a", "b"], ["x", "x"], None),
+        Released(9, metas[2:], ["c", "d", "e"], ["y", "x", "y"], error),
+    ]
 
 
 def test_batches_in_order_end_where_blocks_of_the_digest_do() -> None:
