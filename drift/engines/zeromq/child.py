@@ -28,13 +28,18 @@ _BARS_MAX = 1000
 
 
 class EngineChild:
-    """A process of the run, and its last known state."""
+    """A process of the run, and its last known state.
 
-    def __init__(
-        self, name: str, role: int, graph: str, folder: str, awake: Awake, module: str = "process", *more: str
-    ) -> None:
+    Attributes:
+        role: of a worker's process, once it has been given one.
+        inbox: the name of its inbox, if it has a role; "" before.
+        is_new: it replaces another process, and has not reported to be ready.
+    """
+
+    role: int
+
+    def __init__(self, name: str, graph: str, folder: str, awake: Awake, module: str, *more: str) -> None:
         self.name = name
-        self.role = role
         self._awake = awake
         down, up = os.pipe()
         program, arguments = main_of(f"drift.engines.zeromq.{module}", str(up), folder, *more)
@@ -50,9 +55,9 @@ class EngineChild:
         finally:
             os.close(up)
         self.reader = UpwardReader(down)
-        self.inbox = ""  # its name
+        self.inbox = ""
         self.address = ""
-        self.is_new = False  # it replaces another process, and has not reported to be ready
+        self.is_new = False
         self.sign = SignOfLife()
         self.bars: deque[Bar] = deque(maxlen=_BARS_MAX)
         self.last_sign_s = awake.now_s()

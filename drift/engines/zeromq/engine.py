@@ -338,10 +338,10 @@ class ZeromqEngine:
         states = None if self._begin is None else shipping.packed(self._dataflow, self._begin.at)
         self._first_block = pickle.dumps((surroundings(), FirstOrder(transport, settings, states), work))
         for worker in range(settings.workers):
-            self._children.append(self._new_child(role_name(worker), worker))
-        for child in self._children:
+            self._children.append(self._new_child(role_name(worker)))
+        for worker, child in enumerate(self._children):
             child.order(self._first_block)
-            self._give_role(child)
+            self._give_role(child, worker)
         context = self._context = zmq.Context()
         self._codec = Codec(CALLER_NUMBER, secret)
         self._inbox = Inbox(context, transport, "caller", self._codec)
@@ -365,14 +365,14 @@ class ZeromqEngine:
             child.last_sign_s = self._awake.now_s()  # signs start now; the last process may have been slow to start
         self._began_s = self._awake.now_s()
 
-    def _new_child(self, name: str, role: int) -> EngineChild:
-        return EngineChild(name, role, self._dataflow.name, self._folder, self._awake)
+    def _new_child(self, name: str, module: str = "process", *more: str) -> EngineChild:
+        return EngineChild(name, self._dataflow.name, self._folder, self._awake, module, *more)
 
-    def _give_role(self, child: EngineChild) -> None:
-        """Order a process to take its role; the name of its inbox is new in the run."""
+    def _give_role(self, child: EngineChild, role: int) -> None:
+        """Order a process to take a role; the name of its inbox is new in the run."""
         self._started += 1
-        child.inbox = f"{child.role}-{self._started}"
-        child.order(pickle.dumps(Role(child.role, child.inbox, self._secret)))
+        child.name, child.role, child.inbox = role_name(role), role, f"{role}-{self._started}"
+        child.order(pickle.dumps(Role(role, child.inbox, self._secret)))
 
     @property
     def _peers(self) -> Peers:
@@ -481,11 +481,11 @@ class ZeromqEngine:
         """Give a role to the spare process, or to a new one."""
         child, self._spare = self._spare, None
         if child is None or child.process.poll() is not None:
-            child = self._new_child(role_name(role), role)
+            child = self._new_child(role_name(role))
             child.order(self._first_block)
-        child.name, child.role, child.is_new = role_name(role), role, True
+        child.is_new = True
         child.last_sign_s = self._awake.now_s() + _START_S  # signs start when it has its role
-        self._give_role(child)
+        self._give_role(child, role)
         self._children.append(child)
         self._listen_to(child)
 
@@ -507,7 +507,7 @@ class ZeromqEngine:
         if not self._recovers or is_short or (self._recovery is not None and self._recovery.rewinding):
             return
         if self._spare is None:
-            self._spare = self._new_child("spare", ACKER)
+            self._spare = self._new_child("spare")
             self._spare.order(self._first_block)
         if (
             self._merger is None
@@ -515,8 +515,7 @@ class ZeromqEngine:
             and self._node.rewind_log.due_to_merge() is not None
         ):
             self._started += 1
-            graph, awake = self._dataflow.name, self._awake
-            self._merger = EngineChild("merger", ACKER, graph, self._folder, awake, "merger", f"merger-{self._started}")
+            self._merger = self._new_child("merger", "merger", f"merger-{self._started}")
             self._merger.order(self._first_block)
             self._listen_to(self._merger)
 
