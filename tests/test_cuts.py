@@ -152,6 +152,7 @@ WINDOWS = {
     "tumbling": drift.windows.tumbling(4),
     "sliding": drift.windows.sliding(6, 4),
     "gaps": drift.windows.sliding(2, 5),
+    "session": drift.windows.session(3),
 }
 
 

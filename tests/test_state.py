@@ -20,7 +20,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import cases
-from test_cuts import later_steps, rows, with_later
+from test_cuts import WINDOWS, later_steps, rows, with_later
 
 import drift
 import drift.state.files
@@ -62,6 +62,16 @@ def check_goes_on(dataflow: drift.Dataflow, sources: dict[str, Any], batches: li
     assert [seen[at] for at in sorted(seen)] == items
     assert run.report.digest == digest
     assert run.report.items_out == len(items)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_a_window_open_at_a_cut_closes_in_the_next_run_though_no_item_of_its_key_comes_any_more(
+    tmp_path: Path, window: str
+) -> None:
+    graph = drift.Graph("windows")
+    items = graph.source("items", time=drift.EventTime(lambda item: item, lateness=0))
+    items.key_by(lambda item: item).window(WINDOWS[window]).count().sink("out")
+    check_goes_on(graph.build(), {"items": list(range(40))}, [6, 6], tmp_path)
 
 
 breaks = st.lists(st.integers(0, 6), max_size=3)

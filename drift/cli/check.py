@@ -11,6 +11,7 @@ from drift.cli.errors import to_json
 from drift.cli.specs import by_name, sink_of, source_of
 from drift.guarantees import SinkGuarantee, SourceGuarantee, guarantee
 from drift.load import load_dataflow
+from drift.machines.plan import Plan
 from drift.records.fingerprint import fingerprint
 from drift.segments.chain import cuts_of
 from drift.state.cut import Cut, check_fits
@@ -99,7 +100,7 @@ def _cut_in(dataflow: Dataflow, where: str) -> Cut | None:
         if not cuts:
             return None
         cut = cuts[-1]
-        steps = steps_with_state(dataflow, fused=True)
+        steps = steps_with_state(Plan(dataflow, fused=True))
         check_fits(cut, fingerprint(dataflow, {}), steps, cut.output.algorithm, store.where, changed_code="refuse")
         return cut
     finally:

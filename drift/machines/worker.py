@@ -11,7 +11,7 @@ turn when some are due (`is_due`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -143,7 +143,11 @@ class Snapshot(NamedTuple):
 
 def timed_steps(plan: Plan) -> frozenset[str]:
     """The groupings whose states include timers."""
-    return frozenset(name for name, stage in plan.stages().items() if isinstance(stage, (ProcessStage, WindowStage)))
+    return frozenset(_timed(plan.stages()))
+
+
+def _timed(stages: Mapping[str, Stage]) -> dict[str, TimedStage]:
+    return {name: stage for name, stage in stages.items() if isinstance(stage, (ProcessStage, WindowStage))}
 
 
 class Worker:
@@ -168,9 +172,7 @@ class Worker:
         self._index = index
         self._router = Router(plan, workers)
         self._stages = plan.stages()
-        self._timed: list[TimedStage] = [
-            each for each in self._stages.values() if isinstance(each, (ProcessStage, WindowStage))
-        ]
+        self._timed = _timed(self._stages)
         self._pending = {name: Pending() for name in self._stages} if plan.puts_later else {}
         self.holds_later = bool(self._timed or self._pending)
         self._heartbeat = self._minimal_time = BEGINNING
@@ -229,7 +231,7 @@ class Worker:
     @property
     def least_later(self) -> bytes | None:
         """The least global time of an item that waits here for its time, or a lower one; None if none waits."""
-        held = [stage.least_timer for stage in self._timed] + [each.least for each in self._pending.values()]
+        held = [stage.least_timer for stage in self._timed.values()] + [each.least for each in self._pending.values()]
         least = min((meta for meta in held if meta is not None), default=None)
         if least is None:
             return None
@@ -238,7 +240,7 @@ class Worker:
     @property
     def is_due(self) -> bool:
         """Whether the time of items that waited here has come: `handle` takes them."""
-        return any(stage.is_due for stage in self._timed) or any(
+        return any(stage.is_due for stage in self._timed.values()) or any(
             each.is_due(self._heartbeat, self._minimal_time) for each in self._pending.values()
         )
 
@@ -291,7 +293,7 @@ class Worker:
         due_below = self._heartbeat
         if self._plan.puts_later and in_rounds(self._minimal_time):  # timers of a round wait for all of its items
             due_below = min(due_below, reached(self._minimal_time))
-        for timed in self._timed:
+        for timed in self._timed.values():
             timed.heartbeat = due_below
             timed.ended = self._heartbeat == END_OF_TIME
 
@@ -374,7 +376,7 @@ class Worker:
         self._minimal_time = self._heartbeat = cut
         for stage in self._stages.values():
             stage.settle(cut)
-        for timed in self._timed:
+        for timed in self._timed.values():
             timed.heartbeat, timed.ended = cut, False
 
     def _send_again(self, later: Sequence[LaterSent]) -> dict[int, list[Part]]:
@@ -403,8 +405,8 @@ class Worker:
 
     def _fire(self, name: str, waiting: Ports, sends: dict[int, list[Part]]) -> None:
         """Fire the timers of a stage that are due."""
-        stage = self._stages[name]
-        if isinstance(stage, (ProcessStage, WindowStage)) and stage.is_due:
+        stage = self._timed.get(name)
+        if stage is not None and stage.is_due:
             ports: Ports = {}
             self._run_program_of(stage, name, stage.fire(ports), ports)
             self._send(ports, waiting, sends)

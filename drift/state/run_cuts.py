@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from drift.machines.plan import Plan
-from drift.machines.process import ProcessStage
-from drift.machines.windowing import WindowStage
-from drift.machines.worker import Snapshot
+from drift.machines.worker import Snapshot, timed_steps
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.sinks.base import Committing, Sink
 from drift.state.backend import Backend
@@ -40,8 +38,6 @@ from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.policies import TimePolicy
 
-#: Machines whose states have timers: these are loaded at the beginning, since they hold minimal time.
-_TIMED = frozenset({ProcessStage.__name__, WindowStage.__name__})
 #: By the scheme of a URL. A socket of Redis is a file.
 _SERVERS: Mapping[str, Callable[[str], Backend]] = {
     **dict.fromkeys(("redis", "rediss", "unix"), RedisBackend),
@@ -226,9 +222,9 @@ def log_folder_of(named: str | os.PathLike[str] | Cuts) -> Path | None:
     return Path(logs) if logs else None
 
 
-def steps_with_state(dataflow: Dataflow, *, fused: bool) -> dict[str, str]:
+def steps_with_state(plan: Plan) -> dict[str, str]:
     """The groupings of a graph that have state, and the kind of machine each has."""
-    return {name: type(stage).__name__ for name, stage in Plan(dataflow, fused=fused).stages().items()}
+    return {name: type(stage).__name__ for name, stage in plan.stages().items()}
 
 
 def _chosen(store: Store, cuts: Cuts, graph: Fingerprint, steps: Mapping[str, str], algorithm: Algorithm) -> Cut | None:
@@ -256,7 +252,8 @@ def begin_elsewhere(
     store = store_of(cuts)
     store.open_to_read()
     try:
-        cut = _chosen(store, cuts, fingerprint(dataflow, times), steps_with_state(dataflow, fused=fused), algorithm)
+        steps = steps_with_state(Plan(dataflow, fused=fused))
+        cut = _chosen(store, cuts, fingerprint(dataflow, times), steps, algorithm)
         if cut is None:
             raise SettingsError(
                 f"{store.where} has no cut to resume from; the run that stored its state there took none"
@@ -295,9 +292,9 @@ class RunCuts:
         self._cuts = cuts
         self._now_s = now_s
         self._graph = fingerprint(dataflow, times)
-        self._steps = steps_with_state(dataflow, fused=fused)
-        timed = [name for name, kind in self._steps.items() if kind in _TIMED]
-        self._forms = Forms(dataflow, timed, cuts.classes)
+        plan = Plan(dataflow, fused=fused)
+        self._steps = steps_with_state(plan)
+        self._forms = Forms(dataflow, timed_steps(plan), cuts.classes)
         self._store = store_of(cuts)
         self._store.open()
         try:

@@ -101,7 +101,7 @@ class Forms:
 
     Args:
         dataflow: the graph; the modules of its functions are searched for classes of states.
-        timed: names of the steps whose states have timers.
+        timed: names of the steps whose states have timers, which are read at once, since they hold minimal time.
         classes: further classes of states.
     """
 
