@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from waiting import HANG_S
+from waiting import HANG_S, wait_until
 
 import drift
 import drift.cli.run
@@ -507,8 +507,8 @@ def test_ctrl_c_with_json_is_still_one_object(folder: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(b"one\ntwo\n")
     process.stdin.flush()
-    while not (folder / "out.jsonl").exists() or (folder / "out.jsonl").read_bytes().count(b"\n") < 2:
-        assert process.poll() is None
+    out = folder / "out.jsonl"
+    wait_until(lambda: process.poll() is not None or (out.exists() and out.read_bytes().count(b"\n") == 2), "2 items")
     process.send_signal(signal.SIGINT)
     printed = json.loads(process.communicate()[0])
     assert (process.returncode, printed["exit_code"], printed["kind"]) == (130, 130, "Interrupted")

@@ -8,13 +8,12 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from waiting import HANG_S
+from waiting import HANG_S, wait_until
 
 from drift.auditing.intact import intact_checks
 from drift.cli import drift as command
@@ -175,9 +174,7 @@ def test_ctrl_c_leaves_a_record_that_was_stopped(tmp_path: Path) -> None:
     manifest = tmp_path / "record" / "manifest.json"
     process.stdin.write(b"a\nb\na\n")
     process.stdin.flush()
-    while not manifest.exists():  # the writer runs, and so does the run
-        assert process.poll() is None
-        time.sleep(0.01)
+    wait_until(lambda: process.poll() is not None or manifest.exists(), "the writer runs, and so does the run")
     process.send_signal(signal.SIGINT)
     assert process.wait(HANG_S) == 130
     found = read_manifest(tmp_path / "record")

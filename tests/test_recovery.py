@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_zeromq import child, engine_of
+from gated import Gated
+from test_zeromq import child, engine_of, silent, stop
+from waiting import HANG_S
 
 import drift
 
@@ -61,7 +63,7 @@ def acted(actions: dict[int, Callable[[drift.Run], None]], **settings: Any) -> t
             for number in range(ITEMS):
                 if number in done:
                     lines.flush()
-                    assert done[number].wait(60)
+                    assert done[number].wait(HANG_S)
                 lines.write(f"{number}\n")
 
     writer = threading.Thread(target=write)
@@ -112,12 +114,11 @@ def test_all_at_once_and_one_after_the_other(expected: str) -> None:
 
 
 def test_a_process_that_stands_still_counts_as_dead(expected: str) -> None:
-    def stop(run: drift.Run) -> None:
-        worker = child(run, "worker 0")
-        os.kill(worker.process.pid, signal.SIGSTOP)
-        worker.last_sign_s -= 3600
+    def hang(run: drift.Run) -> None:
+        stop(child(run, "worker 0"))
+        silent(child(run, "worker 0"), 3600)
 
-    run, _ = acted({2000: stop})
+    run, _ = acted({2000: hang})
     assert run.digest == expected
     assert run.progress.died == ["worker 0"]
 
@@ -135,7 +136,7 @@ def test_a_run_with_a_live_source_has_a_spare_process_soon(monkeypatch: pytest.M
 
     def numbers() -> Iterator[int]:
         yield 1
-        assert has_spare.wait(30)
+        assert has_spare.wait(HANG_S)
         yield 2
 
     has_spare = threading.Event()
@@ -177,7 +178,7 @@ def test_a_function_that_hangs_is_a_process_that_hangs(tmp_path: Path) -> None:
     graph.source("numbers").map(hangs_once).sink("out")
     run = drift.run(graph, {"numbers": range(1000)}, engine="zeromq", call_max_s=0.3)
     assert [item.payload for item in run] == list(range(1000))
-    assert run.progress.died == ["worker 0"]
+    assert set(run.progress.died) == {"worker 0"}  # more than once, where any call stands still for so long
 
 
 @pytest.mark.parametrize("recover", [False, True])
@@ -214,12 +215,14 @@ def test_a_state_that_cannot_be_stored_leaves_nothing_to_keep_anything_for() -> 
             pass
 
 
-def test_a_short_run_has_no_process_alongside_and_writes_no_cut() -> None:
+def test_a_short_run_has_no_process_alongside_and_writes_no_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drift.engines.zeromq.engine._COMPANIONS_AFTER_S", HANG_S)  # short, however long it takes
+    monkeypatch.setattr("drift.machines.nodes.cutting.FIRST_S", HANG_S)
     run = run_of(cut_interval_s=None)
-    for batch in run.batches():
+    for _ in run.batches():
         engine = engine_of(run)
         assert engine._spare is None and engine._merger is None
-        assert batch.position > 5000 or not list(Path(engine._folder).glob("*.snapshot"))
+        assert not list(Path(engine._folder).glob("*.snapshot"))
     assert run.report.items_out == ITEMS
 
 
@@ -239,12 +242,14 @@ def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("short_logs")
 def test_where_the_disk_is_full_a_run_waits_and_resumes_when_there_is_room(expected: str) -> None:
-    run = run_of(cut_interval_s=0.01)
+    numbers = Gated(range(ITEMS), 1000)
+    run = run_of(numbers, cut_interval_s=0.01)
     engine, waited = engine_of(run), False
     with pytest.warns(UserWarning, match=r"no cut of graph 'summed' can be stored now: .*snapshot cannot be written"):
         for batch in run.batches():
             if batch.position == 0:
                 fill_disk(run, full=True)
+                numbers.open_gate()
             if engine._node.awaits_room and not waited:
                 assert not engine._node.may_read() and run.progress.items_in < ITEMS
             if run.progress.held_by.startswith("no room in ") and not waited:
@@ -256,10 +261,12 @@ def test_where_the_disk_is_full_a_run_waits_and_resumes_when_there_is_room(expec
 @pytest.mark.usefixtures("short_logs")
 def test_where_there_is_no_room_for_long_a_run_ends_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drift.machines.nodes.rewind_log.TRIES_MAX", 5)
-    run = run_of(cut_interval_s=0.01)
+    numbers = Gated(range(ITEMS), 1000)
+    run = run_of(numbers, cut_interval_s=0.01)
     error = r"no cut .* could be stored: .*snapshot cannot be written.* 0 MiB .* 5 times.* TMPDIR .*recover=False"
     with pytest.warns(UserWarning, match="no cut of graph"), pytest.raises(drift.ProcessError, match=error):
         for batch in run.batches():
             if batch.position == 0:
                 fill_disk(run, full=True)
+                numbers.open_gate()
     assert run.progress.items_in < ITEMS

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gated import Gated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import Case, cases
@@ -167,7 +168,8 @@ def sums(*, failing_at: int | None = None, killing_at: tuple[int, Path] | None =
 def test_a_run_that_is_stopped_leaves_each_segment_at_a_cut(tmp_path: Path, engine: str) -> None:
     inputs = {"n": range(1000)}
     cuts = drift.Cuts(tmp_path, every_s=1000)
-    run = drift.run(sums(), inputs, engine=engine, state=cuts, batch_items=50)  # type: ignore[call-overload]
+    numbers = {"n": Gated(range(1000), 500)}
+    run = drift.run(sums(), numbers, engine=engine, state=cuts, batch_items=50)  # type: ignore[call-overload]
     for item in run:
         if item.position == 500:
             run.stop()

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S
 
 #: A script of things that a pickle cannot send by name, and that cloudpickle cannot send by value, or not whole.
 ZOO = '''
@@ -207,7 +208,7 @@ def test_what_a_notebook_defines_works_over_zeromq(tmp_path: Path) -> None:
     cells = [nbformat.v4.new_code_cell(each) for each in (ZOO, "print(outputs('local') == outputs('zeromq'))")]
     notebook = nbformat.v4.new_notebook(cells=cells)
     environment = {**os.environ, "IPYTHONDIR": str(tmp_path), "JUPYTER_PREFER_ENV_PATH": "1"}
-    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3")
+    client = nbclient.NotebookClient(notebook, timeout=HANG_S, startup_timeout=HANG_S, kernel_name="python3")
     client.execute(env=environment)
     assert [output.text for output in notebook.cells[1].outputs] == ["True\n"]
 

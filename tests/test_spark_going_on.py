@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gated import Gated
 
 import drift
 import drift.spark
@@ -60,7 +61,8 @@ def written(path: Path, given: Sequence[Any]) -> Path:
 def begun(folder: Path, engine: Any = "local", stop_at: int = 4000, **more: Any) -> None:
     """A run that is broken off after so many items of its output, and has some cuts."""
     cuts = drift.Cuts(folder / "state", every_s=0.0)
-    given = {"flights": sources.jsonl(folder / "in.jsonl")}
+    path = folder / "in.jsonl"
+    given = {"flights": Gated(sources.jsonl(path), path.read_text().count("\n") // 2)}  # it cannot end before
     run = drift.run(flights(), given, engine=engine, state=cuts, batch_items=100, **more)
     assert run._run_cuts is not None
     for batch in run.batches():

@@ -321,8 +321,7 @@ def test_sigterm_has_the_command_release_all_it_has_read(engine: str, tmp_path: 
     assert process.stdin is not None
     process.stdin.write("a\nb\nc\n")
     process.stdin.flush()
-    while not (out.exists() and out.read_text().count("\n") == 3):
-        assert process.poll() is None
+    wait_until(lambda: process.poll() is not None or (out.exists() and out.read_text().count("\n") == 3), "3 items")
     process.terminate()
     assert process.stderr is not None
     said = process.stderr.read()

@@ -154,6 +154,8 @@ def test_a_run_is_seen_over_http_and_nothing_of_it_is_left(engine: str) -> None:
     with Seen(engine) as seen:
         wait_until(lambda: seen.status()["items_out"] == 800, "all released and told")
         wait_until(lambda: seen.status()["operators"].get("split", {}).get("items") == 800, "all counted")
+        told = 1 if engine == "local" else 3
+        wait_until(lambda: len(seen.status()["processes"]) == told, "all processes have told of themselves")
         status = seen.status()
         assert (status["graph"], status["engine"], status["state"]) == ("words", engine, "running")
         assert status["items_in"] == 200 and status["sinks"] == {"errors": 0, "counts": 800}

@@ -32,7 +32,7 @@ _SEPARATE_PROCESS_BYTES = 1 << 20
 #: If the snapshots have this size, the run takes no further cut until they are folded.
 _WAITING_BYTES = 8 * _FOLDED_BYTES
 #: How long a server may take to notice that the process that held the lock has ended.
-_LOCKED_S = 1.0
+_LOCKED_S = 5.0
 
 
 class Store:
@@ -85,7 +85,7 @@ class Store:
             except Locked:
                 if time.monotonic() > deadline_s:
                     raise
-                time.sleep(_LOCKED_S / 20)  # until the server has noticed that a process has ended
+                time.sleep(_LOCKED_S / 100)  # until the server has noticed that a process has ended
         try:
             self._reader = self._reader or self._backend.reader()
         except BaseException:
