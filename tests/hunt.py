@@ -19,9 +19,10 @@ from drift.testing.check import Result, check, may_idle, policies_of
 from drift.testing.hypothesis import st
 from drift.testing.recipes import FAILING, STEPS, Recipe, Times
 from drift.testing.report import report
+from drift.testing.schedule import Schedule
 from drift.testing.seeds import SEEDS_A_BLOCK, _schedule, drawn
 from drift.testing.shrink import shrunk
-from drift.testing.strategies import cases, plain_schedules, recipes
+from drift.testing.strategies import cases, recipes
 from drift_graph.errors import DriftError
 
 SEEDS_MAX = 2000
@@ -69,7 +70,7 @@ class Generated:
     """
 
     def __init__(self, recipes: Any = None, *, items_max: int = 8, items_min: int = 0) -> None:
-        self._cases = cases(recipes, plain_schedules(), items_max, items_min)
+        self._cases = cases(recipes, st.just(Schedule()), items_max, items_min)
         self._block = -1
         self._drawn: list[Case] = []
 

@@ -190,7 +190,7 @@ class Work:
             result = self.check(seed, purity=True)
         except ImpureStep as error:
             return self._smallest_impure(self.seeds.case(seed), error)
-        return _seed_report(result, self.setup.cases, self.setup.target)
+        return _seed_report(result, self.setup.cases)
 
     def _smallest_impure(self, case: Case, error: ImpureStep) -> SeedReport:
         """Take items away as long as the same step is found impure."""
@@ -199,7 +199,7 @@ class Work:
         return _impure_report(case, error, self.setup.cases)
 
 
-def _seed_report(result: Result, cases: str | None, target: str) -> SeedReport:
+def _seed_report(result: Result, cases: str | None) -> SeedReport:
     if result.failure is None:
         case = result.case
         made = ", ".join(f"{count} {name}" for name, count in sorted(counts(result).items())) or "nothing"

@@ -68,7 +68,7 @@ def _scan(dataflow: Dataflow, group: Group, state: Map, output: Map) -> Fused:
     assert isinstance(group.key, ScanKey)
 
     def stage(cyclic: bool) -> Stage:
-        return ScanStage(group, state, output, ranks, cyclic=cyclic)
+        return ScanStage(group, state, ranks, cyclic=cyclic)
 
     return Fused(output.name, (state.name, output.name), group.key.key, stage)
 

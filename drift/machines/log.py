@@ -79,28 +79,22 @@ class _Segment:
 
     def cut(self, settled: bytes) -> None:
         """Drop items that are settled or were drawn."""
-        if self._indices is None:
-            at = bisect_left(self.metas, settled)
-            self.metas, self.keys = self.metas[at:], self.keys[at:]
-            self.columns = tuple(column[at:] for column in self.columns)
-            return
-        metas, keys = self.metas, self.keys
-        retained = sorted(index for indices in self._indices.values() for index in indices if metas[index] >= settled)
-        self._indices = None
-        self.metas, self.keys = [metas[index] for index in retained], [keys[index] for index in retained]
-        self.columns = tuple([column[index] for index in retained] for column in self.columns)
+        self._retain(bisect_left(self.metas, settled), len(self.metas))
 
     def truncate(self, cut: bytes) -> None:
         """Drop items that are at or above a cut or were drawn."""
+        self._retain(0, bisect_left(self.metas, cut))
+
+    def _retain(self, start: int, end: int) -> None:
+        """Drop the items outside of this range of indices, and those that were drawn."""
         if self._indices is None:
-            retained: Sequence[int] = range(bisect_left(self.metas, cut))
-        else:
-            retained = sorted(
-                index for indices in self._indices.values() for index in indices if self.metas[index] < cut
-            )
-            self._indices = None
-        self.metas, self.keys = [self.metas[index] for index in retained], [self.keys[index] for index in retained]
-        self.columns = tuple([column[index] for index in retained] for column in self.columns)
+            self.metas, self.keys = self.metas[start:end], self.keys[start:end]
+            self.columns = tuple(column[start:end] for column in self.columns)
+            return
+        left = sorted(index for indices in self._indices.values() for index in indices if start <= index < end)
+        self._indices = None
+        self.metas, self.keys = [self.metas[index] for index in left], [self.keys[index] for index in left]
+        self.columns = tuple([column[index] for index in left] for column in self.columns)
 
     def above(self, cut: bytes) -> Iterator[tuple[Any, ...]]:
         """The items at or above a cut that were not drawn, those of a key in order: (key, its value in each column)."""

@@ -61,13 +61,11 @@ class ScanStage(InOrder):
     """The machine of one scan on one worker.
 
     Args:
-        group, state, output: the operators of its cycle.
-        ranks: of these operators, in this order.
+        group, state: the grouping and the map of its state.
+        ranks: of these and of the map of its output, in this order.
     """
 
-    def __init__(
-        self, group: Group, state: Map, output: Map, ranks: tuple[int, int, int], *, cyclic: bool = False
-    ) -> None:
+    def __init__(self, group: Group, state: Map, ranks: tuple[int, int, int], *, cyclic: bool = False) -> None:
         self._cyclic = cyclic
         assert isinstance(group.key, ScanKey) and isinstance(state.function, ScanState)
         group_rank, state_rank, output_rank = map(varint, ranks)

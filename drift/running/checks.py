@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
-
-if TYPE_CHECKING:
-    pass
 
 
 def check_names(

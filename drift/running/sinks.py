@@ -6,16 +6,13 @@ Invariant: each sink gets every item of its own once, in order, before the calle
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drift.sinks.base import Sink, as_sink
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_graph.errors import SinkError
 from drift_graph.unchanged import Sample, Sampler
-
-if TYPE_CHECKING:
-    pass
 
 
 class Sinks:

@@ -98,7 +98,7 @@ def lay_out(boxes: Sequence[Box], frames: Sequence[Frame], lines: Sequence[Line]
             x0, y0, x1, y1 = map(float, each["bb"].split(","))
             layout.frames[frame_ids[each["name"]].name] = Rectangle(x0, top - y1, x1 - x0, y1 - y0)
     edges = {int(each["id"]): each for each in drawn.get("edges", ())}
-    layout.curves = [_curve(edges[index]["pos"], top, line.back) for index, line in enumerate(lines)]
+    layout.curves = [_curve(edges[index]["pos"], top) for index in range(len(lines))]
     for index in range(len(lines)):
         at = edges[index].get("lp")
         x, y = map(float, at.split(",")) if at else (0.0, 0.0)
@@ -144,7 +144,7 @@ def _room(width: float, height: float) -> str:
     return f'<<table border="0" cellborder="0" cellpadding="0" cellspacing="0" {size}><tr><td></td></tr></table>>'
 
 
-def _curve(position: str, top: float, back: bool) -> tuple[list[Point], Point]:
+def _curve(position: str, top: float) -> tuple[list[Point], Point]:
     """A line's points from its origin to its target, of "s,x,y e,x,y x,y x,y ..."."""
     tip: Point | None = None
     points: list[Point] = []

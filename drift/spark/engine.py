@@ -94,7 +94,7 @@ class SparkEngine:
         yield Released(self.progress.items_out, [], [], "")
         rows = self._prepared.output(partial(run_release, with_items=self.needs_items), RELEASED_DDL)
         self._job = Job(self._spark, rows)
-        with Watch(self._spark, self._job.tag, self.progress):
+        with Watch(self._spark, self.progress):
             yield from self._released(self._job)
         self.progress.minimal_time = END_OF_TIME
         self.progress.fraction = 1.0

@@ -18,9 +18,8 @@ _INTERVAL_S = 0.3
 class Watch:
     """Polls Spark's own job status."""
 
-    def __init__(self, spark: Any, tag: str, progress: Progress) -> None:
+    def __init__(self, spark: Any, progress: Progress) -> None:
         self._progress = progress
-        self._tag = tag
         self._tracker: Any = None
         with suppress(Exception):  # over Spark Connect there is none
             self._tracker = spark.sparkContext.statusTracker()

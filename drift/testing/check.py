@@ -232,7 +232,7 @@ def check(
     released = outcome or Outcome(run.released, run.barrier.digest.hexdigest(), None, [], 0)
     output = Output([Row(*row[1:]) for row in released.items()], released.digest, released.error, released.late)
     if failure is None:
-        failure = _compared(case, expected, output)
+        failure = _compared(expected, output)
     return Result(case, expected, output, outcome, player.made, failure, run, numbers, handed)
 
 
@@ -295,7 +295,7 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
     return Output(rows, digest.hexdigest(), error, late)
 
 
-def _compared(case: Case, expected: Output, got: Output) -> Failure | None:
+def _compared(expected: Output, got: Output) -> Failure | None:
     """The first difference that matters: after a loss the output need only be a prefix of the reference's."""
     lost = isinstance(got.error, ProcessError)
     rows = expected.rows[: len(got.rows)] if lost else expected.rows

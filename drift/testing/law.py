@@ -142,7 +142,6 @@ def deterministic(
         live = [name for name, policy in policies_of(dataflow).items() if may_idle(policy)]
     names = sys._getframe(1).f_globals
     maker = _Test(
-        graph,
         dataflow,
         strategies,
         schedules(live=tuple(live)) if schedule is None else schedule,
@@ -173,7 +172,6 @@ class _Test:
 
     def __init__(
         self,
-        graph: Graph | Dataflow,
         dataflow: Dataflow,
         strategies: Mapping[str, st.SearchStrategy[Any]],
         schedule: st.SearchStrategy[Schedule],

@@ -83,11 +83,6 @@ def schedules(
     )
 
 
-def plain_schedules() -> st.SearchStrategy[Schedule]:
-    """The schedule in order, on one worker."""
-    return st.just(Schedule())
-
-
 # Generated graphs.
 
 

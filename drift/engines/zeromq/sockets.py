@@ -73,10 +73,9 @@ def have_private(folder: Path) -> None:
 
 
 class Inbox:
-    """The socket where a process receives messages; frames from outside its run are refused and counted.
+    """The socket where a process receives messages.
 
-    Attributes:
-        outdated: number of frames of earlier generations, which are skipped.
+    Frames from outside its run are refused and counted; those of earlier generations are skipped.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class Inbox:
         codec: Codec,
     ) -> None:
         self._codec = codec
-        self.refused = self.outdated = 0
+        self.refused = 0
         self.last_refusal = ""
         self.socket = context.socket(zmq.PULL)
         self.socket.rcvhwm = QUEUE_FRAMES_MAX
@@ -106,7 +105,7 @@ class Inbox:
                     raise Refused(f"a message of {len(frames)} frames")
                 message = self._codec.decode(frames[0])
             except Outdated:
-                self.outdated += 1
+                continue
             except Refused as refused:
                 self.refused += 1
                 self.last_refusal = str(refused)

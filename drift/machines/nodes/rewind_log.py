@@ -330,11 +330,6 @@ class RewindLog:
         unneeded, self._unneeded = self._unneeded, []
         return unneeded
 
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes in link logs and snapshots."""
-        return self.links.logged_bytes + sum(each.stored_bytes for each in self._snapshots)
-
     def restart(self) -> Restart:
         """The state that a replaced barrier resumes from."""
         return Restart(self.position, self.last, list(self._blocks), list(self._open_block))

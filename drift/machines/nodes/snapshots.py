@@ -279,10 +279,6 @@ class SnapshotNames:
         """All names, oldest first."""
         return self._snapshots
 
-    @property
-    def stored_bytes(self) -> int:
-        return sum(snapshot.size for snapshot in self._snapshots)
-
 
 def _tier(size: int) -> int:
     tier = 0
