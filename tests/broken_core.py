@@ -405,8 +405,8 @@ BREAKAGES = [
     one(
         "what was drawn back in the log after a cut",
         _LOG,
-        "        if self._indices is None:\n            at = bisect_left",
-        "        if True:\n            self._indices = None\n            at = bisect_left",
+        "        if self._indices is None:\n            self.metas, self.keys = self.metas[start:end]",
+        "        if True:\n            self._indices = None\n            self.metas, self.keys = self.metas[start:end]",
         STAGES,
     ),
     one("debts of a scan not kept", _SCAN, "                self._debts.owe(meta, payload)", "                pass"),
