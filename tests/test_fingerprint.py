@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import importlib.util
 import itertools
 import json
 import operator
+import re
 import subprocess
 import sys
 import textwrap
@@ -14,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from waiting import HANG_S
 
@@ -145,6 +148,45 @@ def test_a_change_is_said_in_words(edit: tuple[str, str], expected_texts: list[s
         assert change.text.startswith(text)
 
 
+OPERATIONS = HEAD + """
+import re
+PATTERN = re.compile("a")
+def first(pair): return pair[0]
+def second(pair): return PATTERN.match(pair[1]) is not None
+items = graph.source("s")
+items.key_by(first).window(drift.windows.tumbling(10)).aggregate(drift.agg.max(first), name="window").sink("windows")
+items.at_end(drift.agg.top(2, first), name="end").sink("top")
+items.join(items, first, within=(1, 2), name="join").sink("pairs")
+items.join_table({"a": 1}, first, name="table").sink("rows")
+items.limit(3, name="limit").dedup(key=first, within=5, name="dedup").sink("some")
+"""
+
+OPERATION_CHANGES = {
+    "an aggregate": (("agg.max(first)", "agg.min(first)"), "window' changed: greatest is False, before True"),
+    "the function of an aggregate": (("agg.max(first)", "agg.max(second)"), "window' changed: second, before first"),
+    "another aggregate": (("agg.max(first)", "agg.count()"), "window' changed: aggregate is Count()"),
+    "the size of windows": (("tumbling(10)", "tumbling(20)"), "window' changed: size is 20, before 10"),
+    "the number of the greatest": (("top(2,", "top(3,"), "end' changed: n is 3, before 2"),
+    "the bounds of a join": (("(1, 2)", "(1, 3)"), "join' changed: after is 3, before 2"),
+    "a row of a table": (('"a": 1', '"a": 2'), "table' changed: rows is"),
+    "the key of a table": (("1}, first", "1}, second"), "table' changed: second, before first"),
+    "a number of items": (("limit(3", "limit(4"), "limit' changed: "),
+    "a time": (("within=5", "within=6"), "dedup' changed: "),
+    "a pattern": (
+        ('compile("a")', 'compile("b")'),
+        "window' changed: part 1 of Pattern is 'b', before 'a'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "expected"), OPERATION_CHANGES.values(), ids=OPERATION_CHANGES.keys())
+def test_a_changed_value_of_an_operation_is_a_change(edit: tuple[str, str], expected: str, tmp_path: Path) -> None:
+    text = OPERATIONS.replace("agg.max(first)", "agg.max(second)") if "compile" in edit[0] else OPERATIONS
+    found = changes(tmp_path, edit, text=text)
+    assert found and all(change.matters for change in found)
+    assert any(expected in change.text for change in found), found
+
+
 def test_a_changed_function_is_shown_with_its_location_and_the_difference_of_its_source(tmp_path: Path) -> None:
     (change,) = changes(tmp_path, ("strip().lower()", "lower()"))
     assert change.after.endswith(".py:6") and change.after in change.text
@@ -199,6 +241,10 @@ def test_steps_of_one_origin_wired_to_another_are_an_edge_that_moved(tmp_path: P
 
 def made(by: int) -> Callable[[int], int]:
     return lambda number: number + by
+
+
+def holding(value: Any) -> Callable[[int], Any]:
+    return lambda number: value
 
 
 class Multiply:
@@ -278,6 +324,12 @@ DIFFERENT = [
     (Multiply, made),
     (recursive, plain),
     (by_table, by_other_table),
+    (holding(re.compile("a")), holding(re.compile("b"))),
+    (re.compile("a").match, re.compile("b").match),
+    (holding([re.compile("a")]), holding([re.compile("a", re.IGNORECASE)])),
+    (holding(numpy.array([1, 2])), holding(numpy.array([1, 3]))),
+    (holding(collections.deque([made(1)])), holding(collections.deque([made(2)]))),
+    (holding(Path("a")), holding(Path("b"))),
 ]
 
 
@@ -295,6 +347,8 @@ SAME = [
     (functools.partial(plain, by=1), functools.partial(plain, by=1)),
     (operator.itemgetter(0), operator.itemgetter(0)),
     (shown(plain), shown(plain)),
+    (holding(re.compile("a")), holding(re.compile("a"))),
+    (holding(numpy.array([1, 2])), holding(numpy.array([1, 2]))),
 ]
 
 
@@ -378,5 +432,5 @@ def test_hashes_that_records_hold_stay_what_they_are(tmp_path: Path) -> None:
 
 
 STRUCTURE = "7132c8458a48d1512eae5a5008070c16"
-SOURCE = "890509d96627b94992d44147926eeca7"
-CODE = "f279c34b55bb6e0e446618a8137f7957"
+SOURCE = "95302dde291e199c0addbd6362c5d040"
+CODE = "2a10027187c843ac06086bbf94538c03"

@@ -255,7 +255,7 @@ def _value_change(
     old: dict[str, Any],
     new: dict[str, Any],
 ) -> Change:
-    holder = other["name"] if other["kind"] in ("function", "class") else ""
+    holder = other["name"] if other["kind"] in ("function", "class", "library object") else ""
     text = f"{_of(step, role)} changed: {_value_name(name)}{f' of {holder}' if holder else ''} is " + (
         f"{_shown(after, new)}, before {_shown(before, old)}"
         if before is not None and after is not None

@@ -5,8 +5,9 @@ the same constants, defaults, closures and module values, at any depth of the us
 function to another line or file, or changing its comments, changes nothing.
 
 Why: the hashes cover instructions with their arguments resolved to names and constants, never file names, line numbers,
-indices or addresses. Values are hashed by their canonical bytes. Functions of the standard library, of installed
-packages and of drift count by their names; a record's manifest has their versions.
+indices or addresses. Values are hashed by their canonical bytes; those that have none, such as patterns and arrays, by
+what a pickle of them holds. Functions of the standard library, of installed packages and of drift count by their names;
+a record's manifest has their versions.
 
 Instructions differ between versions of Python. `source` is a hash of syntax trees, for comparison across them.
 """
@@ -14,6 +15,7 @@ Instructions differ between versions of Python. `source` is a hash of syntax tre
 from __future__ import annotations
 
 import ast
+import copyreg
 import dis
 import enum
 import functools
@@ -101,7 +103,7 @@ class _Walk:
         try:
             return {"hash": xxhash.xxh3_128_hexdigest(canonical(value)), "shown": shown, "type": kind}
         except NoCanonicalForm:
-            if isinstance(value, (tuple, list, dict)) or _is_users(type(value)):
+            if isinstance(value, (tuple, list, dict)) or _has_attributes(value) or _reduced(value) is not None:
                 return {"part": self._part(value), "type": kind}
             return {"hash": None, "shown": None if " at 0x" in shown else shown, "type": kind}
 
@@ -150,7 +152,12 @@ class _Walk:
             part["kind"] = type(value).__name__
             return iter([(f"[{index}]", each) for index, each in enumerate(value)])
         part["kind"] = "object"
-        return _object_body(value)
+        if isinstance(value, types.BuiltinFunctionType):
+            return iter((("method", value.__qualname__), ("object", value.__self__)))
+        if _has_attributes(value) or callable(value):
+            return _object_body(value)
+        part["kind"] = "library object"
+        return iter(_numbered("part", _reduced(value)))
 
 
 def _is_walked(value: Any) -> bool:
@@ -161,7 +168,9 @@ def _is_walked(value: Any) -> bool:
         return _is_users(value)
     if isinstance(value, (types.MethodType, functools.partial, *_GETTERS)):
         return True
-    if isinstance(value, types.BuiltinFunctionType) or not callable(value):
+    if isinstance(value, types.BuiltinFunctionType):
+        return _is_bound(value) and not _has_canonical_form(value.__self__)
+    if not callable(value):
         return False
     return hasattr(type(value).__call__, "__code__") or hasattr(value, "__wrapped__")
 
@@ -190,11 +199,8 @@ def _global_name(value: Any) -> str | None:
         return f"module {value.__name__}"
     if isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)):
         return f"{value.__objclass__.__module__}.{value.__qualname__}".removeprefix("builtins.")
-    if isinstance(value, types.BuiltinFunctionType) and not isinstance(value.__self__, (types.ModuleType, type(None))):
-        try:
-            return f"{value.__qualname__} of {xxhash.xxh3_128_hexdigest(canonical(value.__self__))}"
-        except NoCanonicalForm:
-            return f"{value.__qualname__} of {type(value.__self__).__qualname__}"
+    if isinstance(value, types.BuiltinFunctionType) and _is_bound(value):
+        return f"{value.__qualname__} of {xxhash.xxh3_128_hexdigest(canonical(value.__self__))}"
     if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)):
         return f"{value.__module__}.{value.__qualname__}".removeprefix("builtins.")
     if type(value).__module__ == "numpy" and type(value).__name__ == "ufunc":
@@ -316,8 +322,43 @@ def _object_body(value: Any) -> Iterator[tuple[str, Any]]:
         slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
         names = sorted({*slots, *getattr(value, "__dict__", ())})
     for name in names:
-        if hasattr(value, name) and not (name == "user_function" and is_ours(_filename(kind))):
+        if hasattr(value, name):
             yield name, getattr(value, name)
+
+
+def _has_attributes(value: Any) -> bool:
+    """Whether a value is its class and its attributes: one of a user's class, or a process, windows or an aggregate of
+    drift, which hold users' functions.
+    """
+    return _is_users(type(value)) or (isinstance(value, msgspec.Struct) and is_ours(_filename(type(value))))
+
+
+def _reduced(value: Any) -> list[Any] | None:
+    """What a value of a library is made of, as for a pickle: a pattern's text, an array's bytes. None if it has no such
+    form.
+    """
+    try:
+        of_type = copyreg.dispatch_table.get(type(value))
+        made = of_type(value) if of_type is not None else value.__reduce_ex__(4)
+    except Exception:  # a class may refuse in any way
+        return None
+    if not isinstance(made, tuple):
+        return None
+    function, arguments, state, *entries = made if len(made) > 2 else (*made, None)
+    states = state if isinstance(state, tuple) else (state,)
+    return [function, *arguments, *states, *[list(each) for each in entries[:2] if each is not None]]
+
+
+def _is_bound(function: types.BuiltinFunctionType) -> bool:
+    return not isinstance(function.__self__, (types.ModuleType, type(None)))
+
+
+def _has_canonical_form(value: Any) -> bool:
+    try:
+        canonical(value)
+    except NoCanonicalForm:
+        return False
+    return True
 
 
 def _filename(kind: type) -> str:
