@@ -39,6 +39,8 @@ class Batches(Iterator[Released]):
         self._end = end
         self._lock = threading.RLock()
         self._closing = self._inside = False
+        #: Whether there are no more batches.
+        self.ended = False
         self._process = os.getpid()
 
     @property
@@ -58,6 +60,9 @@ class Batches(Iterator[Released]):
             self._inside = True
             try:
                 return next(self._batches)
+            except BaseException:
+                self.ended = True
+                raise
             finally:
                 self._inside = False
 
@@ -71,6 +76,7 @@ class Batches(Iterator[Released]):
                 self._close()
 
     def _close(self) -> None:
+        self.ended = True
         self._batches.close()
         self._end()
 

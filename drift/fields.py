@@ -20,7 +20,7 @@ VALUE = "value"
 _SHOWN_MAX = 12
 DECLARE = (
     "where sinks or sources differ, take the items of one, of=NAME; else name types that hold all values, "
-    "columns={NAME: pyarrow type}, or take the payloads as they are: drift.Record(PATH).items()"
+    "columns={NAME: pyarrow type}, or take payloads as they are: iterate over the run, or drift.Record(PATH).items()"
 )
 
 
@@ -43,8 +43,8 @@ def values_of(payloads: list[Any], names: Sequence[str], of: str) -> list[list[A
             several = f"{', '.join(names[:_SHOWN_MAX])} ... ({len(names):,} in all)"
             wanted = ", ".join(names) if len(names) <= _SHOWN_MAX else several
             raise PayloadError(
-                f"{of!r} has a payload that has no columns {wanted}: {safe_text(repr, payload, 200)}; a table is of "
-                f"payloads that have the same fields: {DECLARE}",
+                f"the payloads of {of!r} have the fields {wanted}, but one of them has not all of these: "
+                f"{safe_text(repr, payload, 200)}; a table is of payloads that have the same fields: {DECLARE}",
                 step=of,
             )
     return [

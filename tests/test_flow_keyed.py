@@ -45,7 +45,7 @@ def test_operators_of_a_keyed_stream_are_those_of_the_stream_given_its_key() -> 
 
 
 def test_a_key_that_is_no_function_is_refused_where_it_is_written() -> None:
-    with pytest.raises(drift.GraphError, match=r"key_by takes a function.*'name'.*test_flow_keyed.py:\d+"):
+    with pytest.raises(drift.GraphError, match=r"key_by takes a function.*'name'.*_keyed.py:\d+.*itemgetter\('name'\)"):
         drift.Graph("g").source("words").key_by("name")  # type: ignore[arg-type]
 
 

@@ -82,7 +82,7 @@ def test_of_one_sink_from_one_position_up_to_another_with_names_or_types(tmp_pat
     assert len(record.table(first=5)) == 0
     with pytest.raises(drift.SettingsError, match="has no sink 'none'; it has 'all', 'first'"):
         record.table(of="none")
-    with pytest.raises(drift.PayloadError, match="has no columns word"):
+    with pytest.raises(drift.PayloadError, match="have the fields word"):
         record.table(columns=["word"])
     with pytest.raises(drift.PayloadError, match="'count' is declared as bool"):
         record.table(columns={"word": pa.string(), "count": pa.bool_()})

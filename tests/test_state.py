@@ -724,4 +724,8 @@ def test_the_same_command_once_more_resumes(tmp_path: Path) -> None:
         failed = command(tmp_path, "state", *wrong)
         assert failed.returncode == 2 and message in failed.stderr
     assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "killed at its beginning" / "cuts").mkdir(parents=True)
+    (tmp_path / "killed at its beginning" / "base.sqlite").touch()
+    none = command(tmp_path, "state", "list", "killed at its beginning")
+    assert (none.returncode, none.stderr) == (0, "killed at its beginning has no cuts\n")
     assert command(tmp_path, "run", "g.py:graph", "--source", "in.txt", "--from-cut", "3").returncode == 2

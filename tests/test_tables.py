@@ -80,6 +80,21 @@ def test_of_several_sinks_one_or_all() -> None:
         drift.run(echo("one", "other"), rows).to_arrow(of="third")
 
 
+def test_a_run_that_has_ended_is_no_table() -> None:
+    """Nor an empty one: its items are gone."""
+    run = drift.run(echo("one", "other"), {"rows": [1, 2]})
+    assert run.to_arrow(of="one").num_rows == 2
+    with pytest.raises(SettingsError, match="has ended, and its output was taken"):
+        run.to_arrow(of="other")
+    run = drift.run(echo(), {"rows": [1]})
+    run.finish()
+    with pytest.raises(SettingsError, match="has ended"):
+        run.to_arrow()
+    other: list[int] = []
+    run = drift.run(echo("one", "other"), {"rows": [1, 2]}, sinks={"other": other})
+    assert run.to_arrow(of="one").num_rows == len(other) == 2
+
+
 def test_more_rows_than_are_gathered_at_once_in_event_time() -> None:
     rows = [{"at": -at, "n": at} for at in range(100_000)]
     policy = drift.EventTime(time=lambda row: row["at"], lateness=100_000)

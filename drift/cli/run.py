@@ -130,7 +130,7 @@ def run_command(
     sources = _sources(dataflow, source_specs, as_frames=as_frames, quiet=output.quiet or output.as_json)
     with LateOutput(output.late_output, output.on_existing) as on_late:
         report = driven(lambda: made_run(dataflow, sources, on_late=on_late, **arguments), sinks, printed)
-    print_report(report, printed, digest_algorithm, late_written=output.late_output is not None)
+    print_report(report, printed, digest_algorithm, late_written=bool(output.late_output or record))
 
 
 def _cuts(where: str | None, *, accept: bool, **settings: Any) -> Cuts | None:

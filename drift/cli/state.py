@@ -85,8 +85,9 @@ def _opened(where: str, *, writes: bool = False) -> Iterator[tuple[Store, list[C
 def _chosen(where: str, cuts: list[Cut], number: int | None) -> Cut:
     found = [cut for cut in cuts if number in (None, cut.number)]
     if not found:
-        numbers = ", ".join(str(cut.number) for cut in cuts) or "none"
-        raise SettingsError(f"{where} has no cut {number if number is not None else ''}; it has {numbers}")
+        if not cuts:
+            raise SettingsError(f"{where} has no cuts")
+        raise SettingsError(f"{where} has no cut {number}; it has {', '.join(str(cut.number) for cut in cuts)}")
     return found[-1]
 
 

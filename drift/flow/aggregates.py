@@ -23,7 +23,7 @@ from drift.flow.sides import Side, appended
 from drift.operators import _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.errors import GraphError
-from drift_graph.functions import caller
+from drift_graph.functions import caller, field_hint
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -601,7 +601,9 @@ def _checked(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _check_function(what: str, function: object) -> None:
     if not callable(function):
-        raise GraphError(f"drift.agg.{what} takes a function, not {function!r:.80} (at {caller()})")
+        raise GraphError(
+            f"drift.agg.{what} takes a function, not {function!r:.80} (at {caller()}){field_hint(function)}"
+        )
 
 
 def _whole_number(what: str, n: int, least: int) -> int:

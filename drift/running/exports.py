@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from drift.batches import Batches
 from drift.extras import need
 from drift.running.checks import check_names
+from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
 if TYPE_CHECKING:
@@ -37,17 +38,24 @@ class Exports:
         are not included.
 
         Args:
-            of: the sink whose items are exported; None for all sinks.
+            of: the sink whose items are exported, those of others are dropped; None for all sinks.
             columns: names of the fields, for tuples in their order; or their Arrow types by name.
 
         Raises:
             PayloadError: payloads do not have these fields, or no one type holds the values of a field.
+            SettingsError: the run has ended; its output was taken before.
         """
         need("tables", "to_arrow")
         from drift.tables import table_of
 
         if of is not None:
             check_names("sink", {sink.name for sink in self.dataflow.sinks}, {of: None}, self.dataflow)
+        if self._batches.ended:
+            raise SettingsError(
+                f"this run of graph {self.dataflow.name!r} has ended, and its output was taken, or dropped, before; a "
+                f"run gives each item once: make the table of a run that has not begun. For several sinks of one run, "
+                f"give all but one of them a list: drift.run(..., sinks={{NAME: []}})"
+            )
         return table_of(self._batches, of, columns)
 
     def to_pandas(

@@ -40,7 +40,7 @@ class Base:
                 self._base = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
                 self._base.execute("pragma journal_mode = wal")
                 self._base.execute("pragma synchronous = full")
-                self._base.executescript(_SCHEMA)
+                self._base.executescript(f"begin immediate; {_SCHEMA} commit;")
             else:
                 uri = f"{path.absolute().as_uri()}?mode=ro"
                 self._base = sqlite3.connect(uri, isolation_level=None, check_same_thread=False, uri=True)
@@ -48,7 +48,9 @@ class Base:
             raise StateDamaged(f"{path} cannot be opened: {error}") from error
 
     def folded(self) -> int:
-        """See `Reader`."""
+        """See `Reader`; 0 in a base that a run was about to make when it was killed."""
+        if self._base.execute("select 1 from sqlite_master where name = 'folded'").fetchone() is None:
+            return 0
         (cut,) = self._base.execute("select cut from folded").fetchone()
         return int(cut)
 

@@ -26,7 +26,7 @@ from drift.operators import (
     ScanState,
 )
 from drift_graph.errors import GraphError
-from drift_graph.functions import caller, name_of, user_function
+from drift_graph.functions import caller, field_hint, name_of, user_function
 from drift_graph.meta import PHASE_ROUND_END, PHASE_TIMERS_MAX, phase_of_timers
 from drift_graph.moments import Span, span_from
 from drift_graph.operators import Arity, Group, Map, Sink
@@ -114,7 +114,9 @@ class Steps(Generic[T]):
         """A grouping by key that carries a state: the result of `state` returns to it, that of `output` goes on."""
         draft, where = self._graph._draft, caller()
         if not callable(key):
-            raise GraphError(f"step {name!r} (at {where}) takes a function that gives the key, not {key!r:.80}")
+            raise GraphError(
+                f"step {name!r} (at {where}) takes a function that gives the key, not {key!r:.80}{field_hint(key)}"
+            )
         loop = draft.open_loop(f"{name}.states", where)
         group = draft.add(Group(name, name, where, ScanKey(key), 2), (*self._origins, loop))
         states = draft.add(Map(f"{name}.state", name, where, state, "many"), (group.name,))
@@ -190,7 +192,7 @@ class Steps(Generic[T]):
 
     def _name(self, name: str | None, kind: str, function: Callable[..., Any]) -> str:
         if not callable(function):
-            raise GraphError(f"{kind} takes a function, not {function!r} (at {caller()})")
+            raise GraphError(f"{kind} takes a function, not {function!r} (at {caller()}){field_hint(function)}")
         if name is not None:
             check_name("step", name, caller())
             return name

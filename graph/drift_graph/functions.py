@@ -58,6 +58,11 @@ def caller() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
 
 
+def field_hint(value: object) -> str:
+    """The end of an error, where the name of a field was passed in place of a function."""
+    return f"; for the field of that name pass operator.itemgetter({value!r})" if isinstance(value, str) else ""
+
+
 def user_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function that the user wrote, inside the wrappers of this library."""
     while (inside := getattr(function, "user_function", None)) is not None:
