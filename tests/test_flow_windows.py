@@ -422,6 +422,21 @@ def test_a_session_fails_where_a_function_does(where: str, at: int) -> None:
         assert outcome_of(graph, items, batch_items=batch_items) == expected
 
 
+def failing_key(item: flows.Timed) -> Any:
+    return 1 // (item[1] - 3)
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "session", "number", "rule"])
+def test_windows_fail_where_their_key_does_also_for_all_items_of_a_batch(kind: str) -> None:
+    items = [(number, number, None) for number in range(6)]
+    graph = flows.flow(
+        lambda stream: stream.key_by(failing_key).window(EARLY_KINDS[kind]).count(), "in", time=flows.event_time()
+    )
+    expected = outcome_of(graph, items, engine="reference")
+    for batch_items in (1, 2, 4096):
+        assert outcome_of(graph, items, batch_items=batch_items) == expected
+
+
 @pytest.mark.parametrize(
     ("kind", "early"),
     [

@@ -458,6 +458,7 @@ HARD_FAILING = [
     Recipe(1, [("fails", 0, "step", 3)], []),
     Recipe(1, [("scan", 0, "few", "mixing"), ("fails", 0, "pair", 5), ("group", 0, "few", 2)], []),
     Recipe(1, [("fails", 0, "step", 9), ("fails", 0, "step", 9), ("count", 0, "few")], [1]),
+    Recipe(1, [("fails", 0, "window key", 2)], []),
 ]
 
 

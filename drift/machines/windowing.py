@@ -167,6 +167,8 @@ class WindowStage(KeyedState):
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Process a batch sorted by meta; returns outputs and tombstones, in any order, with complete metas."""
         columns, keys = keyed(self._keys, self._group_suffix, columns, ports)
+        if not keys:
+            return columns
         metas, payloads, diffs = columns
         self.get(metas, keys)
         out, failures = Difference(), Difference()

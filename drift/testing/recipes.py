@@ -563,11 +563,13 @@ def _fails(step: Step, kind: str, divisor: int) -> Stream[Any]:
         return stream.group(partial(opaque_key, divisor), 2, name=name)
     if kind == "step":
         return stream.scan(few_keys, 0, partial(failing_step, divisor), name=name)
-    assert kind == "pair"
-    return stream.scan(few_keys, 0, partial(no_pair, divisor), name=name)
+    if kind == "pair":
+        return stream.scan(few_keys, 0, partial(no_pair, divisor), name=name)
+    assert kind == "window key"
+    return stream.key_by(partial(failing, divisor)).window(WINDOWS["sliding"]).count(name=name).map(tagged_window)
 
 
-FAILING = ["map", "filter", "flat", "sequence", "key", "scan key", "opaque key", "step", "pair"]
+FAILING = ["map", "filter", "flat", "sequence", "key", "scan key", "opaque key", "step", "pair", "window key"]
 
 _keys = tuple(KEYS)
 OPERATIONS: dict[str, Operation] = {
