@@ -454,6 +454,17 @@ def test_the_folder_of_the_sockets_is_private() -> None:
     run.close()
 
 
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+def test_a_run_without_a_place_for_its_folder_says_so_and_leaves_nothing(
+    transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/null")
+    with drift.run(numbers(), {"numbers": range(9)}, engine="zeromq", transport=transport) as run:
+        with pytest.raises(drift.SettingsError, match="Not a directory; TMPDIR names another place"):
+            next(run)
+    assert not any(alive(each.process.pid) for each in engine_of(run)._children)
+
+
 def test_classes_of_the_running_script_travel_as_payloads(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

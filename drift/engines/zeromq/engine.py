@@ -639,7 +639,7 @@ class ZeromqEngine:
             for socket in self._sockets:  # each one: at interpreter exit the context has lost track of them
                 socket.close(linger=0)
             if self._context is not None:
-                self._context.term()
+                self._context.destroy(linger=0)  # with sockets that could not be bound or connected
             if self._folder:
                 shutil.rmtree(self._folder, ignore_errors=True)
             self._feed.close()

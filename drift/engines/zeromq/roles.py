@@ -195,7 +195,7 @@ class Loop:
         for box in dict.fromkeys(self.carrier.boxes.values()):
             box.close(linger_ms)
         self.inbox.socket.close(linger=0)
-        self.context.term()
+        self.context.destroy()  # with sockets that could not be connected
         os.close(self._woken)
         os.close(self._wakes)
 

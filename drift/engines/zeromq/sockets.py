@@ -16,7 +16,7 @@ import zmq
 
 from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Outdated, Refused
 from drift.machines.nodes.messages import Message
-from drift_graph.errors import ProcessError
+from drift_graph.errors import ProcessError, SettingsError
 
 #: Frames that wait in a socket, per peer and side. Further frames wait in the sender, and are bounded by credit.
 QUEUE_FRAMES_MAX = 64
@@ -46,7 +46,10 @@ class Transport:
         if self.folder:
             have_private(Path(self.folder))
             address = f"ipc://{self.folder}/{name}"
-            socket.bind(address)
+            try:
+                socket.bind(address)
+            except zmq.ZMQError as error:
+                raise _no_sockets_in(self.folder, error) from error
             return address
         socket.curve_server = True
         socket.curve_publickey, socket.curve_secretkey = self.public_key, self.secret_key
@@ -64,12 +67,23 @@ def have_private(folder: Path) -> None:
     """Make a folder that only this user may enter, unless another process of the run already has.
 
     Raises:
+        SettingsError: it cannot be made.
         ProcessError: it exists, and is not private to this user.
     """
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise _no_sockets_in(str(folder), error) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise ProcessError(f"{folder}, for the sockets of a run, is not a folder of this user alone; run again")
+
+
+def _no_sockets_in(folder: str, error: OSError | zmq.ZMQError) -> SettingsError:
+    return SettingsError(
+        f"the sockets and cuts of a run cannot be in {folder}: {error.strerror}; TMPDIR names another place for them, "
+        f"which must be on a local disk and have room"
+    )
 
 
 class Inbox:
