@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -459,10 +460,21 @@ def test_a_run_without_a_place_for_its_folder_says_so_and_leaves_nothing(
     transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/dev/null")
-    with drift.run(numbers(), {"numbers": range(9)}, engine="zeromq", transport=transport) as run:
-        with pytest.raises(drift.SettingsError, match="Not a directory; TMPDIR names another place"):
-            next(run)
+    run = drift.run(numbers(), {"numbers": range(9)}, engine="zeromq", transport=transport)
+    with pytest.raises(drift.SettingsError, match="Not a directory; TMPDIR names another place"):
+        next(run)
     assert not any(alive(each.process.pid) for each in engine_of(run)._children)
+
+
+def test_a_run_is_refused_where_its_process_may_not_open_all_that_it_needs() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    run = drift.run(numbers(), {"numbers": range(9)}, engine="zeromq", workers=2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (20, limits[1]))
+    try:
+        with pytest.raises(drift.SettingsError, match="opens up to 28 files and sockets, and this process may open "):
+            next(run)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_classes_of_the_running_script_travel_as_payloads(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from drift.engines.zeromq.process import FirstOrder, Role
 from drift.engines.zeromq.roles import Assignment, Carrier, Peers, connected, poll_ms
 from drift.engines.zeromq.settings import ZeromqSettings
 from drift.engines.zeromq.shelf import SnapshotFiles
-from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, drop_all, flush_all
+from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, check_descriptors, drop_all, flush_all
 from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode, digest_of
@@ -73,6 +73,9 @@ _START_S = 60.0
 _COMPANIONS_AFTER_S, _COMPANIONS_LIVE_AFTER_S = 10.0, 1.0
 #: Checks at which a process must have been silent to count as hung, since the caller may have been suspended, too.
 _CHECKS_MIN = 4
+
+#: What the calling process opens: 7 of its own, 9 more while companions start; pipes and connections of each worker.
+_DESCRIPTORS, _DESCRIPTORS_OF_WORKER = 16, 6
 
 
 class ZeromqEngine:
@@ -325,6 +328,7 @@ class ZeromqEngine:
                 "a module runs a graph on engine 'zeromq' while it is imported, and the processes of that run import "
                 "it again; put the run under if __name__ == '__main__': or into a function"
             )
+        check_descriptors(_DESCRIPTORS + _DESCRIPTORS_OF_WORKER * settings.workers)
         work = shipping.packed(self._dataflow)
         secret = secrets.randbits(64)
         if settings.transport == "ipc":

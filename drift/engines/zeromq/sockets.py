@@ -86,6 +86,25 @@ def _no_sockets_in(folder: str, error: OSError | zmq.ZMQError) -> SettingsError:
     )
 
 
+def check_descriptors(wanted: int) -> None:
+    """Check that this process may open so many more files and sockets: without one, libzmq aborts the process.
+
+    Raises:
+        SettingsError: it may not.
+    """
+    opened: list[int] = []
+    try:
+        opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(wanted))
+    except OSError as error:
+        raise SettingsError(
+            f"a run over zeromq with so many workers opens up to {wanted} files and sockets, and this process may open "
+            f"{len(opened)} more: {error.strerror}; raise its limit (ulimit -n), or use fewer workers"
+        ) from error
+    finally:
+        for number in opened:
+            os.close(number)
+
+
 class Inbox:
     """The socket where a process receives messages.
 
