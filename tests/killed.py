@@ -85,11 +85,11 @@ def dying(function: Callable[..., Any], left: list[int], *, before: bool = True)
 
     def called(*arguments: Any, **more: Any) -> Any:
         left[0] -= before
-        if left[0] == 0:
+        if left[0] <= 0:  # several threads count
             os.kill(os.getpid(), signal.SIGKILL)
         result = function(*arguments, **more)
         left[0] -= 1
-        if left[0] == 0:
+        if left[0] <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 

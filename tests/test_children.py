@@ -157,7 +157,7 @@ def test_a_run_that_was_suspended_resumes() -> None:
                 if n == 1000:
                     print("sleeps", *(each.process.pid for each in run._engine._children), flush=True)
                     sys.stdin.readline()
-        run = drift.run(graph, {"numbers": numbers()}, engine="zeromq", workers=2, silence_max_s=0.8, call_max_s=0.8)
+        run = drift.run(graph, {"numbers": numbers()}, engine="zeromq", workers=2, silence_max_s=2.0, call_max_s=2.0)
         print(run.finish().digest)
         """
     process = subprocess.Popen(
@@ -174,7 +174,7 @@ def test_a_run_that_was_suspended_resumes() -> None:
         os.kill(pid, signal.SIGSTOP)
     for pid in everybody:
         wait_until(lambda pid=pid: ") T " in Path(f"/proc/{pid}/stat").read_text(), "it is suspended")  # type: ignore[misc]
-    time.sleep(2.0)  # longer than the silence that counts; the verdict hangs on no time
+    time.sleep(4.0)  # longer than the silence that counts; the verdict hangs on no time
     os.kill(process.pid, signal.SIGCONT)
     assert process.stdin is not None
     process.stdin.write("on\n")

@@ -196,7 +196,7 @@ def test_no_process_is_left(tmp_path: Path, number: signal.Signals) -> None:
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         assert running.stderr.readline().startswith("words: simulated on 2 processes")
-        assert len(processes_with(mark)) >= 3
+        wait_until(lambda: len(processes_with(mark)) >= 3, "its processes run")
         running.send_signal(number)
         said = running.stderr.read()
         code = running.wait(HANG_S)

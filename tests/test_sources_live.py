@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.filterwarning
 @given(count=st.integers(0, 300), buffer_items_max=st.integers(1, 20), items_max=st.integers(1, 20))
 @settings(deadline=None, max_examples=50)
 def test_a_live_iterable_is_given_completely_and_in_order(count: int, buffer_items_max: int, items_max: int) -> None:
-    source = sources.live(iter(range(count)), buffer_items_max=buffer_items_max)
+    source = sources.live(iter(range(count)), buffer_items_max=buffer_items_max, close_max_s=HANG_S)
     assert all_of(source, items_max) == list(range(count))
 
 
@@ -35,7 +35,7 @@ def test_a_live_iterable_waits_when_its_buffer_is_full() -> None:
                 full.set()
             yield taken
 
-    reader = sources.live(numbers(), buffer_items_max=5).open()
+    reader = sources.live(numbers(), buffer_items_max=5, close_max_s=HANG_S).open()
     assert full.wait(HANG_S)
     assert reader.read(2) == [1, 2]
     reader.close()
@@ -47,7 +47,7 @@ def test_an_error_in_a_live_iterable_comes_after_the_items_before_it() -> None:
         yield from (1, 2, 3)
         raise ValueError("four")
 
-    payloads, error = drained(sources.live(three()), 2)
+    payloads, error = drained(sources.live(three(), close_max_s=HANG_S), 2)
     assert payloads == [1, 2, 3]
     assert isinstance(error, ValueError) and str(error) == "four"
 
@@ -62,7 +62,7 @@ def test_closing_ends_the_generator_in_its_own_thread() -> None:
         finally:
             ended_in.append(threading.current_thread().name)
 
-    reader = sources.live(numbers(), buffer_items_max=3).open()
+    reader = sources.live(numbers(), buffer_items_max=3, close_max_s=HANG_S).open()
     reader.close()
     assert ended_in in (["drift live source"], [])  # empty where it was closed before it began
 

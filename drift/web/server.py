@@ -32,7 +32,6 @@ _SAMPLE_S = 0.5
 #: The interval without viewers: when one connects, there are rates and timelines.
 _UNWATCHED_SAMPLE_S = 2.0
 _CLOSE_S = 1.0
-_JOIN_S = 5.0
 
 #: An ASGI application: (scope of a connection, receive, send).
 _Application = Callable[[Any, Any, Any], Awaitable[None]]
@@ -68,7 +67,7 @@ class LivePage:
         self._socket.listen()  # from now on a browser waits until it is served
         self._thread = threading.Thread(target=self._serve, name="drift web", daemon=True)
         self._thread.start()
-        self._ready.wait(_JOIN_S)
+        self._ready.wait()  # before, nobody could end it
 
     def close(self) -> None:
         """End serving; may be called twice."""
@@ -76,7 +75,7 @@ class LivePage:
             if self._loop is not None and self._ended is not None:
                 with contextlib.suppress(RuntimeError):  # the loop is closed: the thread failed, and reported it
                     self._loop.call_soon_threadsafe(self._end)
-            self._thread.join(_JOIN_S)
+            self._thread.join()
             self._thread = None
         self._socket.close()
 
