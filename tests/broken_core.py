@@ -492,8 +492,8 @@ BREAKAGES = [
     one(
         "ties by arrival",
         _TIMES,
-        'ties = b"".join(map(xxhash.xxh64_digest, canonical_each(payloads)))',
-        "ties = packed_ties(range(self.items_in, self.items_in + len(canonical_each(payloads))))",
+        "ties = hash64_each(payloads)",
+        "ties = packed_ties(range(self.items_in, self.items_in + len(hash64_each(payloads)) // 8))",
     ),
     one(
         "lateness judged by batch",

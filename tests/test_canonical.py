@@ -22,6 +22,8 @@ from drift_graph.canonical import (
     encode_many,
     form_of,
     forms_of,
+    hash64,
+    hash64_each,
     same,
     stored,
     stored_each,
@@ -81,6 +83,7 @@ def test_the_fast_paths_to_canonical_bytes_give_the_same_bytes(given_values: lis
     each = [canonical(value) for value in given_values]
     assert encode_many(given_values) == b"".join(each)
     assert canonical_each(given_values) == each
+    assert hash64_each(given_values) == b"".join(hash64(value).to_bytes(8, "big") for value in given_values)
     assert stored_each(given_values) == forms_of(given_values) == [stored(value) for value in given_values]
 
 

@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, repeat
 from operator import countOf, ne
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import xxhash
@@ -35,6 +35,8 @@ from drift_graph.functions import safe_text
 from drift_graph.metas import Metas, are_computed
 from drift_graph.payloads import Forms, are_forms, are_known_plain
 from drift_graph.scalars import parts_of
+
+T = TypeVar("T")
 
 _encode = msgspec.msgpack.Encoder().encode
 _NAN = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
@@ -130,15 +132,33 @@ def encode_metas(metas: Metas) -> bytes:
 
 def canonical_each(values: Sequence[Any]) -> list[bytes]:
     """[canonical(value) for value in values], faster."""
+    return values if are_forms(values) else _of_each(values, list)
+
+
+def hash64_each(values: Sequence[Any]) -> bytes:
+    """The `hash64` of each value, 8 bytes big-endian, joined: no form is stored, so their memory stays in the cache.
+
+    Raises:
+        NoCanonicalForm: a value has none.
+    """
+    return _of_each(values, _joined_hashes)
+
+
+def _joined_hashes(forms: Iterable[bytes]) -> bytes:
+    return b"".join(map(xxhash.xxh64_digest, forms))
+
+
+def _of_each(values: Sequence[Any], taken: Callable[[Iterable[bytes]], T]) -> T:
+    """What `taken` makes of the canonical bytes of each value; it may be called again, with all of them."""
     if are_forms(values):
-        return values
+        return taken(values)
     ready = values if are_plain(values) else _sorted_rows(values)
     if ready is not None:
         try:
-            return list(map(_encode, ready))
+            return taken(map(_encode, ready))
         except (OverflowError, UnicodeEncodeError):
             pass
-    return _of_one_class(values) or list(map(canonical, values))
+    return taken(_of_one_class(values) or map(canonical, values))
 
 
 def _of_one_class(values: Sequence[Any]) -> list[bytes] | None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from drift_graph.canonical import NoCanonicalForm, canonical, canonical_each, hash64, same
+from drift_graph.canonical import NoCanonicalForm, canonical, hash64, hash64_each, same
 from drift_graph.errors import InputError
 from drift_graph.lateness import Late, Lateness, short
 from drift_graph.meta import (
@@ -321,7 +321,7 @@ class SourceMachine:
         error: Exception | None = None
         if policy.tie is None:
             try:
-                ties = b"".join(map(xxhash.xxh64_digest, canonical_each(payloads)))
+                ties = hash64_each(payloads)
             except NoCanonicalForm as none:
                 numbers, error = ties_one_by_one(payloads, hash64, self.name, diverting=self._diverting)
                 ties, error = packed_ties(numbers), error or none

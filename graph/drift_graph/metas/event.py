@@ -3,29 +3,26 @@
 Invariant: equal to the list [time + rank + varint(tie) + ending], where a time has the bytes of `pack_time`.
 
 Why: as a list, the metas would cost a byte string for each item and operator. The array is cut, joined and sent as it
-is; it becomes metas once, in the digest, column by column. To sort, each stamp becomes text with the item's index
-appended: a list compares text with one memcmp, and the indices come out in the new order. `varint(tie)` has the same
-length for most ties, that of the greatest: all are written with that length, and then the few shorter ones are
-replaced.
+is; it becomes metas once, in the digest, column by column. `varint(tie)` has the same length for most ties, that of the
+greatest: all are written with that length, and then the few shorter ones are replaced.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from operator import eq, lt
 
 from drift_graph.meta import pack_time, time_of, varint
 from drift_graph.metas.computed import ComputedMetas
 
 _STAMP = 16  # bytes: time and tie
-_rows_of_text = re.compile("(?s:.{24})").findall  # faster than slices
+_AT_ONCE = 64
+_several = struct.Struct(f"{_STAMP}s" * _AT_ONCE)  # taken apart at once, stamps cost half of one by one
 _flipped_sign = bytes(value ^ 0x80 for value in range(0x100))
 _BY_COLUMN_MIN = 64  # for fewer, columns are not faster
 
@@ -104,18 +101,9 @@ class EventMetas(ComputedMetas):
         if self.increasing:
             return range(len(self)), self
         if self._sorted is None:
-            count = len(self)
-            rows = bytearray(3 * 8 * count)
-            words, stamps = memoryview(rows).cast("Q"), memoryview(self.stamps).cast("Q")
-            words[0::3], words[1::3], words[2::3] = stamps[0::2], stamps[1::2], _numbers(count.bit_length())[:count]
-            text = rows.decode("latin-1")
-            each = _rows_of_text(text)
-            each.sort()
-            words = memoryview("".join(each).encode("latin-1")).cast("Q")
-            ordered = bytearray(len(self.stamps))
-            stamps = memoryview(ordered).cast("Q")
-            stamps[0::2], stamps[1::2] = words[0::3], words[1::3]
-            self._sorted = words[2::3].tolist(), self._with(bytes(ordered), increasing=True)
+            each = listed_stamps(self.stamps)
+            order = sorted(range(len(each)), key=each.__getitem__)
+            self._sorted = order, self._with(b"".join(map(each.__getitem__, order)), increasing=True)
         return self._sorted
 
     def are_different(self) -> bool:
@@ -234,7 +222,10 @@ def packed_ties(ties: Sequence[int]) -> bytes:
 
 def listed_stamps(stamps: bytes) -> list[bytes]:
     """The stamps as a list."""
-    return [stamp for (stamp,) in struct.iter_unpack(f"{_STAMP}s", stamps)]
+    end = len(stamps) - len(stamps) % (_STAMP * _AT_ONCE)
+    each = list(chain.from_iterable(_several.iter_unpack(memoryview(stamps)[:end])))
+    each += [stamps[at : at + _STAMP] for at in range(end, len(stamps), _STAMP)]
+    return each
 
 
 def times_of_stamps(stamps: bytes) -> list[int]:
@@ -250,9 +241,3 @@ def _with_flipped_signs(stamps: bytes) -> bytes:
     changed = bytearray(stamps)
     changed[0::_STAMP] = changed[0::_STAMP].translate(_flipped_sign)
     return bytes(changed)
-
-
-@lru_cache(maxsize=4)
-def _numbers(bits: int) -> memoryview:
-    """The numbers below 2**bits."""
-    return memoryview(array("Q", range(1 << bits)))
