@@ -282,6 +282,23 @@ class TakesEach:
         raise NotImplementedError
 
 
+class FiresEach:
+    """A process's function for timers that takes timers of one moment in one call, each the only one of its key.
+
+    Each gives one output. The key's next state is the initial one, or the timer is set again with the same note.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, state: Any, note: Any, time: int) -> tuple[Any, Sequence[Any]]:
+        """See `Process.on_time`."""
+        raise NotImplementedError
+
+    def each(self, states: Sequence[Any], notes: Sequence[Any], time: int) -> tuple[list[Any], list[Any], int]:
+        """The next states and the outputs, one for each timer; and the time at which the timers are set again."""
+        raise NotImplementedError
+
+
 class OpensWindows:
     """A process's function for items that only adds the item to the key's open window.
 

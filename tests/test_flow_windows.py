@@ -395,6 +395,19 @@ def test_sessions_in_order_take_no_steps(monkeypatch: pytest.MonkeyPatch, tmp_pa
     check_goes_on(steps.build(), {"in": items}, [1, 2, 5], tmp_path)
 
 
+def test_sliding_windows_that_end_together_take_one_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    items = flows.disordered([(number, number, number % 3) for number in range(600)], 1)
+    steps = flows.flow(
+        lambda stream: stream.key_by(value).window(drift.windows.sliding(100, 40)).count(),
+        "in",
+        time=flows.event_time(),
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(ProcessStage, "_fire", None)
+        assert len(list(drift.run(steps, {"in": items}, batch_items=20))) == 51
+    check_goes_on(steps.build(), {"in": items}, [1, 9, 17], tmp_path)
+
+
 def outcome_of(graph: drift.Graph, items: list[flows.Timed], **settings: Any) -> tuple[list[Any], str, str]:
     """What a run that fails gives before, the digest of that, and its error."""
     run = drift.run(graph, {"in": items}, **settings)
@@ -406,14 +419,15 @@ def outcome_of(graph: drift.Graph, items: list[flows.Timed], **settings: Any) ->
 
 @pytest.mark.parametrize("at", [0, 1, 17, 18, 40, 59])
 @pytest.mark.parametrize("where", ["value", "result"])
-def test_a_session_fails_where_a_function_does(where: str, at: int) -> None:
+@pytest.mark.parametrize("windows", [drift.windows.session(5), drift.windows.sliding(12, 5)])
+def test_a_window_fails_where_a_function_does(windows: Any, where: str, at: int) -> None:
     items = flows.disordered([(number * 2 + number % 18 // 17 * 9, number, number % 2) for number in range(60)], 1)
     if where == "value":
         aggregate: Any = drift.agg.sum(lambda item: 1 // (item[1] - at) + 1)
     else:
         aggregate = drift.agg.collect().then(lambda each: 1 // all(item[1] != at for item in each))
     graph = flows.flow(
-        lambda stream: stream.key_by(lambda item: float(item[2])).window(drift.windows.session(5)).aggregate(aggregate),
+        lambda stream: stream.key_by(lambda item: float(item[2])).window(windows).aggregate(aggregate),
         "in",
         time=flows.event_time(),
     )

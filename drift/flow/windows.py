@@ -40,7 +40,7 @@ from drift.flow.opened import Step as Step
 from drift.flow.opened import Stepped as Stepped
 from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
-from drift.operators import OpensWindows, ProlongsWindows, StepsEach, TakesEach, _ByValue
+from drift.operators import FiresEach, OpensWindows, ProlongsWindows, StepsEach, TakesEach, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import at
@@ -272,20 +272,25 @@ class _Merged(_ByValue, frozen=True):
         return bound + (self.offset + self.size - bound) % self.every
 
 
-class _MergedEnd(_ByValue, frozen=True):
+class _MergedEnd(_ByValue, FiresEach, frozen=True):
     """Timer: a window ends; sets the timer of the next one, `every` later, if a slice is left for it."""
 
     item: _Merged
 
     def __call__(self, state: Any, key: Any, time: int) -> Stepped:
-        aggregate, size, every = self.item.aggregate, self.item.size, self.item.every
+        (left,), windows, until = self.each((state,), (key,), time)
+        return left, windows if left is EMPTY else (*windows, at(until, key))
+
+    def each(self, states: Sequence[Any], notes: Sequence[Any], time: int) -> tuple[list[Any], list[Any], int]:
+        merge, result = self.item.aggregate.merge, self.item.aggregate.result
         end = self.item.end(time + 1)
-        accumulator = functools.reduce(aggregate.merge, [each for _, each in state])
-        window = Window(key, end - size, end, aggregate.result(accumulator))
-        left = tuple([each for each in state if each[0] >= end + every - size])
-        if not left or time == END:
-            return EMPTY, (window,)
-        return left, (window, due(end + every, key))
+        start, next_start = end - self.item.size, end - self.item.size + self.item.every
+        values = [result(functools.reduce(merge, [each for _, each in state])) for state in states]
+        windows: list[Any] = [Window(key, start, end, value) for key, value in zip(notes, values)]
+        left: list[Any] = [EMPTY] * len(windows)
+        if time != END:
+            left = [tuple([each for each in state if each[0] >= next_start]) or EMPTY for state in states]
+        return left, windows, last_before(end + self.item.every)
 
 
 # Windows by number, and by a rule.

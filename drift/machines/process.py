@@ -26,15 +26,15 @@ from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.cuts import DELETED, Entries, KeyedState, Touched
 from drift.machines.grouping import keyed
 from drift.machines.maps import Ports
-from drift.operators import Process, State, TakesEach, Timer, state_and_outputs
+from drift.operators import FiresEach, Process, State, TakesEach, Timer, state_and_outputs
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure
 from drift_graph.later import EndlessTimers, Later, placed
-from drift_graph.meta import BEGINNING, END_OF_TIME, time_of, varint
-from drift_graph.metas import Metas, chosen_metas, metas_of_children, times_of
+from drift_graph.meta import BEGINNING, END_OF_TIME, later_metas, moment_of, time_of, varint
+from drift_graph.metas import Metas, chosen_metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Group, Map
 from drift_graph.unchanged import Sampler, check_unchanged
 
@@ -143,7 +143,13 @@ class ProcessStage(KeyedState):
 
     def _fire_due(self, out: Difference, failures: Difference) -> None:
         timers, heartbeat = self._timers, self.heartbeat
+        on_time = self._process.on_time if isinstance(self._process.on_time, FiresEach) else None
+        tried = BEGINNING  # the last moment whose timers were to fire in one call
         while timers and timers[0][0] < heartbeat:
+            if on_time is not None and (moment := moment_of(timers[0][0])) != tried:
+                tried = moment
+                self._fire_each(on_time, moment, out)
+                continue
             meta, _, key, due = heappop(timers)
             if not due.alive:
                 continue
@@ -152,6 +158,42 @@ class ProcessStage(KeyedState):
                 heappush(timers, (due.meta, self._timers_set, key, due))
             else:
                 self._fire(key, self._nodes[key], due, out, failures)
+
+    def _fire_each(self, on_time: FiresEach, moment: bytes, out: Difference) -> None:
+        """Fire timers of a moment in one call, if no item will come below them; the others remain."""
+        if min(self.heartbeat, self.complete_below) < moment + END_OF_TIME:
+            return
+        timers, nodes, initial = self._timers, self._nodes, self._process.initial
+        fired: list[tuple[bytes, int, Any, Any]] = []
+        others: list[tuple[bytes, int, Any, Any]] = []
+        while timers and timers[0][0].startswith(moment):
+            entry = heappop(timers)
+            node = nodes.get(entry[2])
+            is_only = node is not None and node[STATE] is not BLOCKED and entry[3].alive and node[HEAP] == [entry[3]]
+            (fired if is_only else others).append(entry)
+        keys = [key for _, _, key, _ in fired]
+        notes = [due.timer.note for _, _, _, due in fired]
+        try:
+            states, outputs, until = on_time.each([nodes[key][STATE] for key in keys], notes, time_of(moment))
+        except BaseException as raised:  # raised again timer by timer, where it is reported
+            pass_interrupts(raised)
+            others += fired
+        else:
+            metas = [meta for meta, _, _, _ in fired]
+            self._touched.note(metas, keys)
+            out.metas += [meta + self._output_suffixes[0] for meta in metas]
+            out.payloads += outputs
+            out.diffs += [1] * len(outputs)
+            again = later_metas(with_suffix(metas, self._group_suffix), self._first_timer, until, self._process.phase)
+            for meta, key, timer, state, (_, _, _, due) in zip(metas, keys, again, states, fired):
+                due.alive = state is not initial
+                if due.alive:
+                    due.meta = timer
+                    self._timers_set += 1
+                    heappush(timers, (timer, self._timers_set, key, due))
+                nodes[key][:] = meta, None, state, (), (), [due] if due.alive else None, None
+        for entry in others:
+            heappush(timers, entry)
 
     @property
     def least_timer(self) -> bytes | None:
