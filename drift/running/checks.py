@@ -7,6 +7,24 @@ from typing import Any
 
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
+
+
+def check_named(
+    dataflow: Dataflow,
+    sources: Mapping[str, Any] | None,
+    times: Mapping[str, TimePolicy],
+    sinks: Mapping[str, Any],
+) -> None:
+    """Check that what is named exists; `sources` is None if the input does not come from sources."""
+    known = {source.name for source in dataflow.sources}
+    if sources is not None:
+        check_names("source", known, sources, dataflow, complete=True)
+    check_names("source", known, times, dataflow)
+    check_names("sink", {sink.name for sink in dataflow.sinks}, sinks, dataflow)
+    for name, policy in times.items():
+        if not isinstance(policy, (ArrivalTime, EventTime)):
+            raise SettingsError(f"times[{name!r}] is {policy!r:.80}, neither ArrivalTime() nor EventTime(...)")
 
 
 def check_names(

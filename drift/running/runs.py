@@ -25,7 +25,7 @@ from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.engines.settings import Settings
 from drift.extras import need
 from drift.guarantees import Guarantee, guarantee
-from drift.running.checks import check_names, check_state
+from drift.running.checks import check_named, check_state
 from drift.running.exports import Exports
 from drift.running.report import Report
 from drift.running.sinks import Sinks, check_unchanged
@@ -44,7 +44,7 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Item, items
 from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME
-from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
+from drift_graph.policies import TimePolicy
 from drift_graph.unchanged import Sample, Sampler
 
 if TYPE_CHECKING:
@@ -86,13 +86,7 @@ class Run(Exports):
         self.engine = engine.name
         self.settings = settings
         self.late: list[Late] = []
-        if make_feed is None:
-            check_names("source", {source.name for source in dataflow.sources}, sources, dataflow, complete=True)
-        check_names("source", {source.name for source in dataflow.sources}, times, dataflow)
-        check_names("sink", {sink.name for sink in dataflow.sinks}, sinks, dataflow)
-        for name, policy in times.items():
-            if not isinstance(policy, (ArrivalTime, EventTime)):
-                raise SettingsError(f"times[{name!r}] is {policy!r:.80}, neither ArrivalTime() nor EventTime(...)")
+        check_named(dataflow, sources if make_feed is None else None, times, sinks)
         take_late = taker_of_late(on_late, self.late.append)
         if state is not None:
             check_state(record, until)
@@ -110,27 +104,13 @@ class Run(Exports):
             self._recorder = self._make_recorder(record, target, times, opened)
         self._until = until
         self.guarantee: Guarantee | None = None
-        if make_feed is None:
-            policies = {source.name: times.get(source.name, source.time) for source in dataflow.sources}
-            of_sources = {name: (source, policies[name]) for name, source in opened.items()}
-            self.guarantee = guarantee(of_sources, self._sinks.by_name, with_state=state is not None)
         if make_feed is not None:
             self._feed = make_feed(take_late, settings.batch_items)
         else:
-            self._feed = Feed(
-                watched,
-                opened,
-                watched_times,
-                batch_items=settings.batch_items,
-                in_flight_max=settings.in_flight_max,
-                on_late=take_late,
-                on_read=self._recorder.read if self._recorder is not None else None,
-                on_fed=self._recorder.arrived if self._recorder is not None else None,
-                on_stored=self._recorder.arrived_stored if self._recorder is not None else None,
-                has_positions=state is not None,
-                log_folder=log_folder_of(state) if state is not None else None,
-                logs_on_disk=isinstance(state, Cuts) and state.logs_on_disk,
-            )
+            policies = {source.name: times.get(source.name, source.time) for source in dataflow.sources}
+            of_sources = {name: (source, policies[name]) for name, source in opened.items()}
+            self.guarantee = guarantee(of_sources, self._sinks.by_name, with_state=state is not None)
+            self._feed = self._make_feed(watched, opened, watched_times, take_late, state)
         try:
             self._engine = self._make_engine(engine, watched, state)
         except BaseException:
@@ -297,6 +277,30 @@ class Run(Exports):
             frames={name: source for name, source in sources.items() if isinstance(source, FrameSource)},
         )
         return Recorder(as_recording(record), manifest)
+
+    def _make_feed(
+        self,
+        dataflow: Dataflow,
+        sources: Mapping[str, Source],
+        times: Mapping[str, TimePolicy],
+        take_late: Callable[[Late], None],
+        state: Any,
+    ) -> Feed:
+        recorder = self._recorder
+        return Feed(
+            dataflow,
+            sources,
+            times,
+            batch_items=self.settings.batch_items,
+            in_flight_max=self.settings.in_flight_max,
+            on_late=take_late,
+            on_read=recorder.read if recorder is not None else None,
+            on_fed=recorder.arrived if recorder is not None else None,
+            on_stored=recorder.arrived_stored if recorder is not None else None,
+            has_positions=state is not None,
+            log_folder=log_folder_of(state) if state is not None else None,
+            logs_on_disk=isinstance(state, Cuts) and state.logs_on_disk,
+        )
 
     def _make_engine(self, kind: EngineKind, dataflow: Dataflow, state: Any) -> Engine:
         """The engine; for a graph with durable steps and a run with state, one for each segment."""
