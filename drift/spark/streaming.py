@@ -365,26 +365,10 @@ class Stream:
         heartbeat = max(upto, before.heartbeat)
         work = replace(self._work(before.partitions, bounds, writing), heartbeat=heartbeat, begin=before.heartbeat)
         ready = functions.col("stamp") < functions.lit(bytearray(upto))
-        fed = rows.where(ready).select("stamp", "payload").repartition(before.partitions, "stamp")
-        fed = fed.sortWithinPartitions("stamp").mapInArrow(partial(number_items, work, self._readings), DDL)
-        if before.slots:
-            fed = fed.unionAll(self._stored_rows(store.state(before.slots), work))
-        kernel = partial(
-            release,
-            start=before.position,
-            schema=_result_schema(self._fields),
-            sink=self._sink,
-            columns=arrow_fields(self._fields) if self._columns else None,
-        )
-        result = through_levels(fed, work, self._levels, kernel, f"{self._ddl}, {STATE_DDL}").persist()
+        result = self._result(rows.where(ready), store, before, work).persist()
         try:
             port = functions.col(_PORT)
-            body = functions.when(port == END, functions.col(_BODY))
-            size = functions.length(functions.col(_BODY)).alias("size")
-            stored = (
-                result.where(port.isNotNull()).select(_PORT, _TARGET, _POSITION, body.alias("body"), size).collect()
-            )
-            ends = {row[_TARGET]: (row[_POSITION], pickle.loads(row["body"])) for row in stored if row[_PORT] == END}
+            ends, state_bytes = _reported(result)
             items = result.where(port.isNull()).select(*self._fields.names)
             after = _released(before, number, ends)
             error = next((end.error for _, (_, end) in sorted(ends.items()) if end.error is not None), refused)
@@ -397,7 +381,6 @@ class Stream:
         finally:
             result.unpersist()
         self._last = None
-        state_bytes = sum(row["size"] for row in stored if row[_PORT] in _STATE_PORTS)
         everything = writing.everything
         commit = replace(
             after,
@@ -413,6 +396,21 @@ class Stream:
         self._last, self._accepted = commit, None
 
     # The parts of a micro-batch.
+
+    def _result(self, rows: Any, store: Store, before: Commit, work: Work) -> Any:
+        """Rows of released items, of states and later items to store, and of what each range of the output reports."""
+        fed = rows.select("stamp", "payload").repartition(before.partitions, "stamp")
+        fed = fed.sortWithinPartitions("stamp").mapInArrow(partial(number_items, work, self._readings), DDL)
+        if before.slots:
+            fed = fed.unionAll(self._stored_rows(store.state(before.slots), work))
+        kernel = partial(
+            release,
+            start=before.position,
+            schema=_result_schema(self._fields),
+            sink=self._sink,
+            columns=arrow_fields(self._fields) if self._columns else None,
+        )
+        return through_levels(fed, work, self._levels, kernel, f"{self._ddl}, {STATE_DDL}")
 
     def _stored_rows(self, rows: Any, work: Work) -> Any:
         """Rows of the stored states and later items; later items for sinks go to the ranges of this micro-batch."""
@@ -518,6 +516,18 @@ def _not_below(since: bytes) -> Any:
     stamp, cut = functions.col("stamp"), functions.lit(bytearray(since))
     has_its_stamp = functions.substring(cut, functions.lit(1), functions.length(stamp)) == stamp
     return functions.col("error").isNotNull() | (stamp >= cut) | has_its_stamp
+
+
+def _reported(result: Any) -> tuple[dict[int, tuple[int, RangeEnd]], int]:
+    """By range of the output the position that it has reached, and its end; and the bytes of the states to store."""
+    from pyspark.sql import functions
+
+    port = functions.col(_PORT)
+    body = functions.when(port == END, functions.col(_BODY)).alias("body")
+    size = functions.length(functions.col(_BODY)).alias("size")
+    rows = result.where(port.isNotNull()).select(_PORT, _TARGET, _POSITION, body, size).collect()
+    ends = {row[_TARGET]: (row[_POSITION], pickle.loads(row["body"])) for row in rows if row[_PORT] == END}
+    return ends, sum(row["size"] for row in rows if row[_PORT] in _STATE_PORTS)
 
 
 def _released(before: Commit, number: int, ends: Mapping[int, tuple[int, RangeEnd]]) -> Commit:
