@@ -408,6 +408,15 @@ BREAKAGES = [
         "        if self._indices is None:\n            self.metas, self.keys = self.metas[start:end]",
         "        if True:\n            self._indices = None\n            self.metas, self.keys = self.metas[start:end]",
         STAGES,
+        "it costs memory; a history has all items of its key, and does not draw these again",
+    ),
+    one(
+        "timers in a cut that nobody reads at once",
+        "drift/state/run_cuts.py",
+        "Forms(dataflow, timed_steps(plan), cuts.classes)",
+        "Forms(dataflow, (), cuts.classes)",
+        ("tests/test_state.py", "-k", "window_open"),
+        NO_CUTS,
     ),
     one("debts of a scan not kept", _SCAN, "                self._debts.owe(meta, payload)", "                pass"),
     one(

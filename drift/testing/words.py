@@ -87,7 +87,7 @@ class Words:
         sender = event.key.link.partition(" > ")[0]
         return items if sender in self._arrived else f"what {sender} made of {items}"
 
-    # Things.
+    # Items, batches and links.
 
     def _message(self, key: Key) -> str:
         sender, _, receiver = key.link.partition(" > ")

@@ -1,1 +1,1 @@
-"""The nodes of a run under a schedule: in one process, on a network and by clocks that are only thought."""
+"""The nodes of a run under a schedule: in one process, on a simulated network and with simulated clocks."""
