@@ -530,6 +530,14 @@ def test_a_fault_in_one_of_several_files_names_it_and_all_before_it_is_given(tmp
     (tmp_path / "b.jsonl").write_text("3\nfour\n")
     received, error = drained(sources.jsonl(tmp_path / "*.jsonl"))
     assert received == [1, 2, 3] and "b.jsonl, line 2" in str(error)
+    table = pa.table({"text": [f"word {number}" for number in range(3000)]})
+    for name in ("a", "b"):
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    data = bytearray((tmp_path / "b.parquet").read_bytes())
+    data[100:200] = bytes(100)  # its end, which says what there is, stays as it was
+    (tmp_path / "b.parquet").write_bytes(data)
+    received, error = drained(sources.parquet(tmp_path / "*.parquet"))
+    assert len(received) == 3000 and "b.parquet cannot be read behind row 0: " in str(error)
 
 
 def test_parquet_in_gives_the_rows_of_a_file_a_folder_and_a_pattern(tmp_path: Path) -> None:

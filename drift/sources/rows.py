@@ -57,8 +57,16 @@ class RowsReader:
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:
             raise self._error
+        if self._error is not None:
+            raise self._error
         while self._batch is None or self._at >= self._batch.num_rows:
-            self._batch, self._at = next(self._batches, None), 0
+            try:
+                self._batch, self._at = next(self._batches, None), 0
+            except Exception as error:  # of a file that is damaged, or of a query
+                self._error = InputError(
+                    f"{self._name} cannot be read behind row {self._returned}: {type(error).__name__}: {error}"
+                )
+                raise self._error from error
             if self._batch is None:
                 return None
         rows = self._batch.slice(self._at, items_max)
