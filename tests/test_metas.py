@@ -92,6 +92,12 @@ def test_child_metas_are_the_list_that_they_stand_for(
     check_computed(ChildMetas(parents, counts, endings), expected, data)
 
 
+def test_many_child_metas_are_joined_as_their_list() -> None:
+    counts = [at % 8 for at in range(10_000)]
+    metas = ChildMetas(NumberedMetas(2**16 - 3, len(counts), b"\1"), counts, child_suffixes(3, 8))[2:34_998]
+    assert metas.joined(b"head") == b"".join(b"head" + meta for meta in metas)
+
+
 def some_computed(counts: list[int], ending: bytes, children: bool) -> ComputedMetas:
     parents = NumberedMetas(2**16 - 2, len(counts), ending)
     return ChildMetas(parents, counts, child_suffixes(3, max(counts, default=0))) if children else parents

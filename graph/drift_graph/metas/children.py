@@ -10,6 +10,7 @@ from drift_graph.metas.computed import ComputedMetas
 
 _BY_COLUMN_MIN = 64  # fewer parents are as fast one by one
 _RUN_MIN = 16  # shorter runs of parents with a common byte are not taken together
+_AT_ONCE_MAX = 1 << 14  # rows that are written column by column; more do not stay in the processor's cache meanwhile
 _one_byte = [bytes((value,)) for value in range(0x100)]
 
 
@@ -78,6 +79,9 @@ class ChildMetas(ComputedMetas):
         return ChildMetas(self.parents, self.counts, endings, self.skipped, self._ends)
 
     def joined(self, head: bytes) -> bytes:
+        if len(self) > _AT_ONCE_MAX:
+            pieces = (self[at : at + _AT_ONCE_MAX] for at in range(0, len(self), _AT_ONCE_MAX))
+            return b"".join([piece.joined(head) for piece in pieces])
         parents, counts, endings = self.parents, self.counts, self.endings
         if not self or len(parents) < _BY_COLUMN_MIN:
             return head + head.join(self.listed()) if self else b""
