@@ -308,6 +308,25 @@ def test_an_item_longer_than_a_frame_is_a_clear_error() -> None:
         drift.run(graph, {"sizes": [1, FRAME_BYTES_MAX]}, engine="zeromq").finish()
 
 
+def test_no_more_is_read_than_a_slow_loop_over_the_run_takes() -> None:
+    read = 0
+
+    def counting() -> Iterator[int]:
+        nonlocal read
+        for number in range(1, 5_001):
+            read = number
+            yield number
+
+    graph = drift.Graph("mapped")
+    graph.source("numbers").map(abs).sink("out")  # nothing is corrected, so no batches are gathered
+    taken, ahead = 0, []
+    for batch in drift.run(graph, {"numbers": counting()}, engine="zeromq", workers=2, batch_items=100).batches():
+        ahead.append(read - taken)  # the loop has not taken this batch yet
+        taken += len(batch.metas)
+    assert taken == 5_000
+    assert max(ahead) <= 7 * 100  # two batches for each worker, two more, and the one being read
+
+
 def test_cycles_that_change_keys_are_reported_to_be_slow_with_workers() -> None:
     graph = drift.Graph("hops")
     hops = graph.feedback("hops")
