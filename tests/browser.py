@@ -77,19 +77,30 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("CI"):  # where all of it is to be tried
             pytest.fail(missing)
         pytest.skip(missing)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process,
-    ):
-        try:
+    with tempfile.TemporaryDirectory() as folder, _listening(driver) as at:
+        options = {"binary": chromium, "args": [*_ARGUMENTS, f"--user-data-dir={folder}"]}
+        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        session = _call(f"{at}/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+        yield Browser(at, session)
+        request = urllib.request.Request(f"{at}/session/{session}", method="DELETE")
+        urllib.request.urlopen(request, timeout=HANG_S).close()
+
+
+@contextmanager
+def _listening(driver: str) -> Iterator[str]:
+    """ChromeDriver's address. It ends where the port that it chose in one version of IP is taken in the other."""
+    said = ""
+    for _ in range(10):
+        with subprocess.Popen(
+            [driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process:
             assert process.stdout is not None
-            line = next(line for line in process.stdout if "successfully" in line)
-            at = f"http://127.0.0.1:{line.split('on port ')[1].strip().rstrip('.')}"
-            options = {"binary": chromium, "args": [*_ARGUMENTS, f"--user-data-dir={folder}"]}
-            wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-            session = _call(f"{at}/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
-            yield Browser(at, session)
-            request = urllib.request.Request(f"{at}/session/{session}", method="DELETE")
-            urllib.request.urlopen(request, timeout=HANG_S).close()
-        finally:
-            process.terminate()
+            for line in process.stdout:
+                said += line
+                if "successfully" in line:
+                    try:
+                        yield f"http://127.0.0.1:{line.split('on port ')[1].strip().rstrip('.')}"
+                    finally:
+                        process.terminate()
+                    return
+    pytest.fail(f"ChromeDriver does not start: {said}")
