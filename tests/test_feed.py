@@ -121,7 +121,7 @@ def test_a_run_that_has_not_begun_has_no_digest() -> None:
     [
         ({"numbers": {"a": 1}}, "would be its keys only"),
         ({"numbers": "text"}, "to read a file use drift.sources.text"),
-        ("numbers.txt", "name the sources of the graph"),
+        ("numbers.txt", "is no dict; give each its name in the graph"),
         ({"number": [1]}, "has no source 'number'; it has 'numbers'"),
         ({}, "no input for source 'numbers'"),
     ],
@@ -129,6 +129,12 @@ def test_a_run_that_has_not_begun_has_no_digest() -> None:
 def test_what_is_no_stream_is_refused_with_what_to_do(sources: Any, words: str) -> None:
     with pytest.raises(drift.SettingsError, match=words):
         drift.run(running_total(), sources)
+
+
+@pytest.mark.parametrize("what", ["sinks", "times"])
+def test_what_is_no_dict_is_refused_with_what_to_do(what: str) -> None:
+    with pytest.raises(drift.SettingsError, match=f"{what}='out.csv' is no dict; .*{what}={{NAME: "):
+        drift.run(running_total(), {"numbers": [1]}, **{what: "out.csv"})  # type: ignore[arg-type]
 
 
 def test_a_loop_over_a_run_ends_where_the_run_is_closed() -> None:

@@ -57,10 +57,11 @@ def run(
     Raises:
         GraphError, SettingsError: at once, before any item flows.
     """
-    if not isinstance(sources, Mapping):
-        raise SettingsError(
-            f"sources={sources!r:.80} is no dict; name the sources of the graph: drift.run(graph, {{'lines': ...}})"
-        )
+    for name, given in (("sources", sources), ("times", times), ("sinks", sinks)):
+        if given is not None and not isinstance(given, Mapping):
+            raise SettingsError(
+                f"{name}={given!r:.80} is no dict; give each its name in the graph: {name}={{NAME: ...}}"
+            )
     dataflow = graph.build() if isinstance(graph, Graph) else graph
     if not isinstance(dataflow, Dataflow):
         raise SettingsError(f"run takes a drift.Graph, not {dataflow!r:.80}")
