@@ -54,7 +54,7 @@ Exit codes:
 
 
 class _Drift(click.Group):
-    """Tells errors in drift's own way, whoever calls it."""
+    """Prints errors in drift's own way, whoever calls it."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> Any:  # type: ignore[override]
         arguments = list(sys.argv[1:] if args is None else args)
@@ -71,7 +71,7 @@ class _Drift(click.Group):
 
 
 def _of_stdout(error: OSError) -> BaseException:
-    """What the command's own output met: a full disk, or nobody who reads on. Other files tell of themselves."""
+    """What the command's own output met: a full disk, or nobody who reads on. Errors of other files name them."""
     if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EFBIG):
         return error
     drop_stdout()

@@ -62,7 +62,7 @@ class BarrierNode(Node):
             self.minimal_time = order.cut
             return
         if order.restart is None:
-            raise DriftBug("a replaced barrier was not told the state to resume from")
+            raise DriftBug("a replaced barrier got no state to resume from")
         position, last = order.restart.position, order.restart.last
         self.machine = self._machine()
         self.machine.resume(position, last, digest_of(order.restart, self._digest))
