@@ -496,6 +496,14 @@ def test_a_run_is_refused_where_its_process_may_not_open_all_that_it_needs() -> 
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
+def test_a_process_that_cannot_be_started_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/dev/null/python")
+    opened = len(list(Path("/dev/fd").iterdir()))
+    with pytest.raises(NotADirectoryError):
+        next(drift.run(numbers(), {"numbers": range(9)}, engine="zeromq"))
+    assert len(list(Path("/dev/fd").iterdir())) == opened
+
+
 def test_classes_of_the_running_script_travel_as_payloads(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -52,6 +52,9 @@ class EngineChild:
                 stdout=2,  # prints of users' functions do not mix with the caller's output
                 hand_on=(up,),
             )
+        except BaseException:
+            os.close(down)
+            raise
         finally:
             os.close(up)
         self.reader = UpwardReader(down)
