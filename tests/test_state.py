@@ -27,6 +27,7 @@ import drift
 import drift.state.files
 import drift.state.store
 from drift.machines.nodes.barrier import BarrierNode
+from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.messages import Batch, CutReply, MinimalTime, ReleasedMessage
 from drift.machines.scan import ScanStage
 from drift.state.backend import Away
@@ -35,6 +36,7 @@ from drift.state.run_cuts import backend_of, store_of
 from drift.state.snapshots import Forms, States
 from drift.state.store import _FOLDED_SNAPSHOTS
 from drift.testing.recipes import Flags, Noted
+from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.item import Columns
 
 
@@ -266,6 +268,27 @@ def test_a_run_that_failed_fails_again_at_its_item(tmp_path: Path, engine: str) 
         with pytest.raises(drift.StepError, match=r"part.*ZeroDivisionError"):
             run.finish()
         assert run.report.items_out == 300
+
+
+@pytest.mark.parametrize("time", [drift.ArrivalTime(), drift.EventTime(lambda n: n, lateness=10**6)])
+def test_the_cut_at_the_end_comes_behind_all_output_that_waits_though_the_run_has_ended(
+    time: drift.TimePolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = FeedNode.take_released
+    monkeypatch.setattr(FeedNode, "take_released", lambda node: take(node) if node.finished is not None else [])
+    items = 3 * BLOCK_ITEMS  # released batch by batch, or in three parts at the end
+    graph = drift.Graph("numbers")
+    graph.source("n", time=time).map(lambda n: n + 1).sink("out")
+    state = drift.Cuts(tmp_path, every_s=1000)
+    run = drift.run(graph, {"n": range(items)}, engine="zeromq", state=state, batch_items=2000)
+    run_cuts, yielded = run._run_cuts, 0
+    assert run_cuts is not None
+    for batch in run.batches():
+        yielded += len(batch.metas)
+        run_cuts.take()
+        assert run_cuts.cut is None or not run_cuts.cut.is_last or yielded == items
+        assert yielded == items or run._engine.awaits_cut or not batch.metas  # type: ignore[attr-defined]
+    assert run_cuts.cut is not None and run_cuts.cut.is_last
 
 
 @pytest.mark.parametrize("engine", ["local", "zeromq"])

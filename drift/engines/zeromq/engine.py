@@ -120,6 +120,7 @@ class ZeromqEngine:
         self._context: zmq.Context[Any] | None = None
         self._poller = zmq.Poller()
         self._encoded: Sequence[Encoded] = ()
+        self._has_more = False  # output that was received, and is yielded next
         self._quiet_since_s: float | None = None
         self._closed = False
         self._sockets: list[zmq.Socket[bytes]] = []
@@ -155,14 +156,22 @@ class ZeromqEngine:
     def awaits_cut(self) -> bool:
         """See `TakesCuts`."""
         node = self._node
-        return node.rewind_log is not None and node.finished is None and node.rewind_log.awaits_cut(node.minimal_time)
+        if node.finished is not None:
+            return node.error is None and not self._has_ended
+        return node.rewind_log is not None and node.rewind_log.awaits_cut(node.minimal_time)
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether the run has ended without an error, and all of its output has been yielded."""
+        node = self._node
+        return node.finished is not None and node.error is None and not node.has_released and not self._has_more
 
     def cut(self) -> Taken | None:
         """The requested cut, if all its snapshots are here; otherwise None, and a cut is requested."""
-        log, ended = self._node.rewind_log, self._node.finished is not None and self._node.error is None
+        log = self._node.rewind_log
         assert log is not None
         complete = log.hand_over()
-        if complete is None and ended:
+        if complete is None and self._has_ended:
             complete = log.hand_over_end()
         if complete is None:
             return None
@@ -205,13 +214,15 @@ class ZeromqEngine:
                     self._encoded = ()
                     yield Released(progress.items_out, [], [], "")  # everything below the cut has been released
                     node.rewind_log.drop_handover()
-                for message in node.take_released():
+                messages = node.take_released()
+                for message in messages:
                     progress.minimal_time = node.minimal_time
                     end = message.released.position + len(message.released.metas)
                     for released, self._encoded in in_values(message.released, message.encoded):
                         progress.items_out = released.position + len(released.metas)
                         if progress.items_out == end:
                             progress.released_below = message.minimal_time
+                        self._has_more = progress.items_out < end or message is not messages[-1]
                         yield released
                 if self._recovery is not None:
                     self._do(self._recovery.received())
