@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from drift.sinks.base import as_sink
 from drift.state import files
 
 ITEMS = 600
+_dying = threading.RLock()  # held while a number was read and is in no log: it would be lost with the process
 
 
 def keyed(n: int) -> int:
@@ -42,8 +44,12 @@ class Lines:
         return self
 
     def read(self, items_max: int) -> list[int] | None:
+        _dying.acquire()
         data = os.read(0, 8)  # eight digits a number
-        return [int(data)] if data else None
+        if data:
+            return [int(data)]
+        _dying.release()
+        return None
 
     def filenos(self) -> tuple[int, ...]:
         return (0,)
@@ -85,12 +91,27 @@ def dying(function: Callable[..., Any], left: list[int], *, before: bool = True)
 
     def called(*arguments: Any, **more: Any) -> Any:
         left[0] -= before
-        if left[0] <= 0:  # several threads count
-            os.kill(os.getpid(), signal.SIGKILL)
+        die_if(left[0] <= 0)  # several threads count
         result = function(*arguments, **more)
         left[0] -= 1
-        if left[0] <= 0:
+        die_if(left[0] <= 0)
+        return result
+
+    return called
+
+
+def die_if(dies: bool) -> None:
+    if dies:
+        with _dying:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def let_die(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that logs what was read."""
+
+    def called(*arguments: Any) -> Any:
+        result = function(*arguments)
+        _dying.release()
         return result
 
     return called
@@ -103,7 +124,7 @@ def main(kind: str, out: str, folder: str, place: str, state: str, calls: str) -
     patched._write = dying(files._write, left)
     if kind == "once":  # what was read and is in no log is lost, as it is to whoever acknowledges nothing
         log: Any = logged.ArrivalLog
-        log.items = dying(log.items, left, before=False)
+        log.items = dying(let_die(log.items), left, before=False)
     sink: Any = as_sink("out", sink_of(out, folder, place))
     sink.write = dying(sink.write, left)
     more: dict[str, Any] = {"state": drift.Cuts(f"{folder}/state", every_s=0, keep=2)} if state else {}

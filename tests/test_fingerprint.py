@@ -8,6 +8,8 @@ import importlib.util
 import itertools
 import json
 import operator
+import os
+import random
 import re
 import subprocess
 import sys
@@ -356,6 +358,20 @@ SAME = [
 def test_functions_made_twice_have_one_print(one: Any, other: Any) -> None:
     assert one is not other
     assert print_of(one) == print_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (holding(random.Random(1)), holding(random.Random(2))),
+        (holding(numpy.random.default_rng(1)), holding(numpy.random.default_rng(2))),
+        (random.Random(1).random, random.Random(2).random),
+        (holding(itertools.count(1)), holding(itertools.count(2))),
+        (holding(os.environ), holding(type(os.environ)({}, str.encode, bytes.decode, str.encode, bytes.decode))),
+    ],
+)
+def test_what_may_change_during_a_run_counts_by_its_type(one: Any, other: Any) -> None:
+    assert print_of(one)["code"] == print_of(other)["code"]
 
 
 def test_a_closure_that_changed_is_named_with_both_values(tmp_path: Path) -> None:

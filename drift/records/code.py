@@ -5,9 +5,10 @@ the same constants, defaults, closures and module values, at any depth of the us
 function to another line or file, or changing its comments, changes nothing.
 
 Why: the hashes cover instructions with their arguments resolved to names and constants, never file names, line numbers,
-indices or addresses. Values are hashed by their canonical bytes; those that have none, such as patterns and arrays, by
-what a pickle of them holds. Functions of the standard library, of installed packages and of drift count by their names;
-a record's manifest has their versions.
+indices or addresses. Values are hashed by their canonical bytes; patterns, paths, arrays and tables have none, and are
+hashed by what a pickle of them holds. Other objects of libraries count by their types, since what they hold may change
+during a run: a generator of random numbers, the environment. Functions of the standard library, of installed packages
+and of drift count by their names; a record's manifest has their versions.
 
 Instructions differ between versions of Python. `source` is a hash of syntax trees, for comparison across them.
 """
@@ -42,6 +43,8 @@ FunctionPrint = dict[str, Any]
 _SHOWN_CHARACTERS_MAX = 200
 _INSTALLED = tuple(sorted({sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")}))
 _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+#: Packages whose values without canonical form are constants as a rule: patterns, paths, zones, arrays, tables.
+_OF_CONSTANTS = frozenset({"re", "pathlib", "zoneinfo", "collections", "array", "pandas", "polars", "pyarrow"})
 _FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
 _NOTED = ("_fields", "_field_defaults", "_abc_impl")
 _METHODS = (types.FunctionType, staticmethod, classmethod, property)
@@ -334,9 +337,10 @@ def _has_attributes(value: Any) -> bool:
 
 
 def _reduced(value: Any) -> list[Any] | None:
-    """What a value of a library is made of, as for a pickle: a pattern's text, an array's bytes. None if it has no such
-    form.
-    """
+    """What a constant of a library is made of, as for a pickle: a pattern's text, an array's bytes. None for others."""
+    module = type(value).__module__
+    if module != "numpy" and module.partition(".")[0] not in _OF_CONSTANTS:  # not numpy.random
+        return None
     try:
         of_type = copyreg.dispatch_table.get(type(value))
         made = of_type(value) if of_type is not None else value.__reduce_ex__(4)
