@@ -91,7 +91,7 @@ def dying(function: Callable[..., Any], left: list[int], *, before: bool = True)
 
     def called(*arguments: Any, **more: Any) -> Any:
         left[0] -= before
-        die_if(left[0] <= 0)  # several threads count
+        die_if(before and left[0] <= 0)  # several threads count
         result = function(*arguments, **more)
         left[0] -= 1
         die_if(left[0] <= 0)
