@@ -57,8 +57,6 @@ class RowsReader:
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:
             raise self._error
-        if self._error is not None:
-            raise self._error
         while self._batch is None or self._at >= self._batch.num_rows:
             try:
                 self._batch, self._at = next(self._batches, None), 0
