@@ -23,7 +23,7 @@ from drift.flow.sides import Side, appended
 from drift.operators import _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.errors import GraphError
-from drift_graph.functions import caller, field_hint
+from drift_graph.functions import caller, check_function
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -74,7 +74,7 @@ class Aggregate(Generic[T, V]):
 
     def then(self, function: Callable[[V], R]) -> Aggregate[T, R]:
         """The same aggregate with a pure function applied to its result: `collect().then(f)` is f of all payloads."""
-        _check_function("then", function)
+        check_function("drift.agg.then", function)
         return _Then(self, function)
 
 
@@ -556,7 +556,7 @@ def fold(initial: V, function: Callable[[V, T], V], merge: Callable[[V, V], V] |
             slices store payloads, and fold them for each window.
     """
     if merge is not None:
-        _check_function("fold", merge)
+        check_function("drift.agg.fold", merge)
     return FoldStep(initial, _checked("fold", function), merge)
 
 
@@ -595,15 +595,8 @@ def check_aggregate(value: object, what: str) -> None:
 
 
 def _checked(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    _check_function(what, function)
+    check_function(f"drift.agg.{what}", function)
     return function
-
-
-def _check_function(what: str, function: object) -> None:
-    if not callable(function):
-        raise GraphError(
-            f"drift.agg.{what} takes a function, not {function!r:.80} (at {caller()}){field_hint(function)}"
-        )
 
 
 def _whole_number(what: str, n: int, least: int) -> int:

@@ -26,7 +26,7 @@ from drift.operators import Process
 from drift.streams.adding import Steps, span_of
 from drift.streams.windowed import WindowedStream
 from drift_graph.errors import GraphError, PayloadError
-from drift_graph.functions import caller, field_hint
+from drift_graph.functions import caller, check_function
 from drift_graph.meta import phase_of_timers
 from drift_graph.moments import Span, span_from
 
@@ -214,11 +214,8 @@ class Joining(Steps[T]):
     ) -> Stream[Any]:
         """The items of both sides, each with its side and key."""
         self._check_graph(other)
-        if other_key is not None and not callable(other_key):
-            raise GraphError(
-                f"{step!r} takes a function that gives the key, not {other_key!r:.80} (at {caller()})"
-                f"{field_hint(other_key)}"
-            )
+        if other_key is not None:
+            check_function(repr(step), other_key, "a function that gives the key")
         return self._part(step, "left", OfSide(0, key), "one").merge(
             other._part(step, "right", OfSide(1, other_key or key), "one")
         )

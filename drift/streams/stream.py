@@ -22,7 +22,7 @@ from drift.streams.joining import Joining
 from drift.streams.keyed import KeyedStream
 from drift.streams.windowed import WindowedStream
 from drift_graph.errors import GraphError
-from drift_graph.functions import caller, field_hint
+from drift_graph.functions import caller, check_function
 from drift_graph.later import Later
 from drift_graph.meta import phase_of_timers
 from drift_graph.moments import Span
@@ -85,10 +85,7 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         Args:
             key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
         """
-        if not callable(key):
-            raise GraphError(
-                f"key_by takes a function that gives the key, not {key!r:.80} (at {caller()}){field_hint(key)}"
-            )
+        check_function("key_by", key, "a function that gives the key")
         return KeyedStream(self, key)
 
     def merge(self, *others: Stream[T]) -> Stream[T]:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+from drift_graph.errors import GraphError
+
 #: Folders whose frames are ours; each package adds its own when it is imported.
 own_folders: list[str] = [__file__.rpartition(os.sep)[0]]  # not with pathlib, which takes long to import
 _RAISE = opcode.opmap["RAISE_VARARGS"]
@@ -56,6 +58,15 @@ def caller() -> str:
     while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+
+
+def check_function(taker: str, function: object, kind: str = "a function") -> None:
+    """
+    Raises:
+        GraphError: it is no function.
+    """
+    if not callable(function):
+        raise GraphError(f"{taker} takes {kind}, not {function!r:.80} (at {caller()}){field_hint(function)}")
 
 
 def field_hint(value: object) -> str:
