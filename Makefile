@@ -1,5 +1,6 @@
-# `make demo` counts the words of Hamlet; `make test` checks everything; `make docs` builds the documents' site. Each makes
-# .venv first, from a bare Python.
+# `make demo` counts the words of Hamlet; `make test` checks everything, `make quick` what takes no Spark and no kills, and
+# `make versions` that on each other CPython that is here; `make docs` builds the documents' site. Each makes .venv first,
+# from a bare Python.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
@@ -7,7 +8,7 @@ BIN := .venv/bin
 # Tests and benchmarks start many processes: they load what others have compiled, also where the environment forbids it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test docs bench nexmark noir breakages kills clean
+.PHONY: demo test quick versions docs bench nexmark noir breakages kills clean
 
 demo: .venv/demo
 	$(BIN)/python examples/wordcount.py
@@ -18,6 +19,23 @@ test: .venv/test .venv/spark.jsa
 	$(BIN)/mypy examples/*.py
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 3
+
+QUICK := -m 'not kills and not spark and not long'
+quick: .venv/test
+	$(BIN)/pytest -n 2 $(QUICK)
+
+# The interpreters: python3.12 and newer in the PATH, and pyenv's.
+VERSIONS ?= $(foreach minor,12 13 14,python3.$(minor) $(lastword $(sort $(wildcard $(HOME)/.pyenv/versions/3.$(minor).*/bin/python))))
+versions:
+	@set -e; for python in $(VERSIONS); do \
+	    version=$$($$python -c 'import platform; print(platform.python_version())' 2>/dev/null) || continue; \
+	    case " $$seen " in *" $$version "*) continue;; esac; seen="$$seen $$version"; folder=.venv/versions/$$version; \
+	    echo "CPython $$version"; \
+	    $$python -m venv $$folder; \
+	    $$folder/bin/pip install --quiet --editable '.[dev]'; \
+	    $$folder/bin/pytest -n 2 $(QUICK); \
+	    rm -rf $$folder; \
+	done
 
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -40,6 +58,7 @@ KILLS ?= 20
 kills: .venv/test
 	$(BIN)/pytest -m kills
 	$(BIN)/python tests/kills.py $(KILLS)
+	$(BIN)/python tests/asked.py $(KILLS)
 
 clean:
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

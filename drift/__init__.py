@@ -18,8 +18,10 @@ from drift_graph.functions import own_folders as _own_folders
 
 __version__ = "0.1.0"
 __all__ = [
+    "AnswerMissing",
     "ArrivalTime",
     "Audit",
+    "Call",
     "Cuts",
     "Dataflow",
     "DriftBug",
@@ -47,6 +49,7 @@ __all__ = [
     "SettingsError",
     "SinkError",
     "StepError",
+    "StorageError",
     "Stream",
     "Window",
     "WindowedStream",
@@ -57,6 +60,7 @@ __all__ = [
     "diff",
     "explain",
     "next_round",
+    "recorded",
     "replay",
     "restored",
     "run",
@@ -78,6 +82,8 @@ if _TYPE_CHECKING:
     from drift.auditing.diff import diff as diff
     from drift.auditing.explain import explain as explain
     from drift.auditing.replay import replay as replay
+    from drift.calling.asks import Call as Call
+    from drift.calling.asks import recorded as recorded
     from drift.engines.base import Progress as Progress
     from drift.engines.settings import Settings as Settings
     from drift.flow import aggregates as agg
@@ -95,6 +101,7 @@ if _TYPE_CHECKING:
     from drift.streams import Stream as Stream
     from drift.streams import WindowedStream as WindowedStream
     from drift_graph.canonical import canonical as canonical
+    from drift_graph.errors import AnswerMissing as AnswerMissing
     from drift_graph.errors import DriftBug as DriftBug
     from drift_graph.errors import DriftError as DriftError
     from drift_graph.errors import GraphError as GraphError
@@ -106,6 +113,7 @@ if _TYPE_CHECKING:
     from drift_graph.errors import SettingsError as SettingsError
     from drift_graph.errors import SinkError as SinkError
     from drift_graph.errors import StepError as StepError
+    from drift_graph.errors import StorageError as StorageError
     from drift_graph.graph import Dataflow as Dataflow
     from drift_graph.item import Item as Item
     from drift_graph.lateness import Late as Late
@@ -129,13 +137,14 @@ _NAMES = {
     "drift.records.reader": ("Record",),
     "drift.records.recorder": ("Recording",),
     "drift.auditing.replay": ("replay",),
+    "drift.calling.asks": ("Call", "recorded"),
     "drift.running": ("Report", "Run", "run"),
     "drift.state.run_cuts": ("Cuts",),
     "drift.streams": ("Feedback", "Graph", "KeyedStream", "Stream", "WindowedStream"),
     "drift_graph.canonical": ("canonical",),
     "drift_graph.errors": (
-        "DriftBug", "DriftError", "GraphError", "ImpureStep", "InputError", "LateItem", "PayloadError", "ProcessError",
-        "SettingsError", "SinkError", "StepError",
+        "AnswerMissing", "DriftBug", "DriftError", "GraphError", "ImpureStep", "InputError", "LateItem", "PayloadError",
+        "ProcessError", "SettingsError", "SinkError", "StepError", "StorageError",
     ),
     "drift_graph.graph": ("Dataflow",),
     "drift_graph.item": ("Item",),

@@ -21,7 +21,7 @@ _kinds = pa.types
 
 
 def payloads_of(
-    columns: Sequence[pa.Array], names: Sequence[str], payload: Literal["dict", "tuple", "value"], count: int
+    columns: Sequence[pa.Array], names: Sequence[str], payload: Literal["dict", "tuple", "value", "rows"], count: int
 ) -> list[Any]:
     """The rows of a table as payloads.
 
@@ -62,6 +62,23 @@ def python_values(column: pa.Array) -> list[Any]:
         return values
     found: list[Any] = column.to_pylist(maps_as_pydicts="strict")
     return _in_utc(found, kind) if _has_zone(kind) else found
+
+
+def common_column(column: pa.Array) -> pa.Array:
+    """The column in the common type of all types that hold the same values.
+
+    Raises:
+        pa.ArrowInvalid: a value is lost, or the type is one that only Python values can stand for.
+    """
+    kind = _common(column.type)
+    if any(_kinds.is_map(each) for each in _inside(kind)):
+        raise pa.ArrowInvalid("a map is a dict of any keys, and rows have fields")
+    return column if kind == column.type else _cast(column, kind)
+
+
+def _inside(kind: pa.DataType) -> list[pa.DataType]:
+    """A type and those of its parts."""
+    return [kind, *(each for at in range(kind.num_fields) for each in _inside(kind.field(at).type))]
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Steps that divert the items which make them raise: the functions that `on_error="divert"` puts into maps.
+"""Steps that divert the items which make them raise: the functions that `on_error="divert"` and `late=` put into maps.
 
 Invariant: for an item that the user's function accepts, these maps give the same as maps with the function itself.
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeGuard
 
 from drift.operators import _ByValue, pair_of
-from drift_graph.diverted import diverted_by, is_diverted, report
+from drift_graph.diverted import diverted_by, is_diverted, is_late, report
 from drift_graph.errors import GraphError
 from drift_graph.operators import Arity, as_sequence
 
@@ -84,4 +84,11 @@ class ErrorsOnly(_ByValue, frozen=True):
     """The diverted items only, as reports."""
 
     def __call__(self, payload: Any) -> tuple[dict[str, Any], ...]:
-        return (report(payload),) if is_diverted(payload) else ()
+        return (report(payload),) if is_diverted(payload) and not is_late(payload) else ()
+
+
+class LateOnly(_ByValue, frozen=True):
+    """The late items only, as reports."""
+
+    def __call__(self, payload: Any) -> tuple[dict[str, Any], ...]:
+        return (report(payload),) if is_late(payload) else ()

@@ -16,6 +16,7 @@ _MODULES = {
     "tables": ("numpy", "pyarrow"),
     "pandas": ("pandas", "pyarrow"),
     "polars": ("polars", "pyarrow"),
+    "columns": ("polars", "numpy", "pyarrow"),
     "duckdb": ("duckdb", "pyarrow"),
     "parquet": ("numpy", "pyarrow"),
     "postgres": ("psycopg",),

@@ -75,7 +75,8 @@ def guarantee(
     limits_in = [f"source {name!r}: {why}" for name, why in losing if why]
     limits_out = [f"sink {name!r}: {why}" for name, sink in sinks.items() if (why := _why_twice(sink))]
     if not sinks:
-        limits_out = ["the caller, who takes the output: a repeated run yields it some items again"]
+        again = "the item in hand and those before it, back to the last cut" if with_state else "all items"
+        limits_out = [f"the caller, who takes the output: a repeated run yields {again} once more"]
     return Guarantee(_LEVELS[not limits_in, not limits_out], (*limits_in, *limits_out))
 
 

@@ -36,7 +36,8 @@ class RunLog:
             _log.info("graph %r: run %s, %s", self._graph, state, done)
             return
         what = "a process died or hung" if isinstance(error, ProcessError) else type(error).__name__
-        _log.error("graph %r: run failed, %s: %s; %s", self._graph, what, safe_text(str, error, 1000), done)
+        text = safe_text(str, error, 1000).encode("utf-8", "backslashreplace").decode()  # a handler may write UTF-8
+        _log.error("graph %r: run failed, %s: %s; %s", self._graph, what, text, done)
 
     def late(self, items: int) -> None:
         """Log late items: the number diverted so far."""

@@ -9,7 +9,7 @@ else the item causes and before the next item.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from drift_graph.functions import brief, same_function
 from drift_graph.later import Later
 from drift_graph.meta import PHASE_TIMERS
-from drift_graph.metas import Metas
+from drift_graph.metas import Metas, times_of
 from drift_graph.operators import as_sequence
 
 
@@ -85,6 +85,14 @@ class LoopFunction(_ByValue, frozen=True):
         """A copy with each of the user's functions watched."""
         raise NotImplementedError
 
+    def handed(self, window: tuple[Any, ...]) -> Sequence[Any]:
+        """The payloads and states that the user's functions get for a window: by default all that is in it."""
+        return [_inside(each) for each in window]
+
+
+def _inside(entry: Any) -> Any:
+    return entry.value if type(entry) is State else entry.note if type(entry) is Timer else entry
+
 
 class StepResult(TypeError):
     """A scan's step returned something other than a pair."""
@@ -115,19 +123,55 @@ class MapsEach:
         raise NotImplementedError
 
 
-class StepsEach:
-    """A step of a scan that takes many items in one call."""
+class Rows:
+    """Items of keys, or notes of timers, in the order of metas; iterating gives (key, payload, time) of each.
+
+    Attributes:
+        keys: identities.
+    """
+
+    __slots__ = ("_each", "keys", "metas", "payloads")
+
+    def __init__(
+        self,
+        keys: Sequence[Any],
+        payloads: Sequence[Any],
+        metas: Metas,
+        each: Iterator[tuple[Any, Any, int]] | None = None,
+    ) -> None:
+        self.keys = keys
+        self.payloads = payloads
+        self.metas = metas
+        self._each = each
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[tuple[Any, Any, int]]:
+        return self._each or zip(self.keys, self.payloads, times_of(self.metas))
+
+
+class BatchStep:
+    """A step of a scan that takes rows: a call for one item is a batch of one.
+
+    Attributes:
+        initial: the state of a key without one.
+    """
 
     __slots__ = ()
 
+    initial: Any
+
     def __call__(self, state: Any, payload: Any) -> tuple[Any, Any]:
         """The next state, and the output."""
-        raise NotImplementedError
+        states, made = {None: state}, list[Any]()
+        self.on_batch(states, Rows((None,), (payload,), []), made.append)
+        return states[None], made[0]
 
-    def each(self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], outputs: list[Any]) -> None:
-        """Process items: stores the new states of their keys in `states`, and appends an output for each to `outputs`.
+    def on_batch(self, states: dict[Any, Any], rows: Rows, give: Callable[[Any], None]) -> None:
+        """Process rows: stores the next state of each key in `states`, and gives an output for each row, in order.
 
-        A key that is not in `states` is in the initial state. If a call raises, the items with an output have been
+        A key that is not in `states` is in the initial state. If a call raises, the rows with an output have been
         processed, and none after them.
         """
         raise NotImplementedError
@@ -146,6 +190,10 @@ class ScanKey(_ByValue, frozen=True):
     def __call__(self, payload: Any) -> Any:
         return payload.key if type(payload) in _returned else self.key(payload)
 
+    def handed(self, payload: Any) -> Sequence[Any]:
+        """The payload, if the user's function gets it."""
+        return () if type(payload) in _returned else (payload,)
+
 
 class ScanOutput(LoopFunction, frozen=True):
     """A window of a scan -> the output for its last payload, if that is an item and the state before it has come."""
@@ -159,6 +207,14 @@ class ScanOutput(LoopFunction, frozen=True):
     def __call__(self, window: tuple[Any, ...]) -> tuple[Any, ...]:
         pair = _stepped(window, self.initial, self.step)
         return (pair[1],) if pair else ()
+
+    def handed(self, window: tuple[Any, ...]) -> Sequence[Any]:
+        return _handed(window, self.initials)
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        """What the step gets for a key without a state: the initial state, and as `initials` what the step has."""
+        return self.initial, *getattr(self.step, "initials", ())
 
     def watched(self, watch: Watch) -> Self:
         return replace(self, step=watch("", self.step, "pair", self.initial))
@@ -178,6 +234,14 @@ class ScanState(LoopFunction, frozen=True):
     def __call__(self, window: tuple[Any, ...]) -> tuple[State, ...]:
         pair = _stepped(window, self.initial, self.step)
         return (State(self.key(window[-1]), pair[0]),) if pair else ()
+
+    def handed(self, window: tuple[Any, ...]) -> Sequence[Any]:
+        return _handed(window, self.initials)
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        """What the step gets for a key without a state: the initial state, and as `initials` what the step has."""
+        return self.initial, *getattr(self.step, "initials", ())
 
     def watched(self, watch: Watch) -> Self:
         step = watch("", self.step, "pair", self.initial)
@@ -200,6 +264,15 @@ def _stepped(
         return pair_of(step(initial, payload))
     before = window[-2]
     return pair_of(step(before.value, payload)) if type(before) is State else None
+
+
+def _handed(window: tuple[Any, ...], initial: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The item or note that a window ends in, the state before it, and what else functions get for each item."""
+    last = window[-1]
+    if type(last) is State:
+        return ()
+    state = (window[-2].value,) if len(window) > 1 and type(window[-2]) is State else ()
+    return *initial, *state, last.note if type(last) is Timer else last
 
 
 class CountStep(_ByValue, frozen=True):
@@ -283,9 +356,9 @@ class TakesEach:
 
 
 class FiresEach:
-    """A process's function for timers that takes timers of one moment in one call, each the only one of its key.
+    """A process's function for timers that takes timers of one moment in one call, each the only one of its key then.
 
-    Each gives one output. The key's next state is the initial one, or the timer is set again with the same note.
+    Each gives one output, and may be set again with the same note. At `END` timers fire one by one.
     """
 
     __slots__ = ()
@@ -294,8 +367,10 @@ class FiresEach:
         """See `Process.on_time`."""
         raise NotImplementedError
 
-    def each(self, states: Sequence[Any], notes: Sequence[Any], time: int) -> tuple[list[Any], list[Any], int]:
-        """The next states and the outputs, one for each timer; and the time at which the timers are set again."""
+    def each(
+        self, states: Sequence[Any], notes: Sequence[Any], time: int
+    ) -> tuple[list[Any], list[Any], int, list[bool]]:
+        """The next states and the outputs, one for each timer; a later time, and whether each is set again for then."""
         raise NotImplementedError
 
 
@@ -368,6 +443,11 @@ class Process(_ByValue, frozen=True):
     on_time: Callable[[Any, Any, int], tuple[Any, Sequence[Any]]]
     phase: int = PHASE_TIMERS
 
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        """What the functions get for a key without a state: the initial state, and as `initials` what `on_item` has."""
+        return self.initial, *getattr(self.on_item, "initials", ())
+
     def timer(self, key: Any, asked: Later[Any]) -> Later[Timer]:
         """A `drift.at(time, note)` of one of the functions, as the item that goes back to the grouping."""
         return Later(asked.time, Timer(key, asked.payload), self.phase, asked.rounds)
@@ -397,6 +477,9 @@ class _OfProcess(LoopFunction, frozen=True):
 
     def key_of(self, last: Any) -> Any:
         return last.key if type(last) is Timer else self.process.key(last)
+
+    def handed(self, window: tuple[Any, ...]) -> Sequence[Any]:
+        return _handed(window, self.process.initials)
 
     def watched(self, watch: Watch) -> Self:
         process = self.process

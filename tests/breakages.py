@@ -32,7 +32,11 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import NamedTuple
 
+import broken_callers
+import broken_calls
 import broken_core
+import broken_files
+import broken_outside
 import broken_purity
 import broken_records
 import broken_recovery
@@ -47,7 +51,9 @@ NO_HUNT = "the harness is a row of its own"
 _MEMORY_MAX_BYTES = 3 * 2**30
 
 BREAKAGES = [*broken_core.BREAKAGES, *broken_records.BREAKAGES, *broken_spark.BREAKAGES, *broken_purity.BREAKAGES]
-BREAKAGES += broken_recovery.BREAKAGES
+BREAKAGES += broken_files.BREAKAGES
+BREAKAGES += [*broken_recovery.BREAKAGES, *broken_outside.BREAKAGES, *broken_callers.BREAKAGES]
+BREAKAGES += broken_calls.BREAKAGES
 
 
 def controls(breakages: Sequence[Breakage]) -> list[Breakage]:

@@ -10,7 +10,6 @@ RECORDS = (
     "tests/test_records_trouble_while_writing.py",
 )
 COLUMNS = ("tests/test_records_columns.py",)
-DOUBLES, FUZZED = ("tests/test_records_doubles.py",), ("tests/test_records_fuzzed.py", "-k", "together")
 HOSTILE = ("tests/test_records_hostile.py",)
 AUDIT = ("tests/test_records_troubles.py", "tests/test_records.py")
 LINEAGE = ("tests/test_lineage.py", "-k", "not tree")
@@ -20,7 +19,7 @@ NO_RECORDS, NO_AUDIT = "the harness keeps no records", "the harness audits nothi
 
 _RECORDED, _RECORDER = "drift/engines/recorded.py", "drift/records/recorder.py"
 _RECORD_PROCESS, _INTACT = "drift/records/process.py", "drift/auditing/intact.py"
-_METAS, _AGREEMENT = "drift/records/metas.py", "drift/records/agreement.py"
+_METAS = "drift/records/metas.py"
 _WRITER, _READER = "drift/records/writer.py", "drift/records/reader.py"
 _REPLAY, _REPRODUCED = "drift/auditing/replay.py", "drift/auditing/reproduced.py"
 _AUDIT, _ORDER = "drift/auditing/audit.py", "drift/records/order.py"
@@ -185,62 +184,6 @@ BREAKAGES = [
         _METAS,
         "        if most > _ONE_BYTE_MAX and int(rows[:, at].min()) != most:\n",
         "        if False:\n",
-        COLUMNS,
-        NO_RECORDS,
-    ),
-    one(
-        "names are looked up in the order of another dictionary",
-        _AGREEMENT,
-        "    return codes if np.array_equal(known, np.arange(len(known))) else known[codes]\n",
-        "    return codes\n",
-        FUZZED,
-        NO_RECORDS,
-    ),
-    one(
-        "an input row of another source than its batch is passed over",
-        _AGREEMENT,
-        '        if (at := first_of(codes != arrived.sources)) is not None:\n            text = f"input row',
-        '        if False:\n            text = f"input row',
-        FUZZED,
-        NO_RECORDS,
-    ),
-    one(
-        "an item that was kept in order is not looked at when its double comes",
-        "drift/records/doubles.py",
-        "            if same.any():\n",
-        "            if False:\n",
-        DOUBLES,
-        NO_RECORDS,
-    ),
-    one(
-        "an item at the heartbeat is forgotten",
-        "drift/records/doubles.py",
-        "            left = times >= heartbeat\n",
-        "            left = times > heartbeat\n",
-        DOUBLES,
-        NO_RECORDS,
-    ),
-    one(
-        "the order over the seam of two pieces is not looked at",
-        _AGREEMENT,
-        "        if first <= before:\n",
-        "        if False:\n",
-        ("tests/test_records_troubles.py", "tests/test_records_forged.py"),
-        NO_RECORDS,
-    ),
-    one(
-        "long metas are compared with their heads",
-        _AGREEMENT,
-        "            metas, head = metas_of(rows), 0\n",
-        "            pass\n",
-        ("tests/test_records_forged.py",),
-        NO_RECORDS,
-    ),
-    one(
-        "of strings of one length only the first eight bytes are compared",
-        "drift/records/columns.py",
-        "    for at in range(0, width, 8):\n",
-        "    for at in range(0, 8, 8):\n",
         COLUMNS,
         NO_RECORDS,
     ),

@@ -67,6 +67,7 @@ _SESSIONS = {
         "tables",
     ),
     "session 2": (
+        "spark_calls",
         "spark_going_on",
         "spark_later",
         "spark_records",
@@ -96,11 +97,19 @@ _LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) or "spark" in item.nodeid.lower():
+            item.add_marker(pytest.mark.spark)
+        if unit_of(item.nodeid).startswith(_LONG):
+            item.add_marker(pytest.mark.long)
+
     def place(item: pytest.Item) -> int:
         unit = unit_of(item.nodeid)
         return next((at for at, beginning in enumerate(_LONG) if unit.startswith(beginning)), len(_LONG))
 
     items.sort(key=place)
+    if "DRIFT_ALONE" in os.environ:  # test_nothing_left.py
+        items[:] = [item for item in items if "nothing_left" in getattr(item, "fixturenames", ())]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -145,24 +154,34 @@ def modules_stay_with_their_test() -> Iterator[None]:
     sys.path[:] = path
 
 
-def descriptors() -> set[tuple[str, str]]:
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """A test leaves no thread of drift's and no descriptor behind; what there was before may go.
+
+    Seen only in a process of its own, which test_nothing_left.py starts: here others open and close what they like.
+    """
+    if "DRIFT_ALONE" not in os.environ:
+        yield
+        return
+    threads, before = _threads(), _descriptors()
+    yield
+    if not _descriptors() <= before:
+        gc.collect()
+    assert _threads() <= threads
+    assert _descriptors() <= before
+
+
+def _threads() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name.startswith("drift")}
+
+
+def _descriptors() -> set[tuple[str, str]]:
     """Numbers, and what they are open for."""
     found = set()
     for path in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # of the listing itself
             found.add((path.name, os.readlink(path)))  # noqa: PTH115
     return found
-
-
-@pytest.fixture
-def nothing_left() -> Iterator[None]:
-    """No thread and no descriptor is left behind; what there was before may go."""
-    gc.collect()
-    threads, before = set(threading.enumerate()), descriptors()
-    yield
-    gc.collect()
-    assert set(threading.enumerate()) <= threads
-    assert descriptors() <= before
 
 
 # Real servers for the tests of connectors, one of each for all tests.
@@ -172,8 +191,8 @@ def nothing_left() -> Iterator[None]:
 def redis_url() -> Iterator[str]:
     from servers import redis_server
 
-    with redis_server() as url:
-        yield url
+    with redis_server() as server:
+        yield server.url
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import drift.machines.log as log_module
-import drift.machines.scan as scan_module
 from drift.testing.case import Case
 from drift.testing.check import Result, check, may_idle, policies_of
 from drift.testing.hypothesis import st
@@ -134,8 +133,8 @@ class Laws:
 
 def least_memory() -> None:
     """The machines keep a little more than they need, for speed; the least is the harder case."""
-    scan_module._SETTLED_RETAINED_MAX = 0
-    log_module._CUT_ITEMS_MIN, log_module._HISTORIES_RETAINED_MIN, log_module._ABOVE_ITEMS_MIN = 1, 0, 0
+    log_module._SMALL_ITEMS_MAX, log_module._ROWS_RETAINED_MIN = 1, 0
+    log_module._HISTORIES_RETAINED_MIN = log_module._ABOVE_ITEMS_MIN = 0
 
 
 def main(seeds_max: int = SEEDS_MAX, kind: int = -1) -> None:

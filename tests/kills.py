@@ -132,7 +132,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     with redis_server() as first, postgres_server() as second:
-        return killed(arguments.kills, Random(arguments.seed), [Server(first), Server(second)])
+        return killed(arguments.kills, Random(arguments.seed), [Server(first.url), Server(second)])
 
 
 def killed(kills: int, chosen: Random, servers: list[Server]) -> int:

@@ -6,6 +6,7 @@ fail: `.ci/run` installs what is missing.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -18,32 +19,53 @@ from typing import Any
 from waiting import HANG_S, wait_until
 
 
-@contextmanager
-def redis_server() -> Iterator[str]:
-    """A Redis server; its URL."""
-    import redis
-
+def redis_program() -> str:
+    """The path of redis-server."""
     program = shutil.which("redis-server")
     assert program, "there is no redis-server; .ci/run installs it (Debian: apt-get install redis-server)"
-    with tempfile.TemporaryDirectory(prefix="drift-redis-") as folder:
-        socket = f"{folder}/redis.sock"
-        settings = ["--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder, "--daemonize", "no"]
-        server = subprocess.Popen([program, *settings], stdout=subprocess.DEVNULL)
+    return program
+
+
+class Redis:
+    """A Redis server in a folder, which can be killed and come back with what it had saved.
+
+    Attributes:
+        url: the same each time.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.url = f"unix://{folder}/redis.sock"
+        self.start()
+
+    def start(self) -> None:
+        settings = ["--port", "0", "--unixsocket", f"{self._folder}/redis.sock", "--save", "", "--dir", self._folder]
+        self._server = subprocess.Popen([redis_program(), *settings, "--daemonize", "no"], stdout=subprocess.DEVNULL)
+        wait_until(self._answers, "Redis answers")
+
+    def _answers(self) -> bool:  # its socket is there a moment before somebody listens
+        import redis
+
         try:
-            url = f"unix://{socket}"
+            with redis.Redis.from_url(self.url) as client:
+                return bool(client.ping())
+        except redis.ConnectionError:
+            return False
 
-            def answers() -> bool:  # its socket is there a moment before somebody listens
-                try:
-                    with redis.Redis.from_url(url) as client:
-                        return bool(client.ping())
-                except redis.ConnectionError:
-                    return False
+    def kill(self) -> None:
+        self._server.kill()
+        self._server.wait()
 
-            wait_until(answers, "Redis answers")
-            yield url
+
+@contextmanager
+def redis_server() -> Iterator[Redis]:
+    """A Redis server."""
+    with tempfile.TemporaryDirectory(prefix="drift-redis-") as folder:
+        server = Redis(folder)
+        try:
+            yield server
         finally:
-            server.terminate()
-            server.wait()
+            server.kill()
 
 
 @contextmanager
@@ -84,8 +106,31 @@ def postgres_server() -> Iterator[str]:
             server.wait()
 
 
+def _librdkafka() -> Any:
+    """The library that confluent-kafka brings along, with the types of the functions that are called."""
+    import confluent_kafka
+
+    packages = Path(confluent_kafka.__file__).parents[1]
+    (found,) = packages.glob("confluent_kafka.libs/librdkafka*")
+    library: Any = ctypes.CDLL(str(found))
+    pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+    for name, result, arguments in (
+        ("conf_new", pointer, []),
+        ("conf_set", number, [pointer, text, text, text, ctypes.c_size_t]),
+        ("new", pointer, [number, pointer, text, ctypes.c_size_t]),
+        ("mock_cluster_new", pointer, [pointer, number]),
+        ("mock_cluster_bootstraps", text, [pointer]),
+        ("mock_broker_set_down", number, [pointer, ctypes.c_int32]),
+        ("mock_broker_set_up", number, [pointer, ctypes.c_int32]),
+        ("mock_broker_set_rtt", number, [pointer, ctypes.c_int32, number]),
+    ):
+        function = getattr(library, f"rd_kafka_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
 class Kafka:
-    """A mock cluster of Kafka within this process.
+    """A mock cluster of Kafka within this process, made by librdkafka's own functions, so that its broker can fail.
 
     Attributes:
         servers: its bootstrap servers.
@@ -94,9 +139,27 @@ class Kafka:
     def __init__(self) -> None:
         from confluent_kafka import Producer
 
-        self._holder = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
-        brokers = self._holder.list_topics(timeout=HANG_S).brokers.values()
-        self.servers = ",".join(f"{each.host}:{each.port}" for each in brokers)
+        self._library = library = _librdkafka()
+        text = ctypes.create_string_buffer(512)
+        config = library.rd_kafka_conf_new()
+        library.rd_kafka_conf_set(config, b"log_level", b"0", text, len(text))
+        self._cluster = library.rd_kafka_mock_cluster_new(library.rd_kafka_new(0, config, text, len(text)), 1)
+        self.servers = library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
+        self._holder = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+
+    @contextmanager
+    def outage(self, how: str) -> Iterator[None]:
+        """The broker is "down", so that nobody can connect, or it "hangs": it takes requests and does not answer."""
+        library, cluster = self._library, self._cluster
+        if how == "down":
+            library.rd_kafka_mock_broker_set_down(cluster, -1)
+        else:
+            library.rd_kafka_mock_broker_set_rtt(cluster, -1, int(HANG_S * 1000))
+        try:
+            yield
+        finally:
+            library.rd_kafka_mock_broker_set_rtt(cluster, -1, 0)
+            library.rd_kafka_mock_broker_set_up(cluster, -1)
 
     def topic(self, name: str) -> str:
         """Make a topic, of as many partitions as the mock gives it; its name."""

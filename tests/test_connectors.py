@@ -540,6 +540,53 @@ def test_a_fault_in_one_of_several_files_names_it_and_all_before_it_is_given(tmp
     assert len(received) == 3000 and "b.parquet cannot be read behind row 0: " in str(error)
 
 
+def test_the_rows_before_a_damaged_page_are_given_first(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"n": list(range(20_000)), "text": [f"word {number * 7919 % 20_000}" for number in range(20_000)]})
+    pq.write_table(table, path, use_dictionary=False, data_page_size=4096, compression="gzip")
+    data = bytearray(path.read_bytes())
+    at = pq.read_metadata(path).row_group(0).column(1).data_page_offset + 30_000
+    data[at : at + 200] = bytes(200)
+    path.write_bytes(data)
+    received, error = drained(sources.parquet(path, payload="tuple"))
+    assert 1_000 < len(received) < 19_000 and received == list(zip(*table[: len(received)].to_pydict().values()))
+    assert f"a.parquet cannot be read behind row {len(received)}: " in str(error)
+
+
+def test_another_parquet_file_under_the_same_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": list(range(100))}), path)
+    reader: Any = sources.parquet(path).open()
+    reader.read(10)
+    position = reader.position()
+    reader.close()
+    again: Any = sources.parquet(path).open()
+    again.seek(position)
+    assert again.read(1) == [{"n": 10}]
+    again.close()
+    pq.write_table(pa.table({"n": list(range(1000, 1100))}), path)
+    other: Any = sources.parquet(path).open()
+    with pytest.raises(InputError, match=r"was read up to row 10 when .* and now it is another file"):
+        other.seek(position)
+    other.close()
+
+
+def test_rows_of_parquet_that_unpack_to_much_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    word = "x" * 1_000_000
+    pq.write_table(pa.table({"text": [word] * 70}), path)
+    assert path.stat().st_size < 3_000_000
+    before = pa.total_allocated_bytes()
+    reader = sources.parquet(path, payload="value").open()
+    count = most = 0
+    while rows := reader.read(10):
+        count += len(rows)
+        del rows
+        most = max(most, pa.total_allocated_bytes() - before)
+    reader.close()
+    assert count == 70 and most < 50_000_000
+
+
 def test_parquet_in_gives_the_rows_of_a_file_a_folder_and_a_pattern(tmp_path: Path) -> None:
     table = pa.table({"word": ["a", "b", "c"], "n": [1, None, 3]})
     rows = table.to_pylist()
@@ -694,12 +741,10 @@ def test_a_query_is_read_in_the_order_of_its_key_and_from_any_key_on(
             make(target, wrong, key="none_such" if wrong == name else "id").open()
 
 
-def test_live_sources_that_end_leave_no_thread(kafka: Kafka, redis_url: str, nothing_left: None) -> None:
-    topic = kafka.topic("quiet")
-    for source in (sources.kafka(kafka.servers, topic), sources.redis(redis_url, "quiet")):
-        reader = source.open()
-        assert reader.read(10) == []
-        reader.close()
+def test_a_redis_source_that_ends_leaves_no_connection(redis_url: str, nothing_left: None) -> None:
+    reader = sources.redis(redis_url, "quiet").open()
+    assert reader.read(10) == []
+    reader.close()
 
 
 # From the command line.

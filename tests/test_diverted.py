@@ -25,7 +25,10 @@ ENGINES: list[dict[str, Any]] = [
 
 def outputs(graph: drift.Graph, inputs: dict[str, Any], **how: Any) -> tuple[str, list[Any], list[Any]]:
     """The digest, the payloads of the sink "out", and those of the sink "errors"."""
-    run = drift.run(graph, inputs, **how)
+    return outputs_of(drift.run(graph, inputs, **how))
+
+
+def outputs_of(run: drift.Run) -> tuple[str, list[Any], list[Any]]:
     out: dict[str, list[Any]] = {"out": [], "errors": []}
     for item in run:
         out[item.sink].append(item.payload)
@@ -219,3 +222,78 @@ def test_what_is_diverted_of_a_folder_reports_the_file_by_its_name_in_there(tmp_
         output = list(drift.run(graph, {"in": sources.jsonl(path)}))
         assert [item.payload["location"] for item in output if item.sink == "errors"] == places
         assert [item.payload for item in output if item.sink == "out"] == [1] * len(places)
+
+
+TIMES = [5, 9, 7, 3, 20, 8, 19, 400, 18, 21, 4]
+
+
+@pytest.mark.parametrize("policy", ["error", "divert"])
+def test_late_items_are_a_sink_with_one_order_on_every_engine(policy: Any, tmp_path: Path) -> None:
+    graph = drift.Graph("late")
+    time = drift.EventTime(lambda n: n, lateness=2, late=policy, future_max=100)
+    graph.source("in", time=time, late="late").map(lambda n: n, name="same").sink("out")
+    results = []
+    for how in ENGINES:
+        for batch_items in (1, 3, 1000):
+            run = drift.run(graph, {"in": TIMES}, **{**how, "batch_items": batch_items})
+            items = [(item.sink, item.payload) for item in run]
+            results.append((run.digest, items))
+            assert run.late == []
+    assert all(result == results[0] for result in results)
+    late = [payload for sink, payload in results[0][1] if sink == "late"]
+    assert {report["payload"]: report["error"] for report in late} == {
+        3: "its time 3 is 4 behind the heartbeat 7",
+        8: "its time 8 is 10 behind the heartbeat 18",
+        400: "its time 400 is 280 beyond what future_max allows",
+        4: "its time 4 is 15 behind the heartbeat 19",
+    }
+    assert {report["location"] for report in late} == {"in"}
+    assert [payload for sink, payload in results[0][1] if sink == "out"] == [5, 7, 9, 18, 19, 20, 21]
+    written: list[Any] = []
+    record = tmp_path / "record"
+    first = drift.run(graph, {"in": TIMES}, record=record, sinks={"late": written}).finish()
+    assert [item.payload for item in written] == late
+    assert drift.replay(record, graph).finish().digest == first.digest == results[0][0]
+    audit = drift.audit(record, graph)
+    assert audit.level_result("reproduced") == "ok" and not audit.troubles
+
+
+def test_items_without_a_time_are_replayed_as_they_were_diverted(tmp_path: Path) -> None:
+    graph = drift.Graph("recorded")
+    graph.source("in", time=drift.EventTime("t"), on_error="divert").sink("out")
+    digest, out, errors = outputs(graph, {"in": [{"t": 1}, {"x": 2}, {"t": 3}]}, record=tmp_path / "record")
+    assert out == [{"t": 1}, {"t": 3}] and len(errors) == 1
+    assert outputs_of(drift.replay(tmp_path / "record", graph)) == (digest, out, errors)
+
+
+def test_late_items_that_are_set_apart_come_again_from_a_cut(tmp_path: Path) -> None:
+    graph = drift.Graph("late")
+    graph.source("in", time=drift.EventTime(lambda n: n, lateness=2), on_error="divert", late="late").sink("out")
+    inputs = [n - 10 * (n % 7 == 6) if n % 11 else "no time" for n in range(100)]
+    whole = drift.run(graph, {"in": inputs})
+    expected = [(item.sink, item.payload) for item in whole]
+    assert {sink for sink, _ in expected} == {"out", "late", "errors"}
+    state = tmp_path / "state"
+    found: dict[int, Any] = {}
+    for length in (30, 60, 100):
+        run = drift.run(
+            graph, {"in": inputs[:length]}, state=drift.Cuts(state, every_items=10, every_s=100), batch_items=7
+        )
+        for item in run:
+            found[item.position] = (item.sink, item.payload)
+            if length < 100 and item.position > length - 20:
+                run.close()
+                break
+    assert [found[position] for position in sorted(found)] == expected
+
+
+def test_a_sink_of_late_items_has_a_name_of_its_own() -> None:
+    graph = drift.Graph("late")
+    with pytest.raises(drift.GraphError, match="late='errors', which is the sink of what cannot be read"):
+        graph.source("in", late="errors")
+    with pytest.raises(drift.GraphError, match="a sink is named 7"):
+        graph.source("in", late=7)  # type: ignore[call-overload]
+    for name in ("a", "b"):
+        graph.source(name, time=drift.EventTime(lambda n: n), late="late").sink(f"out {name}")
+    found = [(item.sink, item.payload) for item in drift.run(graph, {"a": [5, 1], "b": [6, 2]})]
+    assert [report["location"] for sink, report in found if sink == "late"] == ["a", "b"]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import os
 import pkgutil
 import re
@@ -124,3 +125,25 @@ def test_the_architecture_names_files_and_packages_that_there_are() -> None:
     gone = sorted(set(re.findall(r"\b[a-z_]+\.py\b", text)) - {file.name for file in files})
     unnamed = sorted({file.parent.name for file in files} - set(re.findall(r"[a-z_]+(?=/)", text)))
     assert (gone, unnamed) == ([], [])
+
+
+def operators() -> Iterator[tuple[str, object]]:
+    """What people write graphs with, by name."""
+    for kind in (drift.Graph, drift.Stream, drift.KeyedStream, drift.WindowedStream):
+        for name, found in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_") and found.__module__.startswith("drift.streams."):
+                yield f"{kind.__name__}.{name}", found
+    for module in (drift.agg, drift.windows):
+        for name, found in vars(module).items():
+            if inspect.isfunction(found) and found.__module__ == module.__name__ and not name.startswith("_"):
+                yield f"{module.__name__}.{name}", found
+
+
+NO_OPERATORS = {"Graph.build", "Graph.draw"}
+NO_OPERATORS |= {f"drift.flow.aggregates.{name}" for name in ("check_aggregate", "itself")}
+NO_OPERATORS |= {f"drift.flow.windows.{name}" for name in ("check_windows", "key_of_slice")}
+
+
+def test_every_operator_has_an_example_in_its_docstring() -> None:
+    lacking = [name for name, found in operators() if name not in NO_OPERATORS and ">>>" not in (found.__doc__ or "")]
+    assert not lacking

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import json
 import random
 import re
 import subprocess
 import sys
+import threading
 from collections import Counter, deque
 from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +73,8 @@ def counted(words: list[str]) -> list[tuple[str, int]]:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*DIGESTS, "audit", "backfill", "survives"}
+    others = {"audit", "backfill", "labels", "survives"}
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*DIGESTS, *others}
 
 
 @pytest.mark.parametrize("name", DIGESTS)
@@ -289,3 +293,36 @@ def test_a_table_is_right_after_its_process_was_killed_three_times(postgres_url:
     rows = [int(line.split()[-2]) for line in lines[:-1]]
     assert len(rows) == 3 and 0 < rows[0] <= rows[1] <= rows[2] < 479
     assert [line.partition(" killed")[0] for line in lines[:-1]] == ["caller", "worker 1", "worker 0"]
+
+
+def test_labels_asks_a_model_once_about_each_text(tmp_path: Path) -> None:
+    keys: list[str] = []
+
+    class Model(BaseHTTPRequestHandler):
+        """Says what it is, in the words of the chat completions interface."""
+
+        def do_POST(self) -> None:
+            keys.append(self.headers["Idempotency-Key"])
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            text = asked["messages"][0]["content"].partition("this? ")[2]
+            said = {"choices": [{"message": {"content": example("labels").stub(text)["label"].title() + "."}}]}
+            body = json.dumps(said).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    labels = example("labels")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        graph = labels.made(labels.model(f"http://127.0.0.1:{server.server_address[1]}/v1/chat/completions", "any"))
+        run = drift.run(graph, {"texts": labels.TEXTS}, record=tmp_path / "record")
+        out = [(item.sink, item.payload) for item in run]
+        server.shutdown()
+    assert len(set(keys)) == len(keys) == len(labels.TEXTS)
+    stubbed = drift.run(graph, {"texts": labels.TEXTS}, calls="stub")
+    assert [(item.sink, item.payload) for item in stubbed] == out
+    assert drift.replay(tmp_path / "record", graph).finish().digest == run.digest and len(keys) == len(labels.TEXTS)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sourced import temporary
 
 import drift
-from drift import ArrivalTime, EventTime, InputError, sources
+from drift import ArrivalTime, EventTime, sources
 from drift.engines.feed import Feed
 from drift.engines.logged import ArrivalLog
 from drift_graph.lateness import Late
@@ -238,7 +238,7 @@ def test_a_log_is_cut_where_an_entry_is_torn_and_dropped_below_what_is_committed
     again.drop_below(9)
     assert [entry.number for entry in ArrivalLog(tmp_path, "a/b").repeat(9)] == list(range(9, 21))
     assert len(list(folder.iterdir())) < len(files)
-    with pytest.raises(InputError, match="is needed from entry 0 on, and it begins at"):
+    with pytest.raises(drift.StorageError, match="is needed from entry 0 on, and it begins at"):
         list(ArrivalLog(tmp_path, "a/b").repeat(0))
     last = sorted(folder.iterdir())[-1]
     last.write_bytes(last.read_bytes()[:-1])
@@ -249,10 +249,10 @@ def test_a_log_is_cut_where_an_entry_is_torn_and_dropped_below_what_is_committed
     assert [entry.payloads for entry in ArrivalLog(tmp_path, "a/b").repeat(19)] == [[19, {"n": 19}], ["new"]]
     first = sorted(folder.iterdir())[0]
     first.write_bytes(b"x" + first.read_bytes()[1:])
-    with pytest.raises(InputError, match="is damaged at byte 0; bring it back"):
+    with pytest.raises(drift.StorageError, match="is damaged at byte 0; bring it back"):
         list(ArrivalLog(tmp_path, "a/b").repeat(9))
     other = ArrivalLog(tmp_path, "a/b")
-    with pytest.raises(InputError, match="that another run wrote, and this one does not continue it"):
+    with pytest.raises(drift.StorageError, match="that another run wrote, and this one does not continue it"):
         other.items([1], 0, None)
     bad = ArrivalLog(tmp_path, "c")
     kept, error = bad.items([1, object(), 2], 0, None)

@@ -150,7 +150,9 @@ def test_a_change_is_said_in_words(edit: tuple[str, str], expected_texts: list[s
         assert change.text.startswith(text)
 
 
-OPERATIONS = HEAD + """
+OPERATIONS = (
+    HEAD
+    + """
 import re
 PATTERN = re.compile("a")
 def first(pair): return pair[0]
@@ -162,6 +164,7 @@ items.join(items, first, within=(1, 2), name="join").sink("pairs")
 items.join_table({"a": 1}, first, name="table").sink("rows")
 items.limit(3, name="limit").dedup(key=first, within=5, name="dedup").sink("some")
 """
+)
 
 OPERATION_CHANGES = {
     "an aggregate": (("agg.max(first)", "agg.min(first)"), "window' changed: greatest is False, before True"),

@@ -128,7 +128,7 @@ def test_graphs_built_twice_are_equal() -> None:
     "steps, words",
     [
         (lambda s: s.route(), "route takes one predicate or more"),
-        (lambda s: s.route(3), "takes a function"),
+        (lambda s: s.route(3), "takes predicates, not 3"),
         (lambda s: s.route(is_even, 3), "takes predicates, not 3"),
         (lambda s: s.limit(-1), "count= an int of 0 or more, not -1"),
         (lambda s: s.limit(1, 1.5), "offset= an int of 0 or more"),
@@ -157,11 +157,24 @@ def test_a_predicate_that_raises_is_named() -> None:
     assert "payload  0" in str(caught.value)
 
 
-def test_the_rest_of_a_route_may_be_left_alone_but_no_route() -> None:
+def test_streams_of_a_route_that_are_not_used_are_left_out() -> None:
     graph = drift.Graph("routes")
-    low, even, _ = graph.source("in").route(is_below_5, is_even)
-    low.sink("low")
-    with pytest.raises(drift.GraphError, match="leads to no sink"):
+    stream = graph.source("in")
+    low, even, _ = stream.route(is_below_5, is_even)
+    graph.source("more").sink("other")
+    with pytest.raises(drift.GraphError, match=r"step 'in' .*leads to no sink"):
         graph.build()
+    low.sink("low")
+    assert "route is_below_5.1" not in str(graph) and "after 0" not in str(graph)
     even.sink("even")
-    assert "after 1" not in str(graph)
+    assert "after 0" in str(graph) and "after 1" not in str(graph)
+    found = [(item.sink, item.payload) for item in drift.run(graph, {"in": [1, 6, 7], "more": []})]
+    assert found == [("low", 1), ("even", 6)]
+
+
+def test_routes_by_lambdas_are_told_apart() -> None:
+    graph = drift.Graph("routes")
+    stream = graph.source("in")
+    for bound in (5, 9):
+        stream.route(lambda number, bound=bound: number < bound)[0].sink(f"below {bound}")
+    assert [item.sink for item in drift.run(graph, {"in": [6, 1]})] == ["below 9", "below 5", "below 9"]

@@ -182,7 +182,10 @@ def test_a_join_in_windows_pairs_what_is_in_one(windows: Any, size: int, both: A
 
 
 def test_keyed_streams_join_by_their_keys() -> None:
-    with pytest.raises(drift.GraphError, match="joined with one that has keys too"):
+    with pytest.raises(
+        drift.GraphError,
+        match=r"takes another keyed stream, not .*; give that its keys too: .*\(other.key_by\(function\)\)",
+    ):
         flows.flow(lambda a, b: a.key_by(modulo_5).join(b), "a", "b")
     graph = drift.Graph("keyed")
     left, right = graph.source("a").key_by(modulo_5), graph.source("b").key_by(modulo_2)

@@ -335,3 +335,22 @@ def test_an_iteration_is_equal_to_one_written_again_and_is_shown() -> None:
 
     assert graph() == graph()
     assert "into the future" in str(graph())
+
+
+def test_iterations_by_lambdas_are_told_apart_in_a_row_and_in_each_other() -> None:
+    def twice(items: drift.Stream[int]) -> drift.Stream[int]:
+        return items.iterate(2, 0, lambda pairs: pairs.map(lambda pair: pair[1] + 1), added)[1]
+
+    graph = drift.Graph("lambdas")
+    once = graph.source("in").iterate(2, 0, lambda pairs: twice(pairs.map(second)), added)[1]
+    once.replay(2, 0, lambda pairs: pairs.map(second), added).sink("sum")
+    twice(once).sink("items")
+    found = by_sink(graph, {"in": [1, 2]}, LOCAL[0])
+    assert found == {"sum": [22], "items": [7, 8]}
+
+
+@pytest.mark.parametrize("aggregate", [drift.agg.fold(0, max), drift.agg.reduce(max)])
+def test_what_a_round_gives_is_folded_by_a_function_that_cannot_merge(aggregate: Any) -> None:
+    graph = drift.Graph("rounds")
+    graph.source("in").replay(1, 0, lambda pairs: pairs.map(second), added, aggregate=aggregate).sink("state")
+    assert by_sink(graph, {"in": [0, 3, 2, 2]}, LOCAL[0]) == {"state": [3]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -12,19 +13,26 @@ import flows
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import noisy
 from test_state import check_goes_on
 
 import drift
+from drift.engines.simulated.simulation import Simulation
 from drift.flow.aggregates import Aggregate
 from drift.flow.windows import EMPTY, NumberedStep
 from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
 from drift.machines.windowing import WindowStage
 from drift.machines.worker import Worker
+from drift.operators import Rows
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time
 
 Row = tuple[Any, int, int, tuple[flows.Timed, ...]]
+
+
+def number_of(item: flows.Timed) -> int:
+    return item[1]
 
 
 def value(item: flows.Timed) -> Any:
@@ -100,9 +108,53 @@ def test_tumbling_windows_have_the_items_of_their_time(
 def test_sliding_windows_have_the_items_of_their_time(
     items: list[flows.Timed], keyed: bool, size: int, every: int, offset: int
 ) -> None:
-    given_rows = rows(drift.windows.sliding(size, every, offset), items, keyed)
-    assert [row[2] for row in given_rows] == sorted(row[2] for row in given_rows)
-    assert in_output_order(given_rows) == in_output_order(in_windows(items, keyed, size, every, offset % every))
+    expected = in_output_order(in_windows(items, keyed, size, every, offset % every))
+    assert rows(drift.windows.sliding(size, every, offset), items, keyed) == expected
+
+
+@given(timed(), st.integers(1, 12), st.integers(1, 12), st.integers(-15, 15))
+@settings(max_examples=10)
+def test_sliding_windows_that_end_beyond_the_end_of_time_all_come(
+    items: list[flows.Timed], size: int, every: int, offset: int
+) -> None:
+    """Of these the ones with one first item come in the order of their starts."""
+    moved = [(drift.END - 30 + time, number, key) for time, number, key in items]
+
+    def steps(stream: drift.Stream[Any]) -> drift.Stream[Any]:
+        at_their_times = stream.flat_map(lambda item: [drift.at(item[0], item)], later=True)
+        return at_their_times.key_by(value).window(drift.windows.sliding(size, every, offset)).collect()
+
+    graph = flows.flow(steps, "in", time=drift.EventTime(time=number_of, tie=number_of, lateness=20))
+    found = [(each.key, each.start, each.end, each.value) for each in flows.outputs(graph, {"in": moved})]
+    expected = []
+    for key, of_key in by_key(moved, True).items():
+        for start in range(drift.END - 60 - (drift.END - 60 - offset) % every, drift.END + 1, every):
+            inside = tuple(item for item in of_key if start <= item[0] < start + size)
+            if inside:
+                expected.append((key, start, start + size, inside))
+    assert found == sorted(expected, key=lambda row: (min(row[2], drift.END + 1), row[3][0][1], row[1]))
+
+
+def of_pair(pair: tuple[flows.Timed, ...]) -> flows.Timed:
+    return pair[-1]
+
+
+@given(timed(), st.integers(1, 12), st.integers(1, 6), st.data())
+@settings(max_examples=40)
+def test_sliding_windows_behind_a_grouping_are_corrected_by_what_comes_below_those_that_ended(
+    items: list[flows.Timed], size: int, every: int, data: st.DataObject
+) -> None:
+    """The sources are past the end of a window, while items of it are on their way from another worker."""
+
+    def steps(stream: drift.Stream[Any]) -> drift.Stream[Any]:
+        pairs = stream.group(number_of, 2).map(of_pair)
+        return pairs.key_by(value).window(drift.windows.sliding(size, every)).collect()
+
+    graph = flows.flow(steps, "in", time=flows.event_time())
+    expected = drift.run(graph, {"in": items}, engine="reference").finish().digest
+    workers, batch_items = data.draw(st.integers(1, 3)), data.draw(st.sampled_from([1, 2, 8]))
+    simulated = Simulation(graph.build(), {"in": items}, noisy(data), workers=workers, batch_items=batch_items).run()
+    assert simulated.error is None and simulated.digest == expected
 
 
 @given(timed(), st.booleans(), st.integers(1, 12))
@@ -185,9 +237,34 @@ def median(found: list[flows.Timed]) -> float:
     return float(statistics.median(position(each) for each in found))
 
 
+def is_odd(item: flows.Timed) -> bool:
+    return item[1] % 2 == 1
+
+
+def rounded(found: float | None) -> float | None:
+    return None if found is None else round(float(found), 9)
+
+
 AGGREGATES: dict[str, tuple[Aggregate[Any, Any], Callable[[list[flows.Timed]], Any]]] = {
     "count": (drift.agg.count(), len),
     "sum": (drift.agg.sum(position), lambda found: sum(map(position, found))),
+    "count where": (drift.agg.count(where=is_odd), lambda found: sum(map(is_odd, found))),
+    "distinct_count where": (
+        drift.agg.distinct_count(position, where=is_odd),
+        lambda found: len({position(each) for each in found if is_odd(each)}),
+    ),
+    "var": (
+        drift.agg.var(position).then(rounded),
+        lambda found: None if len(found) < 2 else rounded(statistics.variance(map(position, found))),
+    ),
+    "var of all": (
+        drift.agg.var(position, ddof=0).then(rounded),
+        lambda found: rounded(statistics.pvariance(map(position, found))),
+    ),
+    "std": (
+        drift.agg.std(position).then(rounded),
+        lambda found: None if len(found) < 2 else rounded(statistics.stdev(map(position, found))),
+    ),
     "mean": (drift.agg.mean(position), lambda found: sum(map(position, found)) / len(found)),
     "min": (drift.agg.min(position), lambda found: min(map(position, found))),
     "max": (drift.agg.max(position), lambda found: max(map(position, found))),
@@ -220,6 +297,62 @@ def test_aggregates_of_windows_are_those_of_their_items(items: list[flows.Timed]
     for row in found:
         found = expected[row[:3]]
         assert row[3] == {name: plain(found) for name, (_, plain) in AGGREGATES.items()}
+
+
+def test_rows_are_flat() -> None:
+    items = [(0, 1, 7), (1, 2, 7), (5, 3, 8)]
+
+    def rows_of(write: Callable[[drift.Stream[Any]], drift.Stream[Any]]) -> list[Any]:
+        return flows.outputs(flows.flow(write, "in", time=flows.event_time()), {"in": items})
+
+    windows, first = drift.windows.tumbling(4), drift.agg.min(number_of)
+    assert rows_of(lambda stream: stream.key_by(value).window(windows).rows(n=drift.agg.count(), first=first)) == [
+        {"key": 7, "start": 0, "end": 4, "n": 2, "first": 1},
+        {"key": 8, "start": 4, "end": 8, "n": 1, "first": 3},
+    ]
+    early = drift.windows.every(items=2)
+    assert rows_of(lambda stream: stream.window(windows, early=early).rows(n=drift.agg.count())) == [
+        {"start": 0, "end": 4, "early": True, "n": 2},
+        {"start": 0, "end": 4, "early": False, "n": 2},
+        {"start": 4, "end": 8, "early": False, "n": 1},
+    ]
+
+
+def minus(left: int, right: int) -> int:
+    return left - right
+
+
+@given(timed(), st.integers(1, 12), st.integers(1, 12))
+@settings(max_examples=10)
+def test_a_function_that_is_not_associative_folds_each_window_from_its_first_payload(
+    items: list[flows.Timed], size: int, every: int
+) -> None:
+    for windows in (drift.windows.sliding(size, every), drift.windows.count(size, every, partial=True)):
+
+        def steps(stream: drift.Stream[Any], aggregate: Any, windows: Any = windows) -> drift.Stream[Any]:
+            return stream.map(position).window(windows).aggregate(aggregate)
+
+        expected = flows.outputs(
+            flows.flow(partial(steps, aggregate=drift.agg.collect()), "in", time=flows.event_time()), {"in": items}
+        )
+        for aggregate in (
+            drift.agg.reduce(minus),
+            drift.agg.several(it=drift.agg.reduce(minus)).then(lambda found: found["it"]),
+        ):
+            graph = flows.flow(partial(steps, aggregate=aggregate), "in", time=flows.event_time())
+            found = flows.outputs(graph, {"in": items})
+            assert [each.value for each in found] == [functools.reduce(minus, each.value) for each in expected]
+
+
+def test_a_reduction_with_a_merge_function_stores_no_payloads() -> None:
+    several = drift.agg.several(least=drift.agg.reduce(min, merge=min), most=drift.agg.reduce(max, merge=max))
+    items = [(number, number, number % 7) for number in range(30)]
+    found = flows.outputs(
+        flows.flow(lambda stream: stream.map(value).window(drift.windows.sliding(10, 5)).aggregate(several), "in"),
+        {"in": items},
+    )
+    assert all(each.value == {"least": 0, "most": 6} for each in found[1:-1])
+    assert several.mergeable == several
 
 
 @given(timed())
@@ -255,7 +388,7 @@ def test_windows_by_number_take_many_items_as_they_take_one(
     for start in range(0, len(items), 6):
         some = items[start : start + 6]
         try:
-            step.each(many, list(map(value, some)), some, outputs)
+            step.on_batch(many, Rows(list(map(value, some)), some, []), outputs.append)
         except (ValueError, RuntimeError):
             assert bad is not None and any(item[1] == 7 for item in some)
             break
@@ -506,9 +639,13 @@ def test_a_window_at_the_end_of_time_ends_there() -> None:
         return stream.key_by(value).at_end(drift.agg.count()).window(windows).count()
 
     items = [(time, time, time % 3) for time in range(6)]
-    for windows in (drift.windows.tumbling(10), drift.windows.sliding(10, 3), drift.windows.session(4)):
+    for windows, count in (
+        (drift.windows.tumbling(10), 1),
+        (drift.windows.sliding(10, 3), 3),
+        (drift.windows.session(4), 1),
+    ):
         found = flows.outputs(flows.flow(steps, "in", time=flows.event_time()), {"in": items})
-        assert [each.value for each in found] == [3], windows
+        assert [each.value for each in found] == [3] * count, windows
 
 
 def test_states_of_windows_that_have_closed_are_forgotten() -> None:
@@ -562,6 +699,20 @@ def test_of_keys_that_come_and_go_only_open_windows_are_held() -> None:
         (lambda: drift.agg.several(n=drift.agg.count), r"n= <function count.*is no aggregate"),  # type: ignore[arg-type]
         (lambda: _stream().window(60), r"window takes one of drift.windows.*not 60"),  # type: ignore[arg-type]
         (lambda: _stream().window(drift.windows.session(3)).aggregate(), r"aggregate takes one of drift.agg"),  # type: ignore[call-overload]
+        (
+            lambda: _stream().window(drift.windows.session(3)).aggregate(name=drift.agg.count()),  # type: ignore[call-overload]
+            r"name= for its step, not an aggregate.*several\(name=",
+        ),
+        (
+            lambda: _stream().window(drift.windows.session(3)).rows(),
+            r"rows takes aggregates by names other than start, end",
+        ),
+        (
+            lambda: _stream().window(drift.windows.session(3)).rows(end=drift.agg.count()),
+            r"other than start, end, not end",
+        ),
+        (lambda: drift.agg.var(ddof=-1), r"var takes an int of 0 or more, not -1"),
+        (lambda: drift.agg.count(where=3), r"count takes a function, not 3"),  # type: ignore[call-overload]
         (lambda: _stream().at_end(len), r"is no aggregate"),  # type: ignore[arg-type]
         (lambda: _stream().window(drift.windows.sliding(4, 2), early=3), r"early= takes drift.windows.every"),  # type: ignore[arg-type]
     ],

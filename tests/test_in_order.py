@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 import drift
 import drift_graph.stamp_counts
+from drift.machines.nodes.batching import BatchPolicy
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.ordering import Ordering
 from drift.machines.plan import Plan
@@ -105,7 +108,7 @@ def test_equal_items_in_event_time_have_ordinals_whenever_they_come() -> None:
 def test_what_waits_is_given_once_in_order_and_as_soon_as_it_is_asked_for(
     steps: list[tuple[list[int], int]], items_max: int
 ) -> None:
-    ordering, given_before, came, bound = Ordering(items_max), list[bytes](), set[int](), 0
+    ordering, given_before, came, bound = Ordering(BatchPolicy(items_max)), list[bytes](), set[int](), 0
     for times, ahead in steps:
         times = [time for time in dict.fromkeys(times) if time >= bound and time not in came]
         came.update(times)
@@ -125,7 +128,7 @@ def test_what_waits_is_given_once_in_order_and_as_soon_as_it_is_asked_for(
 
 
 def test_what_waits_long_is_sorted_anew_only_where_its_run_doubles() -> None:
-    ordering = Ordering(10)
+    ordering = Ordering(BatchPolicy(10))
     for time in range(1000):
         ordering.add([Fed("in", 0, Arrived([pack_time(time) + b"\0\0\0"], [time], BEGINNING, [], None))])
         assert len(ordering._runs["in"]) == (time + 1).bit_count()
@@ -253,3 +256,42 @@ def test_windows_end_at_a_key_of_another_kind() -> None:
     made: list[tuple[Any, ...]] = []
     loop_over(2)(last, lambda payload: payload, int, [1, 1, True, 1], made.append)
     assert made == [(1,), (1, 1)] and last == {1: (1, 1)}
+
+
+def outputs_of(graph: drift.Graph, batches: Sequence[tuple[list[int], int]], fused: bool = True) -> list[Any]:
+    """What is left of the outputs of a worker that gets batches of times, and with each that all below has come."""
+    worker, kept = Worker(Plan(graph.build(), fused=fused)), Counter[tuple[bytes, str]]()
+    for times, complete in batches:
+        metas = [event_meta(time) for time in times]
+        below = pack_time(complete)
+        worker.settle(BEGINNING, below)
+        sends = worker.handle([("in", Columns(metas, times, None))] if times else [], below)
+        for _, (made, payloads, diffs) in sends.get(BARRIER, ()):
+            for meta, payload, diff in zip(made, payloads, diffs or [1] * len(made)):
+                kept[meta, repr(payload)] += diff
+    return [ast.literal_eval(payload) for (_, payload), count in sorted(kept.items()) if count]
+
+
+def event_meta(time: int) -> bytes:
+    return pack_time(time) + bytes([0]) + bytes(8) + bytes([0])
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_an_item_that_comes_with_the_news_that_nothing_is_below_what_was_ahead_corrects_it(fused: bool) -> None:
+    """The item ahead is complete only with the batch that brings the one below it."""
+    graph = drift.Graph("ahead")
+    source = graph.source("in", time=drift.EventTime(lambda number: number))
+    source.scan(lambda number: 0, 0, lambda state, number: (state + 1, (number, state))).sink("out")
+    assert outputs_of(graph, [([5], 1), ([3], 9)], fused) == [(3, 0), (5, 1)]
+
+
+def test_a_timer_that_fires_below_what_was_ahead_corrects_it() -> None:
+    graph = drift.Graph("ahead")
+    source = graph.source("in", time=drift.EventTime(lambda number: number))
+    source.process(
+        lambda number: 0,
+        0,
+        lambda state, number, time: (state + 1, [(number, state), drift.at(time + 2, "timer")]),
+        lambda state, note, time: (state + 10, []),
+    ).sink("out")
+    assert outputs_of(graph, [([1], 1), ([5], 2), ([], 9)]) == [(1, 0), (5, 11)]

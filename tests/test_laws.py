@@ -39,9 +39,11 @@ from strategies import (
 import drift
 import drift.machines.changes as changes_module
 import drift.machines.log as log_module
-import drift.machines.scan as scan_module
+import drift.machines.maps as maps_module
+import drift.machines.room as room_module
 from drift.engines.simulated.outcome import Outcome
 from drift.engines.simulated.simulation import Simulation
+from drift.machines.nodes import batching
 from drift.machines.nodes import worker as worker_node
 from drift.operators import State, Timer
 from drift_barrier.barrier import FAILURES
@@ -140,14 +142,16 @@ def examples(engine: Engine, part: float = 1.0) -> settings:
     return settings(max_examples=max(int(settings.default.max_examples * engine.share * part), least))
 
 
+LEAST_MEMORY = {"_SMALL_ITEMS_MAX": 1, "_ROWS_RETAINED_MIN": 0, "_HISTORIES_RETAINED_MIN": 0, "_ABOVE_ITEMS_MIN": 0}
+
+
 @pytest.fixture(params=["usual memory", "least memory"])
 def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machines of this process keep a little more than they need, for speed; the least is the harder case."""
     if request.param == "least memory":
         if request.node.callspec.params["engine"].name == "zeromq":
             pytest.skip("its machines are in other processes")
-        monkeypatch.setattr(scan_module, "_SETTLED_RETAINED_MAX", 0)
-        for name, least in (("_CUT_ITEMS_MIN", 1), ("_HISTORIES_RETAINED_MIN", 0), ("_ABOVE_ITEMS_MIN", 0)):
+        for name, least in LEAST_MEMORY.items():
             monkeypatch.setattr(log_module, name, least)
 
 
@@ -408,6 +412,23 @@ def test_every_tombstone_meets_one_equal_item_everywhere(case: Case, workers: in
     run.run()
     assert set(places.counts.values()) <= {0, 1}
     assert {place for place, count in places.counts.items() if count} == _seen_by_reference(case)
+
+
+def test_where_batches_are_cut_by_what_is_made_of_them_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "MADE_MAX", 300)
+    monkeypatch.setattr(worker_node, "_MADE_MAX", 300)
+    monkeypatch.setattr(worker_node, "_AHEAD_BYTES_MAX", 300)
+    monkeypatch.setattr(maps_module, "ROOM_BYTES", 60)
+    monkeypatch.setattr(room_module, "_AT_ONCE", 1)
+    monkeypatch.setattr(room_module, "BATCH_BYTES", 60)
+
+    @given(cases(items_max=12), st.integers(1, 3), st.data())
+    def law(case: Case, workers: int, data: st.DataObject) -> None:
+        expected = reference(case, data)
+        assert run_with(case, data, engine="local") == expected
+        assert simulated(case, data, workers=workers) == expected
+
+    law()
 
 
 def _seen_by_reference(case: Case) -> set[tuple[str, bytes, bytes]]:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from inputs import Given
 from strategies import Case, cases
 
@@ -165,6 +167,40 @@ def test_a_failure_has_a_lineage_too(case: Case) -> None:
     assert "raised " in as_text(lineage)
 
 
+WINDOWS = {
+    "tumbling": drift.windows.tumbling(4),
+    "sliding": drift.windows.sliding(10, 3),
+    "sliding, one slice": drift.windows.sliding(10, 5),
+    "apart": drift.windows.sliding(3, 5),
+    "session": drift.windows.session(2),
+}
+
+
+@pytest.mark.parametrize("early", [None, drift.windows.every(items=2)], ids=["", "early"])
+@pytest.mark.parametrize("kind", WINDOWS)
+@settings(max_examples=8)
+@given(st.sets(st.integers(0, 40), max_size=14))
+def test_the_lineage_of_a_window_goes_back_to_its_items_alone(kind: str, early: Any, times: set[int]) -> None:
+    graph = drift.Graph("windows")
+    stream = graph.source("in", time=drift.EventTime(time=int, tie=int))
+    stream.key_by(lambda time: time % 2).window(WINDOWS[kind], early=early).collect().sink("out")
+    dataflow, items = graph.build(), sorted(times)
+    for item in drift.run(graph, {"in": items}):
+        lineage = lineage_of(dataflow, Given(dataflow, {"in": lambda: items}), item.meta, loops_max=ALL)
+        assert tuple(sorted(made.payload for made in lineage.inputs())) == item.payload.value
+        assert lineage.complete
+
+
+def test_what_made_a_state_that_was_forgotten_is_not_in_a_lineage() -> None:
+    graph = drift.Graph("windows")
+    stream = graph.source("in", time=drift.EventTime(time=int, tie=int))
+    stream.window(drift.windows.tumbling(10)).count().sink("out")
+    dataflow, items = graph.build(), [1, 2, 11, 12]
+    last = list(drift.run(graph, {"in": items}))[-1]
+    text = as_text(lineage_of(dataflow, Given(dataflow, {"in": lambda: items}), last.meta))
+    assert "first of its key since that was forgotten; 1 item in" in text and "input in at 2" not in text
+
+
 def test_a_meta_of_another_graph_or_another_input_is_refused() -> None:
     dataflow = counting()
     (item,) = drift.run(dataflow, {"words": ["a"]})
@@ -211,6 +247,18 @@ GRAPHS: dict[str, Callable[[drift.Graph], drift.Stream[Any]]] = {
 }
 
 
+def nodes_behind(tracer: Tracer) -> int:
+    """How many nodes it refers to, directly or not; other tests have their own."""
+    seen: dict[int, Any] = {}
+    todo: list[Any] = [tracer]
+    while todo:
+        each = todo.pop()
+        if id(each) not in seen and not isinstance(each, (type, FunctionType, ModuleType)):
+            seen[id(each)] = each
+            todo += gc.get_referents(each)
+    return sum(type(each) is Node for each in seen.values())
+
+
 @pytest.mark.parametrize("make", GRAPHS.values(), ids=GRAPHS.keys())
 def test_what_is_stored_does_not_grow_with_the_input(make: Callable[[drift.Graph], drift.Stream[Any]]) -> None:
     graph = drift.Graph("growing")
@@ -223,7 +271,7 @@ def test_what_is_stored_does_not_grow_with_the_input(make: Callable[[drift.Graph
         for _ in tracer.pop(meta + b"\xff"):
             pass
         if time % 97 == 96:
-            all_nodes.append(sum(type(each) is Node for each in gc.get_objects()))
+            all_nodes.append(nodes_behind(tracer))
     assert max(all_nodes[15:]) < 1.5 * max(all_nodes[:15]) < 1500  # over its second half, what is kept has not doubled
 
 

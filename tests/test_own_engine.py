@@ -61,7 +61,7 @@ class AtEndEngine:
             progress.items_out += len(metas)
             AtEndEngine.sizes.append(len(metas))
             yield Released(start, metas, payloads, sinks)  # type: ignore[arg-type]
-        progress.minimal_time = END_OF_TIME
+        progress.minimal_bytes = END_OF_TIME
 
     def hexdigest(self) -> str:
         return self._digest.hexdigest()

@@ -176,3 +176,12 @@ def test_importing_drift_imports_nothing_that_takes_long(tmp_path: Path) -> None
     heavy = {"zmq", "pyspark", "pandas", "click", "rich", "cloudpickle", "multiprocessing"}
     light = {"msgspec", "dataclasses", "inspect", "socket", "subprocess", "xxhash"}  # enough to be felt
     assert imported & (heavy | light) == set()
+
+
+def test_no_text_has_marks_of_an_unresolved_merge() -> None:
+    marks = tuple(mark * 7 + " " for mark in "<>|")
+    texts = [path for path in ROOT.rglob("*") if path.suffix in {".md", ".py", ".toml", ".yml", ".html", ".js", ".css"}]
+    mine = [path for path in texts if not re.search(r"/(\.|site/)", f"/{path.relative_to(ROOT)}")]
+    assert len(mine) > 400
+    found = [path for path in mine if any(line.startswith(marks) for line in path.read_text().splitlines())]
+    assert not found

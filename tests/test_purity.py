@@ -88,6 +88,14 @@ def drawn(payload: Any) -> Any:
     return payload, random.randint(0, 10**9)
 
 
+def drawn_this_year(payload: Any) -> Any:
+    return random.randint(0, 1), date.today().year
+
+
+def drawn_some_time(payload: Any) -> Any:
+    return random.randint(0, 1), time.time() > 0
+
+
 def from_a_generator(payload: Any) -> Any:
     return payload, generator.random()
 
@@ -226,6 +234,8 @@ IMPURE: list[tuple[Callable[..., Any], list[Any], str, str]] = [
     (dated, ["a"], "map", "reads the clock, date.today() at {dated}"),
     (dated_by_module, ["a"], "map", "reads the clock, datetime.now() at {dated_by_module}"),
     (drawn, ["a"], "map", "random numbers, random.randint() at {drawn}"),
+    (drawn_this_year, list(range(9)), "map", "random numbers, random.randint() at {drawn_this_year}"),
+    (drawn_some_time, list(range(9)), "map", "random numbers, random.randint() at {drawn_some_time}"),
     (functools.partial(drawn), ["a"], "map", "random numbers, random.randint() at {drawn}"),
     (from_a_generator, ["a"], "map", "whose state lasts from call to call, Random.random() at {from_a_generator}"),
     (unique, ["a"], "map", "random numbers, uuid.uuid4() at {unique}"),
@@ -418,6 +428,26 @@ def test_a_state_that_is_changed_in_place_is_found(engine: str) -> None:
     graph.source("items").scan(key=first_of, initial=[], step=grows).sink("out")
     with pytest.raises(ImpureStep, match=r"changed its state in place[^!]*'a', with state \[\][^!]*`initial` itself"):
         drift.run(graph, {"items": ["a", "ab"]}, engine=engine, check_purity=True).finish()
+
+
+def collects_late(collected: list[int], number: int) -> list[int]:
+    if not collected:
+        return [number]
+    collected.append(number)
+    return collected
+
+
+@pytest.mark.parametrize(
+    "aggregate", [None, drift.agg.several(n=drift.agg.count(), it=drift.agg.fold([], collects_late))]
+)
+def test_an_accumulator_that_is_changed_in_place_is_shown_with_the_line_of_the_function(aggregate: Any) -> None:
+    aggregate = aggregate or drift.agg.fold([], collects_late)
+    graph = drift.Graph("collects")
+    graph.source("items").window(drift.windows.tumbling(9)).aggregate(aggregate).sink("out")
+    with pytest.raises(ImpureStep, match=r"\(collects_late\).*changed its state in place") as raised:
+        drift.run(graph, {"items": [4, 5]}, check_purity=True).finish()
+    assert "before   [4]" in str(raised.value) or "before   (1, [4])" in str(raised.value)
+    assert raised.value.where == f"{FILE}:{collects_late.__code__.co_firstlineno}"
 
 
 @pytest.mark.parametrize("engine", ["local", "reference", "zeromq"])

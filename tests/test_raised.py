@@ -57,6 +57,32 @@ def test_whatever_a_step_raises_in_another_process_is_its_failure(kind: type[Bas
     assert outcome("zeromq", "map", kind) == outcome("reference", "map", kind)
 
 
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_what_is_thrown_into_a_generator_of_a_step_is_its_failure(engine: str, begun: bool) -> None:
+    if sys.version_info >= (3, 13):
+        pytest.skip("its bytecode does not tell what is thrown into a generator from Ctrl-C")
+
+    def thrown(kind: type[BaseException]) -> Callable[[int], int]:
+        def bad(n: int) -> int:
+            numbers = (each for each in range(3))
+            if begun:
+                next(numbers)
+            return n if n != 7 else numbers.throw(kind("seven"))
+
+        return bad
+
+    said = []
+    for each in ("reference", engine):
+        graph = drift.Graph("throws")
+        graph.source("numbers").map(thrown(KeyboardInterrupt)).sink("out")
+        run = drift.run(graph, {"numbers": range(20)}, engine=each)  # type: ignore[call-overload]
+        with pytest.raises(drift.StepError, match="raised KeyboardInterrupt: seven") as caught:
+            run.finish()
+        said.append((str(caught.value), run.report.items_out))
+    assert said[0] == said[1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("engine", ["reference", "local"])
 def test_whatever_a_time_raises_is_an_error_of_the_input(kind: type[BaseException], engine: str) -> None:

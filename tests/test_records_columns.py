@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -59,16 +58,6 @@ def test_strings_are_what_they_were_made_of(given_strings: list[bytes], data: st
     assert columns.read_bins(end - start, b"".join(each)).listed() == each
     assert checks(part).tolist() == [sum(one) % 256 | len(one) % 256 << 8 for one in given_strings[start:end]]
     assert columns.joined([made, part]).listed() == given_strings + given_strings[start:end]
-
-
-@given(strings, st.data())
-def test_the_first_that_does_not_increase_is_found(given_strings: list[bytes], data: st.DataObject) -> None:
-    skip = data.draw(st.integers(0, min(map(len, given_strings), default=0)))
-    for compared in (given_strings, sorted(set(given_strings))):
-        pairs = enumerate(pairwise(compared), 1)
-        expected = next((index for index, (one, other) in pairs if other[skip:] <= one[skip:]), None)
-        assert columns.first_not_increasing(columns.of_list(compared), skip) == expected
-        assert columns.first_not_increasing(uniform(compared), skip) == expected
 
 
 @given(strings, st.data())

@@ -1,4 +1,4 @@
-"""A column that somebody changed by itself, with every hash made anew, is named where another column says the same."""
+"""What is reported of a record in which somebody changed values and made the hashes of the files anew."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,65 +14,15 @@ from test_records_hostile import edit, replaced, trips
 
 import drift
 from drift.auditing.intact import check_intact
-from drift.records.agreement import InputRows, OutputRows
 from drift.records.format import RecordError
-from drift.records.metas import GLOBAL_TIME, bins_of, wrong_rank
-from drift_graph.meta import global_time, pack_time
 
 Rows = list[Any]
 
 #: What is changed in which column of which table, the kind of trouble, and what is said of it.
 FORGED: dict[str, tuple[str, str, Callable[[Rows], Rows], str, str]] = {
-    "a position": ("output", "position", lambda rows: [0, 2, 1, 3, 4], "column changed", "position 1 says position 2"),
-    "a sink": ("output", "sink", lambda rows: [*rows[1:], "x"], "column changed", "a sink is named 'x'"),
     "an output's time": ("output", "time", lambda rows: [*rows[:3], 71, 80], "meta changed", "meta at position 3"),
     "an output's tie": ("output", "tie", lambda rows: [rows[1], *rows[1:]], "meta changed", "meta at position 0"),
-    "an input's batch": ("input", "batch", lambda rows: [0, 0, 0, 1, 1], "column changed", "input row 3 says batch 1"),
-    "an input's source": ("input", "source", lambda rows: [*rows[1:], "x"], "column changed", "is named 'x'"),
     "an input's time": ("input", "time", lambda rows: [11, *rows[1:]], "meta changed", "meta at input row 0"),
-    "a batch's number": ("arrivals", "batch", lambda rows: [7, *rows[1:]], "column changed", "batch 0 says batch 7"),
-    "a batch's source": ("arrivals", "source", lambda rows: ["x", *rows[1:]], "column changed", "source is named 'x'"),
-    "a batch's items": ("arrivals", "items", lambda rows: [3, *rows[1:]], "column changed", "the arrivals have 4"),
-    "a batch's late items": ("arrivals", "late", lambda rows: [0, *rows[1:]], "column changed", "and 0 late ones"),
-    "a heartbeat that is too high": (
-        "arrivals",
-        "heartbeat",
-        lambda rows: [pack_time(90), *[rows[-1]] * (len(rows) - 1)],
-        "not of a run",
-        "below its source's heartbeat, 90",
-    ),
-    "a heartbeat that is too high within a time": (
-        "arrivals",
-        "heartbeat",
-        lambda rows: [pack_time(80) + b"\1", *[rows[-1]] * (len(rows) - 1)],
-        "not of a run",
-        "row 4 has time 80, below its source's heartbeat, 80",
-    ),
-    "a heartbeat that ends no source": (
-        "arrivals",
-        "heartbeat",
-        lambda rows: [rows[0]] * len(rows),
-        "not of a run",
-        "says that the run finished, and source 'trips' has no heartbeat at its end",
-    ),
-    "counts that are right only modulo 2**64": (
-        "arrivals",
-        "items",
-        lambda rows: [2**62 + rows[0], 2**62 + rows[1], *rows[2:]],
-        "column changed",
-        "the arrivals have 9,223,372,036,854,775,813 items",
-    ),
-    "a heartbeat that goes back": (
-        "arrivals",
-        "heartbeat",
-        lambda rows: [rows[-1], *[global_time(1, 0, 0, 0)] * (len(rows) - 1)],
-        "not of a run",
-        "is below the one before",
-    ),
-    "a late item's batch": ("late", "batch", lambda rows: [1], "column changed", "late item 0 says batch 1"),
-    "a late item's source": ("late", "source", lambda rows: ["x"], "column changed", "late item 0 says another source"),
-    "a late item's time": ("late", "time", lambda rows: [60], "column changed", "has time 60, which is not below"),
-    "a late item's heartbeat": ("late", "heartbeat", lambda rows: [30], "column changed", "the heartbeat, 30"),
 }
 
 
@@ -163,63 +112,6 @@ def test_a_source_that_never_ends_is_no_finished_run(whole: Path, tmp_path: Path
     for engine in ("local", "reference"):
         with pytest.raises(RecordError, match="source 'trips' has no heartbeat at its end"):
             drift.replay(record, trips(), engine=engine).finish()
-
-
-def test_a_tie_that_is_of_another_source_than_the_row(whole: Path) -> None:
-    rows = pq.read_table(whole / "input" / "part-00000.parquet")
-    ties = rows.column("tie").to_pylist()
-    for at in (None, 3):
-        forged = [b"\1" + tie[1:] if row == at else tie for row, tie in enumerate(ties)]
-        changed = rows.set_column(rows.schema.get_field_index("tie"), "tie", pa.array(forged, pa.binary()))
-        agreement = InputRows(whole, drift.Record(whole).manifest)
-        wrongs = list(agreement.wrongs(changed, bins_of(changed, GLOBAL_TIME), 0))
-        assert [(wrong.column, wrong.row) for wrong in wrongs] == ([] if at is None else [("tie", at)])
-
-
-def test_ties_of_a_source_whose_rank_takes_several_bytes() -> None:
-    ties = [global_time(1, rank, 0, 0)[8:] for rank in (0, 300, 300, 5)]
-    for column in (pa.array(ties, pa.binary()), pa.array(ties, pa.binary()).dictionary_encode()):
-        rows = pa.table({"tie": column})
-        assert wrong_rank(rows, np.array([0, 300, 300, 5], np.int32)) is None
-        assert wrong_rank(rows, np.array([0, 300, 5, 5], np.int32)) == 2
-        assert wrong_rank(rows.slice(3), np.array([300], np.int32)) == 0
-
-
-def test_a_tie_that_does_not_end_where_the_path_begins_is_named(whole: Path, tmp_path: Path) -> None:
-    record = Path(shutil.copytree(whole, tmp_path / "record"))
-    rows = pq.read_table(record / "output" / "part-00000.parquet")
-    ties, paths = rows.column("tie").to_pylist(), rows.column("path").to_pylist()
-    moved = [tie + path[:1] for tie, path in zip(ties, paths)], [path[1:] for path in paths]
-    for name, column in zip(("tie", "path"), moved):
-        replaced(record, "output", name, pa.array(column, pa.binary()))
-    troubles = [trouble for check in check_intact(record) for trouble in check.troubles]
-    assert [(trouble.kind, trouble.text[:29]) for trouble in troubles] == [
-        ("column changed", "the tie at position 0 is none")
-    ]
-
-
-def test_metas_increase_from_one_batch_to_the_next(whole: Path) -> None:
-    rows = pq.read_table(whole / "output" / "part-00000.parquet")
-    for start, columns in ((2, []), (1, ["position", "order"])):
-        agreement = OutputRows(drift.Record(whole).manifest)
-        wrongs = [list(agreement.wrongs(piece, bins_of(piece), 2 * at)) for at, piece in enumerate(
-            (rows.slice(0, 2), rows.slice(start))
-        )]  # fmt: skip
-        assert [[wrong.column for wrong in piece] for piece in wrongs] == [[], columns]
-
-
-@pytest.mark.parametrize("lengths", [(240, 241, 242), (243, 244, 245), (500, 501, 502)])  # of 0xC4 and 0xC5, and both
-def test_metas_of_any_length_increase(lengths: tuple[int, ...], whole: Path) -> None:
-    manifest = drift.Record(whole).manifest
-    for order, columns in (((0, 1, 2), []), ((0, 2, 1), ["order"])):
-        paths = [b"\x01" * lengths[at] for at in order]
-        metas = [global_time(7, 0, 0, 0) + path for path in paths]
-        rows = pa.table({
-            "position": pa.array(range(3), pa.int64()), "sink": pa.array(["counts"] * 3).dictionary_encode(),
-            "time": pa.array([7] * 3, pa.int64()), "tie": pa.array([meta[8:11] for meta in metas], pa.binary()),
-            "path": pa.array(paths, pa.binary()),
-        })  # fmt: skip
-        assert [wrong.column for wrong in OutputRows(manifest).wrongs(rows, bins_of(rows), 0)] == columns
 
 
 def test_what_cannot_be_checked_is_no_success(whole: Path, tmp_path: Path) -> None:

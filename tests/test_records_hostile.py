@@ -250,7 +250,8 @@ def test_what_is_very_long_is_reported_in_short(table: str, column: str, value: 
     kind = pa.string() if isinstance(value, str) else rows.type
     replaced(record, table, column, pa.array([value] * len(rows), kind).cast(rows.type))
     said = ends(record, whole)
-    assert said and max(map(len, said)) < 1000
+    assert said or column in ("source", "sink")  # no block hashes these; the hash of the file was made anew
+    assert max(map(len, said), default=0) < 1000
 
 
 def test_metas_that_are_said_to_be_numbered_and_are_not_are_read_as_they_are(record: Path, whole: Path) -> None:
@@ -284,7 +285,7 @@ def test_arrivals_that_no_source_gives_are_refused_however_well_the_hashes_fit(t
         write_record(Inbox(io.BytesIO(data)))  # type: ignore[arg-type]
         audit = drift.audit(folder, graph, seeds=[1])
         kinds = [check.troubles[0].kind for check in audit.checks if check.troubles]
-        assert kinds == ["item twice" if name == "twice" else "not of a run"] and not audit.ok, name
+        assert kinds == ["not of a run"] and not audit.ok, name
         with pytest.raises(RecordError, match=says):
             list(drift.Record(folder).arrivals())
 

@@ -200,3 +200,25 @@ def test_the_writer_reads_before_it_loads_what_takes_long() -> None:
         [sys.executable, "-P", "-c", program, package, "7"], stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
     assert (said.stdout, said.stderr) == ("7\n", "")
+
+
+@pytest.mark.parametrize("of", ["graph", "source", "step", "sink", "path"])
+def test_a_name_that_is_no_utf8_is_refused_before_anything_begins(of: str, tmp_path: Path) -> None:
+    named = {each: f"a-{each}" for each in ("graph", "source", "step", "sink", "path")} | {of: "a\udc80b"}
+    graph = drift.Graph(named["graph"])
+    graph.source(named["source"]).map(lambda n: n, name=named["step"]).sink(named["sink"])
+    with pytest.raises(drift.SettingsError, match="lone surrogate") as caught:
+        drift.run(graph, {named["source"]: range(5)}, record=tmp_path / named["path"])
+    assert r"a\udc80b" in str(caught.value) and str(caught.value).isprintable()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_that_quotes_a_lone_surrogate_ends_a_record_like_any_other(tmp_path: Path) -> None:
+    def bad(n: int) -> int:
+        raise ValueError("\udc80")
+
+    graph = drift.Graph("quotes")
+    graph.source("numbers").map(bad).sink("out")
+    with pytest.raises(drift.StepError):
+        drift.run(graph, {"numbers": range(5)}, record=tmp_path / "record").finish()
+    assert r"raised ValueError: \udc80" in read_manifest(tmp_path / "record").outcome.error

@@ -21,6 +21,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -290,8 +292,6 @@ class Flight:
         ({"b": 1, "a": 2}, {"a": 2, "b": 1}),
         ({2: "b", 10: "a"}, {"2": "b", "10": "a"}),
         (Colour.RED, "red"),
-        (math.nan, None),
-        (-math.inf, None),
         (10**30, 10**30),
         (decimal.Decimal("1.50"), "1.50"),
         (datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=datetime.UTC), "2020-01-02T03:04:05Z"),
@@ -327,6 +327,10 @@ def test_a_line_does_not_depend_on_the_order_of_dicts_and_sets_or_on_the_batch(t
         ([1, {2: 1j}], "a list, cannot be written as JSON: Encoding objects of type complex is unsupported"),
         ({(1, 2): 3}, "a dict, cannot be written as JSON: "),
         ({1: "a", "1": "b"}, "a dict, cannot be written as JSON: two keys of a dict are the same text in JSON"),
+        (math.nan, "a float, cannot be written as JSON: it has NaN or an infinity, which JSON has not: map it to None"),
+        ({"a": None, "b": -math.inf}, "a dict, cannot be written as JSON: it has NaN or an infinity"),
+        ([1, None, {"a": (math.inf,)}], "a list, cannot be written as JSON: it has NaN or an infinity"),
+        (Flight("LH", {math.nan}), "a Flight, cannot be written as JSON: it has NaN or an infinity"),  # type: ignore
         ("\ud800", "a str, cannot be written as JSON: 'utf-8' codec can't encode"),
     ],
 )
@@ -341,6 +345,56 @@ def test_a_payload_that_json_cannot_express_is_named_by_position_and_type(
     assert path.read_bytes() == lines_of([1, 2])
     with pytest.raises(SinkError, match=r"the payload at position 0.*; nothing was written"):
         written(sinks.jsonl(tmp_path / "other"), [payload])
+
+
+def test_a_csv_file_tells_an_empty_text_from_none(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    payloads = [
+        {"a": "", "b": None, "c": "None"},
+        {"a": 'x,"', "b": math.nan, "c": -0.0},
+        {"a": None, "b": "", "c": 10**30},
+    ]
+    written(sinks.csv(path), payloads)
+    written(sinks.csv(path), payloads, [1, 2])
+    lines = path.read_bytes().decode().split("\r\n")
+    assert lines[1:] == ['0,0,"",,None', '1,10,"x,""",nan,-0.0', f'2,20,,"",{10**30}', ""]
+    table = polars.read_csv(path)
+    assert table["a"].to_list() == ["", 'x,"', None] and table["b"].to_list() == [None, "nan", ""]
+    path.unlink()
+    with pytest.raises(SinkError, match=r"position 1 cannot be written as CSV: it has NaN or an infinity"):
+        written(sinks.csv(path), [{"a": [None]}, {"a": [math.nan]}])
+    assert path.read_bytes().decode() == "position,time,a\r\n0,0,[null]\r\n"
+
+
+DAY, ZONED = datetime.date(2020, 1, 2), datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.5, None, math.nan, -0.0, math.inf],
+        [1, 2.5, None],
+        ["a", None, ""],
+        [b"a", b""],
+        [2**63 - 1, -(2**63)],
+        [True, None],
+    ],
+)
+def test_a_parquet_file_gives_the_values_that_were_written(values: list[Any], tmp_path: Path) -> None:
+    written(sinks.parquet(tmp_path), [{"v": value} for value in values])
+    found = pyarrow.parquet.read_table(tmp_path)["v"].to_pylist()
+    assert list(map(repr, found)) == [repr(float(v)) if type(v) is int and 2.5 in values else repr(v) for v in values]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["a", b"b"], [b"b", "a"], [2**63], [-1, 2**63], [2**53 + 1, 0.5], [1.5, True], [DAY, ZONED.replace(tzinfo=None)],
+     [ZONED.replace(tzinfo=None), ZONED], [1, "a"]],
+)  # fmt: skip
+def test_a_column_of_parquet_that_would_hold_other_values_is_refused(values: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match="no one type holds the values of 'v'"):
+        written(sinks.parquet(tmp_path), [{"v": value} for value in values])
+    assert not list(tmp_path.glob("*.parquet"))
 
 
 def test_closing_what_was_never_opened_does_nothing(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_what_zeromq_releases_at_once_becomes_values_block_by_block() -> None:
             batches.append(each)
         below = run.progress.released_below
     assert [payload for each in batches for payload in each.payloads] == [*range(1, 10_001)]
-    assert max(len(each.metas) for each in batches) == BLOCK_ITEMS
+    assert max(len(each.metas) for each in batches) <= BLOCK_ITEMS and len(batches) > 2
 
 
 def test_parts_of_a_release_have_their_own_positions_sinks_and_values_and_the_last_has_the_error() -> None:

@@ -180,12 +180,52 @@ def test_a_file_that_is_emptied_or_removed_while_it_is_read_ends_the_input(tmp_p
         assert woken(reader)
         with pytest.raises(drift.InputError, match="has 4 bytes where it had 8"):
             read_all(reader)
-    with opened(source, position) as again, pytest.raises(drift.InputError, match=r"item 2 after .*1 fewer"):
+    with opened(source, position) as again, pytest.raises(drift.InputError, match=r"up to byte 8 .*shorter, 4 bytes"):
         read_all(again)
     with opened(source) as reader:
         assert read_all(reader) == ["new"]
         (tmp_path / "1").unlink()
         with pytest.raises(drift.InputError, match="was deleted while it was read"):
+            read_all(reader)
+
+
+def test_a_file_that_grows_before_the_next_begins_is_read_to_its_end(tmp_path: Path) -> None:
+    append(tmp_path / "1", "a")
+    with opened(sources.text(tmp_path, follow=True)) as reader:
+        assert read_all(reader) == []
+        append(tmp_path / "1", "\n" + "b\n" * 5000)
+        append(tmp_path / "2", "c\n")
+        assert read_all(reader) == ["a", *["b"] * 5000, "c"]
+
+
+def test_a_file_that_is_replaced_is_read_to_its_end_and_then_ends_the_input(tmp_path: Path) -> None:
+    source = sources.text(tmp_path / "app.log", follow=True)
+    append(tmp_path / "app.log", "one\n")
+    with opened(source) as reader:
+        assert read_all(reader) == ["one"]
+        assert isinstance(reader, Positioned)
+        position = reader.position()
+        append(tmp_path / "app.log", "two\n")
+        append(tmp_path / "new", "".join(f"{n}\n" for n in range(100)))
+        (tmp_path / "app.log").rename(tmp_path / "app.log.1")
+        (tmp_path / "new").rename(tmp_path / "app.log")
+        assert woken(reader)
+        assert reader.read(10) == ["two"], "what was unread of the old file comes first"
+        with pytest.raises(
+            drift.InputError, match=r"app\.log was replaced by another file while it was read, up to its"
+        ):
+            read_all(reader)
+    with opened(source, position) as again, pytest.raises(drift.InputError, match="it is another file"):
+        read_all(again)
+
+
+def test_a_file_that_is_written_over_by_more_than_was_read_ends_the_input(tmp_path: Path) -> None:
+    append(tmp_path / "1", "one\ntwo\n")
+    with opened(sources.text(tmp_path, follow=True)) as reader:
+        assert read_all(reader) == ["one", "two"]
+        (tmp_path / "1").write_text("ONE\nTWO\nthree\nfour\n")
+        assert woken(reader)
+        with pytest.raises(drift.InputError, match=r"line 3: the file was cut or written over .* before byte 8"):
             read_all(reader)
 
 

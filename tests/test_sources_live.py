@@ -74,8 +74,9 @@ def test_closing_does_not_wait_for_ever_and_says_so() -> None:
         go_on.wait(HANG_S)
         yield 1
 
+    before = set(threading.enumerate())
     reader = sources.live(silent(), close_max_s=0.0).open()
-    thread = next(each for each in threading.enumerate() if each.name == "drift live source")
+    (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "drift live source")
     with pytest.warns(ResourceWarning, match="has not given its next item"):
         reader.close()
     go_on.set()

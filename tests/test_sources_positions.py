@@ -6,6 +6,7 @@ import codecs
 import csv
 import gzip
 import io
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from drift import InputError, sources
 from drift.sources import Source
 from drift.sources.arguments import as_source
 from drift.sources.base import Positioned
+from drift.sources.known import Known
 
 
 def check(make: Callable[[], Source], items_max: int = 3, every: int = 1) -> None:
@@ -244,7 +246,9 @@ def test_a_file_that_is_another_or_shorter_is_refused(tmp_path: Path) -> None:
         path.write_bytes(whole + b"100\n")
         assert (received + drained(Sought(sources.text(path), position))[0])[-2:] == ["99", "100"]
         path.write_bytes(whole[:30])
-        with pytest.raises(InputError, match=r"was read up to byte 64 when .* was saved, and now it is shorter"):
+        with pytest.raises(
+            InputError, match=r"was read up to byte 191 when .* was saved, and now it is shorter, 30 bytes"
+        ):
             drained(Sought(sources.text(path), position))
         path.write_bytes(whole.replace(b"20", b"02"))
         with pytest.raises(InputError, match="it has something else before that: it is another file"):
@@ -254,6 +258,114 @@ def test_a_file_that_is_another_or_shorter_is_refused(tmp_path: Path) -> None:
             drained(Sought(sources.jsonl(path), position))
         with pytest.raises(InputError, match="in a form that this version reads"):
             drained(Sought(sources.text(path), {**position, "v": 2}))
+
+
+@pytest.mark.parametrize("items_max", [1, 3, 1000])
+def test_another_file_is_refused_wherever_in_the_first_chunk_reading_ended(tmp_path: Path, items_max: int) -> None:
+    path = tmp_path / "lines"
+    makes: list[Callable[[Any], Source]] = [sources.text, sources.jsonl, lambda path: sources.csv(path, columns=["n"])]
+    for make in makes:
+        for zipped in (False, True):
+            write = (lambda data: path.write_bytes(gzip.compress(data))) if zipped else path.write_bytes
+            write(b"".join(b"%d\n" % n for n in range(100, 200)))
+            reader: Any = make(path).open()
+            assert len(reader.read(items_max)) == min(items_max, 100)
+            position = json.loads(json.dumps(reader.position()))
+            reader.close()
+            write(b"".join(b"%d\n" % n for n in range(200, 300)))
+            with pytest.raises(InputError, match="it has something else before that: it is another file"):
+                drained(Sought(make(path), position))
+
+
+def test_what_is_behind_the_position_may_be_corrected(tmp_path: Path) -> None:
+    path = tmp_path / "values"
+    path.write_text("1\n\n2\n{\n3\n")
+    reader: Any = sources.jsonl(path).open()
+    assert reader.read(10) == [1, 2]
+    with pytest.raises(InputError, match="line 4"):
+        reader.read(10)
+    position = reader.position()
+    reader.close()
+    path.write_text("1\n\n2\n{}\n3\n")
+    assert drained(Sought(sources.jsonl(path), position)) == ([{}, 3], None)
+
+
+@given(
+    size=st.integers(0, 600),
+    cuts=st.lists(st.integers(0, 600), max_size=6),
+    at=st.integers(0, 599),
+    moves=st.sampled_from(["changed", "taken out", "put in"]),
+)
+@settings(deadline=None, max_examples=200)
+def test_what_was_read_is_known_again_by_its_whole_beginning_samples_and_its_end(
+    size: int, cuts: list[int], at: int, moves: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("WHOLE", 100), ("STRIDE", 64), ("SAMPLE", 16), ("TAIL", 8)):
+            patch.setattr(f"drift.sources.known.{name}_BYTES", value)
+        data = bytes((n * n + n // 7) % 251 for n in range(size))
+
+        def known_of(data: bytes, cuts: list[int]) -> str:
+            known = Known()
+            for start, end in itertools.pairwise([0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]):
+                known.update(data[start:end])
+            assert known.offset == len(data)
+            return known.copy().hexdigest()
+
+        assert known_of(data, cuts) == known_of(data, [])
+        if at < size:
+            covered = at < 100 or (at - 100) % 64 < 16 or at >= size - 8
+            if moves == "changed":
+                other = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+                assert (known_of(other, cuts) != known_of(data, [])) == covered
+            else:
+                other = (
+                    data[:at] + data[at + 1 :] + b"!" if moves == "taken out" else (data[:at] + b"!" + data[at:])[:-1]
+                )
+                assert known_of(other, cuts) != known_of(data, []) or data[at:] == other[at:]
+
+
+def test_of_a_large_file_only_what_the_hash_covers_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("WHOLE", 1000), ("STRIDE", 500), ("SAMPLE", 50), ("TAIL", 20)):
+        monkeypatch.setattr(f"drift.sources.known.{name}_BYTES", value)
+    path = tmp_path / "lines"
+    lines = [f"line {n:04}" for n in range(1000)]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    with chunks(30):
+        check(lambda: sources.text(path), 7, every=31)
+        reader: Any = sources.text(path).open()
+        count = 0
+        while count < 900:
+            count += len(reader.read(7))
+        position = reader.position()
+        reader.close()
+        data = bytearray(path.read_bytes())
+        data[1030] ^= 1  # in what is covered
+        path.write_bytes(data)
+        with pytest.raises(InputError, match="it is another file"):
+            drained(Sought(sources.text(path), position))
+        data[1030] ^= 1
+        data[1100] ^= 1  # in what is not
+        path.write_bytes(data)
+        assert drained(Sought(sources.text(path), position))[0] == lines[count:]
+
+
+def test_a_last_line_that_goes_on_is_no_second_line(tmp_path: Path) -> None:
+    path = tmp_path / "values"
+    makes: list[Callable[[Any], Source]] = [sources.text, sources.jsonl, lambda path: sources.csv(path, columns=["n"])]
+    for make in makes:
+        path.write_text("1\n2")
+        reader: Any = make(path).open()
+        while reader.read(10) is not None:
+            pass
+        position = reader.position()
+        reader.close()
+        assert drained(Sought(make(path), position)) == ([], None)
+        path.write_text("1\n23\n")
+        with pytest.raises(InputError, match=r"up to byte 3, the end of its last line when .* that line goes on"):
+            drained(Sought(make(path), position))
 
 
 def test_a_pipe_has_no_position(tmp_path: Path) -> None:

@@ -332,6 +332,10 @@ def test_what_a_stream_cannot_do_is_refused_before_it_starts(spark: Any, tmp_pat
     arrival.source("trips").sink("out")
     with pytest.raises(drift.SettingsError, match="no order of arrival"):
         stream_of(spark, tmp_path, graph=arrival)
+    apart = drift.Graph("apart")
+    apart.source("trips", time=drift.EventTime(lambda trip: trip["time"], lateness=40), late="late").sink("out")
+    with pytest.raises(drift.SettingsError, match=r"source 'trips' sends late items to a sink .* read stream\.late"):
+        stream_of(spark, tmp_path, graph=apart)
 
 
 def taxis(first: Callable[[Any], str]) -> drift.Dataflow:

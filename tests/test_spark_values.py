@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import drift
 from drift.arrow import python_values
-from drift.spark.batches import by_hash
 from drift.spark.frames import Reading
 from drift_graph.canonical import canonical, canonical_each
 
@@ -87,13 +86,3 @@ def test_forms_of_rows_are_canonical_bytes(data: st.DataObject, types: list[type
     forms = reading.forms(batch, payloads)
     assert forms is None or forms == canonical_each(payloads)
     assert forms is not None or {float, datetime.date} & set(types)
-
-
-def test_rows_come_to_their_tasks_also_by_the_hashes_of_older_versions(spark: Any) -> None:
-    from pyspark.sql import functions
-
-    for targets in (1, 2, 7):
-        rows = [(target,) for target in range(targets)] * 3
-        found = by_hash(spark.createDataFrame(rows, "target int"), targets)
-        placed = found.select("target", functions.spark_partition_id()).collect()
-        assert len(placed) == len(rows) and all(target == at for target, at in placed)

@@ -18,12 +18,11 @@ import drift
 import drift.machines.log as log_module
 from drift.machines.changes import NOTHING, Debts, Difference
 from drift.machines.cuts import DELETED
-from drift.machines.grouping import GroupStage
+from drift.machines.keyed import KeyedStage
 from drift.machines.keys import Partitioner
 from drift.machines.maps import Ports
 from drift.machines.pending import split
 from drift.machines.plan import Plan
-from drift.machines.scan import ScanStage
 from drift.machines.worker import BARRIER, Router, Worker
 from drift_graph.canonical import canonical, encode_many
 from drift_graph.item import Columns, sorted_by_meta
@@ -51,14 +50,12 @@ def test_a_debt_takes_back_one_equal_item_each() -> None:
     assert len(debts) == 0
 
 
-Stage = GroupStage | ScanStage
-
-
-def stage_of(grow: Callable[[drift.Stream[Any]], drift.Stream[Any]]) -> Stage:
+def stage_of(grow: Callable[[drift.Stream[Any]], drift.Stream[Any]]) -> KeyedStage:
     graph = drift.Graph("one stage")
     grow(graph.source("in")).sink("out")
     plan = Plan(graph.build())
     (stage,) = plan.stages().values()
+    assert isinstance(stage, KeyedStage)
     return stage
 
 
@@ -92,19 +89,21 @@ def one_at_a_meta(came: Counter[tuple[int, bytes]]) -> bool:
 
 def check_stage(
     data: st.DataObject,
-    make: Callable[[], Stage],
+    make: Callable[[], KeyedStage],
     naive: Callable[[list[tuple[bytes, Any]]], list[tuple[bytes, Any]]],
 ) -> None:
     """Also where what is kept is cut and looked through as early as can be, which takes more items by default."""
     if data.draw(st.booleans()):
         check_made_stage(data, make(), naive)
         return
-    with mock.patch.multiple(log_module, _CUT_ITEMS_MIN=1, _HISTORIES_RETAINED_MIN=0, _ABOVE_ITEMS_MIN=0):
+    with mock.patch.multiple(
+        log_module, _SMALL_ITEMS_MAX=1, _ROWS_RETAINED_MIN=0, _HISTORIES_RETAINED_MIN=0, _ABOVE_ITEMS_MIN=0
+    ):
         check_made_stage(data, make(), naive)
 
 
 def check_made_stage(
-    data: st.DataObject, stage: Stage, naive: Callable[[list[tuple[bytes, Any]]], list[tuple[bytes, Any]]]
+    data: st.DataObject, stage: KeyedStage, naive: Callable[[list[tuple[bytes, Any]]], list[tuple[bytes, Any]]]
 ) -> None:
     """Feed a stage changes in drawn batches, tombstones before their items as well, settling on the way."""
     final: dict[int, Any] = data.draw(st.dictionaries(st.integers(0, 12), payloads, max_size=8))
@@ -159,19 +158,17 @@ def test_a_grouping_sends_what_makes_its_windows_right(
 def test_a_scan_sends_what_makes_its_outputs_right(step: str, key: Callable[[Any], Any], data: st.DataObject) -> None:
     initial, function = STEPS[step]
     make = partial(stage_of, lambda stream: stream.scan(key, initial, function))
-    assert isinstance(make(), ScanStage)
     check_stage(data, make, partial(naive_scan, initial=initial, step=function, key=key))
 
 
 @pytest.mark.parametrize("window", [1, 2, 5])
 def test_a_grouping_keeps_no_more_of_the_settled_than_it_needs(window: int) -> None:
     stage = stage_of(lambda stream: stream.group(one_key, window))
-    assert isinstance(stage, GroupStage)
     for start in range(0, 1000, 10):
         stage.process(columns_of([(number, number, 1) for number in range(start, start + 10)]), {})
         stage.settle(meta_at(start + 10))
         assert stage.held == 0
-        assert not len(stage._log) and not stage._buckets
+        assert not len(stage._log) and not stage._histories
     last = tuple(range(1001 - window, 1000))
     assert list(stage.as_of(meta_at(1000), [None])) == [(None, last or DELETED)]
 
@@ -190,7 +187,6 @@ def test_what_was_logged_after_a_correction_and_is_settled_is_in_the_windows_of_
 @pytest.mark.parametrize("unsettled", [0, 2])
 def test_a_bucket_that_is_never_settled_keeps_no_more_than_it_needs_and_no_less(window: int, unsettled: int) -> None:
     stage = stage_of(lambda stream: stream.group(one_key, window))
-    assert isinstance(stage, GroupStage)
     sent: Counter[tuple[bytes, Any]] = Counter()
     for start in range(0, 1000, 10):
         late = [(number, number, 1) for number in range(start, start + 10)]
@@ -201,7 +197,7 @@ def test_a_bucket_that_is_never_settled_keeps_no_more_than_it_needs_and_no_less(
         stage.settle(meta_at(start + 10 - unsettled))
         assert stage.held == unsettled
         assert len(stage._log) <= 1
-        assert all(len(bucket.metas) <= window - 1 + 20 for bucket in stage._buckets.values())
+        assert all(len(history.metas) <= 100 for history in stage._histories.values())
     items = [(meta_at(number), number) for number in range(1000)]
     assert +sent == Counter(naive_windows(items, window, one_key))
 
@@ -246,7 +242,7 @@ def test_an_item_far_ahead_keeps_itself_and_nothing_that_comes_with_it_or_after_
             batch.append((10**6 + start, start, 1))
         stage.process(columns_of(batch), {})
         stage.settle(meta_at(start + 200))
-    histories = stage._histories if isinstance(stage, ScanStage) else stage._buckets
+    histories = stage._histories
     logged = sum(len(segment.metas) for segment in stage._log._segments.values())
     assert stage.held == far_at_once
     assert logged + sum(len(history.metas) for history in histories.values()) <= 16 * far_at_once + 1000
@@ -293,13 +289,13 @@ def test_a_scan_takes_back_several_items_of_a_key_though_the_state_after_the_fir
     ]
 
 
-@pytest.mark.parametrize("cut_items_min", [1, 16])
+@pytest.mark.parametrize("rows_retained_min", [0, 512])
 def test_what_a_tombstone_took_from_a_scan_does_not_come_back(
-    monkeypatch: pytest.MonkeyPatch, cut_items_min: int
+    monkeypatch: pytest.MonkeyPatch, rows_retained_min: int
 ) -> None:
     """Also where the memory of it seems settled while the batch that it came in is not, and is cut or is not."""
     monkeypatch.setattr(log_module, "_HISTORIES_RETAINED_MIN", 0)
-    monkeypatch.setattr(log_module, "_CUT_ITEMS_MIN", cut_items_min)
+    monkeypatch.setattr(log_module, "_ROWS_RETAINED_MIN", rows_retained_min)
     stage = stage_of(lambda stream: stream.scan(one_key, 0, STEPS["mixing"][1]))
     stage.process(columns_of([(1, 1, 1), (2, 2, 1), (9, 9, 1)]), {})
     stage.process(columns_of([(9, 9, -1)]), {})
@@ -327,7 +323,6 @@ def test_a_scan_takes_a_sequence_of_two_from_its_step_and_nothing_else(engine: s
 
 def test_a_scan_keeps_one_state_of_what_is_settled() -> None:
     stage = stage_of(lambda stream: stream.scan(few_keys, 0, STEPS["mixing"][1]))
-    assert isinstance(stage, ScanStage)
     for start in range(0, 1000, 10):
         late = [(number, number, 1) for number in range(start, start + 10)]
         stage.process(columns_of(late[5:]), {})
@@ -337,6 +332,15 @@ def test_a_scan_keeps_one_state_of_what_is_settled() -> None:
         assert len(stage._log) <= 1
         assert all(len(history.metas) <= 100 for history in stage._histories.values())
     assert len(stage._states) == 3
+
+
+def test_no_state_is_kept_above_the_rows_that_a_tombstone_left() -> None:
+    stage = stage_of(lambda stream: stream.scan(one_key, 0, STEPS["mixing"][1]))
+    for change in ((13, 13, 1), (2, 2, 1), (13, 13, -1), (6, 6, 1), (5, 5, 1), (6, 6, -1), (5, 5, -1)):
+        stage.process(columns_of([change]), {})
+        for history in stage._histories.values():
+            assert history.kept_at == sorted(set(history.kept_at)) and len(history.kept) == len(history.kept_at)
+            assert not history.kept_at or history.kept_at[-1] <= history.metas[-1]
 
 
 def test_a_window_that_ends_up_the_same_is_not_sent_again() -> None:
@@ -354,10 +358,15 @@ def test_a_scan_stops_where_a_recomputed_state_is_the_old_one() -> None:
         return payload % 2, state
 
     stage = stage_of(lambda stream: stream.scan(one_key, 0, parity))
-    stage.process(columns_of([(number, number, 1) for number in range(0, 100, 2)]), {})
-    calls.clear()
-    out = stage.process(columns_of([(41, 41, 1)]), {})
-    assert calls == [41, 42] and len(out.metas) == 3
+    for start in range(0, 200, 40):
+        stage.process(columns_of([(number, number, 1) for number in range(start, start + 40, 2)]), {})
+    for number, expected in (
+        (41, [40, 41, *range(42, 80, 2)]),
+        (45, [41, 42, 44, 45, 46, 48, 50, 52, 54]),
+    ):  # then states are kept more often
+        calls.clear()
+        out = stage.process(columns_of([(number, number, 1)]), {})
+        assert calls == expected and len(out.metas) == 3
 
 
 @pytest.mark.parametrize("workers", [3, 300])

@@ -26,15 +26,16 @@ from test_cuts import WINDOWS, later_steps, rows, with_later
 import drift
 import drift.state.files
 import drift.state.store
+from drift.machines.keyed import KeyedStage
 from drift.machines.nodes.barrier import BarrierNode
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.messages import Batch, CutReply, MinimalTime, ReleasedMessage
-from drift.machines.scan import ScanStage
 from drift.state.backend import Away
 from drift.state.cut import StateDamaged
 from drift.state.run_cuts import backend_of, store_of
 from drift.state.snapshots import Forms, States
 from drift.state.store import _FOLDED_SNAPSHOTS
+from drift.state.tables import merged_in, number_of, numbers_in
 from drift.testing.recipes import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.item import Columns
@@ -192,13 +193,13 @@ for number, batch in enumerate(run.batches()):
 def computed() -> Iterator[list[int]]:
     """How many items come to scans meanwhile, batch by batch."""
     found: list[int] = []
-    process = ScanStage.process
+    process = KeyedStage.process
 
-    def counted_process(stage: ScanStage, columns: Columns, ports: Any) -> Columns:
+    def counted_process(stage: KeyedStage, columns: Columns, ports: Any) -> Columns:
         found.append(len(columns.metas))
         return process(stage, columns, ports)
 
-    with mock.patch.object(ScanStage, "process", counted_process):
+    with mock.patch.object(KeyedStage, "process", counted_process):
         yield found
 
 
@@ -406,7 +407,7 @@ def test_a_process_alongside_the_run_folds_and_ends_with_it(where: str, nothing_
         store = run._run_cuts._store
         for _ in run.batches():
             store._wait()
-            folded.append(store._open_reader.folded())
+            folded.append(merged_in(store._open_reader))
         assert sorted(set(folded))[1:], folded  # nobody else has folded here
     digest = run.report.digest
     run = drift.run(counted(), inputs, state=drift.Cuts(where, from_cut=run._run_cuts.cut.number), batch_items=250)
@@ -490,7 +491,7 @@ def test_a_backend_that_was_taken_over_is_refused(server: str) -> None:
     lose_connections(server)
     other = store_of(server)
     other.open()
-    with pytest.raises(drift.SettingsError, match="another process has begun to store"):
+    with pytest.raises(drift.StorageError, match="another process has begun to store"):
         run.finish()
     assert other.cuts()  # which nobody has changed meanwhile
     other.close()
@@ -501,23 +502,23 @@ def test_a_backend_that_is_away_is_waited_for_up_to_a_limit(where: str, caplog: 
     run = drift.run(counted(), inputs, state=drift.Cuts(where, every_s=0, keep=1000), batch_items=100)
     assert run._run_cuts is not None
     store = run._run_cuts._store
-    commit, tries = type(store._backend).commit, 0
+    write, tries = type(store._backend).write, 0
 
     def away_at_first(backend: Any, *arguments: Any) -> None:
         nonlocal tries
         tries += 1
         if tries < 4:
             raise Away("no route")
-        commit(backend, *arguments)
+        write(backend, *arguments)
 
-    with mock.patch.object(type(store._backend), "commit", away_at_first):
+    with mock.patch.object(type(store._backend), "write", away_at_first):
         digest = run.finish().digest
     assert tries > 4 and "cannot be reached, and is waited for: no route" in caplog.text
     assert drift.run(counted(), inputs).finish().digest == digest
     run = drift.run(counted(), {"numbers": inputs["numbers"] * 2}, state=drift.Cuts(where, from_cut=1, away_max_s=0))
     with (
-        mock.patch.object(type(store._backend), "commit", mock.Mock(side_effect=Away("no route"))),
-        pytest.raises(drift.SettingsError, match="could not be reached for 0 s: no route"),
+        mock.patch.object(type(store._backend), "write", mock.Mock(side_effect=Away("no route"))),
+        pytest.raises(drift.StorageError, match="could not be reached for 0 s: no route"),
     ):
         run.finish()
 
@@ -531,7 +532,7 @@ def test_what_cannot_be_a_backend_is_refused_without_showing_secrets() -> None:
         ("ftp://there/none?x=1&sslpassword=secret", "no such kind of backend is known"),
         ("ftp://me:secret@[there/none", "no such kind of backend is known"),
     ):
-        with pytest.raises(drift.SettingsError, match=message) as refused:
+        with pytest.raises((drift.SettingsError, drift.StorageError), match=message) as refused:
             drift.run(counted(), {"numbers": []}, state=wrong)
         assert "secret" not in str(refused.value)
 
@@ -572,12 +573,12 @@ def test_what_was_changed_is_refused(where: str, kind: str) -> None:
     some_cuts(where, keep=1 if kind == "base" else 3)
     server, _, name = where.partition("#")
     if server.startswith("postgresql"):
-        column = {"cuts": "manifest", "snapshots": "data", "base": "value"}[kind]
         with psycopg.connect(server, autocommit=True) as connection:
-            last = f"length({column}) - 1"
-            sql = f"update drift_state_{kind} set {column} = set_byte({column}, {last}, get_byte({column}, {last}) # 1)"
-            sql += " where run = %s"
-            assert connection.execute(sql.encode(), (name,)).rowcount
+            sql = (
+                b"update drift_state_rows set value = set_byte(value, length(value) - 1, get_byte(value, length(value)"
+            )
+            sql += b" - 1) # 1) where run = %s and name like %s"
+            assert connection.execute(sql, (name, f"{kind}%")).rowcount
     elif "://" in server:
         with redis.Redis.from_url(server) as client:
             key = next(str(each, "utf8") for each in client.keys(f"drift:{{{name}}}:{kind}*"))
@@ -585,7 +586,7 @@ def test_what_was_changed_is_refused(where: str, kind: str) -> None:
                 client.hset(key, field, data[:-1] + bytes([data[-1] ^ 1]))
     elif kind == "base":
         with closing(sqlite3.connect(Path(where) / "base.sqlite", isolation_level=None)) as base:
-            base.execute("update state set value = x'000000000000000001'")
+            base.execute("update chunks set data = x'000000000000000001' where name like 'base:%'")
     else:
         path = max((Path(where) / kind).iterdir())
         data = bytearray(path.read_bytes())
@@ -647,7 +648,7 @@ def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, wri
 
     with (
         mock.patch.object(drift.state.files, "_write", fails),
-        pytest.raises(drift.SettingsError, match=r"cannot be written to .*: No space left"),
+        pytest.raises(drift.StorageError, match=r"cannot be written to .*: No space left"),
     ):
         for _ in batches:
             pass
@@ -680,10 +681,10 @@ def test_a_state_that_cannot_be_pickled_is_reported_where_only_recovery_needs_it
 def test_older_cuts_are_merged_and_nothing_is_left_of_them(where: str) -> None:
     some_cuts(where)
     reader = backend_of(where).reader()
-    cuts, snapshots = reader.numbers(), sorted(reader.snapshots())
+    cuts, snapshots = numbers_in(reader), sorted(reader.sizes("snapshots"))
     assert len(cuts) == 3 and len(snapshots) < 3 + _FOLDED_SNAPSHOTS
-    assert int(snapshots[-1][:10]) == cuts[-1] and int(snapshots[0][:10]) > 1
-    assert reader.folded() > 1
+    assert number_of(snapshots[-1]) == cuts[-1] and number_of(snapshots[0]) > 1
+    assert merged_in(reader) > 1
     reader.close()
 
 
@@ -700,8 +701,8 @@ import signal, os, sys
 from drift_command import main
 from drift.state.run_cuts import RunCuts
 take = RunCuts.take
-def take_and_be_killed(run_cuts):
-    take(run_cuts)
+def take_and_be_killed(run_cuts, *taken):
+    take(run_cuts, *taken)
     run_cuts._store._wait()
     if run_cuts.cut.number == 3:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -180,7 +180,7 @@ def test_a_sink_may_close_its_run() -> None:
 
     run = drift.run(counted(), {"numbers": itertools.count()}, sinks={"out": take}, batch_items=10)
     run.finish()
-    assert len(taken) == 10 and "ended" in repr(run)
+    assert 0 < len(taken) <= 10 and "ended" in repr(run)  # the first batch
 
 
 @pytest.mark.parametrize("engine", ENGINES)

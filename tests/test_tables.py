@@ -232,7 +232,7 @@ def test_a_row_that_has_no_payload_is_named_and_those_before_it_are_out() -> Non
 def test_what_is_no_table_is_refused() -> None:
     with pytest.raises(SettingsError, match="is given neither a DataFrame of pandas or Polars nor a table of Arrow"):
         drift.sources.table([1, 2])
-    with pytest.raises(SettingsError, match="payload='list' is neither 'dict', 'tuple' nor 'value'"):
+    with pytest.raises(SettingsError, match="payload='list' is neither 'dict', 'tuple', 'value' nor 'rows'"):
         drift.sources.table(ARROW, payload="list")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="two columns have one name: a, a"):
         drift.run(echo(), {"rows": pa.table([[1], [2]], names=["a", "a"])}).finish()

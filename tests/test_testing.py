@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import drift
 import drift.testing
-from drift.machines.grouping import GroupStage
+from drift.machines import keyed
 from drift.testing.check import Case, check
 from drift.testing.schedule import Player, Schedule, arrival_order
 from drift.testing.seeds import drawn
@@ -48,17 +48,14 @@ quick = settings(max_examples=30, database=None, phases=[Phase.generate, Phase.s
 @pytest.fixture
 def narrow_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grouping that corrects one window too few."""
-    compare = GroupStage._compare
+    send = keyed.KeyedStage._send_difference
 
-    def broken(self: GroupStage, *args: Any) -> None:
-        window = self._window
-        self._window = max(window - 1, 1)
-        try:
-            compare(self, *args)
-        finally:
-            self._window = window
+    def broken(self: keyed.KeyedStage, before: Any, current: Any, out: Any) -> None:
+        if len(current) > 1 and before and before[-1].meta == current[-1].meta:
+            before, current = before[:-1], current[:-1]
+        send(self, before, current, out)
 
-    monkeypatch.setattr(GroupStage, "_compare", broken)
+    monkeypatch.setattr(keyed.KeyedStage, "_send_difference", broken)
 
 
 @pytest.fixture(autouse=True)

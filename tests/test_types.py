@@ -47,6 +47,10 @@ def delay(trip: Trip) -> int:
     return trip.delay
 
 
+def spread(trips: tuple[Trip, ...]) -> float:
+    return 0.5
+
+
 def longer(one: Trip, other: Trip) -> Trip:
     return one if one.delay > other.delay else other
 
@@ -92,6 +96,14 @@ assert_type(trips.filter(delayed), drift.Stream[Trip])
 assert_type(trips.filter(lambda trip: trip.delay > 0), drift.Stream[Trip])
 assert_type(graph.source("objects", type=object).filter(is_text), drift.Stream[str])
 assert_type(trips.map(origin), drift.Stream[str])
+assert_type(trips.map(lambda trip: trip.delay), drift.Stream[int])
+assert_type(trips.map(lambda trip, time: (trip.delay, time), with_time=True), drift.Stream[tuple[int, int]])
+assert_type(trips.flat_map(lambda trip: [trip.delay]), drift.Stream[int])
+assert_type(trips.flat_map(lambda trip, time: [trip.delay + time], with_time=True), drift.Stream[int])
+assert_type(trips.at_end(drift.agg.collect().then(spread)), drift.Stream[float])
+assert_type(trips.at_end(drift.agg.collect().then(len)), drift.Stream[int])
+assert_type(trips.at_end(drift.agg.collect().then(lambda all: all[0].delay)), drift.Stream[Any])
+assert_type(trips.at_end(drift.agg.last().then(delay)), drift.Stream[int])
 assert_type(trips.count(key=origin), drift.Stream[tuple[str, int]])
 assert_type(trips.scan(origin, 0, running), drift.Stream[float])
 assert_type(trips.group(origin, 2), drift.Stream[tuple[Trip, ...]])
@@ -100,6 +112,7 @@ assert_type(trips.flat_map(letters), drift.Stream[str])
 keyed = trips.key_by(origin)
 assert_type(keyed, drift.KeyedStream[str, Trip])
 assert_type(keyed.filter(delayed), drift.KeyedStream[str, Trip])
+assert_type(keyed.filter(lambda trip: trip.delay > 0), drift.KeyedStream[str, Trip])
 assert_type(keyed.count(), drift.Stream[tuple[str, int]])
 assert_type(keyed.scan(0, running), drift.Stream[float])
 assert_type(keyed.reduce(longer), drift.Stream[tuple[str, Trip]])
@@ -135,6 +148,9 @@ def of(item: drift.Item[Trip]) -> None:
 drift.run(graph, {}, engine="zeromq", workers=2)
 drift.run(graph, {}, engine="sparkle")  # WRONG
 trips.filter(lambda trip: trip.destination)  # WRONG
+trips.map(lambda trip: trip.destination)  # WRONG
+trips.flat_map(lambda trip: [trip.destination])  # WRONG
+keyed.filter(lambda trip: trip.destination)  # WRONG
 trips.count(key=lambda trip: trip.destination)  # WRONG
 trips.key_by(lambda trip: trip.destination)  # WRONG
 windowed.sum(lambda trip: trip.destination)  # WRONG

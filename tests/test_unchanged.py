@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -39,7 +39,9 @@ def scanning() -> drift.Graph:
 
 
 @pytest.mark.parametrize("batch_items", [1, 4096])
-@pytest.mark.parametrize("settings", [{}, {"engine": "zeromq", "workers": 2}], ids=["local", "zeromq"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"engine": "zeromq", "workers": 2}, {"engine": "reference"}], ids=["local", "zeromq", "reference"]
+)
 def test_a_step_that_changes_its_state_is_found(batch_items: int, settings: dict[str, Any]) -> None:
     with pytest.raises(drift.ImpureStep, match=r"changed a payload or a state in place: it was \[\].* and is \[0"):
         drift.run(scanning(), {"in": range(10)}, batch_items=batch_items, **settings).finish()
@@ -54,31 +56,105 @@ def ring(state: list[int], note: None, time: int) -> tuple[list[int], list[int]]
     return state, []
 
 
+every_engine = pytest.mark.parametrize("engine", ["local", "reference"])
+
+
+@every_engine
 @pytest.mark.parametrize("batch_items", [1, 4096])
-def test_a_process_that_changes_its_state_is_found(batch_items: int) -> None:
+def test_a_process_that_changes_its_state_is_found(engine: str, batch_items: int) -> None:
     graph = drift.Graph("collecting")
     initial: list[int] = []
     graph.source("in").process(key_of, initial, collect, ring).sink("out")
     with pytest.raises(drift.ImpureStep, match=r"changed a payload or a state in place: it was \[\].* and is \[0"):
-        drift.run(graph, {"in": range(10)}, batch_items=batch_items).finish()
+        drift.run(graph, {"in": range(10)}, engine=engine, batch_items=batch_items).finish()
 
 
+def gather(collected: list[int], number: int) -> list[int]:
+    collected.append(number)
+    return collected
+
+
+def of_pair(pair: tuple[list[int], int]) -> int:
+    return pair[1]
+
+
+GATHERED: dict[str, Callable[[Any], drift.Stream[Any]]] = {
+    "at end": lambda stream: stream.key_by(key_of).at_end(drift.agg.fold([], gather)),
+    "at end, then": lambda stream: stream.key_by(key_of).at_end(drift.agg.fold([], gather).then(len)),
+    "several": lambda stream: stream.key_by(key_of).at_end(
+        drift.agg.several(n=drift.agg.count(), all=drift.agg.fold([], gather))
+    ),
+    "tumbling": lambda stream: stream.key_by(key_of).window(drift.windows.tumbling(4)).fold([], gather),
+    "session": lambda stream: stream.key_by(key_of).window(drift.windows.session(4)).fold([], gather),
+    "sliding": lambda stream: (
+        stream.key_by(key_of).window(drift.windows.sliding(4, 2)).aggregate(drift.agg.fold([], gather, gather))
+    ),
+    "early": lambda stream: (
+        stream.key_by(key_of).window(drift.windows.sliding(4, 2), early=drift.windows.every(items=2)).fold([], gather)
+    ),
+    "parts": lambda stream: stream.key_by(key_of).at_end(drift.agg.fold([], gather, gather), parts=4),
+    "rounds": lambda stream: stream.iterate(2, [], lambda pairs: pairs.map(of_pair), gather)[0],
+    "count": lambda stream: (
+        stream.key_by(key_of).window(drift.windows.count(9)).aggregate(drift.agg.fold([], gather, gather))
+    ),
+}
+
+
+@every_engine
+@pytest.mark.parametrize("kind", GATHERED)
+def test_an_aggregate_that_changes_its_accumulator_is_found(kind: str, engine: str) -> None:
+    graph = drift.Graph("gathered")
+    GATHERED[kind](graph.source("in")).sink("out")
+    with pytest.raises(
+        drift.ImpureStep, match=r"changed a payload or a state in place: it was \[\] and is \[0"
+    ) as caught:
+        drift.run(graph, {"in": range(10)}, engine=engine).finish()
+    assert f"{__file__}:{gather.__code__.co_firstlineno}" in caught.value.where
+
+
+def test_the_reference_finds_a_function_that_changes_its_argument_only_now_and_then() -> None:
+    def sorting(payload: list[int]) -> int:
+        if payload[0] == 80_000:
+            payload.sort()
+        return payload[0]
+
+    graph = drift.Graph("now and then")
+    graph.source("in").map(sorting).sink("out")
+    items = [[number, 0] for number in range(80_001)]
+    with pytest.raises(drift.ImpureStep, match=r"it was \[80000, 0\] and is \[0, 80000\]"):
+        drift.run(graph, {"in": items}, engine="reference").finish()
+
+
+def marked(payload: dict[str, int]) -> int:
+    payload["seen"] = 1
+    return 0
+
+
+def test_the_reference_finds_a_key_function_that_changes_its_payload() -> None:
+    graph = drift.Graph("keys")
+    graph.source("in").group(marked, 2).sink("out")
+    with pytest.raises(drift.ImpureStep, match=r"it was {'a': 1} and is {'a': 1, 'seen': 1}"):
+        drift.run(graph, {"in": [{"a": 1}]}, engine="reference").finish()
+
+
+@every_engine
 @pytest.mark.parametrize("batch_items", [1, 4096])
-def test_a_map_that_changes_its_payload_is_found(batch_items: int) -> None:
+def test_a_map_that_changes_its_payload_is_found(engine: str, batch_items: int) -> None:
     graph = drift.Graph("sorting")
     graph.source("in").map(sort).sink("out")
     with pytest.raises(
         drift.ImpureStep, match=r"changed a payload in place: it was \[2, 1\] and is \[1, 2\]"
     ) as caught:
-        drift.run(graph, {"in": [[0, 1], [2, 1]]}, batch_items=batch_items).finish()
+        drift.run(graph, {"in": [[0, 1], [2, 1]]}, engine=engine, batch_items=batch_items).finish()
     assert caught.value.step == "map sort" and "test_unchanged.py" in caught.value.where
 
 
-def test_a_map_that_changes_what_is_in_its_window_is_found() -> None:
+@every_engine
+def test_a_map_that_changes_what_is_in_its_window_is_found(engine: str) -> None:
     graph = drift.Graph("windows")
     graph.source("in").group(key_of, 2).map(grow).sink("out")
     with pytest.raises(drift.ImpureStep, match="changed a payload in place"):
-        drift.run(graph, {"in": [{"a": 1}, {"a": 2}]}).finish()
+        drift.run(graph, {"in": [{"a": 1}, {"a": 2}]}, engine=engine).finish()
 
 
 def add(state: dict[str, int], item: str) -> tuple[dict[str, int], dict[str, int]]:

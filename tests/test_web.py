@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nbclient
+import nbformat
 import pytest
 from browser import browser
 from hypothesis import given
@@ -25,12 +27,14 @@ from hypothesis import strategies as st
 from waiting import HANG_S, wait_until
 
 import drift
-from drift.cli.progress import COLUMNS, line_text, short
+from drift.cli.progress import COLUMNS, ProgressLine, line_text, short
 from drift.engines.base import Progress
 from drift.engines.observed import Timeline
 from drift.machines.nodes.intake import Intake
+from drift.running.notebook import bar_of
 from drift.show.steps import columns_of
 from drift.web.address import as_address
+from drift.web.status import Status
 from drift_graph.meta import pack_time
 from drift_graph.policies import ArrivalTime
 from drift_graph.times import SourceMachine
@@ -322,7 +326,7 @@ def test_batches_that_follow_closely_are_one_bar_and_each_bar_is_reported_once()
         unsettled=st.integers(0, 10**7),
         tombstones=st.integers(0, 10**12),
         late_items=st.integers(0, 10**9),
-        minimal_time=st.integers(-(2**62), 2**62).map(pack_time),
+        minimal_bytes=st.integers(-(2**62), 2**62).map(pack_time),
         held_by=st.sampled_from(["", "worker 3"]) | st.text("ab語 ", max_size=90).map("source {}".format),
         fraction=st.none() | st.floats(0.001, 1),
         silent_since_s=st.none() | st.just(0.0),
@@ -446,3 +450,62 @@ print(json.dumps([sorted([*key, value] for key, value in points.items()), spans]
     assert values["drift.items.diverted", ""] == 1 and values.get(("drift.items.unsettled", ""), 0) == 0
     assert values["drift.operator.items", "n"] == 3
     assert spans == [["drift run g", "UNSET", 0], ["drift run bad", "ERROR", 1]]
+
+
+@pytest.mark.parametrize("engine", WATCHED)
+def test_after_a_resume_no_number_says_that_anything_was_read(engine: Any, tmp_path: Path) -> None:
+    def run() -> drift.Run:
+        graph = drift.Graph("resumed")
+        graph.source("numbers").map(lambda n: n + 1).sink("out")
+        return drift.run(graph, {"numbers": range(1000)}, state=tmp_path, engine=engine, batch_items=10, web=0)
+
+    for item in (stopped := run()):
+        if item.position == 500:
+            stopped.stop()
+    with run() as again:
+        cut = again.resumed_from
+        assert cut is not None and 500 < again.progress.items_in <= stopped.report.items_in < 1000
+        line = ProgressLine(active=False)
+        line._line()
+        line.follow(again)
+        status, shown = Status(again), line._line().plain
+        for numbers in (status.sample(), status.sample()):
+            assert (numbers["items_in"], numbers["in_per_s"]) == (again.report.items_before, 0.0)
+            assert numbers["minimal_time"] == again.progress.reached == f"time {again.progress.minimal_time}"
+        assert numbers["items_out"] == again.progress.items_out == cut.output.position
+        assert " 0/s" in shown and "the beginning" not in shown
+        assert again.report.items_per_second == 0.0
+        again.finish()
+    ended = run().finish()
+    assert (ended.items_in, ended.items_before, ended.items_per_second) == (1000, 1000, 0.0)
+
+
+def test_a_run_and_its_report_are_tables_in_a_notebook() -> None:
+    graph = drift.Graph("<b>")
+    graph.source("numbers").map(lambda n: n).sink("out")
+    run = drift.run(graph, {"numbers": range(1234)})
+    assert "not begun" in run._repr_html_()
+    html = run.finish()._repr_html_()
+    assert "<td" in html and "1,234" in html and "&lt;b&gt;" in html and "<b>" not in html
+    assert "ended" in run._repr_html_() and "tombstones" not in html
+
+
+def test_a_notebook_shows_a_bar_while_a_run_runs() -> None:
+    cells = [
+        nbformat.v4.new_code_cell(
+            "import drift, drift.running.notebook as notebook\n"
+            "notebook._BEGINS_AFTER_S = notebook._EVERY_S = 0\n"
+            "graph = drift.Graph('shown')\n"
+            "graph.source('numbers').map(lambda n: n).sink('out')\n"
+            "drift.run(graph, {'numbers': range(5000)}, batch_items=100).finish()"
+        )
+    ]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=HANG_S, startup_timeout=HANG_S, kernel_name="python3").execute()
+    bar, table = (each["data"]["text/html"] for each in notebook.cells[0].outputs)
+    assert '<progress value="1.0000" max="1">' in bar and "<b>shown</b> finished, 5,000 items in, 5,000 out" in bar
+    assert "items_per_second" in table
+
+
+def test_outside_of_a_notebook_no_bar_is_drawn() -> None:
+    assert bar_of("shell") is None

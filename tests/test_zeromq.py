@@ -270,7 +270,10 @@ def test_what_is_before_a_payload_that_cannot_be_sent_is_released(to: str, first
     sources = {"numbers": range(first, 100)}
     run = drift.run(graph, sources, engine="zeromq", workers=2, batch_items=7)
     released: list[Any] = []
-    with pytest.raises(drift.PayloadError, match=rf"(?s)step 'doubt' .*cannot be sent to another process.*{why}"):
+    told = rf"cannot be sent to another process.*{why}"
+    if (to, why) == ("sink", "cannot pickle"):  # as on every engine
+        told = "cannot be compared between runs: a _thread.lock"
+    with pytest.raises(drift.PayloadError, match=rf"(?s)step 'doubt' .*{told}"):
         released.extend((item.meta, item.payload) for item in run)
     assert 2 * (bad - first) <= len(released) <= 2 * (bad - first) + 1
     expected = drift.run(graph, sources)
@@ -496,12 +499,20 @@ def test_a_run_is_refused_where_its_process_may_not_open_all_that_it_needs() -> 
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_a_process_that_cannot_be_started_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/dev/null/python")
-    opened = len(list(Path("/dev/fd").iterdir()))
-    with pytest.raises(NotADirectoryError):
-        next(drift.run(numbers(), {"numbers": range(9)}, engine="zeromq"))
-    assert len(list(Path("/dev/fd").iterdir())) == opened
+def test_a_process_that_cannot_be_started_leaves_no_descriptor() -> None:
+    code = """if True:
+        import os, sys, drift
+        sys.executable = "/dev/null/python"
+        graph = drift.Graph("n")
+        graph.source("n").sink("out")
+        list(drift.run(graph, {"n": range(9)}))  # what any run opens once
+        opened = os.listdir("/dev/fd")
+        try:
+            next(drift.run(graph, {"n": range(9)}, engine="zeromq"))
+        except NotADirectoryError:
+            print(len(os.listdir("/dev/fd")) - len(opened))
+    """
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "0\n"
 
 
 def test_classes_of_the_running_script_travel_as_payloads(tmp_path: Path) -> None:

@@ -53,6 +53,12 @@ class Released(NamedTuple):
         sinks = self.sinks if isinstance(self.sinks, str) else self.sinks[:count]
         return Released(self.position, self.metas[:count], self.payloads[:count], sinks)
 
+    def since(self, position: int) -> Released:
+        """What of it is at or above a position, with the error."""
+        count = min(max(position - self.position, 0), len(self.metas))
+        sinks = self.sinks if isinstance(self.sinks, str) else self.sinks[count:]
+        return Released(self.position + count, self.metas[count:], self.payloads[count:], sinks, self.error)
+
 
 class _Run:
     """Items of one sink that came together, sorted by meta; those before `start` were released."""

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import xxhash
 
-from drift_graph.canonical import canonical_each, encode_metas, encode_plain
+from drift_graph.canonical import encode_metas, encode_plain, joined_forms
 from drift_graph.metas import Metas, have_one_length
 from drift_graph.payloads import of_kind
 
@@ -86,7 +86,7 @@ def encoded_by_block(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS)
         is_all = end - start == len(metas)
         values = payloads if is_all else of_kind(payloads, payloads[start:end])
         plain = encode_plain(values)
-        payload_bytes = b"".join(canonical_each(values)) if plain is None else plain
+        payload_bytes = joined_forms(values) if plain is None else plain
         cut = at_once[start * each : end * each]
         meta_bytes = cut or encode_metas(metas if is_all else metas[start:end])
         parts.append(Encoded(end - start, meta_bytes, payload_bytes, plain is not None))

@@ -26,7 +26,7 @@ from drift_graph.graph import Dataflow
 from drift_graph.restore import CannotRestore
 
 #: Tables without which a run cannot be reproduced.
-_NEEDED = ("arrivals", "input", "late")
+_NEEDED = ("arrivals", "input", "late", "answers")
 
 
 def audit(
@@ -43,6 +43,7 @@ def audit(
     by: Callable[[Any], Any] | None = None,
     cases: str | os.PathLike[str] | None = None,
     was: Graph | Dataflow | str | None = None,
+    ask_again: bool = False,
     on_check: Callable[[Check], None] | None = None,
     watch: Watch | None = None,
 ) -> Audit:
@@ -63,6 +64,8 @@ def audit(
         cases: a folder: a divergence is written there as a small case file, for `drift simulate --case`.
         was: the graph that the record was made with, if `graph` is another one: then the report shows the lineages of
             the recorded and the computed item side by side, with every payload between.
+        ask_again: whether what calls were asked in the recorded run is asked again: the report shows which answers are
+            others now. All else takes the recorded answers, and asks nothing.
         on_check: called with each check when it is done.
         watch: follows the progress.
 
@@ -95,6 +98,12 @@ def audit(
         add(check)
     if reproduce:
         for check in _reproduced(record, graph, engines, workers, seeds, checks, cases, was, watch):
+            add(check)
+    if ask_again and record is not None and reproduce:
+        from drift.auditing.asked_again import check_asked_again
+
+        watch.begin("asking again", record.counts)
+        for check in check_asked_again(record, dataflow_of(record, graph)):
             add(check)
     versions = None
     is_other = any(check.what == THE_GRAPH and check.result == "noted" for check in checks)

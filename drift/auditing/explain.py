@@ -13,11 +13,13 @@ from typing import Any
 from drift.auditing.inputs import InputBatch
 from drift.auditing.lineage import Lineage, lineage_of
 from drift.auditing.replay import batches_of, changes_since, classes_for, dataflow_of, replayed
+from drift.records.answers import AnswersOfRecord
 from drift.records.changes import changes_text
 from drift.records.reader import Record
 from drift.streams import Graph
 from drift_graph.canonical import canonical
-from drift_graph.errors import InputError, SettingsError, StepError
+from drift_graph.errors import AnswerMissing, InputError, SettingsError, StepError
+from drift_graph.functions import brief
 from drift_graph.graph import Dataflow
 from drift_graph.meta import MetaParts
 
@@ -29,11 +31,25 @@ class RecordedInput:
         self._classes = classes_for(record, dataflow)
         self._record = record.with_classes(self._classes)
         self._names = [source.name for source in record.manifest.sources]
+        self._answers = AnswersOfRecord(self._record)
 
     def batches(self) -> Iterator[InputBatch]:
         for batch in batches_of(self._record, self._classes):
             arrived = batch.arrived
             yield InputBatch(self._names[batch.rank], arrived.metas, arrived.payloads, arrived.heartbeat)
+
+    def answer(self, call: str, meta: bytes, payload: Any) -> Any:
+        """The recorded answer about an item.
+
+        Raises:
+            AnswerMissing: the call was not asked about it.
+        """
+        found = self._answers.find(call, meta)
+        if found is None:
+            raise AnswerMissing(
+                f"the record {self._record.path} has no answer of call {call!r} about {brief(payload, 100)}"
+            )
+        return found[0]
 
     def at(self, global_time: bytes) -> Any:
         found = self._record.find_input(global_time)

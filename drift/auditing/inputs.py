@@ -18,7 +18,7 @@ class InputBatch(NamedTuple):
 
 
 class Input(Protocol):
-    """An input that can be read repeatedly."""
+    """An input that can be read repeatedly; with `answer(call, meta, payload)`, for graphs with calls."""
 
     def batches(self) -> Iterator[InputBatch]:
         """From its start, in the order of arrival."""

@@ -1,10 +1,12 @@
 """Checks that a record is as it was written: files, manifest and digests agree. Nothing is computed again.
 
-Invariant: memory is bounded by a row group of each table, the hashes of the blocks, and what sources had not settled;
-every byte that the manifest lists is read, and every item of input and output is hashed again.
+Invariant: memory is bounded by a row group of each table and the hashes of the blocks; every byte that the manifest
+lists is read, and every item of input and output is hashed again.
 
 Why two passes: for an unchanged record files and items are only hashed. If something has changed, the second pass
 locates it: the block whose hash differs, and in it the item, by the checks of the items.
+
+What it does not find: a record in which somebody made every hash anew. Only a signature does (`signature.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +21,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from drift.auditing.checks import Check, Trouble, found_by
 from drift.auditing.unlisted import unlisted_checks
 from drift.records import columns
-from drift.records.agreement import InputRows, OutputRows, Wrong, wrong_in_arrivals, wrong_in_late
 from drift.records.blocks import Block, checks
 from drift.records.columns import Numbers, first_of
 from drift.records.format import (
@@ -51,15 +51,6 @@ _TROUBLES_MAX = 20
 _names = {"output": META, "input": GLOBAL_TIME}
 #: Rows that are checked at once: with more, allocating memory takes as long.
 _ROWS_AT_ONCE = 8 * BLOCK_ITEMS
-#: The kind of trouble if a column does not agree with others.
-_KINDS = {
-    "meta": "meta changed",
-    "order": "items swapped",
-    "item": "item twice",
-    "arrivals": "counts differ",
-    "heartbeat": "not of a run",
-    "global time": "not of a run",
-}
 #: Rows read beyond a block, to resynchronize after a surplus row.
 _AHEAD = 16
 
@@ -98,11 +89,9 @@ def intact_checks(path: Path, snapshot: Snapshot, watch: Watch) -> Iterator[Chec
         yield timed(what, "sizes and hashes in the manifest", troubles, "unchanged")
         if troubles:
             changed.add(table)
-    watch.begin("comparing arrivals", {"input": manifest.items_in, "output": manifest.items_out})
-    yield from _check_arrivals(timed, path, manifest)
     blocks = _blocks(path, manifest)
     for table in ("input", "output"):
-        watch.begin("hashing items")
+        watch.begin("hashing items", {"input": manifest.items_in, "output": manifest.items_out})
         expected = blocks[table] if table not in changed else None
         yield _check_items(timed, path, manifest, table, watch, expected)
     yield from unlisted_checks(path, manifest)
@@ -185,7 +174,8 @@ def _file_troubles(path: Path, file: File, manifest: Manifest) -> list[Trouble]:
     if found != file.hash:
         return [Trouble("file changed", f"{what} has other bytes than were written", file.path)]
     try:
-        rows = pq.read_metadata(there).num_rows
+        with open_table(there, file.table) as parquet:
+            rows = parquet.metadata.num_rows
     except DAMAGE as error:
         return [Trouble("file unreadable", f"{what} cannot be read: {error}", file.path, block, position)]
     if rows != file.rows:
@@ -200,22 +190,6 @@ def _has_end(path: Path) -> bool:
 
 
 # Items.
-
-
-def _check_arrivals(timed: _Timed, path: Path, manifest: Manifest) -> Iterator[Check]:
-    """Whether arrivals and late items agree with each other and with the manifest."""
-    for table, find in (("arrivals", wrong_in_arrivals), ("late", wrong_in_late)):
-        if not manifest.of(table):
-            continue
-        troubles: list[Trouble] = []
-        try:
-            wrong = find(path, manifest)
-            if wrong is not None:
-                troubles.append(Trouble(_KINDS.get(wrong.column, "column changed"), wrong.text, table))
-        except (OSError, pa.ArrowException, ValueError) as error:
-            troubles.append(Trouble("file unreadable", f"{table} cannot be read: {error}", table))
-        what = "batches and heartbeats" if table == "arrivals" else f"{manifest.late_items:,} late items"
-        yield timed(f"{table}: {what}", "each other, the manifest", troubles, "they agree")
 
 
 _Hashes = list[tuple[int, bytes]]
@@ -264,29 +238,15 @@ def _digest(path: Path, manifest: Manifest, table: str, watch: Watch, expected: 
     return hash_block(manifest.algorithm, b"".join(hashes)).hex()
 
 
-def _agreement(path: Path, manifest: Manifest, table: str) -> OutputRows | InputRows:
-    return OutputRows(manifest) if table == "output" else InputRows(path, manifest)
-
-
 def _hashes(path: Path, manifest: Manifest, table: str) -> Iterator[tuple[int, bytes]]:
-    """Rows and hash of every block, from the items.
-
-    Raises:
-        ValueError: a column does not agree with the others.
-    """
-    agreement = _agreement(path, manifest, table)
-    first = 0
+    """Rows and hash of every block, from the items."""
     metas: list[memoryview] = []
     payloads: list[memoryview] = []
     rows = 0
     for file in manifest.of(table):
         with open_table(path / file.path, table, coded=True) as parquet:
-            for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=agreement.names, use_threads=False):
-                check_values(batch)
-                of_metas = bins_of(batch, _names[table])
-                for wrong in agreement.wrongs(batch, of_metas, first):
-                    raise ValueError(wrong.text)
-                first += len(batch)
+            for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=[*_names[table], "payload"], use_threads=False):
+                of_metas = bins_of(check_values(batch), _names[table])
                 of_payloads = columns.of_arrow(batch.column("payload"))
                 start = 0
                 while start < len(batch):
@@ -297,8 +257,6 @@ def _hashes(path: Path, manifest: Manifest, table: str) -> Iterator[tuple[int, b
                     if rows == BLOCK_ITEMS:
                         yield rows, hash_of_parts(manifest.algorithm, rows, metas, payloads)
                         rows, metas, payloads = 0, [], []
-    for wrong in agreement.at_end():
-        raise ValueError(wrong.text)
     if rows:
         yield rows, hash_of_parts(manifest.algorithm, rows, metas, payloads)
 
@@ -329,9 +287,7 @@ class _Items:
         self._expected = self._expected_blocks()
         self._unread: list[pa.Table] = []
         self._unread_rows = 0
-        self._agreement = _agreement(path, manifest, table)
         self._hashes: list[bytes] = []
-        self._has_more = False  # more items than the blocks cover
         self._files = iter(manifest.of(table))
         self._batches = self._read()
         self.troubles: list[Trouble] = []
@@ -350,11 +306,9 @@ class _Items:
             self._hashes.append(found)
             if found != block.hash or len(rows) != block.rows:
                 self._return_rows(rows)
-                rows = self._diagnose(block, row)
-            self._check_columns(rows, row, block.rows)
+                self._diagnose(block, row)
             row += block.rows
             self._watch.read(self._table, row)
-        self._say_all(self._agreement.at_end())
         rest = self._take(1)
         if rest is not None and len(rest):
             self._say("item too many", f"there are more {self._what}s than {row:,}", row)
@@ -432,7 +386,7 @@ class _Items:
 
     # Locating a change.
 
-    def _diagnose(self, block: Block, first: int) -> _Rows:
+    def _diagnose(self, block: Block, first: int) -> None:
         """Report what differs in a block, and consume its rows, so that the next one begins at the right row."""
         rows = self._take(block.rows + _AHEAD)
         assert rows is not None
@@ -456,10 +410,7 @@ class _Items:
         if len(self.troubles) == before:
             last = first + block.rows - 1
             self._say("block changed", f"something in {self._what}s {first:,} to {last:,} has changed", first)
-        self._has_more |= any(trouble.kind in ("item twice", "item too many") for trouble in self.troubles[before:])
-        taken = min(taken, len(rows))
-        self._return_rows(_Rows(rows.table.slice(taken), _names[self._table]))
-        return _Rows(rows.table.slice(0, taken), _names[self._table])
+        self._return_rows(_Rows(rows.table.slice(min(taken, len(rows))), _names[self._table]))
 
     def _compare(self, expected: Numbers, found: Numbers, first: int) -> None:
         """Report which rows differ, if none was added or removed."""
@@ -521,26 +472,6 @@ class _Items:
                 self._say("column changed", f"the row of position {row:,} says position {int(found[there]):,}", row)
                 here, there = here + 1, there + 1
         return there
-
-    # Columns besides metas and payloads.
-
-    def _check_columns(self, rows: _Rows, first: int, expected: int) -> None:
-        self._say_all(self._agreement.wrongs(rows.table, rows.metas, first, expected))
-
-    def _say_all(self, wrongs: Iterator[Wrong]) -> None:
-        for wrong in wrongs:
-            if len(self.troubles) >= _TROUBLES_MAX:
-                return
-            reported = [trouble.position for trouble in self.troubles if trouble.position is not None]
-            near = wrong.row in reported or wrong.row - 1 in reported
-            if {
-                "position": bool(reported),
-                "order": near,
-                "item": self._has_more or wrong.row in reported,
-                "global time": self._has_more or wrong.row in reported,
-            }.get(wrong.column, False):
-                continue  # already reported
-            self._say(_KINDS.get(wrong.column, "column changed"), wrong.text, wrong.row)
 
 
 def _hash(manifest: Manifest, rows: _Rows) -> bytes:

@@ -48,7 +48,8 @@ class Made:
             at most.
         first: for a state, or an item that is cut: global time of the first input item behind it.
         cut: whether its parents are not shown.
-        starts: whether it is the first of its key in a scan, so that its state before was the initial one.
+        starts: whether its state before was the initial one: it is the first of its key in a scan, or
+        anew: it is the first since a process forgot the key.
         made_of: numbers of its parents, oldest first.
     """
 
@@ -65,6 +66,7 @@ class Made:
     first: bytes = b""
     cut: bool = False
     starts: bool = False
+    anew: bool = False
     made_of: tuple[Made, ...] = field(default=(), repr=False)
 
     @property
@@ -167,7 +169,8 @@ def trace_to(dataflow: Dataflow, run_input: Input, meta: bytes, *, loops_max: in
     """Run up to the output item or failure with this meta; None if there is none."""
     relevant = Relevant(dataflow, meta, run_input.at(root_of(meta)))
     layers = Layers(dataflow, run_input, loops_max)
-    if relevant.all and layers.fits(relevant.only):
+    asks = any(each.asks for each in dataflow.operators)  # a worker does not
+    if relevant.all and not asks and layers.fits(relevant.only):
         with rare_collections():
             return layers.trace(meta)
     last: Node | None = None
@@ -196,7 +199,7 @@ def traced(
     """
     if relevant is None:
         relevant = Relevant(dataflow, meta, run_input.at(root_of(meta)))
-    tracer = Tracer(dataflow, only=relevant.only, loops_max=loops_max)
+    tracer = Tracer(dataflow, only=relevant.only, loops_max=loops_max, answers=getattr(run_input, "answer", None))
     heartbeats = dict.fromkeys([source.name for source in dataflow.sources], BEGINNING)
     end = meta + b"\x00"  # the next byte string after it
     with rare_collections():
@@ -210,6 +213,20 @@ def traced(
             if minimal >= end:
                 return
         yield from tracer.pop(end)
+
+
+def traced_at(dataflow: Dataflow, run_input: Input, meta: bytes) -> Node | None:
+    """The item with this meta anywhere in the graph, with what it was made of; None if there is none."""
+    tracer = Tracer(dataflow, wanted=[meta], answers=getattr(run_input, "answer", None))
+    end = meta + b"\x00"  # the next byte string after it
+    for batch in run_input.batches():
+        for own, payload in zip(batch.metas, batch.payloads):
+            if own <= meta:
+                tracer.push(batch.source, own, payload)
+    with rare_collections():
+        for _ in tracer.pop(end):
+            pass
+    return tracer.wanted[meta]
 
 
 class _Numbering:
@@ -266,6 +283,7 @@ class _Numbering:
             first=node.first if is_state or node.cut else b"",
             cut=node.cut or any(parent.cut and not parent.parents for parent in node.parents if parent not in parents),
             starts=self._is_of_scan(node) and len(parents) == 1,
+            anew=any(parent.anew for parent in node.parents),
             made_of=tuple(self._made[id(parent)] for parent in parents),
         )
         self._made[id(node)] = made

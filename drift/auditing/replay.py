@@ -12,22 +12,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drift.all_engines import EngineKind, EngineName
+from drift.calling.asks import Calls
 from drift.engines.feed import Feed
-from drift.engines.recorded import RecordedBatch, RecordedFeed
+from drift.engines.recorded import RecordedBatch, RecordedFeed, RecordEnds
 from drift.load import load_dataflow
+from drift.records.answers import AnswersOfRecord
 from drift.records.changes import Change, compare
 from drift.records.describe import MAIN
 from drift.records.fingerprint import fingerprint
 from drift.records.format import Manifest
 from drift.records.reader import Record
 from drift.running import Run, made_run
+from drift.segments.answers import AnswersOfRun, missing_answer
 from drift.streams import Graph
 from drift_graph import errors
 from drift_graph.errors import GraphError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
 from drift_graph.operators import Source, function_of
-from drift_graph.policies import EventTime
 from drift_graph.restore import CannotRestore, Classes, classes_near
 from drift_graph.times import Arrived
 
@@ -49,6 +51,7 @@ def replay(
     sinks: Mapping[str, Any] | None = None,
     on_late: Callable[[Late], None] | None = None,
     classes: Sequence[type] = (),
+    calls: Calls = "replay",
     **more: Any,
 ) -> Run:
     """Run a record's input again with its own decisions: global times, diverted items, heartbeats.
@@ -61,6 +64,8 @@ def replay(
         until: end before this position of the output.
         pace: "full", or "recorded" to keep the recorded intervals between batches.
         classes: of payloads, if the graph's modules do not have them.
+        calls: what is asked about items whose answers are not in the record: nothing, with "replay"; otherwise as in
+            `drift.run`.
 
     Raises:
         RecordError: the record cannot be read.
@@ -89,6 +94,7 @@ def replay(
         paced=pace == "recorded",
         sinks=sinks,
         on_late=on_late,
+        calls=calls,
         **more,
     )
 
@@ -101,6 +107,8 @@ def replayed(
     paced: bool = False,
     sinks: Mapping[str, Any] | None = None,
     on_late: Callable[[Late], None] | None = None,
+    calls: Calls = "replay",
+    answers: AnswersOfRun | None = None,
     **settings: Any,
 ) -> Run:
     """`replay` for an open record and a graph, without comparisons."""
@@ -120,7 +128,22 @@ def replayed(
         )
 
     settings.setdefault("digest", record.manifest.algorithm)
-    return made_run(dataflow, {}, feed=feed, until=until, sinks=sinks, on_late=on_late, **settings)
+    answers = answers or answers_of(record.with_classes(known), may_ask=calls != "replay")
+    return made_run(
+        dataflow, {}, feed=feed, until=until, sinks=sinks, on_late=on_late, calls=calls, answers=answers, **settings
+    )
+
+
+def answers_of(record: Record, *, may_ask: bool = False) -> AnswersOfRun:
+    """The recorded answers of calls; an item without one is asked about, or ends the run: where a record that was cut
+    off ends, as it does.
+    """
+    missing = None if may_ask else missing_answer if record.manifest.complete else _record_ends
+    return AnswersOfRun(AnswersOfRecord(record), missing)
+
+
+def _record_ends(step: str, question: object) -> Exception:
+    return RecordEnds("the record ends here")
 
 
 def batches_of(record: Record, classes: Classes) -> Iterator[RecordedBatch]:
@@ -202,8 +225,7 @@ def classes_for(record: Record, dataflow: Dataflow) -> Classes:
 
 def _functions(dataflow: Dataflow) -> Iterator[Callable[..., Any]]:
     for operator in dataflow.operators:
-        function = operator.time.time if isinstance(operator, Source) and isinstance(operator.time, EventTime) else None
-        function = function or function_of(operator)
+        function = operator.time.functions.get("time") if isinstance(operator, Source) else function_of(operator)
         if function is not None:
             yield function
 

@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 from drift.all_engines import engine_kind
 from drift.auditing.checks import THE_GRAPH, Check, Result, Trouble
 from drift.auditing.divergence import Comparison, Divergence, compared, same_item
+from drift.auditing.explain import RecordedInput
 from drift.auditing.replay import batches_of, changes_since, classes_for, end_of, replayed
 from drift.auditing.verdict import investigate
 from drift.engines.recorded import RecordedMachine
 from drift.engines.simulated.simulation import Simulation
 from drift.records.environment import environment
 from drift.records.reader import Record
+from drift.testing.calls import InTurn
 from drift.testing.schedule import Player, Schedule
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import DriftError
@@ -138,14 +140,11 @@ def check_simulated(record: Record, dataflow: Dataflow, seed: int, inquiry: Inqu
     machines = [
         RecordedMachine(source.name, rank, by_rank.get(rank, ())) for rank, source in enumerate(dataflow.sources)
     ]
-    simulation = Simulation(
-        dataflow,
-        {machine.name: machine.payloads for machine in machines},
-        Player(schedule),
-        machines=machines,
-        digest=manifest.algorithm,
-        **schedule.settings(),
-    )
+    settings: dict[str, Any] = {"machines": machines, "digest": manifest.algorithm, **schedule.settings()}
+    made: type[Simulation] = Simulation
+    if any(each.asks for each in dataflow.operators):
+        made, settings = InTurn, {**settings, "answers": RecordedInput(reading, dataflow).answer}
+    simulation = made(dataflow, {machine.name: machine.payloads for machine in machines}, Player(schedule), **settings)
     outcome = simulation.run()
     items = [Item(payload, position, sink, meta) for position, meta, payload, sink in outcome.items()]
     error = outcome.error if isinstance(outcome.error, DriftError) else None

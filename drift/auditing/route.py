@@ -74,7 +74,7 @@ class Relevant:
         groups = [name for name in dataflow.groups if name in self.only]
         if not passed:
             self._wanted = set()
-        elif len(groups) == 1 and passed == groups:
+        elif len(groups) == 1 and passed == groups and not any(dataflow[name].asks for name in self.only):
             plan = Plan(dataflow)
             if not plan.is_cyclic((groups[0],)):  # a scan is no cycle of stages: it is one stage
                 self._group = groups[0]

@@ -126,7 +126,7 @@ def words_of(lineage: Lineage, made: Made) -> str:
     if is_later(made.meta) and made.kind != "timer":
         words += _why_now(made)
     if made.starts:
-        words += ", first of its key"
+        words += ", first of its key" + (" since that was forgotten" if made.anew else "")
     if made.cut:
         words += f"; {before_words(lineage, made)}, not shown"
     elif made.kind == "state":

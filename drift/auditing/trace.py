@@ -7,6 +7,9 @@ Why: an item is linked to its parents, and only buckets and the heap hold items,
 freed. Only in a cycle is the chain of ancestors endless (the state of a scan is made from the state before). There, an
 item that may have more than twice as many rounds behind it is cut off from all but `loops_max`; so a cut is needed only
 once in as many rounds. The counts of rounds and items survive a cut.
+
+A process forgets a state that is back at the initial one, so what made that state has no part in what comes after it.
+Where a process can tell how many of its last items a state is made of (`kept`), earlier ones have no part in it either.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from drift.operators import State
+from drift.operators import ProcessState, ProcessTimers, State, Timer
+from drift_graph.canonical import same
 from drift_graph.graph import Dataflow
 from drift_graph.meta import global_time_of
-from drift_graph.reference import Reference
+from drift_graph.operators import Map
+from drift_graph.reference import Answers, Reference
 
 
 class Node:
@@ -34,9 +39,14 @@ class Node:
         linked: of its rounds, those that it may still be linked back over.
         first: for a scan's state, global time of the first item of its key; else the least among its ancestors.
         cut: whether its ancestors were dropped.
+        recent: for the state of a process that can tell, the items it is made of.
+        anew: whether it is a window without the state in front of its item, since the process had forgotten it.
     """
 
-    __slots__ = ("operator", "meta", "payload", "parents", "is_fed_back", "rounds", "linked", "items", "first", "cut")
+    __slots__ = (
+        "operator", "meta", "payload", "parents", "is_fed_back", "rounds", "linked", "items", "first", "cut", "recent",
+        "anew",
+    )  # fmt: skip
 
     def __init__(self, operator: str, meta: bytes, payload: Any, parents: tuple[Node, ...], first: bytes) -> None:
         self.operator = operator
@@ -49,6 +59,8 @@ class Node:
         self.items = 0
         self.first = first
         self.cut = False
+        self.recent: tuple[Node, ...] = ()
+        self.anew = False
 
 
 class Tracer:
@@ -58,6 +70,7 @@ class Tracer:
         only: names of the operators to run; None for all.
         loops_max: rounds of feedback edges that an item is linked back over, 1 or more.
         wanted: metas of items to return.
+        answers: of calls.
 
     Attributes:
         wanted: by meta the wanted items, None for those that have not come.
@@ -70,9 +83,10 @@ class Tracer:
         only: Collection[str] | None = None,
         loops_max: int = 3,
         wanted: Collection[bytes] = (),
+        answers: Answers | None = None,
     ) -> None:
-        self._links = _Links(loops_max, wanted)
-        self._reference = Reference(dataflow, self._links, only)
+        self._links = _Links(dataflow, loops_max, wanted)
+        self._reference = Reference(dataflow, self._links, only, answers)
         self.wanted = self._links.wanted
 
     def push(self, source: str, meta: bytes, payload: Any) -> None:
@@ -94,23 +108,70 @@ class Tracer:
 class _Links:
     """The observer of the reference: a node for each item, linked to those of its parents."""
 
-    def __init__(self, loops_max: int, wanted: Collection[bytes]) -> None:
+    def __init__(self, dataflow: Dataflow, loops_max: int, wanted: Collection[bytes]) -> None:
         self.wanted: dict[bytes, Node | None] = dict.fromkeys(wanted)
         self._loops_max = loops_max
+        states = [each for each in dataflow.operators if isinstance(each, Map)]
+        processes = {each.name: each.function.process for each in states if isinstance(each.function, ProcessState)}
+        self._initials = {
+            edge.origin: processes[edge.target].initial for edge in dataflow.edges if edge.target in processes
+        }
+        self._kept = {
+            name: process.on_item.kept for name, process in processes.items() if hasattr(process.on_item, "kept")
+        }
+        self._sets_by_item = {
+            each.name
+            for each in states
+            if isinstance(each.function, ProcessTimers) and hasattr(each.function.process.on_item, "kept")
+        }
 
     def made(self, operator: str, meta: bytes, payload: Any, parents: tuple[Node, ...]) -> Node:
+        anew = operator in self._initials and self._is_forgotten(operator, parents)
+        if anew:
+            parents, payload = parents[1:], payload[1:]
         first = min([parent.first for parent in parents]) if parents else meta
         node = Node(operator, meta, payload, parents, first)
         if parents:
             node.rounds = max([parent.rounds for parent in parents])
             node.linked = max([parent.linked for parent in parents])
+        if operator in self._sets_by_item and len(window := parents[0].parents) > 1:
+            node.parents = (self._beginning(parents[0], window[-1:]),)
         if type(payload) is State:
             window = parents[0].parents
             node.items = 1 + (window[0].items if len(window) > 1 else 0)
-            node.first = window[0].first if len(window) > 1 else global_time_of(window[-1].meta)
+            if len(window) > 1 or type(window[-1].payload) is Timer:
+                node.first = window[0].first
+            else:
+                node.first = global_time_of(window[-1].meta)
+            if operator in self._kept:
+                self._shorten(node, window, self._kept[operator](payload.value))
+        node.anew = anew
         if meta in self.wanted:
             self.wanted[meta] = node
         return node
+
+    def _shorten(self, state: Node, window: tuple[Node, ...], kept: int) -> None:
+        """Link a state that is made of the last `kept` items only to these, after a timer has dropped the others."""
+        items = window[0].recent if len(window) > 1 else ()
+        if type(window[-1].payload) is not Timer:
+            items = (*items, window[-1])
+        state.recent = items[len(items) - kept :]
+        if 0 < kept < len(items):
+            state.parents = (self._beginning(state.parents[0], state.recent),)
+            state.items, state.first = kept, state.parents[0].first
+
+    @staticmethod
+    def _beginning(window: Node, items: tuple[Node, ...]) -> Node:
+        """In place of a window: that of these items alone."""
+        node = Node(window.operator, window.meta, window.payload, items, min([item.first for item in items]))
+        node.anew = True
+        return node
+
+    def _is_forgotten(self, group: str, window: tuple[Node, ...]) -> bool:
+        """Whether a process's window, of which the last is an item or a timer, begins with the initial state."""
+        if len(window) < 2 or type(window[0].payload) is not State or type(window[-1].payload) is State:
+            return False
+        return same(window[0].payload.value, self._initials[group])
 
     def passed_back(self, node: Node) -> None:
         if node.is_fed_back:

@@ -11,6 +11,7 @@ Invariant: the exit code says whose turn it is, and is one of these.
     6    a process of the run died or hung
     7    the output could not be written
     8    what was compared differs: a simulated run from the reference, a record from another, its run, or its hashes
+    9    the state of a run could not be stored, or not be read again
     130  ended by Ctrl-C (143: by a second SIGTERM); what was released before is intact
 
 Why: every error passes `drift.cli.errors.print_error`, which knows the class of each.
@@ -49,6 +50,7 @@ Exit codes:
   6    a process of the run died or hung
   7    the output could not be written
   8    what was compared differs: a simulated run from the reference, a record from another, its run, or its hashes
+  9    the state of a run could not be stored, or not be read again
   130  stopped by Ctrl-C; what was released before is intact
 """
 

@@ -47,6 +47,7 @@ _LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "
 @click.option(
     "--was", metavar="FILE:GRAPH", help="The version that was recorded, beside another --graph: shows both lineages."
 )
+@click.option("--ask-again", is_flag=True, help="Ask what calls were asked once more; says which answers have changed.")
 @click.option("--expect", metavar="HASH", default="", help="The record's hash, as it was noted elsewhere.")
 @click.option("--verify", "key", metavar="KEY.pub", help="The record is to be signed with this key.")
 @json_option
@@ -63,6 +64,7 @@ def audit_command(
     by: str | None,
     cases: str | None,
     was: str | None,
+    ask_again: bool,
     expect: str,
     key: str | None,
     as_json: bool,
@@ -104,6 +106,7 @@ def audit_command(
             by=key_function(by) if by is not None else None,
             cases=cases,
             was=was,
+            ask_again=ask_again,
             watch=watch,
         )
     if html is not None:

@@ -14,8 +14,11 @@ from drift.load import load_dataflow
 from drift.machines.plan import Plan
 from drift.records.fingerprint import fingerprint
 from drift.segments.chain import cuts_of
+from drift.sinks.base import Comparing
 from drift.state.cut import Cut, check_fits
 from drift.state.run_cuts import Cuts, steps_with_state, store_of
+from drift.urls import without_secrets
+from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.segments import segments_of
 
@@ -31,9 +34,14 @@ from drift_graph.segments import segments_of
     metavar="[WHERE]",
     help="For a run that keeps its state, and from which cut there it would resume.",
 )
+@click.option(
+    "--outputs",
+    is_flag=True,
+    help="Read all that the sinks have stored below that cut, and compare it: files of lines and CSV.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check_command(
-    graph: str, source_specs: Sequence[str], sink_specs: Sequence[str], state: str | None, as_json: bool
+    graph: str, source_specs: Sequence[str], sink_specs: Sequence[str], state: str | None, outputs: bool, as_json: bool
 ) -> None:
     """Check a graph without running it, and say what its sources and sinks guarantee for a run that is aborted.
 
@@ -42,7 +50,10 @@ def check_command(
     drift check wordcount.py:graph --source hamlet.txt --sink counts.jsonl
     drift check flights.py:graph --source tcp://127.0.0.1:7000 --sink text:- --state
     drift check flights.py:graph --state folder
+    drift check flights.py:graph --state folder --sink out.jsonl --outputs
     """
+    if outputs and not (state and sink_specs):
+        raise SettingsError("--outputs compares what --sink names with a cut in --state WHERE; give both")
     dataflow = load_dataflow(graph)
     specs = by_name("--source", source_specs, "source", [source.name for source in dataflow.sources])
     opened = {name: source_of(spec, name) for name, spec in specs.items()}
@@ -59,6 +70,8 @@ def check_command(
     lines = [f"source {name!r}: {_of_source(source)}" for name, source in opened.items()]
     lines += [f"sink {name!r}: {_of_sink(sink)}" for name, sink in sinks.items()]
     cut = _cut_to_resume_from(dataflow, state) if state else None
+    if outputs and cut is not None:
+        lines += [f"sink {name!r}: {_compared(name, sink, cut)}" for name, sink in sinks.items()]
     if as_json:
         plain: dict[str, object] = {"graph": dataflow.name, **guaranteed._asdict()}
         plain["guarantee"] = plain.pop("level")
@@ -75,7 +88,20 @@ def check_command(
     if cut is not None:
         click.echo(f"it resumes from cut {cut.number} at {cut.reached}, position {cut.output.position:,}")
     elif state:
-        click.echo(f"{state} has no cut: a run starts from the beginning")
+        click.echo(f"{without_secrets(state)} has no cut: a run starts from the beginning")
+
+
+def _compared(name: str, sink: object, cut: Cut) -> str:
+    """What was compared of a sink.
+
+    Raises:
+        SinkError: it is not as it was.
+    """
+    if name not in cut.sinks:
+        raise SettingsError(f"cut {cut.number} knows nothing of sink {name!r}: it was not written to, or prints")
+    if not isinstance(sink, Comparing):
+        return "cannot be compared: cuts have hashes of files of lines and CSV; databases check what they store"
+    return sink.compare(cut.sinks[name])
 
 
 def _cut_to_resume_from(dataflow: Dataflow, where: str) -> Cut | None:
@@ -93,7 +119,7 @@ def _cut_to_resume_from(dataflow: Dataflow, where: str) -> Cut | None:
 def _cut_in(dataflow: Dataflow, where: str) -> Cut | None:
     if "://" not in where and not Path(where.removeprefix("files:")).exists():
         return None
-    store = store_of(where)
+    store = store_of(Cuts(where, away_max_s=0))
     store.open_to_read()
     try:
         cuts = store.cuts()

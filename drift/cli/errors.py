@@ -23,6 +23,7 @@ from drift_graph.errors import (
     SettingsError,
     SinkError,
     StepError,
+    StorageError,
 )
 
 
@@ -42,6 +43,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (ProcessError, 6),
     (SinkError, 7),
     (Differs, DIFFERENT),
+    (StorageError, 9),
 )
 _BUG = 1
 

@@ -64,7 +64,8 @@ class ProgressLine:
     def _line(self) -> Text:
         now = time.monotonic()
         progress = self._run.progress if self._run is not None else Progress()
-        self._samples.append((now, progress.items_in, progress.items_out))
+        if self._run is not None:  # which may resume with numbers of its own
+            self._samples.append((now, progress.items_in, progress.items_out))
         while len(self._samples) > 2 and now - self._samples[1][0] >= _RATE_OVER_S:
             self._samples.popleft()
         text = line_text(progress, self._rates(), now - self._start_s)
@@ -72,6 +73,8 @@ class ProgressLine:
 
     def _rates(self) -> tuple[float, float]:
         """Items in and out a second, over the last seconds."""
+        if not self._samples:
+            return 0.0, 0.0
         (start, first_in, first_out), (end, last_in, last_out) = self._samples[0], self._samples[-1]
         seconds = end - start
         return ((last_in - first_in) / seconds, (last_out - first_out) / seconds) if seconds > 0 else (0.0, 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -71,6 +71,10 @@ _JSON_FIELDS = (
 @click.option("--keep-cuts", metavar="N", type=int, help="Cuts to retain; older ones are merged.  [default: 3]")
 @click.option("--from-cut", metavar="N", type=int, help="Resume from this one of the cuts that drift state list shows.")
 @click.option("--accept-changed-code", is_flag=True, help="Resume although functions have changed.")
+@click.option(
+    "--calls", type=click.Choice(["ask", "replay", "stub"]), default="ask", show_default=True,
+    help="replay: take answers that are in the state, and ask nothing; stub: ask the graph's stubs.",
+)  # fmt: skip
 @click.option("--web", metavar="[HOST:]PORT", help="A page of the run while it runs; 0 is any port that is free.")
 @click.option("--otel", is_flag=True, help="Give OpenTelemetry a span of the run and its counters.")
 @print_options
@@ -92,6 +96,7 @@ def run_command(
     from_cut: int | None,
     accept_changed_code: bool,
     otel: bool,
+    calls: Literal["ask", "replay", "stub"],
     **times: Sequence[str],
 ) -> None:
     """Run the graph of a Python file (FILE:GRAPH) or module (package.module:GRAPH).
@@ -122,6 +127,7 @@ def run_command(
             state, every_s=cut_every, keep=keep_cuts, from_cut=from_cut, logs=state_logs, accept=accept_changed_code
         ),
         "otel": otel,
+        "calls": calls,
         "target": absolute_target(graph),
         **settings,
         **only_set(more),

@@ -24,6 +24,7 @@ from drift.testing.purity import check_purity, save_impure, smallest
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import ITEMS_MAX, Seeds, counts, drawn
 from drift.testing.shrink import shrunk
+from drift.urls import without_secrets
 from drift_graph.errors import DriftBug, DriftError, ImpureStep, InputError, SettingsError, StepError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
@@ -268,7 +269,7 @@ def _inputs(
         name = source.name
         if name in specs:
             inputs[name] = _all_payloads(specs[name])
-            described[name] = f"chunks of {specs[name]} ({len(inputs[name]):,} items)"
+            described[name] = f"chunks of {without_secrets(specs[name])} ({len(inputs[name]):,} items)"
         elif name in strategies_of_test:
             inputs[name] = strategies_of_test[name]
             described[name] = "the test's strategy"
@@ -281,7 +282,7 @@ def _inputs(
 def _all_payloads(spec: str) -> list[Any]:
     source = source_of(spec)
     if source.live:
-        raise SettingsError(f"--source {spec} is live; seeds need a finite input, as a file")
+        raise SettingsError(f"--source {without_secrets(spec)} is live; seeds need a finite input, as a file")
     reader = source.open()
     payloads: list[Any] = []
     try:

@@ -18,7 +18,7 @@ from drift.load import load_function
 from drift.sinks.base import Sink
 from drift.sources.base import Source
 from drift.sources.frames import FrameSource
-from drift.urls import without_secrets
+from drift.urls import checked_url, without_secrets
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.moments import Field, span_from
@@ -110,7 +110,7 @@ def source_of(spec: str, name: str = "", *, as_frames: bool = False) -> Source:
     if spec.startswith("tcp://"):
         host, colon, port = spec[len("tcp://") :].rpartition(":")
         if not colon or not port.isdecimal():
-            raise SettingsError(f"{spec} is not of the form tcp://HOST:PORT")
+            raise SettingsError(f"{without_secrets(spec)} is not of the form tcp://HOST:PORT")
         return sources.tcp_lines(host, int(port))
     if spec == "-":
         return sources.text("-")
@@ -123,8 +123,8 @@ def _of_path(spec: str, *, follow: bool = False) -> Source:
         return _FILES[kind](value, follow=follow)
     path = Path(spec)
     ending = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-    if ending not in _ENDINGS or (not ending and path.is_dir()):
-        raise SettingsError(f"what is in {spec}? a source is {SOURCE_FORMS}")
+    if ending not in _ENDINGS or "://" in spec or (not ending and path.is_dir()):
+        raise SettingsError(f"what is in {without_secrets(spec)}? a source is {SOURCE_FORMS}")
     return _FILES[_ENDINGS[ending]](spec, follow=follow)
 
 
@@ -133,14 +133,15 @@ def _frame_reader(kind: str, table_or_path: str) -> Callable[[Any], Any]:
 
 
 def _source_of_url(spec: str, name: str) -> Source:
-    url, _, fragment = spec.partition("#")
+    url, _, fragment = checked_url(spec).partition("#")
     kind, _, value = url.partition("://")
     if kind in ("kafka", "kafka-json"):
         servers, _, query = value.partition("?")
         parameters = dict(parse_qsl(query, keep_blank_values=True))
         group = parameters.pop("group", None)
         if parameters:
-            raise SettingsError(f"{spec} has the parameter {next(iter(parameters))!r}; a topic takes ?group=NAME")
+            unknown = next(iter(parameters))
+            raise SettingsError(f"{without_secrets(spec)} has the parameter {unknown!r}; a topic takes ?group=NAME")
         return sources.kafka(servers, fragment or name, decode="json" if kind == "kafka-json" else "text", group=group)
     if kind == "redis-json":
         return sources.redis(f"redis://{value}", fragment or name, decode="json")
@@ -178,7 +179,7 @@ def sink_of(spec: str, on_existing: OnExisting, name: str = "") -> Sink:
         file, _, table = path.partition("#")
         return sinks.sqlite(file, table or name, resume=on_existing)
     if kind != "jsonl":
-        raise SettingsError(f"sink {spec} is none of {SINK_FORMS}")
+        raise SettingsError(f"sink {without_secrets(spec)} is none of {SINK_FORMS}")
     return sinks.jsonl(path, resume=on_existing)
 
 
@@ -191,7 +192,7 @@ def _kind_of_sink(spec: str) -> tuple[str, str]:
 
 
 def _sink_of_url(spec: str, on_existing: OnExisting, name: str) -> Sink:
-    url, _, fragment = spec.partition("#")
+    url, _, fragment = checked_url(spec).partition("#")
     kind, _, value = url.partition("://")
     if kind in ("postgres", "postgresql"):
         return sinks.postgres(url, fragment or name, resume=on_existing)

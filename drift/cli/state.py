@@ -11,7 +11,7 @@ import click
 
 from drift.cli.errors import to_json
 from drift.state.cut import Cut
-from drift.state.run_cuts import store_of
+from drift.state.run_cuts import Cuts, store_of
 from drift.state.store import Store
 from drift_graph.errors import SettingsError
 
@@ -72,7 +72,7 @@ def drop_command(where: str, number: int) -> None:
 
 @contextmanager
 def _opened(where: str, *, writes: bool = False) -> Iterator[tuple[Store, list[Cut]]]:
-    store = store_of(where)
+    store = store_of(Cuts(where, away_max_s=0))
     store.open_to_read()
     if writes:
         store.open()

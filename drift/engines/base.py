@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from drift.engines.observed import Observed
 from drift_barrier.barrier import Released
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
+
+if TYPE_CHECKING:
+    from drift.state.cut import Cut
 
 
 @dataclass
@@ -17,8 +20,8 @@ class Progress:
     """How far a run has come, as far as the calling process knows.
 
     Attributes:
-        minimal_time: as bytes that compare with metas; `time` and `reached` are for people.
-        released_below: all output below it has been handed out.
+        minimal_bytes: minimal time as bytes that compare with metas; `minimal_time` and `reached` are for people.
+        released_below: all output below it has been handed out; bytes as well.
         unsettled: input items whose output is not complete.
         fraction: the share of the input that has been read, 0 to 1; None if unknown.
         held_by: the source or worker that minimal time waits for, by name, or "".
@@ -33,7 +36,7 @@ class Progress:
     unsettled: int = 0
     tombstones: int = 0
     late_items: int = 0
-    minimal_time: bytes = BEGINNING
+    minimal_bytes: bytes = BEGINNING
     released_below: bytes = BEGINNING
     held_by: str = ""
     silent_since_s: float | None = None
@@ -52,16 +55,43 @@ class Progress:
         return max(time.monotonic() - since_s, 0.0) if since_s is not None and self.unsettled else 0.0
 
     @property
-    def time(self) -> int | None:
-        """All output before it is released, in the unit of the sources' times; None at the beginning and the end."""
-        return time_of(self.minimal_time) if BEGINNING < self.minimal_time < END_OF_TIME else None
+    def minimal_time(self) -> int | None:
+        """All output before it is released: an int in the unit of the sources' times (numbers of items, milliseconds,
+        or whatever the time function gives); None at the beginning and the end.
+        """
+        return time_of(self.minimal_bytes) if BEGINNING < self.minimal_bytes < END_OF_TIME else None
 
     @property
     def reached(self) -> str:
         """The same in words: "the beginning", "time 1234" or "the end"."""
-        if self.time is not None:
-            return f"time {self.time}"
-        return "the beginning" if self.minimal_time == BEGINNING else "the end"
+        if self.minimal_time is not None:
+            return f"time {self.minimal_time}"
+        return "the beginning" if self.minimal_bytes == BEGINNING else "the end"
+
+    def resume(self, cut: Cut, items_in: int, late_items: int) -> None:
+        """Begin at a cut, so that nobody sees the numbers start at 0 and jump.
+
+        Args:
+            items_in, late_items: of the sources, as of what they read next.
+        """
+        self.items_in, self.late_items = items_in, late_items
+        self.items_out, self.tombstones = cut.output.position, cut.tombstones
+        self.minimal_bytes = self.released_below = cut.at
+
+
+#: Called with the operator of a call, and metas, payloads and answers of items.
+OnAnswers = Callable[[str, Sequence[bytes], Sequence[Any], Sequence[Any]], None]
+
+
+@runtime_checkable
+class Asks(Protocol):
+    """An engine that asks about the items at calls itself.
+
+    Attributes:
+        on_answers: called with all answers before output is released; None for nobody.
+    """
+
+    on_answers: OnAnswers | None
 
 
 class Engine(Protocol):

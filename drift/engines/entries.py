@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from struct import Struct
@@ -20,7 +21,7 @@ from typing import Any
 import msgpack
 
 from drift.records.storable import Storable, classes_at
-from drift_graph.errors import InputError, PayloadError
+from drift_graph.errors import PayloadError, StorageError
 from drift_graph.restore import restored_all
 
 _FILE_BYTES = 16 << 20
@@ -29,7 +30,7 @@ _FORM = 1
 _SUFFIX = ".log"
 
 
-class LogBroken(InputError):
+class LogBroken(StorageError):
     """An entry of a log that is needed is missing or damaged."""
 
 
@@ -64,7 +65,7 @@ class Entries:
 
     def append(self, fields: list[Any], payloads: bytes | None = None) -> None:
         """Write an entry; `payloads` are bytes from `stored`."""
-        try:
+        with self._writing("a batch cannot be written to its log; nothing of it was processed"):
             if self._file is None or self._bytes >= _FILE_BYTES:
                 self._begin_file()
             assert self._file is not None
@@ -80,11 +81,6 @@ class Entries:
                 rest = rest[os.write(self._file, rest) :]
             if self._on_disk:
                 os.fsync(self._file)
-        except OSError as error:
-            raise InputError(
-                f"{self._what}: a batch cannot be written to its log in {self._folder}: {error.strerror}; nothing of "
-                f"it was processed; remove the cause, and run again with the same state"
-            ) from error
         self._named.update(new)
         self.next_number += 1
 
@@ -95,7 +91,7 @@ class Entries:
         self._file = os.open(self._folder / f"{self.next_number:015d}{_SUFFIX}", flags, 0o600)
         self._bytes, self._named = os.fstat(self._file).st_size, set()
         if self._bytes or (not self._was_read and len(self._files()) > 1):
-            raise InputError(
+            raise StorageError(
                 f"{self._folder} has a log of {self._what} that another run wrote, and this one does not continue "
                 f"it; give each run a state of its own"
             )
@@ -104,19 +100,32 @@ class Entries:
     def flush(self) -> None:
         """Wait until the entries are on the disk."""
         if self._file is not None:
-            os.fsync(self._file)
+            with self._writing("the disk did not confirm what was written to its log"):
+                os.fsync(self._file)
+
+    @contextmanager
+    def _writing(self, failed: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"{self._what}: {failed}: {self._folder}: {error.strerror}; make room, or let the folder be written, "
+                f"and run again with the same state"
+            ) from error
 
     def drop_below(self, number: int) -> None:
         """Remove files whose entries are all below this number: they are not needed any more."""
-        for path, following in pairwise(self._files()):
-            if int(following.stem) <= number:
-                path.unlink()
+        with self._writing("what is not needed any more cannot be removed from its log"):
+            for path, following in pairwise(self._files()):
+                if int(following.stem) <= number:
+                    path.unlink()
 
     def clear(self) -> None:
         """Remove all entries; numbering continues."""
         self.close()
-        for path in self._files():
-            path.unlink()
+        with self._writing("its log cannot be removed"):
+            for path in self._files():
+                path.unlink()
 
     def close(self) -> None:
         if self._file is not None:
@@ -164,7 +173,10 @@ class Entries:
         return restored_all(data, self._storable.classes)
 
     def _bodies(self, path: Path, number: int, *, last: bool) -> Iterator[bytes]:
-        data = path.read_bytes()
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise self._broken(number, f"{path} cannot be read: {error.strerror}") from error
         at = 0
         while at < len(data):
             length, check = _HEAD.unpack_from(data, at) if len(data) - at >= _HEAD.size else (len(data), 0)
@@ -172,7 +184,8 @@ class Entries:
             if len(body) < length or zlib.crc32(body) != check:
                 if not last or at + _HEAD.size + length < len(data):
                     raise self._broken(number, f"{path} is damaged at byte {at}")
-                os.truncate(path, at)  # its writer died
+                with self._writing("a torn entry cannot be cut off its log"):
+                    os.truncate(path, at)  # its writer died
                 return
             yield body
             number += 1
@@ -182,7 +195,7 @@ class Entries:
         form, *fields = msgpack.unpackb(body, strict_map_key=False)
         assert isinstance(fields, list)
         if form != _FORM:
-            raise InputError(
+            raise StorageError(
                 f"the log of {self._what} in {self._folder} has form {form}, which this version does not know; resume "
                 f"with the version that wrote it"
             )
@@ -192,7 +205,8 @@ class Entries:
         return fields
 
     def _files(self) -> list[Path]:
-        return sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []
+        found = self._folder.glob(f"*{_SUFFIX}") if self._folder.is_dir() else ()
+        return sorted(path for path in found if path.stem.isdecimal())
 
     def _broken(self, number: int, now: str) -> LogBroken:
         return LogBroken(

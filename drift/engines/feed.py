@@ -93,7 +93,16 @@ class Feed:
                 if source.diverting:
                     opened = opened.diverting(source.name) if isinstance(opened, Diverts) else opened
                 policy = times.get(source.name, source.time)
-                machines.append(SourceMachine(source.name, rank, policy, live=opened.live, diverting=source.diverting))
+                machines.append(
+                    SourceMachine(
+                        source.name,
+                        rank,
+                        policy,
+                        live=opened.live,
+                        diverting=source.diverting,
+                        late_apart=source.late_apart,
+                    )
+                )
                 self._readers.append(opened.open())
                 if has_positions and (why := why_logged(opened, policy, self._readers[-1])):
                     folder = _folder_of_logs(log_folder, source.name, why)
@@ -115,7 +124,7 @@ class Feed:
 
     @property
     def batch_items(self) -> int:
-        return self.intake.batch_items
+        return self.intake.policy.items
 
     @property
     def finished(self) -> bool:

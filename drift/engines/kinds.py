@@ -31,6 +31,8 @@ class EngineKind:
         settings: `Settings`, or a subclass with the settings of this engine.
         stores_state: whether it can resume from a cut; then it is a `drift.state.run_cuts.TakesCuts`.
         reads_frames: whether it reads Parquet files as DataFrames, where it runs.
+        asks_itself: whether it asks about the items at calls, in a run without state and recorded answers; then it is
+            an `Asks`. Otherwise runs cut the graph behind calls.
         output_is_elsewhere: fetching the items costs more than the run, so comparisons fetch the digest first.
     """
 
@@ -39,6 +41,7 @@ class EngineKind:
     settings: type[Settings] = Settings
     stores_state: bool = False
     reads_frames: bool = False
+    asks_itself: bool = False
     output_is_elsewhere: bool = False
 
     def has(self, setting: str) -> bool:

@@ -30,13 +30,10 @@ from drift_barrier.digest import BLOCK_ITEMS, Digest, Encoded
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.segments import has_borders
-from drift_graph.sizes import BATCH_BYTES, about_bytes
+from drift_graph.sizes import made_bytes
 
 #: How long to wait for live items before the clock moves the heartbeats of sources that have none.
 _TICK_S = 0.001
-#: Items of the first batch, before it is known how large their output is.
-_FIRST_ITEMS = 256
-_GROWTH = 8
 
 
 class LocalEngine:
@@ -51,12 +48,13 @@ class LocalEngine:
         self.progress = Progress()
         self._feed = feed
         self._batch_items = settings.batch_items
-        feed.intake.batch_items = min(settings.batch_items, _FIRST_ITEMS)
+        self._policy = feed.intake.policy
+        self._policy.begin()
         self._worker = Worker(plan)
         self._acker = AckTable(range(len(dataflow.sources)))
         self._ledger = Ledger(0)
         self._held = LaterHeld(self._ledger)
-        self._waiting = Ordering(settings.batch_items)
+        self._waiting = Ordering(self._policy)
         self._heartbeats = dict.fromkeys(range(len(dataflow.sources)), BEGINNING)
         self._heartbeat = BEGINNING  # the least of them
         steps, passes = lambda sink: feeding_step(dataflow, sink), has_borders(dataflow)
@@ -81,6 +79,7 @@ class LocalEngine:
         for name, columns in sends.get(BARRIER, ()):
             self._barrier.add(name, columns)
         self._acker.handle(ack_of((), (), (), self._held.moved(self._worker.least_later)))
+        self.progress.resume(cut, self._feed.items_in, self._feed.late_items)
 
     @property
     def awaits_cut(self) -> bool:
@@ -148,18 +147,23 @@ class LocalEngine:
             message = [(global_time_of(least), self._ledger.checksum())]
         acker = self._acker
         acker.handle(ack_of((), message, beats, self._held.moved(self._least_later)))
+        rest: list[Part] = []
+        passed = self._worker.pass_maps(parts, min(self._heartbeat, self._waiting.least), rest)
+        self._waiting.put_back(rest)
         complete_below = min(self._heartbeat, self._waiting.least)
         if self._worker.holds_later:  # the heartbeat makes later items due
             self._worker.settle(acker.minimal_time, complete_below)
-        made = self._worker.handle(parts, complete_below).get(BARRIER, ())
+        handled = self._worker.handle(passed.get(0, ()), complete_below)
+        made = [*passed.get(BARRIER, ()), *handled.get(BARRIER, ())]
         for name, columns in made:
             self._barrier.add(name, columns)
-        self._feed.intake.batch_items = self._few_enough(parts, made)
+        self._learn(_items_of(parts) - _items_of(rest), made)
+        if rest:
+            self._policy.begin()
         acker.handle(ack_of(message, (), (), self._held.moved(self._least_later)))
         self._worker.settle(acker.minimal_time, complete_below)
         if self._timeline is not None and (parts or made):
-            items = sum(len(columns.metas) for _, columns in parts)
-            self._timeline.add(began_s, time.monotonic(), items, self._worker.tombstones - before)
+            self._timeline.add(began_s, time.monotonic(), _items_of(parts), self._worker.tombstones - before)
 
     @property
     def _least_later(self) -> bytes | None:
@@ -169,17 +173,13 @@ class LocalEngine:
             return later
         return global_time_of(least) if later is None else min(later, global_time_of(least))
 
-    def _few_enough(self, taken: Sequence[Part], made: Sequence[Part]) -> int:
-        """The next batch size, judged by the output of this batch: as many items as stay in the processor's cache."""
-        items_in, items_out = (sum(len(columns.metas) for _, columns in parts) for parts in (taken, made))
-        if not items_in:
-            return self._feed.batch_items
-        made_bytes = sum(about_bytes(columns.payloads) for _, columns in made)
-        by_bytes = BATCH_BYTES * items_in // max(made_bytes, 1)
-        by_items = self._batch_items * 2 * items_in // (items_in + max(items_in, items_out))
-        if items_in == items_out and not self._waiting:  # the end of a digest block is encoded at once
-            by_items -= (self._barrier.position + items_out) % min(self._batch_items, BLOCK_ITEMS)
-        return max(min(by_bytes, by_items, _GROWTH * self._feed.batch_items), 1)
+    def _learn(self, items: int, made: Sequence[Part]) -> None:
+        """Judge the next batch by the output of this one: as many items as stay in the processor's cache."""
+        items_out = _items_of(made)
+        items_max = self._batch_items * 2 * items // (items + max(items, items_out)) if items else 0
+        if items == items_out and not self._waiting:  # the end of a digest block is encoded at once
+            items_max -= (self._barrier.position + items_out) % min(self._batch_items, BLOCK_ITEMS)
+        self._policy.learn(items, made_bytes(columns.payloads for _, columns in made), items_max=items_max)
 
     def _note(self) -> None:
         progress, feed = self.progress, self._feed
@@ -187,12 +187,12 @@ class LocalEngine:
         progress.late_items = feed.late_items
         progress.fraction = feed.fraction()
         progress.tombstones = self._worker.tombstones
-        progress.minimal_time = progress.released_below = self._acker.minimal_time
+        progress.minimal_bytes = progress.released_below = self._acker.minimal_time
         holder = self._acker.held_by()
         progress.held_by = f"source {feed.name_of(holder)}" if holder is not None else ""
         progress.silent_since_s = feed.intake.silent_since_s(holder) if holder is not None else None
         progress.items_out = self._barrier.position
-        progress.unsettled = feed.unsettled(progress.minimal_time)
+        progress.unsettled = feed.unsettled(progress.minimal_bytes)
 
     def hexdigest(self) -> str:
         return self._barrier.digest.hexdigest()
@@ -210,3 +210,7 @@ class LocalEngine:
 
     def close(self) -> None:
         self._feed.close()
+
+
+def _items_of(parts: Sequence[Part]) -> int:
+    return sum(len(columns.metas) for _, columns in parts)

@@ -14,10 +14,12 @@ from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.canonical import NoCanonicalForm
 from drift_graph.errors import DriftError
-from drift_graph.failures import no_form_error
+from drift_graph.failures import no_form_error, step_error
 from drift_graph.graph import Dataflow
+from drift_graph.item import Failure
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.reference import Reference
+from drift_graph.segments import has_borders
 
 
 class ReferenceEngine:
@@ -32,29 +34,29 @@ class ReferenceEngine:
         self._reference = Reference(dataflow)
         self._heartbeats = dict.fromkeys(range(len(dataflow.sources)), BEGINNING)
         self._digest = Digest(settings.digest)
+        self._passes_failures = has_borders(dataflow)
 
     def released(self) -> Iterator[Released]:
         feed, progress = self._feed, self.progress
         while True:
-            fed = feed.poll(progress.minimal_time)
+            fed = feed.poll(progress.minimal_bytes)
             for name, rank, arrived in fed:
                 self._heartbeats[rank] = arrived.heartbeat
                 for meta, payload in zip(arrived.metas, arrived.payloads):
                     self._reference.push(name, meta, payload)
-            progress.minimal_time = min(self._heartbeats.values())
+            progress.minimal_bytes = min(self._heartbeats.values())
             progress.items_in, progress.late_items = feed.items_in, feed.late_items
-            progress.unsettled = feed.unsettled(progress.minimal_time)
+            progress.unsettled = feed.unsettled(progress.minimal_bytes)
             holder = min(self._heartbeats, key=self._heartbeats.__getitem__)
             progress.held_by = f"source {feed.name_of(holder)}"
             progress.silent_since_s = feed.intake.silent_since_s(holder)
             yield from self._pop()
-            progress.released_below = progress.minimal_time
             if feed.error is not None:
                 raise feed.error
-            if progress.minimal_time == END_OF_TIME:
+            if progress.minimal_bytes == END_OF_TIME:
                 return
             if not fed:
-                if (error := feed.out_of_credit(progress.minimal_time)) is not None:
+                if (error := feed.out_of_credit(progress.minimal_bytes)) is not None:
                     raise error
                 select.select(feed.filenos(), (), (), 0.001)
 
@@ -64,7 +66,9 @@ class ReferenceEngine:
         sinks: list[str] = []
         error: Exception | None = None
         try:
-            for sink, meta, payload in self._reference.pop(self.progress.minimal_time):
+            for sink, meta, payload in self._reference.pop(self.progress.minimal_bytes):
+                if type(payload) is Failure and not self._passes_failures:
+                    raise step_error(payload, meta)
                 try:
                     self._digest.add([meta], [payload])
                 except NoCanonicalForm as none:
@@ -77,6 +81,8 @@ class ReferenceEngine:
             error = raised
         start = self.progress.items_out
         self.progress.items_out += len(metas)
+        if error is None:
+            self.progress.released_below = self.progress.minimal_bytes
         yield Released(start, metas, payloads, sinks, error)
         if error is not None:
             raise error

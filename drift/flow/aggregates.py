@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import builtins
 import functools
+import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import chain, islice
-from typing import Any, Generic, TypeVar, overload
+from itertools import chain, compress, islice
+from typing import Any, Generic, Never, TypeVar, overload
 
 from drift.flow.sides import Side, appended
 from drift.operators import _ByValue
@@ -37,6 +38,26 @@ class Aggregate(Generic[T, V]):
     """
 
     __slots__ = ()
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        """Values that the user's functions get beside payloads and accumulators."""
+        return ()
+
+    @property
+    def folds(self) -> Callable[..., Any] | None:
+        """The user's function that gets accumulators, if there is one: the one that can change them in place."""
+        return None
+
+    @property
+    def mergeable(self) -> Aggregate[T, V]:
+        """The same aggregate in a form whose accumulators can be merged."""
+        return self
+
+    def function_shown(self, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """The user's function that reports name: the one that folds, or else the one that gets payloads."""
+        folds = self.folds
+        return folds if folds is not None else getattr(self, "user_function", otherwise)
 
     def begin(self, payload: T) -> Any:
         """The accumulator of one payload."""
@@ -72,8 +93,24 @@ class Aggregate(Generic[T, V]):
         """The final value of an accumulator; by default the accumulator itself."""
         return accumulator  # type: ignore[no-any-return]
 
-    def then(self, function: Callable[[V], R]) -> Aggregate[T, R]:
-        """The same aggregate with a pure function applied to its result: `collect().then(f)` is f of all payloads."""
+    # The first two: of what type `drift.agg.collect()` is follows from the stream, later than its `then` is called.
+    @overload
+    def then(self: Aggregate[Never, Never], function: Callable[[Any], R]) -> Aggregate[Any, R]: ...
+    @overload
+    def then(
+        self: Aggregate[Never, tuple[Never, ...]], function: Callable[[tuple[Any, ...]], R]
+    ) -> Aggregate[Any, R]: ...
+    @overload
+    def then(self, function: Callable[[V], R]) -> Aggregate[T, R]: ...
+    def then(self, function: Callable[..., R]) -> Aggregate[Any, R]:
+        """The same aggregate with a pure function applied to its result: `collect().then(f)` is f of all payloads.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("numbers").at_end(drift.agg.collect().then(sorted)).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+        [[1, 2, 3]]
+        """
         check_function("drift.agg.then", function)
         return _Then(self, function)
 
@@ -86,6 +123,18 @@ def itself(payload: Any) -> Any:
 class _Then(_ByValue, Aggregate[Any, Any], frozen=True):
     before: Aggregate[Any, Any]
     user_function: Callable[[Any], Any]
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        return self.before.initials
+
+    @property
+    def folds(self) -> Callable[..., Any] | None:
+        return self.before.folds
+
+    @property
+    def mergeable(self) -> Aggregate[Any, Any]:
+        return _Then(self.before.mergeable, self.user_function)
 
     def begin(self, payload: Any) -> Any:
         return self.before.begin(payload)
@@ -180,6 +229,34 @@ class _Mean(_OfValues, frozen=True):
 
     def result(self, accumulator: tuple[int, Any]) -> Any:
         return accumulator[1] / accumulator[0]
+
+
+class _Variance(_OfValues, frozen=True):
+    """The accumulator is (number, mean, sum of the squares of the distances from it): Welford's, merged as by Chan."""
+
+    ddof: int
+    is_root: bool
+
+    def begin_value(self, value: Any) -> tuple[int, Any, Any]:
+        return 1, value, 0
+
+    def add_value(self, accumulator: tuple[int, Any, Any], value: Any) -> tuple[int, Any, Any]:
+        count, mean, squares = accumulator
+        count += 1
+        distance = value - mean
+        mean += distance / count
+        return count, mean, squares + distance * (value - mean)
+
+    def merge(self, left: tuple[int, Any, Any], right: tuple[int, Any, Any]) -> tuple[int, Any, Any]:
+        count, distance = left[0] + right[0], right[1] - left[1]
+        squares = left[2] + right[2] + distance * distance * left[0] * right[0] / count
+        return count, left[1] + distance * right[0] / count, squares
+
+    def result(self, accumulator: tuple[int, Any, Any]) -> Any:
+        count, _, squares = accumulator
+        if count <= self.ddof:
+            return None
+        return math.sqrt(squares / (count - self.ddof)) if self.is_root else squares / (count - self.ddof)
 
 
 class _Extreme(_OfValues, frozen=True):
@@ -282,6 +359,14 @@ class _Fold(_Collect, frozen=True):
     initial: Any
     step: Callable[[Any, Any], Any]
 
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        return (self.initial,)
+
+    @property
+    def folds(self) -> Callable[..., Any]:
+        return self.step
+
     def result(self, accumulator: Side) -> Any:
         return functools.reduce(self.step, chain.from_iterable(accumulator), self.initial)
 
@@ -292,6 +377,14 @@ class FoldStep(_ByValue, Aggregate[Any, Any], frozen=True):
     initial: Any
     user_function: Callable[[Any, Any], Any]
     merged: Callable[[Any, Any], Any] | None
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        return (self.initial,)
+
+    @property
+    def folds(self) -> Callable[..., Any]:
+        return self.user_function
 
     @property
     def mergeable(self) -> Aggregate[Any, Any]:
@@ -308,14 +401,39 @@ class FoldStep(_ByValue, Aggregate[Any, Any], frozen=True):
         return self.merged(left, right)
 
 
-class _Reduce(_First, frozen=True):
+class _ReduceAll(_Collect, frozen=True):
+    """A reduction of stored payloads: for one without a merge function, if slices have to be merged."""
+
+    step: Callable[[Any, Any], Any]
+
+    @property
+    def folds(self) -> Callable[..., Any]:
+        return self.step
+
+    def result(self, accumulator: Side) -> Any:
+        return functools.reduce(self.step, chain.from_iterable(accumulator))
+
+
+class ReduceSteps(_First, frozen=True):
+    """A reduction, step by step; `mergeable` is the form of it that can be merged."""
+
     user_function: Callable[[Any, Any], Any]
+    merged: Callable[[Any, Any], Any] | None
+
+    @property
+    def folds(self) -> Callable[..., Any]:
+        return self.user_function
+
+    @property
+    def mergeable(self) -> Aggregate[Any, Any]:
+        return self if self.merged is not None else _ReduceAll(itself, self.user_function)
 
     def add(self, accumulator: Any, payload: Any) -> Any:
         return self.user_function(accumulator, payload)
 
     def merge(self, left: Any, right: Any) -> Any:
-        return self.user_function(left, right)
+        assert self.merged is not None
+        return self.merged(left, right)
 
 
 class _Top(_OfPairs, frozen=True):
@@ -401,6 +519,18 @@ class _Several(_ByValue, Aggregate[Any, dict[str, Any]], frozen=True):
     names: tuple[str, ...]
     parts: tuple[Aggregate[Any, Any], ...]
 
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        return tuple(chain.from_iterable(part.initials for part in self.parts))
+
+    @property
+    def folds(self) -> Callable[..., Any] | None:
+        return next((part.folds for part in self.parts if part.folds is not None), None)
+
+    @property
+    def mergeable(self) -> Aggregate[Any, dict[str, Any]]:
+        return _Several(self.names, tuple(part.mergeable for part in self.parts))
+
     def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
         return list(zip(*[part.values_of(payloads) for part in self.parts]))
 
@@ -423,6 +553,49 @@ class _Several(_ByValue, Aggregate[Any, dict[str, Any]], frozen=True):
         return {name: part.result(each) for name, part, each in zip(self.names, self.parts, accumulator)}
 
 
+class _Where(_ByValue, Aggregate[Any, Any], frozen=True):
+    """An aggregate of some of the payloads; the accumulator is (), or (its accumulator,)."""
+
+    before: Aggregate[Any, Any]
+    user_function: Callable[[Any], object]
+    of_none: Any  # the result without such payloads
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        return self.before.initials
+
+    @property
+    def mergeable(self) -> Aggregate[Any, Any]:
+        return _Where(self.before.mergeable, self.user_function, self.of_none)
+
+    def begin(self, payload: Any) -> tuple[Any, ...]:
+        return (self.before.begin(payload),) if self.user_function(payload) else ()
+
+    def add(self, accumulator: tuple[Any, ...], payload: Any) -> tuple[Any, ...]:
+        if not self.user_function(payload):
+            return accumulator
+        return (self.before.add(accumulator[0], payload) if accumulator else self.before.begin(payload),)
+
+    def values_of(self, payloads: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
+        chosen = list(map(bool, _each(self.user_function, payloads)))
+        values = iter(self.before.values_of(list(compress(payloads, chosen))))
+        return [(next(values),) if is_chosen else () for is_chosen in chosen]
+
+    def begin_value(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (self.before.begin_value(*value),) if value else ()
+
+    def add_value(self, accumulator: tuple[Any, ...], value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not value:
+            return accumulator
+        return (self.before.add_value(*accumulator, *value) if accumulator else self.before.begin_value(*value),)
+
+    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (self.before.merge(*left, *right),) if left and right else left or right
+
+    def result(self, accumulator: tuple[Any, ...]) -> Any:
+        return self.before.result(*accumulator) if accumulator else self.of_none
+
+
 def _first_of(pair: tuple[Any, Any]) -> Any:
     return pair[0]
 
@@ -430,9 +603,20 @@ def _first_of(pair: tuple[Any, Any]) -> Any:
 # What `drift.agg` offers.
 
 
-def count() -> Aggregate[Any, int]:
-    """The number of payloads."""
-    return Count()
+@overload
+def count() -> Aggregate[Any, int]: ...
+@overload
+def count(where: Callable[[T], object]) -> Aggregate[T, int]: ...
+def count(where: Callable[[Any], object] | None = None) -> Aggregate[Any, int]:
+    """The number of payloads, or of those for which `where` is true.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.count(where=lambda number: number > 1)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [2]
+    """
+    return Count() if where is None else _Where(Count(), _checked("count", where), 0)
 
 
 @overload
@@ -440,13 +624,56 @@ def sum() -> Aggregate[T, T]: ...
 @overload
 def sum(of: Callable[[T], V]) -> Aggregate[T, V]: ...
 def sum(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
-    """The sum of `of(payload)`, added in order; numbers, or other values that support `+`."""
+    """The sum of `of(payload)`, added in order; numbers, or other values that support `+`.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.sum()).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [6]
+    """
     return _Sum(_checked("sum", of))
 
 
 def mean(of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
-    """The sum of `of(payload)` divided by the number of payloads."""
+    """The sum of `of(payload)` divided by the number of payloads.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.mean()).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [2.0]
+    """
     return _Mean(_checked("mean", of))
+
+
+def var(of: Callable[[T], Any] = itself, ddof: int = 1) -> Aggregate[T, Any]:
+    """The variance of `of(payload)`, computed in order; None of `ddof` payloads or fewer.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.var()).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [1.0]
+
+    Args:
+        of: returns numbers.
+        ddof: the sum of squares is divided by the number of payloads less this: 1 for a sample, as in SQL and pandas;
+            0 for all there are.
+    """
+    return _Variance(_checked("var", of), _whole_number("var", ddof, 0), is_root=False)
+
+
+def std(of: Callable[[T], Any] = itself, ddof: int = 1) -> Aggregate[T, float | None]:
+    """The standard deviation of `of(payload)`: the root of `var`, with the same arguments.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.std(ddof=0).then(lambda found: round(found, 3))).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [0.816]
+    """
+    return _Variance(_checked("std", of), _whole_number("std", ddof, 0), is_root=True)
 
 
 @overload
@@ -454,7 +681,14 @@ def min() -> Aggregate[T, T]: ...
 @overload
 def min(of: Callable[[T], V]) -> Aggregate[T, V]: ...
 def min(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
-    """The least `of(payload)`; of equal ones the first in order."""
+    """The least `of(payload)`; of equal ones the first in order.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.min()).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [1]
+    """
     return _Extreme(_checked("min", of), greatest=False)
 
 
@@ -463,32 +697,74 @@ def max() -> Aggregate[T, T]: ...
 @overload
 def max(of: Callable[[T], V]) -> Aggregate[T, V]: ...
 def max(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
-    """The greatest `of(payload)`; of equal ones the first in order."""
+    """The greatest `of(payload)`; of equal ones the first in order.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.max(lambda number: -number)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [-1]
+    """
     return _Extreme(_checked("max", of), greatest=True)
 
 
 def min_by(of: Callable[[T], Any]) -> Aggregate[T, T]:
-    """The payload with the least `of(payload)`; of equal ones the first in order."""
+    """The payload with the least `of(payload)`; of equal ones the first in order.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.min_by(lambda number: abs(number - 2))).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [2]
+    """
     return _ExtremeBy(_checked("min_by", of), greatest=False)
 
 
 def max_by(of: Callable[[T], Any]) -> Aggregate[T, T]:
-    """The payload with the greatest `of(payload)`; of equal ones the first in order."""
+    """The payload with the greatest `of(payload)`; of equal ones the first in order.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.max_by(lambda number: number % 3)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [2]
+    """
     return _ExtremeBy(_checked("max_by", of), greatest=True)
 
 
 def first() -> Aggregate[T, T]:
-    """The first payload in order."""
+    """The first payload in order.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.first()).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [3]
+    """
     return _First()
 
 
 def last() -> Aggregate[T, T]:
-    """The last payload in order."""
+    """The last payload in order.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.last()).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [2]
+    """
     return _Last()
 
 
 def nth(n: int) -> Aggregate[T, T | None]:
-    """The payload at index `n` in order, 0 for the first; None if there are fewer."""
+    """The payload at index `n` in order, 0 for the first; None if there are fewer.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.nth(1)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [1]
+    """
     return _Nth(_whole_number("nth", n, 0))
 
 
@@ -497,17 +773,38 @@ def collect() -> Aggregate[T, tuple[T, ...]]: ...
 @overload
 def collect(of: Callable[[T], V]) -> Aggregate[T, tuple[V, ...]]: ...
 def collect(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
-    """All `of(payload)` in order, as a tuple."""
+    """All `of(payload)` in order, as a tuple.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.collect(str)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [('3', '1', '2')]
+    """
     return _Collect(_checked("collect", of))
 
 
 def sort(by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
-    """All payloads by rising `by(payload)`, as a tuple; equal ones in order."""
+    """All payloads by rising `by(payload)`, as a tuple; equal ones in order.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.sort()).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [(1, 2, 3)]
+    """
     return _Sort(itself, _checked("sort", by))
 
 
 def top(n: int, by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
-    """The `n` payloads with the greatest `by(payload)`, the greatest first; of equal ones the first in order."""
+    """The `n` payloads with the greatest `by(payload)`, the greatest first; of equal ones the first in order.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.top(2)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [(3, 2)]
+    """
     return _Top(_checked("top", by), _whole_number("top", n, 1))
 
 
@@ -516,17 +813,38 @@ def distinct() -> Aggregate[T, tuple[T, ...]]: ...
 @overload
 def distinct(of: Callable[[T], V]) -> Aggregate[T, tuple[V, ...]]: ...
 def distinct(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
-    """Each distinct `of(payload)` once, in order of first occurrence. 1, 1.0 and True are three values."""
+    """Each distinct `of(payload)` once, in order of first occurrence. 1, 1.0 and True are three values.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.distinct(lambda number: number % 2)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [(1, 0)]
+    """
     return _Distinct(_checked("distinct", of), False)
 
 
-def distinct_count(of: Callable[[T], Any] = itself) -> Aggregate[T, int]:
-    """The exact number of distinct `of(payload)`."""
-    return _Distinct(_checked("distinct_count", of), True)
+def distinct_count(of: Callable[[T], Any] = itself, where: Callable[[T], object] | None = None) -> Aggregate[T, int]:
+    """The exact number of distinct `of(payload)`, of all payloads or of those for which `where` is true.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.distinct_count(lambda number: number % 2)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [2]
+    """
+    distinct = _Distinct(_checked("distinct_count", of), True)
+    return distinct if where is None else _Where(distinct, _checked("distinct_count", where), 0)
 
 
 def quantile(q: float, of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
     """The exact `q`-quantile of all `of(payload)`; all values are stored.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.quantile(0.5)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [2]
 
     Args:
         q: 0 to 1; 0.5 is the median. Between two values it interpolates linearly, like NumPy and pandas.
@@ -537,17 +855,33 @@ def quantile(q: float, of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
     return _Quantile(_checked("quantile", of), q)
 
 
-def reduce(function: Callable[[T, T], T]) -> Aggregate[T, T]:
+def reduce(function: Callable[[T, T], T], merge: Callable[[T, T], T] | None = None) -> Aggregate[T, T]:
     """Combine the payloads from the first on: function(function(p0, p1), p2).
 
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.reduce(lambda left, right: 10 * left + right)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [312]
+
     Args:
-        function: pure; also associative, if windows share slices.
+        function: pure.
+        merge: pure; combines the values of two parts, one after the other: the function itself, if that is associative.
+            Without it, windows that share slices store payloads, and combine them for each window.
     """
-    return _Reduce(_checked("reduce", function))
+    if merge is not None:
+        check_function("drift.agg.reduce", merge)
+    return ReduceSteps(_checked("reduce", function), merge)
 
 
 def fold(initial: V, function: Callable[[V, T], V], merge: Callable[[V, V], V] | None = None) -> Aggregate[T, V]:
     """function(... function(function(initial, p0), p1) ..., pn).
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.fold("", lambda text, number: text + str(number))).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    ['312']
 
     Args:
         initial: it must not be changed in place.
@@ -561,23 +895,19 @@ def fold(initial: V, function: Callable[[V, T], V], merge: Callable[[V, V], V] |
 
 
 def several(**aggregates: Aggregate[T, Any]) -> Aggregate[T, dict[str, Any]]:
-    """A dict with the value of each aggregate under its name."""
+    """A dict with the value of each aggregate under its name.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.several(n=drift.agg.count(), sum=drift.agg.sum())).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [{'n': 3, 'sum': 6}]
+    """
     for name, each in aggregates.items():
         check_aggregate(each, f"{name}=")
     if not aggregates:
         raise GraphError(f"several takes aggregates by name, such as n=drift.agg.count() (at {caller()})")
     return _Several(tuple(aggregates), tuple(aggregates.values()))
-
-
-def mergeable(aggregate: Aggregate[Any, Any]) -> Aggregate[Any, Any]:
-    """The same aggregate in a form whose accumulators can be merged."""
-    if isinstance(aggregate, FoldStep):
-        return aggregate.mergeable
-    if isinstance(aggregate, _Then):
-        return _Then(mergeable(aggregate.before), aggregate.user_function)
-    if isinstance(aggregate, _Several):
-        return _Several(aggregate.names, tuple(map(mergeable, aggregate.parts)))
-    return aggregate
 
 
 def check_aggregate(value: object, what: str) -> None:

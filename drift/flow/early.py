@@ -46,6 +46,11 @@ class _Early(_ByValue, frozen=True):
     def user_function(self) -> Callable[..., Any]:
         return self.item.user_function  # type: ignore[no-any-return]
 
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        """See `OfAggregate.initials`."""
+        return self.item.initials  # type: ignore[no-any-return]
+
 
 class EarlyItem(_Early, frozen=True):
     """An item of a window that a timer ends, see `drift.flow.windows.TumblingItem`; the state is (items since the last
@@ -137,7 +142,12 @@ class OneWindow(_ByValue, frozen=True):
 
     @property
     def user_function(self) -> Callable[..., Any]:
-        return getattr(self.aggregate, "user_function", key_of_window)
+        return self.aggregate.function_shown(key_of_window)
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        """See `OfAggregate.initials`."""
+        return self.aggregate.initials
 
     def key(self, item: InWindow) -> Any:
         """The key of results, and of timers."""
@@ -154,11 +164,11 @@ class OneWindow(_ByValue, frozen=True):
         return Window(key, state[0], state[0] + self.size, self.aggregate.result(state[1]))
 
     def start(self, state: Any, time: int) -> int:
-        """Of the window."""
+        """Start of the window."""
         return state[0]  # type: ignore[no-any-return]
 
     def end(self, state: Any, time: int) -> int:
-        """Of the window."""
+        """End of the window."""
         return state[0] + self.size  # type: ignore[no-any-return]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from drift.flow.aggregates import Aggregate, mergeable
+from drift.flow.aggregates import Aggregate
 from drift.flow.early import EachWindow, InWindow, key_of_window
 from drift.flow.opened import EMPTY, Ended, OfAggregate, Step, Stepped
 from drift.flow.windows import TumblingItem
@@ -53,7 +53,7 @@ class PartOfEnd(NamedTuple):
 
 
 def key_of_part(part: PartOfEnd) -> Any:
-    """Its key."""
+    """The key of a part."""
     return part.key
 
 
@@ -64,7 +64,15 @@ class _OfItems(_ByValue, Aggregate[InWindow, Any], frozen=True):
 
     @property
     def user_function(self) -> Callable[..., Any]:
-        return getattr(self.aggregate, "user_function", key_of_window)
+        return self.aggregate.function_shown(key_of_window)
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        return self.aggregate.initials
+
+    @property
+    def folds(self) -> Callable[..., Any] | None:
+        return self.aggregate.folds
 
     def begin(self, payload: InWindow) -> Any:
         return self.aggregate.begin(payload.payload)
@@ -80,7 +88,7 @@ class _OfParts(_ByValue, Aggregate[PartOfEnd, Any], frozen=True):
 
     @property
     def user_function(self) -> Callable[..., Any]:
-        return getattr(self.aggregate, "user_function", self.aggregate.merge)
+        return self.aggregate.function_shown(self.aggregate.merge)
 
     def begin(self, payload: PartOfEnd) -> Any:
         return payload.accumulator
@@ -112,7 +120,7 @@ def at_end(
     if parts is None:
         item_of_end = item(key, aggregate)
         return [Step(key, item_of_end, Ended(item_of_end))]
-    aggregate = mergeable(aggregate)
+    aggregate = aggregate.mergeable
     part = _PartItem(key_of_window, _OfItems(aggregate), parts, 0)
     merged = item(key_of_part, _OfParts(aggregate))
     return [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ from drift.flow.aggregates import Aggregate
 from drift.operators import OpensWindows, _ByValue
 from drift_graph.later import Later, at
 from drift_graph.meta import END, TIME_MIN
+from drift_graph.moments import moment_from, zone_from
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -49,6 +51,38 @@ class Window(msgspec.Struct, Generic[K, V], frozen=True):
     end: int
     value: V
     early: bool = False
+
+    def between(self, zone: str = "UTC") -> tuple[datetime, datetime]:
+        """Start and end as moments of a time zone, where times are milliseconds since 1970.
+
+        Raises:
+            ValueError: there is no such zone, or they are beyond the years that datetime has.
+        """
+        found = zone_from(zone)
+        if found is None:
+            raise ValueError(f"zone={zone!r:.80} is no time zone; give its name, such as 'Europe/Berlin'")
+        try:
+            start, end = (moment_from(each).astimezone(found) for each in (self.start, self.end))
+        except OverflowError:
+            raise ValueError(
+                f"[{self.start}, {self.end}) is beyond the years that datetime has, if it is in milliseconds since 1970"
+            ) from None
+        return start, end
+
+
+class FlatRow(_ByValue, frozen=True):
+    """A window whose value is a dict -> one dict of its bounds and the values; see `WindowedStream.rows`."""
+
+    has_key: bool
+    has_early: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of what comes before the values."""
+        return (*(("key",) if self.has_key else ()), "start", "end", *(("early",) if self.has_early else ()))
+
+    def __call__(self, window: Window[Any, dict[str, Any]]) -> dict[str, Any]:
+        return {name: getattr(window, name) for name in self.names} | window.value
 
 
 class Step(NamedTuple):
@@ -84,7 +118,12 @@ class OfAggregate(_ByValue, frozen=True):
 
     @property
     def user_function(self) -> Callable[..., Any]:
-        return getattr(self.aggregate, "user_function", self.key)
+        return self.aggregate.function_shown(self.key)
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        """What the aggregate's functions get beside payloads and accumulators."""
+        return self.aggregate.initials
 
 
 class Ended(_ByValue, frozen=True):

@@ -27,7 +27,7 @@ from drift.flow.aggregates import Aggregate
 from drift.flow.ends import EndItem
 from drift.flow.sides import Side, appended
 from drift.flow.windows import Stepped
-from drift.operators import MapsEach, StepsEach, TakesEach, _ByValue
+from drift.operators import BatchStep, MapsEach, Rows, TakesEach, _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.later import Later, Moves, at
 from drift_graph.meta import END, PHASE_ITEMS, PHASE_ROUND_END, PHASE_STATE
@@ -141,7 +141,7 @@ class Enter(_ByValue, frozen=True):
         return self.moves.child(payload)
 
 
-class Gate(_ByValue, StepsEach, frozen=True):
+class Gate(_ByValue, BatchStep, frozen=True):
     """The gate of `iterate`, as a scan: its state is None, or the one of the round and whether the rounds are over.
 
     Attributes:
@@ -152,21 +152,17 @@ class Gate(_ByValue, StepsEach, frozen=True):
     initial: Any
     user_function: Callable[..., Any]
 
-    def __call__(self, current: RoundState | None, payload: Any) -> tuple[RoundState | None, Any]:
-        if type(payload) in _to_gate:
-            return (payload if type(payload) is RoundState else None), None
-        if current is None:
-            return RoundState(0, self.initial, False), First((self.initial, payload))
-        return current, Leaves(payload) if current.over else (current.state, payload)
-
-    def each(self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], outputs: list[Any]) -> None:
-        for key, payload in zip(keys, payloads):
+    def on_batch(self, states: dict[Any, Any], rows: Rows, give: Callable[[Any], None]) -> None:
+        for key, payload in zip(rows.keys, rows.payloads):
             current = states.get(key)
-            if current is None or current.over or type(payload) in _to_gate:
-                states[key], output = self(current, payload)
-                outputs.append(output)
+            if type(payload) in _to_gate:
+                states[key] = payload if type(payload) is RoundState else None
+                give(None)
+            elif current is None:
+                states[key] = RoundState(0, self.initial, False)
+                give(First((self.initial, payload)))
             else:
-                outputs.append((current.state, payload))
+                give(Leaves(payload) if current.over else (current.state, payload))
 
 
 class IsBegun(_ByValue, MapsEach, frozen=True):
@@ -293,6 +289,11 @@ class Folding(_ByValue, TakesEach, frozen=True):
     initial: Any
     user_function: Callable[[Any, Any], Any]
     aggregate: Aggregate[Any, Any] | None
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        """What the fold gets in the first round."""
+        return (self.initial,)
 
     def __call__(self, state: Round | None, payload: Any, time: int) -> Stepped:
         timers: tuple[Later[None], ...] = ()

@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from drift.flow.aggregates import Aggregate, mergeable
+from drift.flow.aggregates import Aggregate
+from drift.flow.calendars import Calendar, calendar_from
 from drift.flow.early import (
     Counted,
     CountedEnd,
@@ -40,7 +41,7 @@ from drift.flow.opened import Step as Step
 from drift.flow.opened import Stepped as Stepped
 from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
-from drift.operators import FiresEach, OpensWindows, ProlongsWindows, StepsEach, TakesEach, _ByValue
+from drift.operators import BatchStep, FiresEach, OpensWindows, ProlongsWindows, Rows, TakesEach, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import at
@@ -70,6 +71,15 @@ class _Tumbling(Windows):
 
 
 @dataclass(frozen=True, slots=True)
+class _Calendar(Windows):
+    calendar: Calendar
+
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+        item = CalendarItem(key, aggregate, self.calendar)
+        return _timed(item, Ended(item), early)
+
+
+@dataclass(frozen=True, slots=True)
 class _Session(Windows):
     gap: int
 
@@ -90,7 +100,8 @@ class _Sliding(Windows):
             one = OneWindow(aggregate, self.size)
             early_item = EarlyItem(one, early)
             return [Step(None, each, None), Step(key_of_window, early_item, EarlyEnd(early_item, OneWindowEnd(one)))]
-        aggregate = mergeable(aggregate)
+        if self.every < self.size:
+            aggregate = aggregate.mergeable
         sliced = SliceItem(key, aggregate, self.size, self.every, self.offset)
         merged = _Merged(aggregate, self.size, self.every, self.offset)
         return [Step(key, sliced, Ended(sliced)), Step(key_of_slice, merged, _MergedEnd(merged))]
@@ -106,9 +117,11 @@ class _Numbered(Windows):
         if early is not None:
             counted = Counted(key, aggregate, self.size, self.every, self.partial, early)
             return [Step(key, counted, CountedEnd(counted))]
+        if self.every < self.size:  # else each window is one slice
+            aggregate = aggregate.mergeable
         if not self.partial:
-            return [Step(key, NumberedStep(key, mergeable(aggregate), self.size, self.every), None)]
-        item = NumberedItem(key, mergeable(aggregate), self.size, self.every)
+            return [Step(key, NumberedStep(key, aggregate, self.size, self.every), None)]
+        item = NumberedItem(key, aggregate, self.size, self.every)
         return [Step(key, item, _NumberedEnd(item))]
 
 
@@ -127,38 +140,59 @@ class _Ruled(_ByValue, Windows, frozen=True):
 # Windows of time whose results a timer gives.
 
 
-class TumblingItem(OfAggregate, OpensWindows, frozen=True):
-    """An item of a tumbling window; the state is the accumulator."""
+class AlignedItem(OfAggregate, OpensWindows, frozen=True):
+    """An item of a window whose bounds its time determines; the state is the accumulator."""
 
-    size: int
-    offset: int
+    def bounds(self, time: int) -> tuple[int, int]:
+        """Start and end of the window around a time."""
+        raise NotImplementedError
 
     def until(self, time: int) -> int:
-        return last_before(time - (time - self.offset) % self.size + self.size)
+        return last_before(self.bounds(time)[1])
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:
-            end = time - (time - self.offset) % self.size + self.size
-            return self.aggregate.begin(payload), (due(end, self.key(payload)),)
+            return self.aggregate.begin(payload), (due(self.bounds(time)[1], self.key(payload)),)
         return self.aggregate.add(state, payload), ()
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
-        start = self.start(None, time)
-        end = start + self.size
+        start, end = self.bounds(time)
         return [Window(key, start, end, value) for key, value in zip(notes, map(self.aggregate.result, accumulators))]
 
     def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
         """The open window as it is."""
-        start = self.start(state, time)
-        return Window(key, start, start + self.size, self.aggregate.result(state))
+        return Window(key, *self.bounds(time), self.aggregate.result(state))
 
     def start(self, state: Any, time: int) -> int:
-        """Of the open window."""
-        return time - (time - self.offset) % self.size
+        """Start of the open window."""
+        return self.bounds(time)[0]
 
     def end(self, state: Any, time: int) -> int:
-        """Of the open window."""
-        return self.start(state, time) + self.size
+        """End of the open window."""
+        return self.bounds(time)[1]
+
+
+class TumblingItem(AlignedItem, frozen=True):
+    """An item of a tumbling window."""
+
+    size: int
+    offset: int
+
+    def bounds(self, time: int) -> tuple[int, int]:
+        start = time - (time - self.offset) % self.size
+        return start, start + self.size
+
+    def until(self, time: int) -> int:
+        return last_before(time - (time - self.offset) % self.size + self.size)
+
+
+class CalendarItem(AlignedItem, frozen=True):
+    """An item of a day, a month and so on."""
+
+    calendar: Calendar
+
+    def bounds(self, time: int) -> tuple[int, int]:
+        return self.calendar.bounds(time)
 
 
 class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
@@ -176,11 +210,11 @@ class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
         return Window(key, state[0], state[1] + self.gap, self.aggregate.result(state[2]))
 
     def start(self, state: Any, time: int) -> int:
-        """Of the open window."""
+        """Start of the open session."""
         return state[0]  # type: ignore[no-any-return]
 
     def end(self, state: Any, time: int) -> int:
-        """Of the open window, if no item comes any more."""
+        """End of the open session, if no item comes any more."""
         return state[1] + self.gap  # type: ignore[no-any-return]
 
 
@@ -194,7 +228,7 @@ class Closing(_ByValue, frozen=True):
         return (state, (at(until, key),)) if time < until else (EMPTY, (self.item.result(state, key, time),))
 
 
-def _timed(item: TumblingItem | SessionItem, ended: Callable[..., Stepped], early: Early | None) -> list[Step]:
+def _timed(item: AlignedItem | SessionItem, ended: Callable[..., Stepped], early: Early | None) -> list[Step]:
     if early is None:
         return [Step(item.key, item, ended)]
     early_item = EarlyItem(item, early)
@@ -214,7 +248,7 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 def key_of_slice(part: Slice) -> Any:
-    """Its key."""
+    """The key of a slice."""
     return part.key
 
 
@@ -250,7 +284,11 @@ class SliceItem(OfAggregate, OpensWindows, frozen=True):
 
 
 class _Merged(_ByValue, frozen=True):
-    """A slice has ended; the state is the slices that future windows need, ((start, accumulator), ...)."""
+    """A slice has ended; the state is the slices that future windows need.
+
+    For each slice that is (start, start of the first window that begins with it, accumulator): so a slice sets the
+    timer of that window, and what the window gives stands in the order where its own first item puts it.
+    """
 
     aggregate: Aggregate[Any, Any]
     size: int
@@ -259,13 +297,20 @@ class _Merged(_ByValue, frozen=True):
 
     @property
     def user_function(self) -> Callable[..., Any]:
-        return getattr(self.aggregate, "user_function", self.aggregate.merge)
+        return self.aggregate.function_shown(self.aggregate.merge)
 
     def __call__(self, state: Any, part: Slice, time: int) -> Stepped:
-        slice_state = (part.start, part.accumulator)
+        start = part.start
+        first = self.end(part.end) - self.size
         if state is EMPTY:
-            return (slice_state,), (due(self.end(part.end), part.key),)
-        return (*state, slice_state), ()
+            return ((start, first, part.accumulator),), (due(first + self.size, part.key),)
+        last = state[-1][0]
+        first = max(first, last + self.every - (last - self.offset) % self.every)
+        return (*state, (start, first, part.accumulator)), (due(first + self.size, part.key),) if first <= start else ()
+
+    def kept(self, state: Any) -> int:
+        """How many of the last slices a state is made of; for lineages."""
+        return 0 if state is EMPTY else len(state)
 
     def end(self, bound: int) -> int:
         """The first end of a window at or above a bound."""
@@ -273,24 +318,37 @@ class _Merged(_ByValue, frozen=True):
 
 
 class _MergedEnd(_ByValue, FiresEach, frozen=True):
-    """Timer: a window ends; sets the timer of the next one, `every` later, if a slice is left for it."""
+    """Timer: a window ends; sets that of the next window, `every` later, if it begins with the same slice."""
 
     item: _Merged
 
     def __call__(self, state: Any, key: Any, time: int) -> Stepped:
-        (left,), windows, until = self.each((state,), (key,), time)
-        return left, windows if left is EMPTY else (*windows, at(until, key))
+        item, first_slice = self.item, state[0]
+        value = item.aggregate.result(functools.reduce(item.aggregate.merge, [each for _, _, each in state]))
+        if time == END:  # all windows that end beyond it and begin with the first slice
+            first = max(first_slice[1], item.end(END + 1) - item.size)
+            starts = range(first, first_slice[0] + 1, item.every)
+            left = tuple([each for each in state if each[0] >= starts.stop])
+            return left or EMPTY, [Window(key, start, start + item.size, value) for start in starts]
+        end = item.end(time + 1)
+        start = end - item.size
+        window = Window(key, start, end, value)
+        next_start = start + item.every
+        if first_slice[0] >= next_start:
+            return state, (window, due(end + item.every, key))
+        return tuple([each for each in state if each[0] >= next_start]) or EMPTY, (window,)
 
-    def each(self, states: Sequence[Any], notes: Sequence[Any], time: int) -> tuple[list[Any], list[Any], int]:
+    def each(
+        self, states: Sequence[Any], notes: Sequence[Any], time: int
+    ) -> tuple[list[Any], list[Any], int, list[bool]]:
         merge, result = self.item.aggregate.merge, self.item.aggregate.result
         end = self.item.end(time + 1)
         start, next_start = end - self.item.size, end - self.item.size + self.item.every
-        values = [result(functools.reduce(merge, [each for _, each in state])) for state in states]
+        values = [result(functools.reduce(merge, [each for _, _, each in state])) for state in states]
         windows: list[Any] = [Window(key, start, end, value) for key, value in zip(notes, values)]
-        left: list[Any] = [EMPTY] * len(windows)
-        if time != END:
-            left = [tuple([each for each in state if each[0] >= next_start]) or EMPTY for state in states]
-        return left, windows, last_before(end + self.item.every)
+        left = [tuple([each for each in state if each[0] >= next_start]) or EMPTY for state in states]
+        goes_on = [state[0][0] >= next_start for state in states]
+        return left, windows, last_before(end + self.item.every), goes_on
 
 
 # Windows by number, and by a rule.
@@ -302,7 +360,7 @@ _NumberedState = tuple[int, tuple[Any, ...], Any]
 _NO_ITEMS: _NumberedState = (0, (), EMPTY)
 
 
-class NumberedStep(OfAggregate, StepsEach, frozen=True):
+class NumberedStep(OfAggregate, BatchStep, frozen=True):
     """The step of windows by number, as a scan: without results for unfinished windows no timer is needed."""
 
     size: int
@@ -313,32 +371,17 @@ class NumberedStep(OfAggregate, StepsEach, frozen=True):
         """Offset within each `every` at which a second slice begins; 0 if there is only the one that begins at 0."""
         return self.size % self.every if self.size > self.every else 0
 
-    def __call__(self, state: Any, payload: Any) -> tuple[_NumberedState, tuple[Any, ...]]:
-        position, full, last = _NO_ITEMS if state is EMPTY else state
-        into = position % self.every
-        if into == 0 or into == self.cut:
-            if last is not EMPTY:
-                full = (*full, last)
-            last = self.aggregate.begin(payload)
-        elif into < self.size:
-            last = self.aggregate.add(last, payload)
-        position += 1
-        if position < self.size or (position - self.size) % self.every:
-            return (position, full, last), ()
-        window = self.window(self.key(payload), position - self.size, position, (*full, last))
-        skipped = 2 if self.cut else 1
-        return ((position, full[skipped:], last) if len(full) >= skipped else (position, (), EMPTY)), (window,)
-
-    def each(self, states: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any], outputs: list[Any]) -> None:
+    def on_batch(self, states: dict[Any, Any], rows: Rows, give: Callable[[Any], None]) -> None:
         size, every, cut, key_of, find, aggregate = (
             self.size, self.every, self.cut, self.key, states.get, self.aggregate,
         )  # fmt: skip
         begin, add, merge, result = aggregate.begin_value, aggregate.add_value, aggregate.merge, aggregate.result
         skipped = 2 if cut else 1  # slices of an `every`
         end = (size - 1) % every  # into each `every`: where a window has its last item
-        none, nothing = _NO_ITEMS, ()
-        for key, payload, value in zip(keys, payloads, aggregate.values_of(payloads)):
-            position, full, last = find(key, none)
+        none, nothing, payloads = _NO_ITEMS, (), rows.payloads
+        for key, payload, value in zip(rows.keys, payloads, aggregate.values_of(payloads)):
+            state = find(key, none)
+            position, full, last = none if state is EMPTY else state
             into = position % every
             position += 1
             if into and into != cut:
@@ -350,14 +393,14 @@ class NumberedStep(OfAggregate, StepsEach, frozen=True):
                 last = begin(value)
             if into != end or position < size:
                 states[key] = position, full, last
-                outputs.append(nothing)
+                give(nothing)
                 continue
             merged = last
             if full:
                 merged = merge(full[0], last) if len(full) == 1 else functools.reduce(merge, (*full, last))
             window = Window(key_of(payload), position - size, position, result(merged))
             states[key] = (position, full[skipped:], last) if len(full) >= skipped else (position, (), EMPTY)
-            outputs.append((window,))
+            give((window,))
 
     def window(self, key: Any, start: int, end: int, slices: Sequence[Any]) -> Window[Any, Any]:
         """The window made of the accumulators of its slices."""
@@ -485,6 +528,14 @@ class _RuledEnd(_ByValue, frozen=True):
 def tumbling(size: Span, offset: Span = 0) -> Windows:
     """Windows one after the other: [offset + n * size, offset + (n + 1) * size).
 
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> at = drift.EventTime(time=lambda number: number)
+    >>> windows = graph.source("numbers", time=at).window(drift.windows.tumbling(10)).collect()
+    >>> windows.map(lambda window: (window.start, window.end, window.value)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [1, 8, 12]})]
+    [(0, 10, (1, 8)), (10, 20, (12,))]
+
     Args:
         size: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "1h 30m".
         offset: shifts all windows; without it they are aligned to time 0.
@@ -492,10 +543,46 @@ def tumbling(size: Span, offset: Span = 0) -> Windows:
     return _Tumbling(_span("tumbling", "size", size, 1), _span("tumbling", "offset", offset, None))
 
 
+def calendar(every: str, zone: str = "UTC") -> Windows:
+    """Days, weeks, months, quarters or years of a time zone, for times in milliseconds since 1970.
+
+    Where clocks change, a day has 23 or 25 hours. Times are judged by the machine's database of time zones.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> at = drift.EventTime(time=lambda number: number)
+    >>> windows = graph.source("numbers", time=at).window(drift.windows.calendar("1d", zone="Europe/Berlin")).collect()
+    >>> windows.map(lambda window: (window.start, window.end, window.value)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [0, 90_000_000]})]
+    [(-3600000, 82800000, (0,)), (82800000, 169200000, (90000000,))]
+
+    Args:
+        every: "day" or "1d", "week" or "1w" (from Monday), "month", "quarter", "year"; also several, such as
+            "2 weeks" or "6 months". Several days and weeks are counted from 1970-01-01 and its Monday, several months
+            from January of year 0.
+        zone: name of the time zone, such as "Europe/Berlin".
+    """
+    found = calendar_from(every, zone)
+    if found is None:
+        raise GraphError(
+            f"drift.windows.calendar takes days, weeks, months, quarters or years, such as '1d' or '3 months', and the "
+            f"name of a time zone, such as 'Europe/Berlin', not {every!r:.80} and zone={zone!r:.80} (at {caller()})"
+        )
+    return _Calendar(found)
+
+
 def sliding(size: Span, every: Span, offset: Span = 0) -> Windows:
     """Windows that overlap: one of length `size` starts every `every`. With every=size they are tumbling windows.
 
     The aggregate works on slices, at most two for each `every`, which windows share.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> at = drift.EventTime(time=lambda number: number)
+    >>> windows = graph.source("numbers", time=at).window(drift.windows.sliding(10, every=5)).collect()
+    >>> windows.map(lambda window: (window.start, window.end, window.value)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [1, 8]})]
+    [(-5, 5, (1,)), (0, 10, (1, 8)), (5, 15, (8,))]
 
     Args:
         size: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "1h 30m".
@@ -512,6 +599,14 @@ def sliding(size: Span, every: Span, offset: Span = 0) -> Windows:
 def session(gap: Span) -> Windows:
     """A window lasts as long as the next item of the key comes within less than `gap`: [first, last + gap).
 
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> at = drift.EventTime(time=lambda number: number)
+    >>> windows = graph.source("numbers", time=at).window(drift.windows.session(gap=5)).collect()
+    >>> windows.map(lambda window: (window.start, window.end, window.value)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [1, 4, 12]})]
+    [(1, 9, (1, 4)), (12, 17, (12,))]
+
     Args:
         gap: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "30m".
     """
@@ -520,6 +615,14 @@ def session(gap: Span) -> Windows:
 
 def count(size: int, every: int | None = None, *, partial: bool = False) -> Windows:
     """Windows of `size` items of a key; a new one starts every `every` items.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> at = drift.EventTime(time=lambda number: number)
+    >>> windows = graph.source("numbers", time=at).window(drift.windows.count(2, partial=True)).collect()
+    >>> windows.map(lambda window: (window.start, window.end, window.value)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [1, 4, 12]})]
+    [(0, 2, (1, 4)), (2, 3, (12,))]
 
     Args:
         size: in items, 1 or more.
@@ -532,6 +635,15 @@ def count(size: int, every: int | None = None, *, partial: bool = False) -> Wind
 
 def by_rule(rule: Callable[[Any], Literal["open", "go on", "close", "skip"]], *, partial: bool = False) -> Windows:
     """Windows that payloads open and close: [time of the first item, time of the last].
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> at = drift.EventTime(time=lambda number: number)
+    >>> rule = drift.windows.by_rule(lambda number: "close" if number % 4 == 0 else "go on")
+    >>> windows = graph.source("numbers", time=at).window(rule).collect()
+    >>> windows.map(lambda window: (window.start, window.end, window.value)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [1, 4, 7, 12]})]
+    [(1, 5, (1, 4)), (7, 13, (7, 12))]
 
     Args:
         rule: pure; returns for a payload: "open": it is the first of a new window, and an open one ends before it;
@@ -546,6 +658,14 @@ def by_rule(rule: Callable[[Any], Literal["open", "go on", "close", "skip"]], *,
 
 def every(*, items: int | None = None, time: Span | None = None) -> Early:
     """For `window(..., early=...)`: an open window gives an early result every so many items, or every so much time.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> early = drift.windows.every(items=2)
+    >>> graph.source("numbers").window(drift.windows.tumbling(9), early=early).sum(int).sink("sums")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 3]})]
+    [Window(key=None, start=0, end=9, value=3, early=True),
+     Window(key=None, start=0, end=9, value=6, early=False)]
 
     Args:
         items: of the window, counted from its first one.

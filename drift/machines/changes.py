@@ -8,11 +8,13 @@ dicts also in the order of their entries: a function downstream may depend on th
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from drift_graph.canonical import NoCanonicalForm, form_of, same, stored
 from drift_graph.errors import PayloadError
-from drift_graph.item import Columns
+from drift_graph.item import Columns, Failure
 
 #: Stands for "nothing is sent here", since None is a payload.
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
@@ -83,3 +85,50 @@ class Debts:
         if count > 1:
             self._counts[identity] = count - 1
         return count > 0
+
+
+def difference(before: Iterable[tuple[bytes, Any]], current: Difference, into: Difference) -> None:
+    """Send the difference between the outputs `before` and the outputs `current`.
+
+    One meta may have several: an item and its replacement both have outputs there, until the tombstone between them
+    arrives.
+    """
+    old: dict[bytes, list[Any]] = {}
+    for meta, payload in before:
+        old.setdefault(meta, []).append(payload)
+    new: dict[bytes, list[Any]] = {}
+    for meta, payload in zip(current.metas, current.payloads):
+        new.setdefault(meta, []).append(payload)
+    for meta, payloads in new.items():
+        known = old.pop(meta, [])
+        if len(known) > 1 or len(payloads) > 1:
+            known, payloads = _unlike(known, payloads)
+        for was, payload in zip_longest(known, payloads, fillvalue=NOTHING):
+            if type(payload) is Failure and was is not NOTHING:  # failures with different messages are equal too
+                if payload.message != was.message:
+                    into.replace(meta, was, NOTHING)
+                    into.replace(meta, NOTHING, payload)
+            else:
+                into.replace(meta, was, payload)
+    for meta, payloads in old.items():
+        for payload in payloads:
+            into.replace(meta, payload, NOTHING)
+
+
+def _unlike(left: Sequence[Any], right: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The values of each side that have no equal one on the other side."""
+    left_only: list[Any] = []
+    right_only = list(right)
+    for each in left:
+        at = next((at for at, other in enumerate(right_only) if _is_like(each, other)), None)
+        if at is None:
+            left_only.append(each)
+        else:
+            del right_only[at]
+    return left_only, right_only
+
+
+def _is_like(left: Any, right: Any) -> bool:
+    if type(left) is type(right) is Failure:
+        return bool(left == right and left.message == right.message)
+    return same(left, right)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from drift.machines.keyed import KeyedStage, Place
+from drift.machines.logics import ScanLogic
 from drift.machines.process import ProcessStage
-from drift.machines.scan import ScanStage
 from drift.machines.sessions import SessionStage
 from drift.machines.stage import Stage
 from drift.machines.windowing import WindowStage
@@ -27,6 +28,7 @@ from drift.operators import (
     ScanState,
 )
 from drift_graph.graph import Dataflow
+from drift_graph.meta import varint
 from drift_graph.operators import Group, Map
 
 
@@ -64,11 +66,12 @@ def fused_form(dataflow: Dataflow, group: Group) -> Fused | None:
 
 
 def _scan(dataflow: Dataflow, group: Group, state: Map, output: Map) -> Fused:
-    ranks = dataflow.ranks[group.name], dataflow.ranks[state.name], dataflow.ranks[output.name]
-    assert isinstance(group.key, ScanKey)
+    place = Place(group, state, None, tuple(varint(dataflow.ranks[each.name]) for each in (group, state, output)))
+    assert isinstance(group.key, ScanKey) and isinstance(state.function, ScanState)
+    key, function = group.key.key, state.function
 
     def stage(cyclic: bool) -> Stage:
-        return ScanStage(group, state, ranks, cyclic=cyclic)
+        return KeyedStage(ScanLogic(key, function), place, cyclic=cyclic)
 
     return Fused(output.name, (state.name, output.name), group.key.key, stage)
 

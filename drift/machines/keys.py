@@ -15,7 +15,14 @@ from typing import Any
 
 import xxhash
 
+from drift.machines.changes import Difference
+from drift.machines.maps import Ports, called
+from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import alike, canonical, hash64, types_of
+from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
+from drift_graph.functions import pass_interrupts
+from drift_graph.item import Columns
+from drift_graph.operators import Group
 from drift_graph.restore import CannotRestore, restored
 
 _themselves = frozenset({str, int, type(None)})
@@ -59,6 +66,37 @@ def identity_of(form: bytes) -> Any:
         return _identity(restored(form))
     except CannotRestore:  # of a class, which is identified by its bytes
         return form
+
+
+def keyed(
+    group: Group, rank: bytes, columns: Columns, ports: Ports, *, endless: bool = False
+) -> tuple[Columns, Sequence[Any]]:
+    """A batch and the identities of its keys; items whose key function fails leave as failures.
+
+    So do, if the grouping is on a cycle that may be `endless`, items that have passed it too often.
+    """
+    try:
+        if endless and max(map(len, columns.metas), default=0) > META_BYTES_MAX:
+            raise endless_cycle(group)
+        return columns, identities(called(group.key, columns.payloads))
+    except BaseException as raised:
+        pass_interrupts(raised)
+        good, failures = Difference(), Difference()
+        keys: list[Any] = []
+        for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
+            into = good
+            try:
+                if len(meta) > META_BYTES_MAX:
+                    raise endless_cycle(group)
+                keys += identities([group.key(payload)])
+            except BaseException as error:
+                pass_interrupts(error)
+                into, meta, payload = failures, meta + rank, failed_step(group, error, payload)
+            into.metas.append(meta)
+            into.payloads.append(payload)
+            into.diffs.append(diff)
+        ports.setdefault(FAILURES, []).append(failures.columns())
+        return good.columns(), keys
 
 
 class _Owners(dict[Any, int]):

@@ -1,27 +1,30 @@
 """The log of a stage: batches that it processed in order and may have to correct, until they are settled.
 
-Invariant: there is one copy of every unsettled item, in the log or in the history drawn from it. The items drawn for a
-key are in the order of their metas. Memory is proportional to the number of unsettled items, in any distribution.
+Invariant: there is one copy of every unsettled row, in the log or in the history drawn from it. Memory is proportional
+to the number of unsettled rows, in any distribution.
 
-Why: a segment is a batch whose items are above all logged items of their keys; drawing a key's history takes its items
-out. A segment is dropped when its last item is settled, and cut each time half of the rest is: so one item far ahead
-holds only itself in memory. A draw searches each segment; so small batches in order are appended to the last segment
-if it consists of small batches too, since a cycle logs item by item.
+Why: a segment is a batch whose rows are above all logged rows of their keys, with the states of these keys before it;
+drawing a key's history takes its rows out. A segment is dropped when its last row is settled. Where dropped rows would
+have been most of what is stored, segments are cut: the states before them are then those before their first unsettled
+row, computed again. So one row far ahead holds only itself in memory. A draw searches each segment; so small batches in
+order are appended to the last segment if it is small too, since a cycle logs item by item.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, Sequence
-from heapq import heappop, heappush
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import not_
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 from drift_graph.meta import BEGINNING
 from drift_graph.metas import Metas, count_upto
 
-_CUT_ITEMS_MIN = 16  # a shorter segment is not cut, and small batches are appended to it
+_SMALL_ITEMS_MAX = (
+    16  # a batch of fewer rows is appended to the last segment, if that has no more than four times as many
+)
+_ROWS_RETAINED_MIN = 512  # rows that may be stored before settled ones are searched for
 _ABOVE_ITEMS_MIN = 64  # items above a batch that are searched for keys, plus four times as many as it has
 _HISTORIES_RETAINED_MIN = 256  # histories that may stay, settled or not, before they are searched for settled ones
 
@@ -34,78 +37,176 @@ class Keyed(NamedTuple):
     payloads: list[Any]
 
 
-class History(Protocol):
-    """The items drawn from the log for one key, with later changes.
+class Row(NamedTuple):
+    """An item or a timer that a stage processed, in the order of metas.
 
     Attributes:
-        metas: of its items.
+        subject: the payload, or the timer.
+        made: what the logic gave for it; see `drift.machines.keyed`.
+    """
+
+    meta: bytes
+    subject: Any
+    made: Any
+
+
+#: (key, state before, rows) -> state after them.
+Replay = Callable[[Any, Any, Sequence[Row]], Any]
+
+
+class History:
+    """The rows of one key that were drawn from the log, with later changes, and states between them.
+
+    Attributes:
+        rows: in the order of their metas, which `metas` repeats.
+        kept: states before the first row at or above the places in `kept_at`, in order; there is one at or below the
+            first row.
         drawn_to: number of the first segment that was not searched for it.
     """
 
-    metas: list[bytes]
-    drawn_to: int
+    __slots__ = ("drawn_to", "kept", "kept_at", "metas", "rows")
+
+    def __init__(self) -> None:
+        self.metas: list[bytes] = []
+        self.rows: list[Row] = []
+        self.kept_at: list[bytes] = []
+        self.kept: list[Any] = []
+        self.drawn_to = 0
+
+    def add(self, before: Any, rows: Sequence[Row]) -> None:
+        """Add rows, and the state before them; a segment of timers may be between those of an earlier one."""
+        first = rows[0].meta
+        if self.metas and first < self.metas[-1]:
+            self.rows = sorted([*self.rows, *rows], key=_meta_of)
+            self.metas = [row.meta for row in self.rows]
+        else:
+            self.rows += rows
+            self.metas += [row.meta for row in rows]
+        at = bisect_left(self.kept_at, first)
+        if at == len(self.kept_at) or self.kept_at[at] != first:
+            self.kept_at.insert(at, first)
+            self.kept.insert(at, before)
+
+    def clear(self) -> None:
+        self.metas, self.rows, self.kept_at, self.kept = [], [], [], []
+
+    def drop_places(self) -> None:
+        """Drop the states that were kept above all rows."""
+        at = bisect_right(self.kept_at, self.metas[-1]) if self.metas else 0
+        del self.kept_at[at:], self.kept[at:]
+
+    def place_before(self, meta: bytes) -> int:
+        """The last place of which the state is stored, and which is at or below a meta: its index. There are rows."""
+        return max(bisect_right(self.kept_at, meta) - 1, 0)
+
+    def state_at(self, cut: bytes, key: Any, replay: Replay) -> Any:
+        """The state before the first row at or above a cut, of which there is one."""
+        at = self.place_before(cut)
+        start = bisect_left(self.metas, self.kept_at[at])
+        return replay(key, self.kept[at], self.rows[start : bisect_left(self.metas, cut)])
+
+    def truncate(self, cut: bytes) -> None:
+        """Drop the rows at or above a cut."""
+        at = bisect_left(self.metas, cut)
+        del self.metas[at:], self.rows[at:]
+        self.drop_places()
+
+    def drop(self, settled: bytes) -> None:
+        """Drop settled rows, except those since the last place of which the state is stored."""
+        at = bisect_right(self.kept_at, settled) - 1
+        if at > 0:
+            start = bisect_left(self.metas, self.kept_at[at])
+            del self.metas[:start], self.rows[:start], self.kept_at[:at], self.kept[:at]
 
 
-H = TypeVar("H", bound=History)
+def _meta_of(row: Row) -> bytes:
+    return row.meta
 
 
 class _Segment:
-    """The rest of a batch: all items that are neither settled nor drawn, and some that are."""
+    """The rest of a batch: all rows that are neither settled nor drawn, and some that are."""
 
-    __slots__ = ("number", "metas", "keys", "columns", "_indices")
+    __slots__ = ("befores", "keys", "made", "metas", "number", "payloads", "_indices")
 
-    def __init__(self, number: int, metas: Metas, keys: Sequence[Any], columns: tuple[Sequence[Any], ...]) -> None:
+    def __init__(
+        self,
+        number: int,
+        metas: Metas,
+        keys: Sequence[Any],
+        payloads: Sequence[Any],
+        made: Sequence[Any],
+        befores: dict[Any, Any],
+    ) -> None:
         self.number = number
         self.metas = metas
         self.keys = keys
-        self.columns = columns
-        self._indices: dict[Any, list[int]] | None = None  # by key: the indices of items that were not drawn
+        self.payloads = payloads
+        self.made = made
+        self.befores = befores  # of each key the state before its first row that is here
+        self._indices: dict[Any, list[int]] | None = None  # by key: the indices of rows that were not drawn
 
-    def extend(self, metas: Metas, keys: Sequence[Any], columns: tuple[Sequence[Any], ...]) -> None:
-        """Append items above all others of the segment, whose columns are lists."""
+    def extend(self, metas: Metas, keys: Sequence[Any], payloads: Any, made: Any, befores: dict[Any, Any]) -> None:
+        """Append rows above all others of the segment, whose columns are lists."""
         if self._indices is not None:
             for index, key in enumerate(keys, len(self.metas)):
+                if key not in self._indices:
+                    self.befores[key] = befores[key]
                 self._indices.setdefault(key, []).append(index)
-        for own, added in zip((self.metas, self.keys, *self.columns), (metas, keys, *columns)):
-            own += added  # type: ignore[operator]
+        else:
+            self.befores = befores | self.befores
+        for own, added in zip((self.metas, self.keys, self.payloads, self.made), (metas, keys, payloads, made)):
+            own += added
 
-    def take(self, key: Any) -> Sequence[int]:
-        """Take the items of a key out of the segment; their indices."""
+    def _by_key(self) -> dict[Any, list[int]]:
         if self._indices is None:
             self._indices = {}
             for index, each in enumerate(self.keys):
                 self._indices.setdefault(each, []).append(index)
-        return self._indices.pop(key, ())
+        return self._indices
 
-    def cut(self, settled: bytes) -> None:
-        """Drop items that are settled or were drawn."""
-        self._retain(bisect_left(self.metas, settled), len(self.metas))
+    def take(self, key: Any) -> list[Row]:
+        """Take the rows of a key out of the segment."""
+        indices = (self._indices if self._indices is not None else self._by_key()).pop(key, None)
+        return self._rows(indices) if indices is not None else []
+
+    def _rows(self, indices: Sequence[int]) -> list[Row]:
+        metas, payloads, made = self.metas, self.payloads, self.made
+        return [Row(metas[index], payloads[index], made[index]) for index in indices]
+
+    def cut(self, settled: bytes, replay: Replay) -> None:
+        """Drop rows that are settled or were drawn."""
+        start = bisect_left(self.metas, settled)
+        indices = self._by_key()
+        left: list[int] = []
+        for key, each in indices.items():
+            at = bisect_left(each, start)
+            if at and at < len(each):
+                self.befores[key] = replay(key, self.befores[key], self._rows(each[:at]))
+            left += each[at:]
+        self._retain(sorted(left))
 
     def truncate(self, cut: bytes) -> None:
-        """Drop items that are at or above a cut or were drawn."""
-        self._retain(0, bisect_left(self.metas, cut))
-
-    def _retain(self, start: int, end: int) -> None:
-        """Drop the items outside of this range of indices, and those that were drawn."""
+        """Drop rows that are at or above a cut or were drawn."""
+        end = bisect_left(self.metas, cut)
         if self._indices is None:
-            self.metas, self.keys = self.metas[start:end], self.keys[start:end]
-            self.columns = tuple(column[start:end] for column in self.columns)
-            return
-        left = sorted(index for indices in self._indices.values() for index in indices if start <= index < end)
-        self._indices = None
-        self.metas, self.keys = [self.metas[index] for index in left], [self.keys[index] for index in left]
-        self.columns = tuple([column[index] for index in left] for column in self.columns)
+            self._retain(range(end))
+        else:
+            self._retain(sorted(index for each in self._indices.values() for index in each if index < end))
 
-    def above(self, cut: bytes) -> Iterator[tuple[Any, ...]]:
-        """The items at or above a cut that were not drawn, those of a key in order: (key, its value in each column)."""
+    def _retain(self, left: Sequence[int]) -> None:
+        self._indices = None
+        self.metas, self.keys, self.payloads, self.made = (
+            [column[index] for index in left] for column in (self.metas, self.keys, self.payloads, self.made)
+        )
+        self.befores = {key: self.befores[key] for key in dict.fromkeys(self.keys)}
+
+    def keys_above(self, cut: bytes) -> Iterator[Any]:
+        """The keys of rows at or above a cut that were not drawn."""
         start = bisect_left(self.metas, cut)
         if self._indices is None:
-            yield from zip(self.keys[start:], *(column[start:] for column in self.columns))
-            return
-        for key, indices in self._indices.items():
-            for index in indices:
-                if index >= start:
-                    yield key, *(column[index] for column in self.columns)
+            yield from self.keys[start:]
+        else:
+            yield from (key for key, indices in self._indices.items() if indices[-1] >= start)
 
     def held(self, settled: bytes) -> int:
         if self._indices is None:
@@ -116,50 +217,62 @@ class _Segment:
 class Log:
     """The segments of one stage.
 
+    Args:
+        replay: computes the state after some rows of a key again.
+
     Attributes:
         settled: the last minimal time passed to the stage.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, replay: Replay) -> None:
         self.settled = BEGINNING
+        self._replay = replay
         self._segments: dict[int, _Segment] = {}  # by number, in the order of these
         self._numbered = 0
         self._open = -1  # number of the last segment, where batches may be added to it
         self._open_last = BEGINNING  # the last meta that was added to it
         self._lasts: list[tuple[bytes, int]] = []  # the last meta of each segment, sorted
         self._lasts_dropped = 0  # from the front of them
-        self._cuts: list[tuple[bytes, int]] = []  # a heap: when to cut a segment
+        self._rows = 0
+        self._rows_max = _ROWS_RETAINED_MIN
         self._last = BEGINNING
         self._histories_max = _HISTORIES_RETAINED_MIN
 
     def __len__(self) -> int:
         return len(self._segments)
 
-    def append(self, metas: Metas, keys: Sequence[Any], *columns: Sequence[Any]) -> None:
-        """Log a batch whose items are above all logged items of their keys."""
-        if len(metas) < _CUT_ITEMS_MIN:
+    def append(
+        self,
+        metas: Metas,
+        keys: Sequence[Any],
+        payloads: Sequence[Any],
+        made: Sequence[Any],
+        befores: dict[Any, Any],
+    ) -> None:
+        """Log a batch whose rows are above all logged rows of their keys, with the states of these before it."""
+        self._rows += len(keys)
+        if len(metas) < _SMALL_ITEMS_MAX:
             open_segment = self._segments.get(self._open)
-            if open_segment is not None and metas[0] > self._open_last:
-                self._add_to(open_segment, metas, keys, columns)
+            is_small = open_segment is not None and len(open_segment.metas) < 4 * _SMALL_ITEMS_MAX
+            if open_segment is not None and is_small and metas[0] > self._open_last:
+                self._add_to(open_segment, metas, keys, payloads, made, befores)
                 return
             self._open, self._open_last = self._numbered, metas[-1]
-            metas, keys, columns = list(metas), list(keys), tuple(map(list, columns))
+            metas, keys, payloads, made = list(metas), list(keys), list(payloads), list(made)
         else:
             self._open = -1
         number = self._numbered
         self._numbered += 1
-        segment = self._segments[number] = _Segment(number, metas, keys, columns)
+        self._segments[number] = _Segment(number, metas, keys, payloads, made, befores)
         insort(self._lasts, (metas[-1], number), self._lasts_dropped)
-        self._cut_later(segment)
 
-    def _add_to(self, segment: _Segment, metas: Metas, keys: Sequence[Any], columns: tuple[Sequence[Any], ...]) -> None:
-        before = len(segment.metas)
+    def _add_to(
+        self, segment: _Segment, metas: Metas, keys: Sequence[Any], payloads: Any, made: Any, befores: dict[Any, Any]
+    ) -> None:
         del self._lasts[bisect_left(self._lasts, (self._open_last, segment.number), self._lasts_dropped)]
-        segment.extend(metas, keys, columns)
+        segment.extend(metas, keys, payloads, made, befores)
         self._open_last = metas[-1]
         insort(self._lasts, (metas[-1], segment.number), self._lasts_dropped)
-        if before < _CUT_ITEMS_MIN:
-            self._cut_later(segment)
 
     def is_above(self, meta: bytes) -> bool:
         """Whether a meta is above all that was logged or noted."""
@@ -189,11 +302,11 @@ class Log:
         return first, second
 
     def note(self, metas: Metas) -> None:
-        """Note items and tombstones that did not go through `parted`."""
+        """Note items, tombstones and timers that did not go through `parted`."""
         self._last = max(self._last, metas[-1])
 
     def _keys_above(self, meta: bytes, items_max: int) -> set[Any] | None:
-        """Keys of the items at a meta or above, and perhaps others; None if there are too many items to search."""
+        """Keys of the rows at a meta or above, and perhaps others; None if there are too many rows to search."""
         keys: set[Any] = set()
         for index in range(len(self._lasts) - 1, self._lasts_dropped - 1, -1):
             last, number = self._lasts[index]
@@ -209,8 +322,10 @@ class Log:
             keys.update(segment.keys[at:])
         return keys
 
-    def draw(self, key: Any, history: History) -> Iterator[tuple[Any, ...]]:
-        """The items of a key that are not settled and were not drawn before: (meta, its value in each column)."""
+    def draw(self, key: Any, history: History) -> None:
+        """Move the rows of a key that were not drawn before into its history."""
+        if not history.metas or history.metas[-1] < self.settled:
+            history.clear()  # what was logged after it may be settled, and gone
         found = []
         for segment in reversed(self._segments.values()):
             if segment.number < history.drawn_to:
@@ -218,36 +333,48 @@ class Log:
             found.append(segment)
         history.drawn_to = self._open if self._open >= 0 else self._numbered
         for segment in reversed(found):
-            for index in segment.take(key):
-                if segment.metas[index] >= self.settled:
-                    yield segment.metas[index], *(column[index] for column in segment.columns)
+            rows = segment.take(key)
+            if rows and rows[-1].meta >= self.settled:
+                history.add(segment.befores[key], rows)
+        history.drop(self.settled)
 
     def settle(self, minimal_time: bytes) -> None:
-        """Drop items below minimal time, since none will change any more."""
+        """Drop rows below minimal time, since none will change any more."""
         self.settled = minimal_time
         lasts, dropped = self._lasts, self._lasts_dropped
         while dropped < len(lasts) and lasts[dropped][0] < minimal_time:
-            self._segments.pop(lasts[dropped][1], None)
+            segment = self._segments.pop(lasts[dropped][1], None)
+            if segment is not None:
+                self._rows -= len(segment.metas)
             dropped += 1
         if 2 * dropped > len(lasts):
             del lasts[:dropped]
             dropped = 0
         self._lasts_dropped = dropped
-        while self._cuts and self._cuts[0][0] < minimal_time:
-            segment = self._segments.get(heappop(self._cuts)[1])
-            if segment is not None:
-                segment.cut(minimal_time)
-                self._cut_later(segment)
+        if self._rows > self._rows_max or not self._segments:
+            self._cut()
 
-    def above(self, cut: bytes) -> Iterator[tuple[Any, ...]]:
-        """The items at or above a cut that are only here, those of a key in order: (key, its value in each column)."""
+    def _cut(self) -> None:
+        """Drop the settled rows of segments that have as many of them as of others."""
+        for segment in list(self._segments.values()):
+            if 2 * segment.held(self.settled) <= len(segment.metas):
+                segment.cut(self.settled, self._replay)
+                if not segment.metas:
+                    del self._segments[segment.number]
+        self._rows = sum(len(segment.metas) for segment in self._segments.values())
+        self._rows_max = max(_ROWS_RETAINED_MIN, 2 * self._rows)
+
+    def keys_above(self, cut: bytes) -> dict[Any, None]:
+        """The keys of rows at or above a cut that are only here."""
+        found: dict[Any, None] = {}
         first = bisect_left(self._lasts, (cut, -1), self._lasts_dropped)
         for number in sorted(number for _, number in self._lasts[first:]):
             if number in self._segments:
-                yield from self._segments[number].above(cut)
+                found.update(dict.fromkeys(self._segments[number].keys_above(cut)))
+        return found
 
     def rewind(self, cut: bytes) -> None:
-        """Drop items at or above a cut, which is not below `settled`."""
+        """Drop rows at or above a cut, which is not below `settled`."""
         first = bisect_left(self._lasts, (cut, -1), self._lasts_dropped)
         self._open = -1
         cut_through = [number for _, number in self._lasts[first:]]
@@ -262,18 +389,12 @@ class Log:
                 insort(self._lasts, (segment.metas[-1], number), self._lasts_dropped)
             else:
                 del self._segments[number]
+        self._rows = sum(len(segment.metas) for segment in self._segments.values())
 
-    def _cut_later(self, segment: _Segment) -> None:
-        items = len(segment.metas)
-        if items >= _CUT_ITEMS_MIN:
-            heappush(self._cuts, (segment.metas[items // 2], segment.number))
-        elif not items:
-            del self._segments[segment.number]
-
-    def unsettled(self, histories: dict[Any, H]) -> dict[Any, H]:
+    def unsettled(self, histories: dict[Any, History]) -> dict[Any, History]:
         """The histories without the settled ones; these are searched for only once there are many histories.
 
-        The items of the removed histories are lost.
+        The rows of the removed histories are lost.
         """
         if self._last < self.settled:
             return {}
@@ -282,11 +403,13 @@ class Log:
         left = {
             key: history for key, history in histories.items() if history.metas and history.metas[-1] >= self.settled
         }
+        for history in left.values():
+            history.drop(self.settled)
         self._histories_max = max(_HISTORIES_RETAINED_MIN, 2 * len(left))
         return left
 
     def held(self, histories: Mapping[Any, History]) -> int:
-        """How many items are unsettled, in the log and in histories."""
+        """How many rows are unsettled, in the log and in histories."""
         in_histories = sum(
             len(history.metas) - bisect_left(history.metas, self.settled) for history in histories.values()
         )

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from drift.machines.changes import Difference
 from drift.machines.counts import Count, Counts
+from drift.machines.room import ROOM_BYTES, Full, Room, are_numbers, listed
 from drift.machines.rows import called_in_a_row
 from drift.operators import MapsEach
 from drift_barrier.barrier import FAILURES
@@ -32,6 +33,7 @@ from drift_graph.later import Later, Moves, Undeclared, placed
 from drift_graph.meta import child_suffixes, global_time_of, is_later, time_of, varint
 from drift_graph.metas import Metas, chosen_metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Border, Map, Operator, Sink, as_sequence
+from drift_graph.payloads import chosen
 from drift_graph.unchanged import SAMPLED_MAX, Sampler, check_unchanged
 
 
@@ -54,13 +56,17 @@ Ports = dict[str, list[Columns]]
 Origins = dict[bytes, bytes]
 
 
-def called(function: Callable[[Any], Any], payloads: list[Any]) -> list[Any]:
+def called(function: Callable[[Any], Any], payloads: list[Any], room: Room | None = None) -> list[Any]:
     """The results of a function, one for each payload.
 
     Raises:
+        Full: there is no room for the results of all.
         RuntimeError: it raised StopIteration, which `map` would take for the end of the payloads.
     """
-    results = function.each(payloads) if isinstance(function, MapsEach) else list(map(function, payloads))
+    if isinstance(function, MapsEach):
+        results = function.each(payloads)
+    else:
+        results = listed(map(function, payloads), len(payloads), room)
     if len(results) != len(payloads):
         raise RuntimeError("the function raised StopIteration")
     return results
@@ -118,6 +124,8 @@ class _Step:
         self._rank_number = rank
         self._moves: Moves | None = getattr(operator.function, "moves", None) if operator.arity == "one" else None
         self.sampler = Sampler()
+        self._is_sampled = not getattr(operator.function, "leaves_arguments", False)
+        self._gives_numbers = False  # as its last batch did
 
     @property
     def is_plain(self) -> bool:
@@ -126,29 +134,32 @@ class _Step:
         is_one_by_one = not isinstance(operator.function, MapsEach)
         return operator.arity == "one" and is_one_by_one and not operator.later and not operator.timed
 
-    def run(self, batch: _Batch, ports: Ports, ended: bool, origins: Origins | None) -> Sequence[_Batch]:
+    def run(
+        self, batch: _Batch, ports: Ports, ended: bool, origins: Origins | None, room: Room | None
+    ) -> Sequence[_Batch]:
         """The outputs of this map for a batch; failures go to their port."""
         made = Later.made
-        samples = self.sampler.sample(batch.payloads)
+        samples = self.sampler.sample(batch.payloads) if self._is_sampled else ()
         try:
-            out = self._run(batch, ended, origins)
+            out = self._run(batch, ended, origins, None if self._gives_numbers else room)
             if samples:
                 check_unchanged(self.operator, samples)
             if Later.made != made and not self.operator.later:
                 _refuse_later(out.payloads)
             return (out,) if not self.operator.later else self._split(out)
-        except ImpureStep:
+        except (ImpureStep, Full):
             raise
         except BaseException as raised:
             pass_interrupts(raised)
-            return self._run_one_by_one(batch, ports, ended, origins)
+            return self._run_one_by_one(batch, ports, ended, origins, room)
 
-    def _run(self, batch: _Batch, ended: bool, origins: Origins | None) -> _Batch:
+    def _run(self, batch: _Batch, ended: bool, origins: Origins | None, room: Room | None) -> _Batch:
         metas, suffix, payloads, diffs = batch
         arity = self.operator.arity
         if self._moves is not None:
             return self._moved(batch, self._moves, origins)
-        results = self._called(metas, payloads)
+        results = self._called(metas, payloads, room)
+        self._gives_numbers = are_numbers(results)
         if self.operator.later:
             families: list[Sequence[Any]]
             families = [(each,) for each in results] if arity == "one" else list(map(as_sequence, results))
@@ -160,9 +171,9 @@ class _Step:
             if all(selected):
                 return _Batch(metas, suffix + self.only_child, payloads, diffs)
             return _Batch(
-                list(compress(metas, selected)),
+                chosen_metas(metas, bytes(selected)),
                 suffix + self.only_child,
-                list(compress(payloads, selected)),
+                chosen(payloads, selected),
                 None if diffs is None else list(compress(diffs, selected)),
             )
         families = results
@@ -170,10 +181,10 @@ class _Step:
             families = list(map(as_sequence, families))
         return self._flat(metas, suffix, families, diffs)
 
-    def _called(self, metas: Metas, payloads: list[Any]) -> list[Any]:
+    def _called(self, metas: Metas, payloads: list[Any], room: Room | None) -> list[Any]:
         if not self.operator.timed:
-            return called(self.operator.function, payloads)
-        results = list(map(self.operator.function, payloads, times_of(metas)))
+            return called(self.operator.function, payloads, room)
+        results = listed(map(self.operator.function, payloads, times_of(metas)), len(payloads), room)
         if len(results) != len(payloads):
             raise RuntimeError("the function raised StopIteration")
         return results
@@ -240,14 +251,17 @@ class _Step:
             diffs = [diff for diff, family in zip(diffs, families) for _ in family]
         return _Batch(made, b"", payloads, diffs)
 
-    def _run_one_by_one(self, batch: _Batch, ports: Ports, ended: bool, origins: Origins | None) -> Sequence[_Batch]:
+    def _run_one_by_one(
+        self, batch: _Batch, ports: Ports, ended: bool, origins: Origins | None, room: Room | None
+    ) -> Sequence[_Batch]:
         """Like `run`, if the function raises for some payloads."""
         metas: list[bytes] = []
         payloads: list[Any] = []
         families: list[Sequence[Any]] = []
         diffs: list[int] = []
         failures = Difference()
-        for meta, payload, diff in zip(batch.metas, batch.payloads, batch.diffs or [1] * len(batch.metas)):
+        count = len(batch.metas)
+        for done, (meta, payload, diff) in enumerate(zip(batch.metas, batch.payloads, batch.diffs or [1] * count), 1):
             try:
                 family = self.operator.children(payload, time_of(meta))
                 if self.operator.later:
@@ -262,6 +276,8 @@ class _Step:
                 payloads.append(payload)
                 families.append(family)
                 diffs.append(diff)
+                if room is not None:
+                    room.take((family,), done, count)
         if failures.metas:
             ports.setdefault(FAILURES, []).append(failures.columns())
         known_diffs = diffs if batch.diffs is not None else None
@@ -279,31 +295,34 @@ class _Row:
         self.last = steps[-1]
         self._functions = [step.operator.function for step in steps]
         self._suffix = b"".join(step.only_child for step in steps)
+        self._gives_numbers = False
 
-    def run(self, batch: _Batch) -> _Batch | None:
+    def run(self, batch: _Batch, room: Room | None) -> _Batch | None:
         """The outputs of the last step for a batch; None if a call raised, so the steps have to run separately."""
         made = Later.made
         payloads: Sequence[Any] = batch.payloads
         try:
+            room = None if self._gives_numbers else room
             is_due = any(step.sampler.is_due for step in self._steps)
-            first = self._run_sampled(batch.payloads[:SAMPLED_MAX]) if is_due else []
-            results = called_in_a_row(self._functions, payloads[len(first) :] if first else payloads)
-        except ImpureStep:
+            first = self._run_sampled(batch.payloads[:SAMPLED_MAX], room) if is_due else []
+            results = called_in_a_row(self._functions, payloads[len(first) :] if first else payloads, room)
+        except (ImpureStep, Full):
             raise
         except BaseException as raised:
             pass_interrupts(raised)
             return None
         if Later.made != made:
             return None
+        self._gives_numbers = are_numbers(results)
         for step in self._steps:
             step.sampler.pass_by(len(results))
         return _Batch(batch.metas, batch.suffix + self._suffix, first + results if first else results, batch.diffs)
 
-    def _run_sampled(self, payloads: list[Any]) -> list[Any]:
+    def _run_sampled(self, payloads: list[Any], room: Room | None) -> list[Any]:
         """Run the steps one after the other on a few payloads, to sample the payloads between them."""
         for step in self._steps:
             samples = step.sampler.sample(payloads)
-            payloads = called(step.operator.function, payloads)
+            payloads = called(step.operator.function, payloads, room)
             if samples:
                 check_unchanged(step.operator, samples)
         return payloads
@@ -374,8 +393,37 @@ class Program:
                 todo += [each for each in self._steps[at].maps if each not in todo]
         return list(dict.fromkeys(name for each in ports for name, *_ in each))
 
+    def run_some(self, columns: Columns, ports: Ports, origins: Origins | None = None) -> int:
+        """Send the first items of a batch through the maps: all of them, unless too much is made of them.
+
+        Returns:
+            How many items that is, at least one. (What was made of more is dropped, since calls are pure.)
+        """
+        count = len(columns.metas)
+        while True:
+            made: Ports = {}
+            found: Origins = {}
+            part = columns if count == len(columns.metas) else columns.cut(0, count)
+            try:
+                self.run(part, made, origins=found, room=Room(ROOM_BYTES) if count > 1 else None)
+            except Full as full:
+                fit, of = full.share
+                count = max(min(count * fit // of, count - 1), 1)
+                continue
+            for port, batches in made.items():
+                ports.setdefault(port, []).extend(batches)
+            if origins is not None:
+                origins.update(found)
+            return count
+
     def run(
-        self, columns: Columns, ports: Ports, suffix: bytes = b"", ended: bool = False, origins: Origins | None = None
+        self,
+        columns: Columns,
+        ports: Ports,
+        suffix: bytes = b"",
+        ended: bool = False,
+        origins: Origins | None = None,
+        room: Room | None = None,
     ) -> None:
         """Send a batch through the maps.
 
@@ -383,25 +431,31 @@ class Program:
             suffix: the bytes that the operator before the program appends to the metas.
             ended: whether all input has ended, so that timers must not go on for ever.
             origins: if not None, gets the origin of each later item that a map makes.
+            room: for what the maps make; None for any amount.
+
+        Raises:
+            Full: there is no room for what is made of all items.
         """
         waiting: list[list[_Batch]] = [[] for _ in self._steps]
         start = _Batch(columns.metas, suffix, columns.payloads, columns.diffs)
         counts = self._counts
-        if counts and columns.payloads:
-            counts[0].add(columns.payloads, columns.diffs)
+        counted = [(0, start)]
         _hand_on(start, self._start_maps, self._start_ports, waiting, ports)
         for at, (step, batches) in enumerate(zip(self._steps, waiting), 1):
             if len(batches) > 1:  # join branches where they meet, or n diamonds in a row would make 2**n batches
                 batches = [_joined(batches)]
             for batch in batches:
                 row = self._rows.get(at)
-                if row is not None and (out := row.run(batch)) is not None:
+                if row is not None and (out := row.run(batch, room)) is not None:
                     _hand_on(out, row.last.maps, row.last.ports, waiting, ports)
                     continue
-                for made in step.run(batch, ports, ended, origins):
-                    if counts and made.payloads:
-                        counts[at].add(made.payloads, made.diffs)
+                for made in step.run(batch, ports, ended, origins, room):
+                    if counts:
+                        counted.append((at, made))
                     _hand_on(made, step.maps, step.ports, waiting, ports)
+        for at, batch in counted if counts else ():
+            if batch.payloads:
+                counts[at].add(batch.payloads, batch.diffs)
 
 
 def _hand_on(batch: _Batch, maps: list[int], targets: list[_Port], waiting: list[list[_Batch]], ports: Ports) -> None:

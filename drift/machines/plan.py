@@ -13,11 +13,13 @@ from typing import Any
 
 from drift.machines.counts import Counts
 from drift.machines.fusing import Fused, fused_form
-from drift.machines.grouping import GroupStage
+from drift.machines.keyed import KeyedStage, Place
+from drift.machines.logics import GroupLogic
 from drift.machines.maps import Program
 from drift.machines.stage import Stage
 from drift_graph.graph import Dataflow
-from drift_graph.meta import END_OF_TIME
+from drift_graph.meta import END_OF_TIME, varint
+from drift_graph.operators import Map
 
 
 class Plan:
@@ -85,7 +87,9 @@ class Plan:
                 if name in self._fused:
                     stages[name] = self._fused[name].make(cyclic)
                 else:
-                    stages[name] = GroupStage(self.dataflow.groups[name], ranks[name], cyclic=cyclic)
+                    group = self.dataflow.groups[name]
+                    place = Place(group, None, None, (varint(ranks[name]),))
+                    stages[name] = KeyedStage(GroupLogic(group.key, group.window), place, cyclic=cyclic)
         return stages
 
     def key_of(self, name: str) -> Any:
@@ -130,5 +134,11 @@ def _components(names: list[str], targets: Mapping[str, Sequence[str]]) -> list[
 
 
 def feeding_step(dataflow: Dataflow, sink: str) -> str:
-    """The step whose items a sink takes, for error messages."""
-    return next((dataflow[edge.origin].step for edge in dataflow.edges if edge.target == sink), sink)
+    """The step that makes the items that a sink takes, for error messages: filters only let them pass."""
+    name = next((edge.origin for edge in dataflow.edges if edge.target == sink), sink)
+    while isinstance(operator := dataflow[name], Map) and operator.arity == "keep":
+        origins = [edge.origin for edge in dataflow.edges if edge.target == name]
+        if len(origins) != 1:
+            break
+        name = origins[0]
+    return operator.step

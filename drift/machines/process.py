@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain, compress, zip_longest
+from itertools import chain, compress
 from typing import Any
 
-from drift.machines.changes import NOTHING, Debts, Difference
+from drift.machines.changes import NOTHING, Debts, Difference, difference
 from drift.machines.cuts import DELETED, Entries, KeyedState, Touched
-from drift.machines.grouping import keyed
+from drift.machines.keys import keyed
 from drift.machines.maps import Ports
 from drift.operators import FiresEach, Process, State, TakesEach, Timer, state_and_outputs
 from drift_barrier.barrier import FAILURES
@@ -33,7 +33,7 @@ from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure
 from drift_graph.later import EndlessTimers, Later, placed
-from drift_graph.meta import BEGINNING, END_OF_TIME, later_metas, moment_of, time_of, varint
+from drift_graph.meta import BEGINNING, END, END_OF_TIME, later_metas, moment_of, time_of, varint
 from drift_graph.metas import Metas, chosen_metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Group, Map
 from drift_graph.unchanged import Sampler, check_unchanged
@@ -83,6 +83,8 @@ class ProcessStage(KeyedState):
     """
 
     suffix = b""
+    is_timed = True
+    form = "ProcessStage"
     new_due: Callable[[bytes, Timer], Due] = Due
 
     def __init__(
@@ -114,6 +116,7 @@ class ProcessStage(KeyedState):
         self._timers_set = 0
         self._debts = Debts(group.step)
         self._sampler = Sampler()
+        self._initials = process.initials
         self._settled = BEGINNING
         self._touched: Touched = Touched()
 
@@ -161,20 +164,24 @@ class ProcessStage(KeyedState):
 
     def _fire_each(self, on_time: FiresEach, moment: bytes, out: Difference) -> None:
         """Fire timers of a moment in one call, if no item will come below them; the others remain."""
-        if min(self.heartbeat, self.complete_below) < moment + END_OF_TIME:
+        time = time_of(moment)
+        if min(self.heartbeat, self.complete_below) < moment + END_OF_TIME or time == END:
             return
-        timers, nodes, initial = self._timers, self._nodes, self._process.initial
+        timers, nodes = self._timers, self._nodes
         fired: list[tuple[bytes, int, Any, Any]] = []
         others: list[tuple[bytes, int, Any, Any]] = []
         while timers and timers[0][0].startswith(moment):
             entry = heappop(timers)
-            node = nodes.get(entry[2])
-            is_only = node is not None and node[STATE] is not BLOCKED and entry[3].alive and node[HEAP] == [entry[3]]
+            node, due = nodes.get(entry[2]), entry[3]
+            heap = None if node is None or node[STATE] is BLOCKED or not due.alive else node[HEAP]
+            is_only = (
+                heap is not None and heap[0] is due and not any(each.meta.startswith(moment) for each in heap[1:3])
+            )
             (fired if is_only else others).append(entry)
         keys = [key for _, _, key, _ in fired]
         notes = [due.timer.note for _, _, _, due in fired]
         try:
-            states, outputs, until = on_time.each([nodes[key][STATE] for key in keys], notes, time_of(moment))
+            states, outputs, until, goes_on = on_time.each([nodes[key][STATE] for key in keys], notes, time)
         except BaseException as raised:  # raised again timer by timer, where it is reported
             pass_interrupts(raised)
             others += fired
@@ -185,13 +192,17 @@ class ProcessStage(KeyedState):
             out.payloads += outputs
             out.diffs += [1] * len(outputs)
             again = later_metas(with_suffix(metas, self._group_suffix), self._first_timer, until, self._process.phase)
-            for meta, key, timer, state, (_, _, _, due) in zip(metas, keys, again, states, fired):
-                due.alive = state is not initial
-                if due.alive:
+            for meta, key, timer, state, is_set, (_, _, _, due) in zip(metas, keys, again, states, goes_on, fired):
+                node = nodes[key]
+                heap = node[HEAP]
+                heappop(heap)
+                due.alive = is_set
+                if is_set:
                     due.meta = timer
+                    heappush(heap, due)
                     self._timers_set += 1
                     heappush(timers, (timer, self._timers_set, key, due))
-                nodes[key][:] = meta, None, state, (), (), [due] if due.alive else None, None
+                node[:] = meta, None, state, (), (), heap or None, None
         for entry in others:
             heappush(timers, entry)
 
@@ -220,7 +231,7 @@ class ProcessStage(KeyedState):
         rest: dict[Any, list[tuple[bytes, Any, int]]] = {}
         send_meta, send_payload, send_diff = out.metas.append, out.payloads.append, out.diffs.append
         first = find(keys[0]) if keys else None
-        samples = self._sampler.sample(payloads, initial if first is None else first[STATE], initial)
+        samples = self._sampler.sample(payloads, initial if first is None else first[STATE], *self._initials)
         made = 0
         for meta, key, payload, time in zip(metas, keys, payloads, times_of(metas)):
             node = find(key)
@@ -257,6 +268,8 @@ class ProcessStage(KeyedState):
                 send_meta(meta + first_output)
                 send_payload(outputs[0])
                 send_diff(1)
+            elif len(outputs) == 1:
+                self._give(key, node, outputs, failures)
             elif Later not in set(map(type, outputs)):
                 out.metas += [meta + suffix for suffix in self._suffixes(len(outputs))]
                 out.payloads += outputs
@@ -267,7 +280,7 @@ class ProcessStage(KeyedState):
                     out.replace(where, NOTHING, output)
         self._nodes_count += made
         if samples:
-            check_unchanged(self._state_map, samples, "a payload or a state")
+            check_unchanged(self._state_map, samples)
         return rest
 
     def _take_each(
@@ -310,14 +323,14 @@ class ProcessStage(KeyedState):
             if not keys:
                 return rest
         outputs: list[Sequence[Any]] = []
-        samples = self._sampler.sample(payloads, *list(states.values())[:1], initial)
+        samples = self._sampler.sample(payloads, *list(states.values())[:1], *self._initials)
         try:
             on_item.each(states, keys, payloads, metas, outputs.append)
         except BaseException as raised:  # raised again item by item, where it is reported
             pass_interrupts(raised)
         else:
             if samples:
-                check_unchanged(self._state_map, samples, "a payload or a state")
+                check_unchanged(self._state_map, samples)
         done = len(outputs)
         if done < len(keys):
             left = metas[done:], keys[done:], payloads[done:]
@@ -625,50 +638,3 @@ def _position(items: Sequence[tuple[bytes, Any]], meta: bytes) -> int:
         else:
             high = middle
     return low
-
-
-def difference(before: Iterable[tuple[bytes, Any]], current: Difference, into: Difference) -> None:
-    """Send the difference between the outputs `before` and the outputs `current`.
-
-    One meta may have several: an item and its replacement both have outputs there, until the tombstone between them
-    arrives.
-    """
-    old: dict[bytes, list[Any]] = {}
-    for meta, payload in before:
-        old.setdefault(meta, []).append(payload)
-    new: dict[bytes, list[Any]] = {}
-    for meta, payload in zip(current.metas, current.payloads):
-        new.setdefault(meta, []).append(payload)
-    for meta, payloads in new.items():
-        known = old.pop(meta, [])
-        if len(known) > 1 or len(payloads) > 1:
-            known, payloads = _unlike(known, payloads)
-        for was, payload in zip_longest(known, payloads, fillvalue=NOTHING):
-            if type(payload) is Failure and was is not NOTHING:  # failures with different messages are equal too
-                if payload.message != was.message:
-                    into.replace(meta, was, NOTHING)
-                    into.replace(meta, NOTHING, payload)
-            else:
-                into.replace(meta, was, payload)
-    for meta, payloads in old.items():
-        for payload in payloads:
-            into.replace(meta, payload, NOTHING)
-
-
-def _unlike(left: Sequence[Any], right: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The values of each side that have no equal one on the other side."""
-    left_only: list[Any] = []
-    right_only = list(right)
-    for each in left:
-        at = next((at for at, other in enumerate(right_only) if _is_like(each, other)), None)
-        if at is None:
-            left_only.append(each)
-        else:
-            del right_only[at]
-    return left_only, right_only
-
-
-def _is_like(left: Any, right: Any) -> bool:
-    if type(left) is type(right) is Failure:
-        return bool(left == right and left.message == right.message)
-    return same(left, right)

@@ -11,13 +11,24 @@ freed before the next one is made, so it stays in the processor's cache, and no 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+
+from drift.machines.room import Room, in_pieces
 
 Function = Callable[[Any], Any]
 
 
-def called_in_a_row(functions: Sequence[Function], payloads: Sequence[Any]) -> list[Any]:
-    """The composition of the functions, the first innermost, applied to each payload."""
+def called_in_a_row(functions: Sequence[Function], payloads: Sequence[Any], room: Room | None = None) -> list[Any]:
+    """The composition of the functions, the first innermost, applied to each payload.
+
+    Raises:
+        Full: there is no room for the results of all.
+    """
+    return in_pieces(partial(_called_on, functions), payloads, room)
+
+
+def _called_on(functions: Sequence[Function], payloads: Sequence[Any]) -> list[Any]:
     values = payloads
     for start in range(0, len(functions), 4):
         match functions[start : start + 4]:

@@ -67,6 +67,7 @@ class SessionStage(ProcessStage):
     """The machine of such a process on one worker; it has the arguments and attributes of `ProcessStage`."""
 
     new_due = _End
+    form = "SessionStage"
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class SessionStage(ProcessStage):
             return 0
         beyond, result, key_of = prolongs.gap - 1, prolongs.result, prolongs.key
         begin, add = prolongs.aggregate.begin_value, prolongs.aggregate.add_value
-        samples = self._sampler.sample(payloads, there[0][STATE] if there else initial, initial)
+        samples = self._sampler.sample(payloads, there[0][STATE] if there else initial, *self._initials)
         done = 0
         try:
             values = prolongs.aggregate.values_of(payloads)
@@ -128,7 +129,7 @@ class SessionStage(ProcessStage):
             pass_interrupts(raised)
         else:
             if samples:
-                check_unchanged(self._state_map, samples, "a payload or a state")
+                check_unchanged(self._state_map, samples)
         return done
 
     def _is_simple(self, node: Node) -> bool:

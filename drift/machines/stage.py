@@ -16,9 +16,14 @@ class Stage(Protocol):
     Attributes:
         suffix: the bytes that the metas of its output still lack.
         complete_below: all items below it have come with this call, so nothing below it is ever taken back.
+        is_timed: whether it is a `TimedStage`.
+        form: names the form of its states in stored cuts.
     """
 
+    form: str
+
     complete_below: bytes
+    is_timed: bool
 
     @property
     def suffix(self) -> bytes: ...

@@ -24,11 +24,10 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any
 
-from drift.machines.changes import Debts, Difference
+from drift.machines.changes import Debts, Difference, difference
 from drift.machines.cuts import DELETED, Entries, KeyedState, Touched
-from drift.machines.grouping import keyed
+from drift.machines.keys import keyed
 from drift.machines.maps import Ports
-from drift.machines.process import difference
 from drift.operators import OpensWindows, Process, State, Timer, state_and_outputs
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
@@ -135,6 +134,8 @@ class WindowStage(KeyedState):
     """The machine of such a process on one worker; it has the arguments and attributes of `ProcessStage`."""
 
     suffix = b""
+    is_timed = True
+    form = "WindowStage"
 
     def __init__(
         self, group: Group, state: Map, timers: Map, process: Process, ranks: tuple[int, int, int, int]
@@ -175,7 +176,7 @@ class WindowStage(KeyedState):
         changes: dict[tuple[bytes, Any], list[tuple[bytes, Any, int]]] = {}
         in_order = diffs is None and not self._debts and not self._blocked
         is_complete = in_order and metas[-1] < self.complete_below
-        samples = self._sampler.sample(payloads, self._process.initial)
+        samples = self._sampler.sample(payloads, *self._process.initials)
         for start, end, moment in self._stretches(metas):
             known = self._ends.get(moment)
             if in_order and (known is None or not known.has_passed):
@@ -188,7 +189,7 @@ class WindowStage(KeyedState):
                 change = (metas[at], payloads[at], 1 if diffs is None else diffs[at])
                 changes.setdefault((moment, keys[at]), []).append(change)
         if samples:
-            check_unchanged(self._state_map, samples, "a payload or a state")
+            check_unchanged(self._state_map, samples)
         for (moment, key), changed in changes.items():
             self._change(moment, key, changed, out, failures)
         return _leaving(out, failures, ports)

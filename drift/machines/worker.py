@@ -15,18 +15,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from drift.machines.cuts import DELETED, Entries, Lookup
-from drift.machines.grouping import keyed
-from drift.machines.keys import Partitioner
+from drift.machines.keys import Partitioner, keyed
 from drift.machines.maps import Origins, Ports
 from drift.machines.pending import Pending, split
 from drift.machines.plan import Plan
-from drift.machines.process import ProcessStage
 from drift.machines.sent import LaterSent, SentLater, as_ports
 from drift.machines.stage import Stage, TimedStage
-from drift.machines.windowing import WindowStage
 from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, in_rounds, reached, varint
@@ -147,7 +144,7 @@ def timed_steps(plan: Plan) -> frozenset[str]:
 
 
 def _timed(stages: Mapping[str, Stage]) -> dict[str, TimedStage]:
-    return {name: stage for name, stage in stages.items() if isinstance(stage, (ProcessStage, WindowStage))}
+    return {name: cast(TimedStage, stage) for name, stage in stages.items() if stage.is_timed}
 
 
 class Worker:
@@ -244,26 +241,42 @@ class Worker:
             each.is_due(self._heartbeat, self._minimal_time) for each in self._pending.values()
         )
 
-    def pass_maps(self, parts: Sequence[Part]) -> dict[int, list[Part]]:
+    def pass_maps(
+        self, parts: Sequence[Part], complete_below: bytes = BEGINNING, rest: list[Part] | None = None
+    ) -> dict[int, list[Part]]:
         """Run sources' batches through their maps only, and split the items for groupings by owner.
 
         Returns the parts to send, including this worker's own share.
 
         An engine that calls this first and `handle` later can process older items of other workers in between.
+
+        Args:
+            complete_below: as in `handle`.
+            rest: gets the last items of batches, where too much is made of the first; None: all items are taken.
         """
         ports: Ports = {}
-        for name, columns in (_searchable(part, BEGINNING) for part in parts):
+        for name, columns in (_searchable(part, complete_below) for part in parts):
             if name in self._stages:
                 ports.setdefault(name, []).append(columns)
             else:
-                self._run_program(name, columns, ports)
+                self._run_program(name, columns, ports, rest)
         return {receiver: _gathered(each) for receiver, each in self._router.route(ports).items()}
 
-    def _run_program(self, source: str, columns: Columns, ports: Ports) -> None:
+    def _run_program(self, source: str, columns: Columns, ports: Ports, rest: list[Part] | None = None) -> None:
         if source == FAILURES:  # items that could not be sent here are passed on to the barrier
             ports.setdefault(FAILURES, []).append(columns)
-        else:
+        elif rest is None:
             self._run_maps(source, columns, ports)
+        else:
+            made: Ports = {}
+            origins: Origins | None = None if self._sent is None else {}
+            taken = self._plan.programs[source].run_some(columns, made, origins)
+            if taken < len(columns.metas):
+                rest.append((source, columns.cut(taken, len(columns.metas))))
+            if self._sent is not None and origins is not None:
+                self._sent.note(made, origins, columns.metas, b"")
+            for port, batches in made.items():
+                ports.setdefault(port, []).extend(batches)
 
     def _run_maps(self, name: str, columns: Columns, ports: Ports, suffix: bytes = b"", ended: bool = False) -> None:
         """Run the program after a source or a grouping."""

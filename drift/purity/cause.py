@@ -18,6 +18,9 @@ from drift_graph.functions import safe_text
 
 _CHARACTERS_MAX = 500
 
+#: The way out for what is meant to give something else each time.
+_RECORDED = "record what it gives: stream.map(drift.recorded(f)), or stream.call(f) where it asks something outside"
+
 
 class Orders(NamedTuple):
     """A call whose result depended on earlier calls.
@@ -69,9 +72,11 @@ class Cause(NamedTuple):
 def changed_in_place(subject: Subject, packed: bytes, arguments: tuple[Any, ...]) -> ImpureStep:
     """The error for a call that changed its arguments."""
     before = trials.rebuilt(packed)
-    what, old, new = "payload", before[-1], arguments[-1]
-    if subject.shape == "pair" and trials.form_of_result("one", old) == trials.form_of_result("one", new):
-        what, old, new = "state", before[0], arguments[0]
+    what, old, new = "payload", before[0], arguments[0]
+    if subject.shape in ("pair", "process"):  # (state, payload, ...)
+        what, old, new = "payload", before[1], arguments[1]
+        if trials.form_of_result("one", old) == trials.form_of_result("one", new):
+            what, old, new = "state", before[0], arguments[0]
     first = ""
     if what == "state" and arguments[0] is subject.initial:
         first = "; it is `initial` itself, with which every key begins"
@@ -123,6 +128,14 @@ def cause_of(subject: Subject, finding: Finding) -> Cause:
 
 
 def _of_closer_check(fact: Facts, found: str) -> Cause | None:
+    if fact.random_seeded is not None and fact.random_other is not None and _equal(fact.random_seeded):
+        results = [(fact.first, "the first time"), (fact.again, "called again")]
+        if fact.first.form == fact.again.form:
+            results = [
+                (fact.random_seeded[0], "with one state of the random numbers"),
+                (fact.random_other, "with another"),
+            ]
+        return _of_random(results, _first(fact.uses, "random"))
     if found == "clock" and _clock_matters(fact):
         return _of_clock(fact)
     if found.startswith("setting "):
@@ -145,13 +158,11 @@ def _between_calls(fact: Facts) -> Cause | None:
         return _of_clock(fact) if _clock_matters(fact) else None
     if fact.clock_still is not None and _equal(fact.clock_still):
         return _of_clock(fact)
-    if fact.random_seeded is not None and _equal(fact.random_seeded):
-        return _of_random(results, _first(fact.uses, "random"))
     if (use := _first(fact.uses, "generator")) is not None:
         return Cause(
             results,
             f"it draws from a random generator whose state lasts from call to call, {use.what} at {use.where}",
-            "draw before the source, or seed by the payload: random.Random(drift.canonical(payload))",
+            f"seed by the payload, random.Random(drift.canonical(payload)), or {_RECORDED}",
         )
     if fact.changed_state:
         name, where = next(iter(sorted(fact.changed_state.items())))
@@ -168,7 +179,7 @@ def _between_calls(fact: Facts) -> Cause | None:
         results,
         "a value that changes from call to call and is not in the payload; no single clock, random number or "
         "variable explains it" + _what_it_does(fact),
-        "let the result depend on the payload alone",
+        f"let the result depend on the payload alone, or {_RECORDED}",
         sure=False,
     )
 
@@ -264,7 +275,7 @@ def _not_again(facts: list[Facts], ours: Outcome) -> Cause:
     return Cause(
         [(ours, "in the run; another call returned something else"), (fact.first, "now")],
         "a cause that shows rarely: all calls made for this message returned the same" + _what_it_does(fact),
-        "let the result depend on the payload alone",
+        f"let the result depend on the payload alone, or {_RECORDED}",
         sure=False,
     )
 
@@ -278,7 +289,7 @@ def _of_clock(fact: Facts) -> Cause:
     return Cause(
         results,
         f"it reads the clock, {use.what} at {use.where}",
-        "take the time from the payload, where the source puts it",
+        f"take the time from the payload, where the source puts it, or {_RECORDED}",
     )
 
 
@@ -287,7 +298,7 @@ def _of_random(results: list[tuple[Outcome, str]], use: Use | None) -> Cause:
     return Cause(
         results,
         f"it draws random numbers, {use.what} at {use.where}",
-        "draw before the source, or seed by the payload: random.Random(drift.canonical(payload))",
+        f"seed by the payload, random.Random(drift.canonical(payload)), or {_RECORDED}",
     )
 
 

@@ -30,6 +30,7 @@ from drift_graph.functions import pass_interrupts, safe_text
 _SHOWN_CHARACTERS_MAX = 500
 #: How far the clock is moved: beyond a day, a month and a year, and no whole number of anything.
 _SHIFT_S = 400 * 86400 + 3723.25
+_SEEDS = 9
 _OTHER_SETTING = "changed by drift's purity check"
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 
@@ -274,8 +275,8 @@ def setting(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
-def _seeded(subject: Subject, packed: bytes) -> Outcome:
-    random.seed(0)
+def _seeded(subject: Subject, packed: bytes, seed: int = 0) -> Outcome:
+    random.seed(seed)
     return outcome_of(subject, rebuilt(packed))
 
 
@@ -335,9 +336,10 @@ class Facts:
         first, again: two calls, one after the other.
         other_order: a call with sets in the payload filled in another order; None if there are none.
         uses: the observed actions.
-        clock_still: two calls with the clock stopped; None if it reads none.
-        clock_moved: a call with the clock a year later; None if it reads none.
+        clock_still: two calls with the clock stopped, from one state of the random numbers; None if it reads none.
+        clock_moved: a call with the clock a year later, from the same state; None if it reads none.
         random_seeded: two calls from one state of the random numbers; None if it reads none.
+        random_other: a call from another state of the random numbers, if that has another result.
         settings: for each environment variable it reads, a call with another value of it.
         changed_state: names of state that changed between two calls, with a line that mentions each.
         sets: lines that build a set.
@@ -354,6 +356,7 @@ class Facts:
     clock_still: tuple[Outcome, Outcome] | None = None
     clock_moved: Outcome | None = None
     random_seeded: tuple[Outcome, Outcome] | None = None
+    random_other: Outcome | None = None
     settings: dict[str, Outcome] = dataclasses.field(default_factory=dict)
     changed_state: dict[str, str] = dataclasses.field(default_factory=dict)
     sets: list[str] = dataclasses.field(default_factory=list)
@@ -385,11 +388,13 @@ def explain(subject: Subject, packed: bytes) -> Facts:
     if "clock" in kinds:
         namespaces, now = list(observed.executed.values()), time.time()
         with clock_at(now, namespaces):
-            facts.clock_still = outcome_of(subject, rebuilt(packed)), outcome_of(subject, rebuilt(packed))
+            facts.clock_still = _seeded(subject, packed), _seeded(subject, packed)
         with clock_at(now + _SHIFT_S, namespaces):
-            facts.clock_moved = outcome_of(subject, rebuilt(packed))
+            facts.clock_moved = _seeded(subject, packed)
     if "random" in kinds:
         facts.random_seeded = _seeded(subject, packed), _seeded(subject, packed)
+        others = [_seeded(subject, packed, seed) for seed in range(1, _SEEDS)]
+        facts.random_other = next((each for each in others if each.form != facts.random_seeded[0].form), None)
     for use in observed.uses:
         if use.kind == "setting":
             with setting(use.what, _OTHER_SETTING):

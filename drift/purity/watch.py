@@ -16,7 +16,7 @@ from drift_graph.functions import line_of, name_of, user_function
 from drift_graph.graph import Dataflow
 from drift_graph.later import Later
 from drift_graph.operators import Group, Map, Operator, Source, as_sequence
-from drift_graph.policies import EventTime, TimePolicy
+from drift_graph.policies import TimePolicy
 
 #: The shape of a function's result: a payload or a key; a truth value; payloads; (state, output); (state, outputs and
 #: timers).
@@ -138,7 +138,7 @@ class Watching:
             if isinstance(key, ScanKey):
                 return dataclasses.replace(operator, key=ScanKey(self._key(operator, key.key)))
             return dataclasses.replace(operator, key=self._key(operator, key))
-        if isinstance(operator, Map):
+        if isinstance(operator, Map) and not operator.asks:  # a call may say something else each time
             return dataclasses.replace(operator, function=self._function(operator))
         return operator
 
@@ -155,7 +155,7 @@ class Watching:
     ) -> Watched:
         if role == "key":
             return self._key(operator, function)
-        shown = function if role else user_function(loop)
+        shown = user_function(function if role else loop)
         title = f"step {operator.step!r} ({'' if role else loop.loop + ' '}{name_of(shown)})"
         title = f"{role} of {title}" if role else title
         return self._watched(Subject(operator.step, title, line_of(shown) or operator.where, function, shape, initial))
@@ -166,12 +166,8 @@ class Watching:
         return self._watched(Subject(operator.step, title, where, key, "one"))
 
     def _policy(self, source: str, policy: TimePolicy) -> TimePolicy:
-        if not isinstance(policy, EventTime):
-            return policy
-        return dataclasses.replace(
-            policy,
-            time=self._time(source, "time", policy.time),
-            tie=self._time(source, "tie", policy.tie) if policy.tie is not None else None,
+        return policy.with_functions(
+            {role: self._time(source, role, function) for role, function in policy.functions.items()}
         )
 
     def _time(self, source: str, role: str, function: Callable[[Any], Any]) -> Watched:

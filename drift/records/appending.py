@@ -71,7 +71,9 @@ class Appender:
         policies = [replace(source.time, lateness=_LATENESS_MAX) if complete and isinstance(source.time, EventTime) else
                     source.time for source in dataflow.sources]  # fmt: skip
         self._machines = {
-            source.name: SourceMachine(source.name, rank, policy, diverting=source.diverting)
+            source.name: SourceMachine(
+                source.name, rank, policy, diverting=source.diverting, late_apart=source.late_apart
+            )
             for rank, (source, policy) in enumerate(zip(dataflow.sources, policies))
         }
         fresh = describe(

@@ -5,7 +5,6 @@ Invariant: string i of a `Strings` is data[offsets[i]:offsets[i + 1]]; offsets n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -21,7 +20,6 @@ Numbers = npt.NDArray[np.int64]
 #: The longest byte string with a header of two bytes in MessagePack: a mark and its length.
 BIN_MARK, BIN_MAX = 0xC4, 255
 BIN_HEAD_BYTES = 2
-_COMPARED_MAX = 256
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
@@ -179,43 +177,6 @@ def sums(strings: Strings) -> Bytes:
 def first_of(flags: npt.NDArray[np.bool_]) -> int | None:
     """Index of the first that is set; None if there is none."""
     return int(flags.argmax()) if flags.any() else None
-
-
-def first_not_increasing(strings: Strings, skip: int = 0) -> int | None:
-    """Index of the first string that is not above the one before it, as bytes compare; None if all are.
-
-    Args:
-        skip: number of leading bytes to ignore.
-    """
-    count, lengths = len(strings), strings.lengths - skip
-    if count < 2:
-        return None
-    if int(lengths.max()) > _COMPARED_MAX:
-        listed = [string[skip:] for string in strings.listed()]
-        return next((index for index in range(1, count) if listed[index] <= listed[index - 1]), None)
-    above = np.zeros(count - 1, bool)
-    equal = np.ones(count - 1, bool)
-    for words in _compared(strings, skip, lengths):
-        here, before = words[1:], words[:-1]
-        above |= equal & (here > before)
-        equal &= here == before
-        if not equal.any():
-            break
-    above |= equal & (lengths[1:] > lengths[:-1])  # zeros at the end: the longer one is above
-    bad = first_of(~above)
-    return None if bad is None else bad + 1
-
-
-def _compared(strings: Strings, skip: int, lengths: Numbers) -> Iterator[npt.NDArray[np.uint64]]:
-    """Their bytes in words of eight, as numbers; for strings of one length the last word overlaps the one before."""
-    count, step = len(strings), strings.step
-    data, start, width = strings.data, int(strings.offsets[0]) + skip, step - skip
-    if width < 8:
-        step = width = -(-int(lengths.max()) // 8) * 8
-        data, start = np.zeros(count * step, np.uint8), 0
-        _copy(data, np.arange(count) * step, strings.data, strings.offsets[:-1] + skip, lengths)
-    for at in range(0, width, 8):
-        yield np.ndarray((count,), ">u8", data, start + min(at, width - 8), (step,))
 
 
 def cut(strings: Strings, starts: Numbers, lengths: Numbers) -> Strings:

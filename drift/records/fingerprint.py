@@ -19,7 +19,7 @@ from drift.records.code import print_of, python_tag
 from drift_graph.canonical import canonical
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Operator, Sink, Source
-from drift_graph.policies import EventTime, TimePolicy
+from drift_graph.policies import TimePolicy
 
 #: {"format", "name", "python", "digest", "structure", "code", "source", "operators": [...], "edges": [...]}: of dicts,
 #: lists, text, ints and None only.
@@ -73,25 +73,14 @@ def _operator(dataflow: Dataflow, operator: Operator, times: Mapping[str, TimePo
 
 
 def _parameters(operator: Operator, policy: TimePolicy | None) -> dict[str, Any]:
-    if isinstance(policy, EventTime):
-        return {
-            "time policy": "event time",
-            "lateness": policy.lateness,
-            "late": policy.late,
-            "idle_after_ms": policy.idle_after_ms,
-            **({"future_max": policy.future_max} if policy.future_max is not None else {}),
-            **({"zone": str(policy.zone)} if policy.zone is not None else {}),
-        }
-    return {"time policy": "arrival time"} if policy is not None else operator.parameters
+    return operator.parameters if policy is None else policy.parameters
 
 
 def _functions(operator: Operator, policy: TimePolicy | None) -> dict[str, Callable[..., Any]]:
     """The functions of an operator by role. Those of a scan, `key` and `step`, appear in each operator that uses
     them.
     """
-    if isinstance(policy, EventTime):
-        return {"time": policy.time} | ({"tie": policy.tie} if policy.tie is not None else {})
-    return operator.functions
+    return operator.functions if policy is None else policy.functions
 
 
 def _shape(operator: dict[str, Any]) -> list[Any]:

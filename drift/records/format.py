@@ -13,6 +13,7 @@ sends its input to the record before the output that this input causes.
     PATH/input/part-00000.parquet   every input item: batch, source, time, tie, payload
     PATH/late/...                   every item that a time policy diverted, with the reason
     PATH/arrivals/...               every batch and heartbeat of a source, with the clock's time
+    PATH/answers/...                every answer of a call that was used: call, meta, answer, whether it is a failure
     PATH/output/...                 every item released: position, sink, time, tie, path, payload
     PATH/blocks/...                 of every block of 4096 items of input or output, a hash, and a check of each item;
                                     a block that was not full when it was sealed comes again
@@ -42,7 +43,7 @@ CODEC = "canonical-msgpack-1"
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
 #: In the order in which a seal writes them.
-TABLES = ("arrivals", "input", "late", "output", "blocks")
+TABLES = ("arrivals", "input", "late", "answers", "output", "blocks")
 
 #: In the error about a payload that a run can carry but a record cannot.
 NOT_STORABLE = "that a record cannot store"

@@ -2,7 +2,8 @@
 
 Invariant: any prefix of frames is a consistent record: an item is sent before everything that it causes.
 
-Why: a source's batch is sent before the engine gets it, and output when it has been released.
+Why: a source's batch is sent before the engine gets it, an answer before it goes on, and output when it has been
+released.
 """
 
 from __future__ import annotations
@@ -102,7 +103,16 @@ class Learned(msgspec.Struct, array_like=True, tag=5):
     target: str
 
 
-Message = Begin | Arrival | Output | Finish | Learned
+class Answers(msgspec.Struct, array_like=True, tag=6):
+    """Answers of one call, in the order of their metas, in stored form; of a failed one, the fields of its failure."""
+
+    call: str
+    metas: list[bytes]
+    failed: list[bool]
+    payloads: list[bytes]
+
+
+Message = Begin | Arrival | Output | Finish | Learned | Answers
 
 
 class Ended(msgspec.Struct):

@@ -32,7 +32,6 @@ from drift.records.columns import (
     offsets_of,
     words_of,
 )
-from drift_graph.meta import varint
 
 #: The columns that make a global time, and a meta.
 GLOBAL_TIME = ("time", "tie")
@@ -126,19 +125,6 @@ def wrong_tie(rows: Any) -> int | None:
     if not wrong.any():
         return None
     return first_of(wrong if coded.codes is None else wrong[coded.codes])
-
-
-def wrong_rank(rows: Any, ranks: npt.NDArray[np.int32]) -> int | None:
-    """The first row whose (well-formed) tie names another source than `ranks` does; None if all are right."""
-    coded = _Coded.of(rows.column("tie"))
-    if int(ranks.max(initial=0)) <= _ONE_BYTE_MAX:
-        found = np.append(coded.values.data, 0)[coded.values.offsets[:-1]]
-        wrong = (found if coded.codes is None else found[coded.codes]) != ranks
-    else:
-        ties = coded.values.listed()
-        of_each = ties if coded.codes is None else [ties[code] for code in coded.codes]
-        wrong = np.array([not tie.startswith(varint(max(rank, 0))) for tie, rank in zip(of_each, ranks.tolist())])
-    return first_of(wrong)
 
 
 def metas_of(rows: Any, names: Sequence[str] = META) -> Strings:

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drift.records import columns
-from drift.records.agreement import wrong_in_arrivals, wrong_in_input
 from drift.records.blocks import Block
 from drift.records.columns import Strings, of_arrow
 from drift.records.format import TABLES, File, Manifest, RecordError, read_manifest
@@ -33,13 +32,13 @@ from drift.records.writing import current_manifest
 from drift.sinks.typed import Tables
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
-from drift_graph.item import Item
+from drift_graph.item import Failure, Item
 from drift_graph.lateness import Late
 from drift_graph.meta import TIME_MAX, TIME_MIN, time_of
 from drift_graph.metas import Metas, NumberedMetas
 from drift_graph.restore import CannotRestore, Classes, named_classes, restored, restored_all
 
-Table = Literal["output", "input", "late", "arrivals", "blocks"]
+Table = Literal["output", "input", "late", "arrivals", "answers", "blocks"]
 #: Rows that are made into Python objects at once.
 _ROWS_AT_ONCE = 4 * BLOCK_ITEMS
 
@@ -142,7 +141,7 @@ class Record:
         folder.
 
         Args:
-            table: "output", "input", "late", "arrivals" or "blocks".
+            table: "output", "input", "late", "arrivals", "answers" or "blocks".
 
         Raises:
             SettingsError: there is no such table.
@@ -227,17 +226,13 @@ class Record:
         )
 
     def check_input(self) -> None:
-        """Check the input as `arrivals` does, without its payloads.
+        """Check the input as `arrivals` does, batch by batch.
 
         Raises:
             RecordError: sources cannot have given it, or it cannot be read.
         """
-        try:
-            wrong = wrong_in_arrivals(self.path, self.manifest) or wrong_in_input(self.path, self.manifest)
-        except DAMAGE as error:
-            raise RecordError(f"{unread(self.path, error)}; `drift audit` says more") from error
-        if wrong is not None:
-            raise self._no_run(wrong.text)
+        for _ in self.arrivals():
+            pass
 
     def _timed_batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches("input", [*GLOBAL_TIME, "payload"]):
@@ -321,6 +316,17 @@ class Record:
             except DAMAGE as error:
                 raise RecordError(unread(self.path / file.path, error)) from error
         return self._groups[file.path]
+
+    # Answers.
+
+    def answers(self, call: str) -> Iterator[tuple[bytes, Any]]:
+        """Meta and answer of each item that a call was asked about; a `Failure` for one that failed."""
+        for batch in self._batches("answers"):
+            batch = batch.filter(pc.equal(batch.column("call"), call))
+            failed = batch.column("failed").to_pylist()
+            payloads = self.restored(of_arrow(batch.column("payload")))
+            for meta, is_failure, payload in zip(batch.column("meta").to_pylist(), failed, payloads):
+                yield meta, Failure(*payload) if is_failure else payload
 
     # Output.
 

@@ -15,8 +15,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import astuple
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import msgspec
 from drift.children import Child
 from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
 from drift.records.messages import (
+    Answers,
     Arrival,
     Begin,
     Ended,
@@ -42,8 +45,10 @@ from drift.records.storable import Storable
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_by_block
 from drift_graph.canonical import encode_metas, stored, stored_each, stored_plain
+from drift_graph.diverted import is_diverted
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.functions import own_folders
+from drift_graph.item import Failure
 from drift_graph.metas import numbers_of
 from drift_graph.times import Arrived
 
@@ -106,12 +111,14 @@ class Recorder:
     Args:
         recording: where to.
         manifest: what is known before the run.
+        diverting: ranks of the sources that may divert what was read.
     """
 
-    def __init__(self, recording: Recording, manifest: Manifest) -> None:
+    def __init__(self, recording: Recording, manifest: Manifest, diverting: Collection[int] = ()) -> None:
         self._recording = recording
         self._folder = Path(recording.path)
         self._manifest = manifest
+        self._diverting = frozenset(diverting)
         self._sinks = {name: index for index, name in enumerate(manifest.sinks)}
         self._storable = Storable()
         self._sent_classes = 0
@@ -123,6 +130,7 @@ class Recorder:
         self._heartbeats: dict[int, Arrival] = {}
         self._open_items = 0  # of the output's last block
         self._ended = False
+        _check_texts(manifest, self._folder)
         _check_free(self._folder)
 
     def start(self) -> None:
@@ -133,6 +141,15 @@ class Recorder:
             SinkError: the folder cannot be made.
         """
         _check_free(self._folder)
+        self._manifest.started = datetime.now(UTC).isoformat()
+        recording = self._recording
+        begin = Begin(
+            str(self._folder.absolute()),
+            msgspec.json.encode(self._manifest),
+            recording.part_items_max,
+            recording.part_bytes_max,
+            recording.seal_after_s,
+        )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -150,17 +167,7 @@ class Recorder:
         self._pipe = self._process.stdin.fileno()
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._pipe, _F_SETPIPE_SZ, _PIPE_BYTES)
-        self._manifest.started = datetime.now(UTC).isoformat()
-        recording = self._recording
-        self._send(
-            Begin(
-                str(self._folder.absolute()),
-                msgspec.json.encode(self._manifest),
-                recording.part_items_max,
-                recording.part_bytes_max,
-                recording.seal_after_s,
-            )
-        )
+        self._send(begin)
 
     # What the run reports.
 
@@ -180,7 +187,8 @@ class Recorder:
     def arrived(self, name: str, rank: int, arrived: Arrived) -> None:
         """The batch that a source makes from what it has read, before the engine gets it."""
         count, data = self._read
-        if len(arrived.payloads) != count:  # some were late, or one was refused
+        is_other = rank in self._diverting and any(map(is_diverted, arrived.payloads))
+        if is_other or len(arrived.payloads) != count:  # some were late, or one was refused
             data = b"".join(stored_each(arrived.payloads))
         late = [LateRow(each.time, each.heartbeat, each.reason, stored(each.payload)) for each in arrived.late]
         first_time, metas = split_metas(arrived.metas)
@@ -225,6 +233,20 @@ class Recorder:
             if error is not None:
                 break
         return batch, error
+
+    def answered(self, call: str, metas: Sequence[bytes], payloads: Sequence[Any], answers: Sequence[Any]) -> None:
+        """Answers of a call, before they are used; a `Failure` in place of one that failed.
+
+        Raises:
+            PayloadError: one cannot be recorded.
+        """
+        self._flush_heartbeats()
+        failed = [type(answer) is Failure for answer in answers]
+        bad = self._storable.check([each for each in answers if type(each) is not Failure], f"call {call!r}")
+        if bad is not None:
+            raise bad[1]
+        stored = stored_each([astuple(each) if type(each) is Failure else each for each in answers])
+        self._send(Answers(call, list(metas), failed, stored))
 
     def _send_output(self, batch: Released, start: int, block: Encoded) -> None:
         metas = batch.metas
@@ -290,7 +312,8 @@ class Recorder:
         ended = datetime.now(UTC).isoformat()
         self._flush_heartbeats()
         kind = type(error).__name__ if error is not None else ""
-        self._send(Finish(state, str(error or ""), kind, by_input, ended, digest))
+        text = str(error or "").encode(errors="backslashreplace").decode()  # it may quote a lone surrogate
+        self._send(Finish(state, text, kind, by_input, ended, digest))
 
     def close(self) -> None:
         """Wait until everything is durable.
@@ -344,6 +367,43 @@ def _sealed_text(folder: Path) -> str:
     except RecordError:
         return "nothing was sealed"
     return f"{manifest.items_in:,} items of input and {manifest.items_out:,} of output are sealed and can be replayed"
+
+
+def _check_texts(manifest: Manifest, folder: Path) -> None:
+    """Check that what describes the run is text in UTF-8.
+
+    Raises:
+        SettingsError: a name, of a step or a file, has a lone surrogate.
+    """
+    found = [text for text in [str(folder), *_texts(msgspec.to_builtins(manifest))] if not _is_utf8(text)]
+    if not found:
+        return
+    bad = min(found, key=len)  # others quote it
+    names = {manifest.graph: "graph", **dict.fromkeys(manifest.sinks, "sink")}
+    names |= {source.name: "source" for source in manifest.sources}
+    what = f"{names[bad]} {bad!r}" if bad in names else f"{bad!r:.300}"
+    raise SettingsError(
+        f"a record cannot be made of this run: {what} has a lone surrogate (part of a character, or a byte that was no "
+        f"text), and a record names the graph, its steps and files as UTF-8; give it another name, or leave out record="
+    )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in plain values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from chain.from_iterable(map(_texts, chain(value, value.values())))
+    elif isinstance(value, list | tuple):
+        yield from chain.from_iterable(map(_texts, value))
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_free(folder: Path) -> None:

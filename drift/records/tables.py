@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +52,12 @@ SCHEMAS = {
         reason=pa.string(),
         payload=pa.binary(),
     ),
+    "answers": _schema(
+        call=pa.string(),
+        meta=pa.binary(),
+        failed=pa.bool_(),
+        payload=pa.binary(),
+    ),
     "output": _schema(
         position=pa.int64(),
         sink=_names,
@@ -100,16 +105,6 @@ def open_table(path: Path, table: str, *, coded: bool = False) -> pq.ParquetFile
     metadata = parquet.metadata
     parquet.close()
     return pq.ParquetFile(path, metadata=metadata, memory_map=True, read_dictionary=_repeating(metadata))
-
-
-def batches_in(
-    paths: Iterable[Path], table: str, names: list[str] | None = None, *, coded: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """The rows of files of a table, a row group at a time; see `open_table`."""
-    for path in paths:
-        with open_table(path, table, coded=coded) as parquet:
-            for batch in parquet.iter_batches(ROW_GROUP_ITEMS, columns=names, use_threads=False):
-                yield check_values(batch)
 
 
 def _check_columns(parquet: pq.ParquetFile, table: str) -> None:

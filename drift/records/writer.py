@@ -37,7 +37,7 @@ from drift.records.format import (
     write_safely,
 )
 from drift.records.journal import JournalWriter, sync_folder
-from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output
+from drift.records.messages import Answers, Arrival, Begin, Finish, LateRow, Learned, Message, Output
 from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, new_hash
 from drift_graph.canonical import encode_metas
@@ -220,6 +220,9 @@ class RecordWriter:
                 raise DriftBug(f"the writer of a record received position {message.position} after {expected}")
             if self._outputs.add(message):
                 self._release()
+        elif isinstance(message, Answers):
+            values = [message.call] * len(message.metas), message.metas, message.failed, message.payloads
+            self._tables["answers"].add([pa.array(each, kind) for each, kind in zip(values, SCHEMAS["answers"].types)])
         elif isinstance(message, Learned):
             self.manifest.classes[message.name] = message.target
         elif isinstance(message, Finish):

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, EngineName, engine_kind
+from drift.calling.asks import Calls
 from drift.running.runs import MakeFeed, Run
+from drift.segments.answers import AnswersOfRun
 from drift.state.run_cuts import Cuts
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
@@ -33,6 +35,7 @@ def run(
     web: int | str | None = None,
     state: str | os.PathLike[str] | Cuts | None = None,
     otel: bool = False,
+    calls: Calls = "ask",
     **more: Any,
 ) -> Run:
     """Run a graph; iterate over the result for its items, or call `finish()`.
@@ -52,6 +55,8 @@ def run(
         state: a folder where the run keeps its state, or `drift.Cuts(...)`: the same call resumes from there after the
             run ended for whatever reason (local, zeromq); on spark from a cut of these.
         otel: whether OpenTelemetry gets a span of the run and its counters.
+        calls: "ask"; "replay", to take answers that are in the state only, and end where there is none; "stub", for
+            the stubs of all calls; or {call: function}, to ask other functions.
         more: other settings of the engine: `drift.Settings`, and those of its own.
 
     Raises:
@@ -78,6 +83,7 @@ def run(
         web=web,
         state=state,
         otel=otel,
+        calls=calls,
         target=_target_of(graph, dataflow) if record is not None else "",
         **more,
     )
@@ -98,6 +104,8 @@ def made_run(
     web: int | str | None = None,
     state: Any = None,
     otel: bool = False,
+    calls: Calls = "ask",
+    answers: AnswersOfRun | None = None,
     **settings: Any,
 ) -> Run:
     """`run` for a built graph, whose FILE:NAME is known, or whose input does not come from sources.
@@ -108,7 +116,8 @@ def made_run(
         until: end before this position.
         web: address of the page.
         state: where the run keeps its state; see `run`.
-        web, otel: as for `run`.
+        web, otel, calls: as for `run`.
+        answers: of an earlier run, which are not asked for.
         settings: of the engine.
     """
     kind = engine if isinstance(engine, EngineKind) else engine_kind(engine)
@@ -128,6 +137,8 @@ def made_run(
         web=web,
         state=state,
         otel=otel,
+        calls=calls,
+        answers=answers,
     )
 
 

@@ -1,12 +1,13 @@
 """The output of a run as a table, in one call.
 
-Invariant: the table has what the run releases from the call on, in order; nothing is converted twice.
+Invariant: the table has what the run releases from the call on, in order; nothing is converted twice; and nothing of
+it counts as taken before the table is complete, in the form that the caller asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from drift.batches import Batches
 from drift.extras import need
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+
+T = TypeVar("T")
 
 
 class Exports:
@@ -45,7 +48,16 @@ class Exports:
             PayloadError: payloads do not have these fields, or no one type holds the values of a field.
             SettingsError: the run has ended; its output was taken before.
         """
-        need("tables", "to_arrow")
+        return self._exported(of, columns, "to_arrow", lambda table: table)
+
+    def _exported(
+        self,
+        of: str | None,
+        columns: Sequence[str] | Mapping[str, Any] | None,
+        what: str,
+        convert: Callable[[pyarrow.Table], T],
+    ) -> T:
+        need("tables", what)
         from drift.tables import table_of
 
         if of is not None:
@@ -56,14 +68,17 @@ class Exports:
                 f"run gives each item once: make the table of a run that has not begun. For several sinks of one run, "
                 f"give all but one of them a list: drift.run(..., sinks={{NAME: []}})"
             )
-        return table_of(self._batches, of, columns)
+        loop = self._batches.loop
+        exported = convert(table_of(iter(loop.batch_kept, None), of, columns))
+        loop.batch()  # the run may end now: a cut with state= is not above what the caller has taken
+        return exported
 
     def to_pandas(
         self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None
     ) -> pandas.DataFrame:
         """As `to_arrow`, as a DataFrame of pandas."""
         need("pandas", "to_pandas")
-        return self.to_arrow(of=of, columns=columns).to_pandas()
+        return self._exported(of, columns, "to_pandas", lambda table: table.to_pandas())
 
     def to_polars(
         self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None
@@ -72,9 +87,7 @@ class Exports:
         need("polars", "to_polars")
         import polars
 
-        frame = polars.from_arrow(self.to_arrow(of=of, columns=columns))
-        assert isinstance(frame, polars.DataFrame)
-        return frame
+        return self._exported(of, columns, "to_polars", polars.DataFrame)
 
     def to_duckdb(
         self,
@@ -91,4 +104,5 @@ class Exports:
         need("duckdb", "to_duckdb")
         import duckdb
 
-        return (connection or duckdb.default_connection()).from_arrow(self.to_arrow(of=of, columns=columns))
+        relation = (connection or duckdb.default_connection()).from_arrow
+        return self._exported(of, columns, "to_duckdb", relation)

@@ -12,7 +12,9 @@ class Report:
     Attributes:
         digest: of the output released; equal for equal output. "" if there is none: nothing ran, or a zeromq run is
             still running, was left before its end, or lost a process.
-        items_in, items_out: read from all sources, released to all sinks.
+        items_in, items_out: read from all sources, released to all sinks; if the run resumed from a cut, by all runs
+            since the beginning.
+        items_before: of `items_in`, those of the runs before the cut that this one resumed from.
         tombstones: outputs that groupings cancelled before release.
         late_items: diverted.
         seconds: wall clock, start to end.
@@ -41,8 +43,15 @@ class Report:
     recoveries: int = 0
     fed_again: int = 0
     recovering_s: float = 0.0
+    items_before: int = 0
 
     @property
     def items_per_second(self) -> float:
-        """Items in, by wall clock."""
-        return self.items_in / self.seconds if self.seconds else 0.0
+        """Items that this run has read, by wall clock."""
+        return max(self.items_in - self.items_before, 0) / self.seconds if self.seconds else 0.0
+
+    def _repr_html_(self) -> str:
+        """A table, which notebooks show."""
+        from drift.running.notebook import report_html
+
+        return report_html(self)

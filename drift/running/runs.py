@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from itertools import chain
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, engine_kinds
-from drift.batches import Batches, called_on, iterated_in_a_thread
-from drift.engines.base import Engine, Progress
+from drift.batches import EVERYTHING, Batches, called_on, iterated_in_a_thread
+from drift.calling.asks import Calls, as_asked, calls_of
+from drift.engines.base import Asks, Engine, Progress
 from drift.engines.feed import Feed, taker_of_late
 from drift.engines.memory import peak_memory_bytes
+from drift.engines.metrics import Reading, reported
 from drift.engines.observed import Observed, SourceState
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.engines.settings import Settings
@@ -27,9 +28,11 @@ from drift.extras import need
 from drift.guarantees import Guarantee, guarantee
 from drift.running.checks import check_named, check_state
 from drift.running.exports import Exports
+from drift.running.observers import Acknowledging, Cutting, Limit, Observer, Recording
 from drift.running.report import Report
 from drift.running.sinks import Sinks, check_unchanged
 from drift.running.watching import Watching
+from drift.segments.answers import AnswersOfRun, missing_answer
 from drift.segments.chain import Chain, ChainCuts
 from drift.sources.arguments import as_source
 from drift.sources.base import Source
@@ -41,11 +44,9 @@ from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.item import Item, items
+from drift_graph.item import Item
 from drift_graph.lateness import Late
-from drift_graph.meta import END_OF_TIME
 from drift_graph.policies import TimePolicy
-from drift_graph.unchanged import Sample, Sampler
 
 if TYPE_CHECKING:
     from drift.purity import PurityCheck
@@ -81,6 +82,8 @@ class Run(Exports):
         web: int | str | None = None,
         state: Any = None,
         otel: bool = False,
+        calls: Calls = "ask",
+        answers: AnswersOfRun | None = None,
     ) -> None:
         self.dataflow = dataflow
         self.engine = engine.name
@@ -95,14 +98,16 @@ class Run(Exports):
         self._sinks = Sinks(sinks)
         opened = {name: as_source(name, source) for name, source in sources.items()}
         self._purity: PurityCheck | None = None
-        watched, watched_times = dataflow, times
+        watched, watched_times = as_asked(dataflow, calls), times
         if settings.check_purity:
-            self._purity = _purity_check(dataflow, times, settings)
+            self._purity = _purity_check(watched, times, settings)
             watched, watched_times = self._purity.dataflow, self._purity.times
         self._recorder: Recorder | None = None
         if record is not None:
             self._recorder = self._make_recorder(record, target, times, opened)
-        self._until = until
+        self._answers = answers or AnswersOfRun(missing=missing_answer if calls == "replay" else None)
+        if self._recorder is not None:
+            self._answers = replace(self._answers, on_passed=self._recorder.answered)
         self.guarantee: Guarantee | None = None
         if make_feed is not None:
             self._feed = make_feed(take_late, settings.batch_items)
@@ -117,7 +122,6 @@ class Run(Exports):
             self._feed.close()
             raise
         self._run_cuts: RunCuts | ChainCuts | None = None
-        self._is_to_pause = False
         try:
             if state is not None:
                 self._run_cuts = self._prepared_cuts(state, times)
@@ -127,28 +131,30 @@ class Run(Exports):
                 self._run_cuts.close()
             self._engine.close()
             raise
-        self._own_digest: Digest | None = None  # of what was handed out, if the engine may have released more
+        self._items_before = self._engine.progress.items_in
+        self._limit: Limit | None = None  # if the engine may release more than is given
         if until is not None or (isinstance(self._feed, RecordedFeed) and not self._feed.ends):
-            self._own_digest = Digest(settings.digest)
-        self._yielded_items = 0
-        self._sampler = Sampler()
-        self._samples: list[Sample] = []  # of the items handed to the caller
+            self._limit = Limit(until, Digest(settings.digest))
+        self._acknowledging = Acknowledging(self._engine, self._feed)
+        self._cutting = Cutting(self._run_cuts, self._engine) if self._run_cuts is not None else None
+        recording = Recording(self._recorder, self._engine) if self._recorder is not None else None
+        observers = (self._limit, recording, self._sinks, self._watching, self._acknowledging, self._cutting)
+        self._observers: list[Observer] = [each for each in observers if each is not None]
         self._outcome: tuple[str, BaseException | None] = ("stopped", None)
         self._batches = Batches(self._run(), self._end)
+        self._own = self._batches.of_thread
         self._digest = ""
         self._begun = False
-        self._current: Iterator[Item[Any]] = iter(())  # the items of the last batch
-        self._items = chain.from_iterable(self._iterate())
 
     def __iter__(self) -> Iterator[Item[Any]]:
-        return self._items
+        return self._own.items
 
     def __next__(self) -> Item[Any]:
-        return next(self._items)
+        return next(self._own.items)
 
     def __aiter__(self) -> AsyncIterator[Item[Any]]:
         """The items, for a coroutine; functions, sources and sinks run in a separate thread."""
-        return iterated_in_a_thread(self._batches, self._items_of)
+        return iterated_in_a_thread(self._batches)
 
     def batches(self) -> Iterator[Released]:
         """The output in batches of consecutive items, as columns; empty batches while there is nothing new."""
@@ -156,7 +162,7 @@ class Run(Exports):
 
     def finish(self) -> Report:
         """Run to the end; only the sinks get the output."""
-        takers = self._sinks or self._recorder or self._own_digest or self._watching.page or self._run_cuts
+        takers = self._sinks or self._recorder or self._limit or self._watching.page or self._run_cuts
         if not self._begun and not takers:
             self._engine.needs_items = False
         for _ in self._batches:
@@ -190,36 +196,41 @@ class Run(Exports):
         """
         if not self._begun:
             raise SettingsError("the run has not begun, so there is no digest: iterate over it, or call finish()")
-        if self._own_digest is not None:
-            return self._own_digest.hexdigest()
+        if self._limit is not None:
+            return self._limit.digest.hexdigest()
         return self._digest or self._engine.hexdigest()
 
     @property
     def report(self) -> Report:
         """The results and costs so far."""
         progress = self._engine.progress
+        if self._limit is not None:
+            progress = replace(progress, items_out=self._limit.items)
+        seconds = self._seconds if self._seconds is not None else time.perf_counter() - self._started
+        memory_bytes = peak_memory_bytes() + sum(progress.peak_memory_bytes.values())
         return Report(
             graph=self.dataflow.name,
             engine=self.engine,
             workers=self.settings.workers_in_all,
             digest=self.digest if self._begun else "",
-            items_in=progress.items_in,
-            items_out=progress.items_out if self._own_digest is None else self._yielded_items,
-            tombstones=progress.tombstones,
-            late_items=progress.late_items,
-            seconds=self._seconds if self._seconds is not None else time.perf_counter() - self._started,
-            peak_memory_bytes=peak_memory_bytes() + sum(progress.peak_memory_bytes.values()),
-            refused_frames=progress.refused_frames,
             guarantee="" if self.guarantee is None else str(self.guarantee),
-            died=tuple(progress.died),
-            recoveries=progress.recoveries,
-            fed_again=progress.fed_again,
-            recovering_s=progress.recovering_s,
+            items_before=self._items_before,
+            **reported(Reading(progress, self._outcome[0], seconds, memory_bytes=memory_bytes)),
         )
 
+    @property
+    def _state(self) -> str:
+        return "ended" if self._seconds is not None else "running" if self._begun else "not begun"
+
     def __repr__(self) -> str:
-        state = "ended" if self._seconds is not None else "running" if self._begun else "not begun"
-        return f"<drift.Run of {self.dataflow.name!r} on {self.engine}, {state}, {self.progress.items_out} items out>"
+        out = self.progress.items_out
+        return f"<drift.Run of {self.dataflow.name!r} on {self.engine}, {self._state}, {out} items out>"
+
+    def _repr_html_(self) -> str:
+        """The state and the report so far, which notebooks show; while a run runs, they show a bar."""
+        from drift.running.notebook import run_html
+
+        return run_html(self._state, self.report, {"page": self.web})
 
     def stop(self) -> None:
         """End the run early but properly, from any thread or signal handler: its sources end here.
@@ -230,8 +241,8 @@ class Run(Exports):
 
         A run with state stops at a cut instead: its input has not ended, and the next run resumes there.
         """
-        if self._run_cuts is not None:
-            self._is_to_pause = True
+        if self._cutting is not None:
+            self._cutting.is_to_pause = True
         else:
             self._feed.stop()
 
@@ -248,7 +259,6 @@ class Run(Exports):
         It waits for the present batch, or until a source that is not live returns items.
         """
         self._batches.close()
-        deque(self._current, maxlen=0)  # a loop over the run ends here, not at the end of the batch
 
     def __enter__(self) -> Run:
         return self
@@ -276,7 +286,8 @@ class Run(Exports):
             live={name: source.live for name, source in sources.items()},
             frames={name: source for name, source in sources.items() if isinstance(source, FrameSource)},
         )
-        return Recorder(as_recording(record), manifest)
+        diverting = [rank for rank, each in enumerate(self.dataflow.sources) if each.diverting or each.late_apart]
+        return Recorder(as_recording(record), manifest, diverting)
 
     def _make_feed(
         self,
@@ -303,10 +314,17 @@ class Run(Exports):
         )
 
     def _make_engine(self, kind: EngineKind, dataflow: Dataflow, state: Any) -> Engine:
-        """The engine; for a graph with durable steps and a run with state, one for each segment."""
-        if state is None or not kind.stores_state or not any(each.durable for each in dataflow.operators):
-            return kind.make(dataflow, self._feed, self.settings)
-        return Chain(kind, dataflow, self._feed, self.settings, state if isinstance(state, Cuts) else Cuts(state))
+        """The engine; for a graph with calls, or with durable steps and a run with state, one for each segment."""
+        answers, keeps = self._answers, state is not None and kind.stores_state
+        has_calls = bool(calls_of(dataflow))
+        asks_itself = kind.asks_itself and not keeps and answers.recorded is None and answers.missing is None
+        if not ((has_calls and not asks_itself) or (keeps and any(each.durable for each in dataflow.operators))):
+            engine = kind.make(dataflow, self._feed, self.settings)
+            if has_calls and isinstance(engine, Asks):
+                engine.on_answers = answers.on_passed
+            return engine
+        cuts = state if isinstance(state, Cuts) or state is None else Cuts(state)
+        return Chain(kind, dataflow, self._feed, self.settings, cuts if keeps else None, self._answers)
 
     def _prepared_cuts(self, state: Any, times: Mapping[str, TimePolicy]) -> RunCuts | ChainCuts:
         """The object that takes the run's cuts; engine, sources and sinks are set to the last one."""
@@ -365,7 +383,7 @@ class Run(Exports):
             if self._begun:
                 self._watching.end(*self._outcome, self._engine.progress, self._seconds)
 
-    def _run(self) -> Generator[Released, None, None]:
+    def _run(self) -> Generator[Released | None, None, None]:
         self._begun = True
         try:
             self._sinks.open()
@@ -373,33 +391,19 @@ class Run(Exports):
                 self._recorder.start()
             self._watching.start()
             for batch in self._engine.released():
-                if self._until is not None:
-                    batch = batch.before(self._until)
-                if self._own_digest is not None:
-                    self._own_digest.add(batch.metas, batch.payloads)
-                    self._yielded_items += len(batch.metas)
-                error: Exception | None = None
-                if self._recorder is not None and batch.metas:
-                    batch, error = self._to_record(batch, self._recorder)
-                if self._sinks and batch.metas:
-                    self._sinks.write(batch)
-                self._watching.take(batch, self._engine.progress)
-                self._feed.released(self._engine.progress.released_below)
-                run_cuts = self._run_cuts if batch.error is None else None  # minimal time may be past what failed
-                if run_cuts is not None and run_cuts.is_due(self._engine.progress.items_in):
-                    run_cuts.take()
+                for each in self._observers:
+                    batch = each.take(batch)
                 yield batch
-                samples, self._samples = self._samples, []
-                check_unchanged(samples, "the loop over the run")
-                if self._is_to_pause and run_cuts is not None and run_cuts.pause():
-                    return
-                if error is not None:
-                    raise error
-                if self._until is not None and batch.position + len(batch.metas) >= self._until:
+                check_unchanged(self._batches.take_samples(), "the loop over the run")
+                below = self._batches.taken
+                ends = [each.taken(batch, below) for each in self._observers]
+                if any(ends):
+                    yield from self._until_taken()
                     return
             if self._run_cuts is not None:
-                self._run_cuts.take()
-            self._feed.released(END_OF_TIME, last=True)
+                self._run_cuts.take(self._batches.taken)
+            yield from self._until_taken()
+            self._acknowledging.complete(self._batches.taken)
             self._sinks.complete(stopped=self._feed.stopped)
             self._outcome = "finished", None
         except GeneratorExit:
@@ -412,21 +416,12 @@ class Run(Exports):
         finally:
             self._end()
 
-    @undisturbed
-    def _to_record(self, batch: Released, recorder: Recorder) -> tuple[Released, Exception | None]:
-        """The part of a batch that the record can store, and the error to end with after that."""
-        of_engine = getattr(self._engine, "encoded", None)  # as bytes, if the digest was made in this process
-        return recorder.released(batch, of_engine() if of_engine is not None else ())
-
-    def _iterate(self) -> Iterator[Iterator[Item[Any]]]:
-        for batch in self._batches:
-            yield self._items_of(batch)
-
-    def _items_of(self, batch: Released) -> Iterator[Item[Any]]:
-        position, metas, payloads, sinks, _ = batch
-        self._samples = self._sampler.sample(payloads)
-        self._current = items(payloads, range(position, position + len(payloads)), sinks, metas)
-        return self._current
+    def _until_taken(self) -> Iterator[None]:
+        """Give nothing until the callers have taken everything; then commit the last cut. Nothing without cuts."""
+        if self._run_cuts is not None:
+            if self._batches.taken != EVERYTHING:
+                yield None
+            self._run_cuts.commit_taken()
 
 
 def _purity_check(dataflow: Dataflow, times: Mapping[str, TimePolicy], settings: Settings) -> PurityCheck:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from drift.running.observers import Observer
 from drift.sinks.base import Sink, as_sink
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
@@ -15,7 +16,7 @@ from drift_graph.errors import SinkError
 from drift_graph.unchanged import Sample, Sampler
 
 
-class Sinks:
+class Sinks(Observer):
     """The sinks of one run, by name."""
 
     def __init__(self, sinks: Mapping[str, Any]) -> None:
@@ -30,8 +31,13 @@ class Sinks:
         for sink in self.by_name.values():
             sink.open()
 
+    def take(self, batch: Released) -> Released:
+        if batch.metas and self.by_name:
+            self._write(batch)
+        return batch
+
     @undisturbed
-    def write(self, batch: Released) -> None:
+    def _write(self, batch: Released) -> None:
         """Give each sink its items of a batch."""
         samples = self._written.sample(batch.payloads)
         for name, sink in self.by_name.items():

@@ -1,19 +1,22 @@
-"""The log, the page and the telemetry of a run.
+"""The log, the page, the telemetry of a run, and its bar in a notebook.
 
 Invariant: they get a batch after the sinks, and change nothing.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from drift.engines.base import Progress
 from drift.extras import need
 from drift.logged import RunLog
+from drift.running.observers import Observer
 from drift.streams import ERRORS
 from drift_barrier.barrier import Released
 
 if TYPE_CHECKING:
+    from drift.running.notebook import Bar
     from drift.web.server import LivePage
     from drift.web.status import Watched
     from drift.web.telemetry import Telemetry
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 SILENT_S = 10.0
 
 
-class Watching:
+class Watching(Observer):
     """The log of a run and, on request, its page and its telemetry.
 
     Attributes:
@@ -39,17 +42,24 @@ class Watching:
         self._log = RunLog(run.dataflow.name, run.engine, run.settings.workers_in_all)
         self._has_errors = any(sink.name == ERRORS for sink in run.dataflow.sinks)
         self._diverted = 0  # items
+        self._run = run
+        self._bar: Bar | None = None
 
     def start(self) -> None:
         """The run begins."""
         if self.page is not None:
             self.page.start()
         self._log.started()
+        if "IPython" in sys.modules:
+            from drift.running.notebook import bar_of
+
+            self._bar = bar_of(self._run.dataflow.name)
         if self._telemetry is not None:
             self._telemetry.start()
 
-    def take(self, batch: Released, progress: Progress) -> None:
+    def take(self, batch: Released) -> Released:
         """Report news: a batch, diverted items, a source that all wait for."""
+        progress = self._run.progress
         if self.page is not None:
             self.page.status.take(batch)
         if progress.late_items:
@@ -60,15 +70,20 @@ class Watching:
             self._log.diverted(self._diverted)
         if self._telemetry is not None:
             self._telemetry.take(progress, self._diverted)
+        if self._bar is not None:
+            self._bar.take(progress)
         if not batch.metas:
             silent_s = progress.silent_s
             self._log.silent(progress.held_by if silent_s >= SILENT_S else "", silent_s, progress.unsettled)
+        return batch
 
     def end(self, state: str, error: BaseException | None, progress: Progress, seconds: float) -> None:
         """The run, which had begun, has ended, and everything is closed."""
         self._log.ended(state, progress.items_in, progress.items_out, seconds, error)
         if self._telemetry is not None:
             self._telemetry.end(state, error, self._diverted)
+        if self._bar is not None:
+            self._bar.end(state, progress, seconds)
 
     def close(self) -> None:
         """Close the page."""

@@ -1,7 +1,9 @@
-"""The segments of a graph as one engine: each is a run of its own, with its own cuts and a log of its output.
+"""The segments of a graph as one engine: each is a run of its own, in a run with state with its own cuts and a log of
+its output.
 
 Invariant: the output of the last segment is that of the whole graph. After everything died, each segment resumes from a
-cut of its own; the first alone reads sources, and each other one reads the log of the one before.
+cut of its own; the first alone reads sources, and each other one reads the log of the one before, and the answers about
+it.
 
 Why it suffices to choose cuts from the last segment to the first: the cut of a segment says from where it needs the log
 before it; so the segment before resumes from its newest cut with which that log is complete, at worst from one at or
@@ -15,19 +17,21 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drift.engines.base import Progress
 from drift.engines.feed import Feed
 from drift.engines.kinds import EngineKind
 from drift.engines.observed import Observed
 from drift.engines.settings import Settings
+from drift.segments.answers import AnswerLog, AnswersAtBorder, AnswersOfRun
 from drift.segments.feed import Before, BorderFeed
-from drift.segments.log import BorderLog
+from drift.segments.log import BorderLog, Unlogged
 from drift.sinks.base import Sink
 from drift.state.backend import named
 from drift.state.cut import Cut
 from drift.state.run_cuts import Cuts, RunCuts, TakesCuts, log_folder_of, store_of
+from drift.urls import without_secrets
 from drift_barrier.barrier import Released
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -35,38 +39,74 @@ from drift_graph.meta import BEGINNING
 from drift_graph.policies import TimePolicy
 from drift_graph.segments import Segment, segments_of
 
+if TYPE_CHECKING:
+    from drift.calling.asker import Loop
+    from drift.segments.answering import Answering
+
+#: A call that has taken so long is named as what the run waits for.
+_SLOW_S = 1.0
+
 
 class Chain:
     """See the module.
 
     Args:
-        dataflow: a graph with durable steps.
+        dataflow: a graph with durable steps or calls.
         feed: the run's sources.
-        state: where the run keeps its state.
+        state: where the run keeps its state; None in a run without state.
+        answers: that were recorded, and where answers are recorded; see `AnswersOfRun`.
     """
 
-    def __init__(self, kind: EngineKind, dataflow: Dataflow, feed: Feed, settings: Settings, state: Cuts) -> None:
+    def __init__(
+        self,
+        kind: EngineKind,
+        dataflow: Dataflow,
+        feed: Feed,
+        settings: Settings,
+        state: Cuts | None,
+        answers: AnswersOfRun,
+    ) -> None:
         self._feed = feed
         self._befores: list[Before] = []
         self._cuts = state
-        self._segments = [each for each in segments_of(dataflow) if isinstance(each, Segment)]
-        logs = log_folder_of(state)
-        if logs is None:
+        every = segments_of(dataflow, durable=state is not None)
+        self._segments = [each for each in every if isinstance(each, Segment)]
+        self._loop = _loop() if any(each.calls for each in self._segments) else None
+        logs = log_folder_of(state) if state is not None else None
+        if state is not None and logs is None:
             raise SettingsError(
-                f"graph {dataflow.name!r} has durable steps, whose logs are files, and the state is on a server: name "
-                f"a folder too, logs= of drift.Cuts, or --state-logs"
+                f"graph {dataflow.name!r} has durable steps or calls, whose logs are files, and the state is on a "
+                f"server: name a folder too, logs= of drift.Cuts, or --state-logs"
             )
+        in_flight_max, batch_items = settings.in_flight_max, settings.batch_items
         try:
             for number, segment in enumerate(self._segments[:-1], 1):
                 engine = kind.make(segment, feed, settings)
-                log = BorderLog(logs / f"segment+{number}", _steps_of(segment), on_disk=state.logs_on_disk)
-                self._befores.append(Before(segment, engine, feed, log, cuts_of(state, number)))
-                feed = BorderFeed(self._segments[number], self._befores[-1], batch_items=settings.batch_items)
+                log: BorderLog = Unlogged()
+                stored: AnswerLog | None = None
+                if state is not None and logs is not None:
+                    log = BorderLog(logs / f"segment+{number}", _steps_of(segment), on_disk=state.logs_on_disk)
+                    if segment.calls:
+                        folder = logs / f"answers+{number}"
+                        stored = AnswerLog(folder, _steps_of(segment), on_disk=state.logs_on_disk)
+                cuts = cuts_of(state, number) if state is not None else None
+                self._befores.append(Before(segment, engine, feed, log, cuts, stored))
+                answering = None
+                if self._loop is not None and segment.calls:
+                    answering = _answering(segment, self._loop, in_flight_max, answers.with_log(stored))
+                before = self._befores[-1]
+                feed = BorderFeed(self._segments[number], before, batch_items=batch_items, answering=answering)
             self._last = kind.make(self._segments[-1], feed, settings)
         except BaseException:
-            self.close_all([*self._befores, feed])
+            self.close_all([*self._befores, feed, *self._loops])
             raise
         self._last_feed = feed
+        feeds = [*(each.feed for each in self._befores[1:]), feed]
+        self._answerings = [each.answering for each in feeds if isinstance(each, BorderFeed) and each.answering]
+
+    @property
+    def _loops(self) -> list[Loop]:
+        return [self._loop] if self._loop is not None else []
 
     @staticmethod
     def close_all(these: Sequence[Any]) -> None:
@@ -82,6 +122,7 @@ class Chain:
         Args:
             dataflow: the graph, as the user wrote it.
         """
+        assert self._cuts is not None
         segments = segments_of(dataflow)
         stores = [cuts_of(self._cuts, number) for number in range(1, len(segments))] + [self._cuts]
         chosen = self._chosen(stores)
@@ -99,10 +140,11 @@ class Chain:
         except BaseException:
             self.close_all(all_cuts)
             raise
-        return ChainCuts(all_cuts, self._befores, self._last_feed)
+        return ChainCuts(all_cuts, self._befores, self._last_feed, self._answerings)
 
     def _chosen(self, stores: Sequence[Cuts]) -> list[Cut | None]:
         """The cut that each segment resumes from; None to start from the beginning."""
+        assert self._cuts is not None
         known = [_known(cuts) for cuts in stores]
         wanted = self._cuts.from_cut
         last = [cut for cut in known[-1] if wanted in (None, cut.number)]
@@ -110,6 +152,8 @@ class Chain:
         for before, cuts, retained in zip(self._befores[::-1], stores[-2::-1], known[-2::-1]):
             after = chosen[0].at if chosen[0] is not None else BEGINNING
             before.log.open_to_read()
+            if before.answers is not None:
+                before.answers.open_to_read(after)
             if not retained and chosen[0] is None:
                 before.log.clear()
             fitting = [cut for cut in retained if before.log.joins(cut.at, after)]
@@ -150,15 +194,19 @@ class Chain:
             for name, peak in each.peak_memory_bytes.items()
         }
         every = [*others, last]
+        slow = next((found for each in self._answerings if (found := each.slow(_SLOW_S)) is not None), None)
         held = next((each for each in every if each.held_by), last)
+        held_by, silent_since_s = held.held_by, held.silent_since_s
+        if slow is not None:
+            held_by, silent_since_s = f"call {slow.step!r} about {slow.payload}", slow.since_s
         return replace(
             last,
             items_in=self._feed.items_in,
             late_items=self._feed.late_items,
-            unsettled=self._feed.unsettled(last.minimal_time),
+            unsettled=self._feed.unsettled(last.minimal_bytes) or sum(each.waiting for each in self._answerings),
             fraction=others[0].fraction,
-            held_by=held.held_by,
-            silent_since_s=held.silent_since_s,
+            held_by=held_by,
+            silent_since_s=silent_since_s,
             tombstones=sum(each.tombstones for each in every),
             refused_frames=sum(each.refused_frames for each in every),
             died=[f"{name} of segment {number}" for number, each in enumerate(every, 1) for name in each.died],
@@ -196,7 +244,7 @@ class Chain:
 
     def close(self) -> None:
         """See `Engine`."""
-        self.close_all([self._last, *self._befores[::-1]])
+        self.close_all([*self._loops, self._last, *self._befores[::-1]])
 
 
 class ChainCuts:
@@ -207,34 +255,56 @@ class ChainCuts:
         of_segments: for each segment, the object that takes its cuts.
     """
 
-    def __init__(self, all_cuts: Sequence[RunCuts], befores: Sequence[Before], feed: Feed) -> None:
+    def __init__(
+        self, all_cuts: Sequence[RunCuts], befores: Sequence[Before], feed: Feed, answerings: Sequence[Answering]
+    ) -> None:
         self.of_segments = all_cuts
+        self._answerings = answerings
         self._befores = befores
         self._last = all_cuts[-1]
         self._feed = feed
         self._has_paused = False
         self.resumed_from = self._last.resumed_from
 
-    def is_due(self, items_in: int) -> bool:
-        """Whether a cut of the last segment is due, by the number of its input items."""
-        return self._last.is_due(self._feed.items_in)
+    def advance(self, items_in: int, taken: int) -> None:
+        """See `RunCuts`; for the last segment, by the number of its input items."""
+        self._last.advance(self._feed.items_in, taken)
 
-    def take(self) -> None:
+    def take(self, taken: int) -> None:
         """Take a cut of the last segment; of all, if the run has ended."""
-        self._last.take()
+        self._last.take(taken)
         if self._feed.finished:
             for before in self._befores:
                 before.take(last=True)
 
-    def pause(self) -> bool:
-        """Take the cuts at which the run stops; returns whether they exist."""
+    def commit_taken(self) -> None:
+        """See `RunCuts`."""
+        self._last.commit_taken()
+
+    def pause(self, taken: int) -> bool:
+        """Take the cuts at which the run stops, once calls in flight have ended; returns whether they exist."""
+        settled = [each.settle() for each in self._answerings]  # a list, so that each begins no further call
+        if not all(settled):
+            return False
         paused = [before.pause() for before in self._befores]  # a list, so that each takes one
-        self._has_paused = self._has_paused or self._last.pause()
+        self._has_paused = self._has_paused or self._last.pause(taken)
         return self._has_paused and all(paused)
 
     def close(self) -> None:
         """Wait for the last cuts to be written."""
         Chain.close_all(self.of_segments)
+
+
+def _loop() -> Loop:
+    from drift.calling.asker import Loop  # imports asyncio, which takes as long to load as all of drift
+
+    return Loop()
+
+
+def _answering(segment: Segment, loop: Loop, in_flight_max: int, log: AnswersAtBorder) -> Answering:
+    from drift.segments.answering import Answering
+
+    return Answering(segment.name, segment.calls, loop, in_flight_max, log)
 
 
 def cuts_of(cuts: Cuts, number: int) -> Cuts:
@@ -261,8 +331,11 @@ def _known(cuts: Cuts) -> list[Cut]:
 
 
 def _steps_of(segment: Segment) -> str:
-    """The durable steps at the end of a segment."""
-    return ", ".join(repr(each.step) for each in segment.operators if each.durable)
+    """The durable steps and calls at the end of a segment."""
+    durable = [repr(each.step) for each in segment.operators if each.durable]
+    calls = [repr(each.step) for each in segment.calls.values()]
+    of_each = [f"{kind} {', '.join(steps)}" for kind, steps in (("durable step", durable), ("call", calls)) if steps]
+    return " and ".join(of_each)
 
 
 def _lost(before: Before) -> str:
@@ -270,4 +343,4 @@ def _lost(before: Before) -> str:
 
 
 def _shown(cuts: Cuts) -> str:
-    return os.fspath(cuts.where)
+    return without_secrets(os.fspath(cuts.where))

@@ -1,4 +1,5 @@
-"""The input of a segment: the output of the segment before, which is run step by step on demand.
+"""The input of a segment: the output of the segment before, which is run step by step on demand, or the answers about
+it.
 
 Invariant: all input was in the log before, except failed calls; it comes in the order of metas, with the minimal time
 of the segment before as the heartbeat of every source, and nothing below the cut that was resumed from.
@@ -13,7 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drift.engines.base import Engine
 from drift.engines.feed import Feed
@@ -28,6 +29,10 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.segments import Segment
 from drift_graph.times import Arrived
 
+if TYPE_CHECKING:
+    from drift.segments.answering import Answering
+    from drift.segments.answers import AnswerLog
+
 #: How often a segment is polled before the next one does something else.
 _TURNS_MAX = 32
 
@@ -39,9 +44,13 @@ class BorderFeed(Feed):
         dataflow: of the segment.
         before: the segment before, whose output this is.
         batch_items: larger batches are split.
+        answering: asks about items at calls; None if there are none at this border.
     """
 
-    def __init__(self, dataflow: Segment, before: Before, *, batch_items: int) -> None:
+    def __init__(
+        self, dataflow: Segment, before: Before, *, batch_items: int, answering: Answering | None = None
+    ) -> None:
+        self.answering = answering
         nothing = {source.name: Nothing(live=False) for source in dataflow.sources}
         super().__init__(
             dataflow, nothing, {}, batch_items=batch_items, in_flight_max=sys.maxsize, on_late=lambda _: None
@@ -67,11 +76,29 @@ class BorderFeed(Feed):
             self._waiting, self._fed_items = self._next(), 0
         self._is_quiet = self._waiting is None
         if self._waiting is None:
-            self.error = self._before.error
+            if self.answering is None:
+                self.error = self._before.error
+            elif self.answering.is_empty:
+                self.error = self.answering.ends_with or self._before.error
             return []
         return self._part(self._waiting)
 
     def _next(self) -> Passed | None:
+        answering = self.answering
+        if answering is None:
+            return self._arrived()
+        while answering.has_room:
+            arrived = self._arrived()
+            if arrived is None:
+                answering.complete()
+                break
+            answering.put(arrived)
+            if arrived.below == END_OF_TIME:
+                answering.complete()
+        return answering.take()
+
+    def _arrived(self) -> Passed | None:
+        """What the segment before has, from its log or computed now."""
         logged = next(self._logged, None)
         if logged is not None:
             return logged
@@ -84,7 +111,7 @@ class BorderFeed(Feed):
         """As much as may be read at once; the heartbeat comes with the last part of a batch."""
         metas, payloads, borders, below = passed
         start = self._fed_items
-        self._fed_items = end = min(start + self.intake.batch_items, len(metas))
+        self._fed_items = end = min(start + self.intake.policy.items, len(metas))
         if end == len(metas):
             self._waiting = None
         arrived: dict[int, tuple[list[bytes], list[Any]]] = {}
@@ -107,8 +134,8 @@ class BorderFeed(Feed):
         return self._before.fraction()
 
     def filenos(self) -> Sequence[int]:
-        """None: the segment before is polled."""
-        return ()
+        """Those of answers only: the segment before is polled."""
+        return self.answering.filenos() if self.answering is not None and not self.answering.is_empty else ()
 
     # State.
 
@@ -134,22 +161,32 @@ class Before:
     """A segment with a successor: its engine, its cuts and the log of its output.
 
     Args:
-        cuts: of this segment, of which 2 or more are retained.
+        cuts: of this segment, of which 2 or more are retained; None in a run without state.
+        answers: the log of the answers about its output.
 
     Attributes:
         error: that it has ended with.
         source_of: for each border, the source of the next segment that reads it.
     """
 
-    def __init__(self, dataflow: Segment, engine: Engine, feed: Feed, log: BorderLog, cuts: Cuts) -> None:
+    def __init__(
+        self,
+        dataflow: Segment,
+        engine: Engine,
+        feed: Feed,
+        log: BorderLog,
+        cuts: Cuts | None,
+        answers: AnswerLog | None = None,
+    ) -> None:
+        self.answers = answers
         self.source_of = dataflow.source_of
         self.error: Exception | None = None
         self.engine = engine
         self.feed = feed
         self.log = log
         self.run_cuts: RunCuts | None = None
-        self._retained_cuts = cuts.keep
-        self._complete_log = cuts.complete_logs
+        self._retained_cuts = cuts.keep if cuts is not None else 0
+        self._complete_log = cuts is not None and cuts.complete_logs
         self._output = engine.released()
         self._complete_below = END_OF_TIME  # the time of the first failed call: nothing is logged from there on
         self._ended = self._is_to_pause = self._has_paused = False
@@ -261,6 +298,8 @@ class Before:
         self._committed = self._in_commit.popleft()
         if not self._complete_log:
             self.log.drop_below(oldest)
+            if self.answers is not None:
+                self.answers.drop_below(oldest)
 
     # As an engine that takes cuts, and as the sink.
 
@@ -292,6 +331,8 @@ class Before:
             self._output.close()  # type: ignore[attr-defined]
         finally:
             self.log.close()
+            if self.answers is not None:
+                self.answers.close()
             self.engine.close()
 
 

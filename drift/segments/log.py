@@ -55,7 +55,7 @@ class BorderLog:
 
     Args:
         folder: of this log alone.
-        step: in front of the border, for messages.
+        step: in front of the border, for messages: "durable step 'x'".
 
     Attributes:
         what: its description, for messages.
@@ -63,8 +63,8 @@ class BorderLog:
     """
 
     def __init__(self, folder: Path, step: str, *, on_disk: bool = False) -> None:
-        self.what = f"the log of durable step {step} in {folder}"
-        self._entries = Entries(folder, f"durable step {step}", on_disk=on_disk)
+        self.what = f"the log of {step} in {folder}"
+        self._entries = Entries(folder, step, on_disk=on_disk)
         self._ends: list[tuple[int, bytes]] = []  # numbers of entries and their ends, in order
         self.begin = self.end = BEGINNING
         self.broken = ""
@@ -153,3 +153,22 @@ class BorderLog:
     def commit(self) -> None:
         """Wait until it is on the disk."""
         self._entries.flush()
+
+
+class Unlogged(BorderLog):
+    """The place of a log in a run without state: items pass, and nothing is kept."""
+
+    def __init__(self) -> None:
+        self.what = "no log"
+        self.begin = self.end = BEGINNING
+        self.broken = ""
+
+    def read(self, begin: bytes) -> Iterator[Passed]:
+        return iter(())
+
+    def write(self, passed: Passed) -> PayloadError | None:
+        self.end = passed.below
+        return None
+
+    def close(self) -> None:
+        pass

@@ -64,6 +64,21 @@ class Committing(Protocol):
         """
 
 
+@runtime_checkable
+class Comparing(Protocol):
+    """A sink that can compare what is stored with what it had stored as of a cut."""
+
+    def compare(self, committed: Any) -> str:
+        """Read all that was stored as of a cut, without opening the sink; returns what was compared, for people.
+
+        Args:
+            committed: what `commit` returned.
+
+        Raises:
+            SinkError: it is not what was stored.
+        """
+
+
 class CallableSink:
     """Calls a function with each item.
 

@@ -36,8 +36,10 @@ def csv(
 ) -> CsvSink:
     """A row for each item: position, time, and the fields of the payload; the first row has the names.
 
-    Values are written as `drift.sources.csv` reads them: text as it is, None as nothing, lists and dicts as JSON,
-    anything else as `drift.sinks.jsonl` writes it; rows end with "\\r\\n". No items make an empty file.
+    Values are written as text, which is all that a reader of CSV gets: text as it is, numbers as Python writes them
+    (also nan, inf and -0.0), lists and dicts as JSON, anything else as `drift.sinks.jsonl` writes it; rows end with
+    "\\r\\n". None is nothing between two commas, and an empty text is "" in quotes: Postgres and Polars tell these
+    apart, while `drift.sources.csv` reads both as an empty text. No items make an empty file.
 
     Args:
         columns: names of the fields, of tuples in their order; None for those of the first payloads.
@@ -103,8 +105,12 @@ class CsvSink(JsonLinesSink):
             cells.insert(0, positions[0])  # the header belongs to the first item
         for row in rows:
             try:
-                writer.writerow([value if type(value) in _PLAIN else _text(value) for value in row])
-            except (msgspec.MsgspecError, TypeError, csv_module.Error) as error:
+                values = [value if type(value) in _PLAIN else _text(value) for value in row]
+                if "" in values:
+                    written.write(",".join(map(_cell, values)) + "\r\n")
+                else:
+                    writer.writerow(values)
+            except (msgspec.MsgspecError, TypeError, ValueError, csv_module.Error) as error:
                 fault = SinkError(
                     f"{self._path}: the payload at position {row[0]} cannot be written as CSV: {error}; map it to "
                     f"numbers, text, lists and dicts before the sink"
@@ -126,6 +132,15 @@ def _complete_rows(data: bytes, *, within_quotes: bool) -> list[bytes]:
             rows.append(b"\r\n".join(row))
             row = []
     return rows
+
+
+def _cell(value: Any) -> str:
+    """A cell as the writer of the module makes it, but an empty text in quotes."""
+    if value is None or value == "":
+        return "" if value is None else '""'
+    written = io.StringIO()
+    csv_module.writer(written).writerow([value])
+    return written.getvalue().removesuffix("\r\n")
 
 
 def _text(value: Any) -> str:

@@ -2,41 +2,39 @@
 
 Invariant: in each partition the messages are those of its items up to the last, in the order of positions.
 
-Why: the producer is idempotent, so it keeps the order and repeats nothing; each message has its position in a header,
-and a new run reads the last one of each partition.
+Why: the producer is idempotent, so it keeps the order and repeats nothing; no message expires on its own, and where one
+is refused the producer delivers nothing behind it. Each message has its position, and the offset it is to have, in
+headers, and a new run reads the last one of each partition. What follows from that is decided in `DeliveringSink`.
 """
 
 from __future__ import annotations
 
 import logging
-import zlib
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-import msgspec
 
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
+from drift.sinks.delivering import DeliveringSink, End
 from drift.sinks.lines import as_json
-from drift.sinks.resuming import (
-    Last,
-    Resuming,
-    as_committed,
-    check_resume,
-    from_committed,
-    refuse_existing,
-)
+from drift.sinks.resuming import Last, check_resume
 from drift_graph.errors import SettingsError, SinkError
-from drift_graph.functions import name_of
 from drift_graph.metas import Metas
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
+    from confluent_kafka import Consumer, Producer
 
 _ANSWER_MAX_S = 15.0
 _SILENT = logging.getLogger("drift.kafka")  # librdkafka's messages to standard error are in our errors instead
 _SILENT.addHandler(logging.NullHandler())
-_POSITION, _META = "drift.position", "drift.meta"
+_SILENT.addFilter(lambda record: "enable.gapless.guarantee" not in record.getMessage())  # which we set, not the user
+_POSITION, _META, _OFFSET, _PARTITIONS = "drift.position", "drift.meta", "drift.offset", "drift.partitions"
+_TIMEOUTS = ("message.timeout.ms", "delivery.timeout.ms")  # one setting with two names
+_OF_PRODUCERS = (*_TIMEOUTS, "enable.idempotence", "enable.gapless.guarantee")
+_PATIENCE_S = 300.0  # as librdkafka's own
 
 
 def kafka(
@@ -50,14 +48,17 @@ def kafka(
 ) -> KafkaSink:
     """A message for each item; its headers drift.position and drift.meta hold its position and its meta.
 
-    The run must be the only writer of the topic. At its end it waits until Kafka has acknowledged everything.
+    The run must be the only writer of the topic. At its end it waits until Kafka has acknowledged everything. The
+    header drift.offset is the offset that a message is to have: a topic that has lost messages, or has others, is
+    refused.
 
     Args:
         servers: bootstrap servers, "HOST:PORT,HOST:PORT".
         encode: how a payload becomes the value: as JSON (see `jsonl`), or unchanged if it is text or bytes.
         key: of a payload; its hash selects the partition. Without it everything goes to partition 0, in one order.
         resume: what to do if runs have written before: "continue" behind them, or "error".
-        config: more settings of librdkafka, for instance for TLS and passwords.
+        config: more settings of librdkafka, for instance for TLS and passwords. Where Kafka acknowledges nothing for
+            message.timeout.ms (5 minutes), the run ends, and what is not stored is dropped: a rerun writes it.
     """
     need("kafka", "drift.sinks.kafka")
     if resume not in ("continue", "error"):
@@ -68,7 +69,7 @@ def kafka(
     return KafkaSink(servers, topic, _ENCODE[encode], key, resume, dict(config or {}))
 
 
-class KafkaSink:
+class KafkaSink(DeliveringSink):
     """See `kafka`."""
 
     guarantee: ClassVar = SinkGuarantee("exactly once", "each message has its position, in the order of positions")
@@ -82,187 +83,121 @@ class KafkaSink:
         resume: str,
         config: dict[str, Any],
     ) -> None:
+        self._settings, patience_s = producer_settings(config)
+        super().__init__(f"topic {topic!r} of Kafka", encode, key, resume, patience_s)
         self._topic = topic
-        self._encode = encode
-        self._key = key
-        self._resume = resume
-        self._target = f"topic {topic!r} of Kafka"
         self._config = {"bootstrap.servers": servers, **config}
-        self._cut: tuple[int, Any] | None = None
+        self._settings["bootstrap.servers"] = servers
         self._producer: Producer | None = None
-        self._partitions: list[Resuming] = []
-        self._lasts: list[Last | None] = []
-        self._failed: list[str] = []
+        self._headers: list[tuple[str, str | bytes | None]] = []
 
-    def open(self) -> None:
-        from confluent_kafka import Consumer, KafkaException, Producer
+    def _open(self) -> list[End]:
+        from confluent_kafka import KafkaException, Producer
 
         try:
-            reading = {"group.id": "drift", "enable.auto.commit": False, "auto.offset.reset": "error"}
-            consumer = Consumer({**reading, **self._config}, logger=_SILENT)
+            consumer = self._consumer()
             try:
-                self._lasts = self._last_items(consumer)
+                ends = self._ends(consumer)
             finally:
                 consumer.close()
-            writing = {
-                "enable.idempotence": True,
-                "delivery.report.only.error": True,
-                "linger.ms": 1,
-                "queue.buffering.max.messages": 1_000_000,
-            }
-            self._producer = Producer({**writing, **self._config}, logger=_SILENT)
+            self._producer = Producer(self._settings, logger=_SILENT)
         except KafkaException as error:
             raise SinkError(
                 f"{self._target} cannot be opened: {error.args[0].str()}; nothing was written; check servers and topic"
             ) from None
-        if self._resume == "error" and self._cut is None:
-            refuse_existing(self._target, [last for last in self._lasts if last])
-        self._failed = []
-        self._partitions = [Resuming(f"partition {index} of {self._target}") for index in range(len(self._lasts))]
-        for resuming, last in zip(self._partitions, self._lasts):
-            resuming.begin(last)
-        if self._cut is not None:
-            position, committed = self._cut
-            lasts = from_committed(self._target, committed)
-            if len(lasts) != len(self._partitions):
-                raise SinkError(
-                    f"{self._target} had {len(lasts)} partitions when the state of this run was saved, "
-                    f"and now it has {len(self._partitions)}: keys would go elsewhere; begin anew with another topic"
-                )
-            for resuming, last in zip(self._partitions, lasts):
-                resuming.resume_at(position, last)
+        self._headers = [] if self._key is None else [(_PARTITIONS, b"%d" % len(ends))]
+        return ends
 
-    def resume_at(self, position: int, committed: Any) -> None:
-        """See `Committing`."""
-        self._cut = position, committed
-
-    def commit(self) -> dict[str, Any]:
-        """See `Committing`: waits until Kafka has acknowledged everything."""
-        self._wait()
-        return as_committed(self._lasts)
-
-    def committed_position(self) -> int | None:
-        """The last item up to which all are stored for certain; None before the first."""
-        if self._producer is not None:
-            self._wait()
-        lasts = self._lasts if self._key is not None else self._lasts[:1]
-        stored = [last.position for last in lasts if last is not None]
-        return min(stored) if stored and len(stored) == len(lasts) else None
-
-    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
-        if self._key is None:
-            self._write_to(0, positions, metas, payloads, None)
-        else:
-            keys = self._keys(positions, payloads)
-            count = len(self._partitions)
-            shares: dict[int, list[int]] = {}
-            for at, key in enumerate(keys):
-                shares.setdefault(zlib.crc32(key) % count, []).append(at)
-            for partition, share in shares.items():
-                self._write_to(
-                    partition,
-                    [positions[at] for at in share],
-                    [metas[at] for at in share],
-                    [payloads[at] for at in share],
-                    [keys[at] for at in share],
-                )
-        assert self._producer is not None
-        self._producer.poll(0)
-        self._check()
-
-    @property
-    def has_more_stored(self) -> bool:
-        """Whether an earlier run has written more than this one so far."""
-        return any(resuming.has_more_stored for resuming in self._partitions)
-
-    def complete(self) -> None:
-        self._wait()
-        for resuming in self._partitions:
-            resuming.complete()
-
-    def close(self) -> None:
-        if self._producer is None:
-            return
-        try:
-            self._wait()
-        finally:
-            self._producer = None
-
-    def _wait(self) -> None:
-        """Wait until Kafka has stored, or refused, everything produced."""
-        assert self._producer is not None
-        self._producer.flush()  # librdkafka gives up after message.timeout.ms
-        self._check()
-
-    def _check(self) -> None:
-        if self._failed:
-            failed, self._failed = self._failed, []
-            raise SinkError(
-                f"{self._target} has not taken all items: {failed[0]}; run again, and what is missing is written"
-            )
-
-    def _write_to(
+    def _send(
         self,
         partition: int,
+        offset: int,
         positions: Sequence[int],
         metas: Metas,
-        payloads: Sequence[Any],
         keys: Sequence[bytes] | None,
-    ) -> None:
-        producer, topic, encode = self._producer, self._topic, self._encode
-        assert producer is not None
-        every = len(positions)
-        positions, metas, payloads = self._partitions[partition].new(positions, metas, payloads)
-        keys = keys if keys is None else keys[every - len(positions) :]
-        for at, (position, meta, payload) in enumerate(zip(positions, metas, payloads)):
-            try:
-                value = encode(payload)
-            except (msgspec.MsgspecError, TypeError, ValueError) as error:
-                raise SinkError(
-                    f"{self._target}: the payload at position {position}, a {type(payload).__qualname__}, cannot be "
-                    f"written: {error}; map it before the sink; the items before it are safe"
-                ) from error
-            headers: list[tuple[str, str | bytes | None]] = [(_POSITION, b"%d" % position), (_META, meta)]
-            key = None if keys is None else keys[at]
-            while True:
-                try:
-                    producer.produce(topic, value, key, partition, headers=headers, on_delivery=self._delivered)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-        if len(positions):
-            self._lasts[partition] = Last(positions[-1], metas[-1])
+        values: Sequence[bytes],
+    ) -> tuple[int, Exception | None]:
+        from confluent_kafka import KafkaError, KafkaException
 
-    def _delivered(self, error: Any, message: Any) -> None:
-        if error is not None:
-            self._failed.append(str(error))
+        assert self._producer is not None
+        produce, topic, more = self._producer.produce, self._topic, self._headers
+        messages = zip(values, positions, metas, repeat(None) if keys is None else keys, count(offset))
+        at, end = 0, len(values) - 1
+        try:
+            for at, (value, position, meta, key, meant) in enumerate(messages):
+                headers = [(_POSITION, b"%d" % position), (_META, meta), (_OFFSET, b"%d" % meant), *more]
+                if at == end:
+                    report = partial(self._report, meant)
+                    produce(topic, value, key, partition, on_delivery=report, headers=headers)
+                else:
+                    produce(topic, value, key, partition, headers=headers)
+        except BufferError:
+            return at, None
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                return at, error
+            self._fail_delivery(partition, error.args[0].str())
+            return at, None
+        return len(values), None
 
-    def _keys(self, positions: Sequence[int], payloads: Sequence[Any]) -> list[bytes]:
-        assert self._key is not None
-        keys: list[bytes] = []
-        for position, payload in zip(positions, payloads):
-            try:
-                key = self._key(payload)
-                keys.append(key.encode() if isinstance(key, str) else bytes(key))
-            except Exception as error:
-                raise SinkError(
-                    f"{self._target}: {name_of(self._key)} gave no key for the payload at position {position}: "
-                    f"{type(error).__name__}: {error}; a key is a text or bytes"
-                ) from error
-        return keys
+    def _report(self, meant: int, error: Any, message: Any) -> None:
+        if error is None:
+            self._acknowledge(message.partition(), meant, message.offset())
+        else:
+            self._fail_delivery(message.partition(), error.str())
 
-    def _last_items(self, consumer: Any) -> list[Last | None]:
-        """The last item of each partition."""
+    def _serve(self, wait_s: float, *, hurry: bool) -> int:
+        assert self._producer is not None
+        if hurry:
+            self._producer.flush(wait_s)
+        else:
+            self._producer.poll(wait_s)
+        return len(self._producer)
+
+    def _drop(self) -> None:
+        if self._producer is not None:
+            self._producer.purge()
+
+    def _end(self) -> None:
+        self._drop()
+        self._producer = None
+
+    def _now_s(self) -> float:
+        return time.monotonic()
+
+    def _consumer(self) -> Consumer:
+        from confluent_kafka import Consumer
+
+        reading = {"group.id": "drift", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        config = {name: value for name, value in self._config.items() if name not in _OF_PRODUCERS}
+        return Consumer({**reading, **config}, logger=_SILENT)
+
+    def _offsets_at_end(self) -> list[int]:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        consumer = self._consumer()
+        parts = [TopicPartition(self._topic, index) for index in range(len(self._deliveries))]
+        try:
+            return [consumer.get_watermark_offsets(each, timeout=_ANSWER_MAX_S)[1] for each in parts]
+        except KafkaException as error:
+            raise SinkError(
+                f"the end of {self._target} cannot be read: {error.args[0].str()}; so whether it still has what was "
+                f"written is not known; run again: what is missing is written"
+            ) from None
+        finally:
+            consumer.close()
+
+    def _ends(self, consumer: Any) -> list[End]:
         from confluent_kafka import KafkaException, TopicPartition
 
         found = consumer.list_topics(self._topic, timeout=_ANSWER_MAX_S).topics[self._topic]
         if found.error is not None:
             raise KafkaException(found.error)
-        lasts: list[Last | None] = []
+        ends: list[End] = []
         for partition in sorted(found.partitions):
             first, end = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=_ANSWER_MAX_S)
             if first == end:
-                lasts.append(None)
+                ends.append(End(end, None))
                 continue
             consumer.assign([TopicPartition(self._topic, partition, end - 1)])
             (message,) = consumer.consume(1, _ANSWER_MAX_S) or (None,)
@@ -272,8 +207,34 @@ class KafkaSink:
             headers = dict(message.headers() or ())
             if _POSITION not in headers or _META not in headers:
                 raise SinkError(f"{self._target} has messages that no run wrote; give the sink a topic of its own")
-            lasts.append(Last(int(headers[_POSITION]), headers[_META]))
-        return lasts
+            meant, count = (int(headers[name]) if name in headers else None for name in (_OFFSET, _PARTITIONS))
+            ends.append(End(message.offset() + 1, Last(int(headers[_POSITION]), headers[_META]), (meant, count)))
+        return ends
+
+
+def producer_settings(config: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+    """The settings of librdkafka's producer, and how many seconds without an acknowledgement end the run; 0 for none.
+
+    A message never expires on its own: the messages behind it would still be delivered, behind a gap. So the time of
+    message.timeout.ms is counted by the sink, which drops everything.
+
+    Raises:
+        SettingsError: the config asks for what would leave gaps.
+    """
+    fixed = {"enable.idempotence": True, "enable.gapless.guarantee": True}
+    for name in fixed:
+        if str(config.get(name, "true")).lower() != "true":
+            raise SettingsError(f"kafka config={{{name!r}: {config[name]!r}}}: without it messages are lost or doubled")
+    times = [config[name] for name in _TIMEOUTS if name in config]
+    try:
+        patience_s = int(times[0]) / 1000 if times else _PATIENCE_S
+    except (TypeError, ValueError):
+        raise SettingsError(
+            f"kafka config={{{_TIMEOUTS[0]!r}: {times[0]!r:.80}}} is no number of milliseconds"
+        ) from None
+    asked = {name: value for name, value in config.items() if name not in _TIMEOUTS}
+    ours = {"linger.ms": 1, "queue.buffering.max.messages": 1_000_000}
+    return {**ours, **asked, **fixed, _TIMEOUTS[0]: 0}, patience_s
 
 
 def _text(payload: Any) -> bytes:

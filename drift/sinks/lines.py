@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
+from operator import countOf
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -26,6 +29,7 @@ import msgspec
 
 from drift.guarantees import SinkGuarantee
 from drift.sinks.base import Sink
+from drift.sinks.contents import ContentHash
 from drift.sinks.resuming import as_committed, check_committed
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import time_of
@@ -39,8 +43,9 @@ def jsonl(path: str | os.PathLike[str], *, resume: Literal["continue", "replace"
 
     Payloads are written as msgspec writes JSON: tuples, lists and sets as arrays (sets sorted); dicts, dataclasses and
     Structs as objects (the keys of dicts sorted, numbers among them as text); bytes in base64; Decimal, UUID, dates and
-    times as text; an Enum as its value; NaN and the infinities as null. Anything else is a SinkError. Each `write`
-    hands its lines to the operating system, and `close` waits until they are on the disk.
+    times as text; an Enum as its value. Anything else is a SinkError: also NaN and the infinities, which JSON has not,
+    and which would read as None. Each `write` hands its lines to the operating system, and `close` waits until they are
+    on the disk.
 
     Args:
         resume: what to do with an existing file. "continue": it must be the output of an earlier run of the same graph
@@ -77,10 +82,12 @@ class JsonLinesSink:
         self._regular = False
         self._comparing = False  # whether the file continues behind the verified lines
         self._lines = 0  # verified lines
+        self._content = ContentHash()  # of these lines
         self._safe = "nothing was written"
 
     def open(self) -> None:
         self._lines, self._safe, self._position = 0, "nothing was written", None
+        self._content = ContentHash()
         resume = self._resume if self._cut is None else "continue"
         try:
             path = Path(self._path)
@@ -114,7 +121,7 @@ class JsonLinesSink:
 
     def resume_at(self, position: int, committed: Any) -> None:
         """See `Committing`."""
-        check_committed(self._path, committed, "bytes")
+        check_committed(self._path, committed, "content")
         self._cut = committed
 
     def _start(self, length: int) -> int:
@@ -127,15 +134,47 @@ class JsonLinesSink:
                 f"anew with another state"
             )
         self._lines, self._position = self._cut["lines"], self._cut["position"]
+        assert self._file is not None
+        self._content = ContentHash.resumed(self._cut["content"], self._file.fileno(), start)
+        if self._content.form() != self._cut["content"]:
+            raise self._changed_error()
         return start
+
+    def compare(self, committed: Any) -> str:
+        """See `Comparing`."""
+        check_committed(self._path, committed, "content")
+        length: int = committed["bytes"]
+        try:
+            with Path(self._path).open("rb") as file:
+                if os.fstat(file.fileno()).st_size < length:
+                    raise self._changed_error(f"it has {os.fstat(file.fileno()).st_size:,} bytes, and had {length:,}")
+                content = ContentHash.of(file.fileno(), length)
+        except OSError as error:
+            raise SinkError(f"{self._path} cannot be read: {error.strerror}") from error
+        if content.form() != committed["content"]:
+            raise self._changed_error()
+        return f"{self._path} has its {length:,} bytes as of the cut unchanged"
+
+    def _changed_error(self, why: str = "its content has another hash") -> SinkError:
+        return SinkError(
+            f"{self._path} was changed below the cut since it was written: {why}; what is there is not computed again: "
+            f"bring the file back, or start anew with another state, which compares all of it"
+        )
 
     def commit(self) -> dict[str, Any]:
         """See `Committing`: the lines are on the disk; returns the length of the file."""
         assert self._file is not None
         if not self._regular:
-            return {**as_committed([]), "bytes": 0, "lines": 0, "position": None}
+            return {**as_committed([]), "bytes": 0, "lines": 0, "position": None, "content": ContentHash().form()}
         self._sync()
-        return {**as_committed([]), "bytes": self._file.tell(), "lines": self._lines, "position": self._position}
+        length, content = self._file.tell(), self._content.form()
+        return {
+            **as_committed([]),
+            "bytes": length,
+            "lines": self._lines,
+            "position": self._position,
+            "content": content,
+        }
 
     def committed_position(self) -> int | None:
         """The position in the last complete line of the file, searched from its end; None if there is none."""
@@ -225,6 +264,7 @@ class JsonLinesSink:
             while unwritten:
                 unwritten = unwritten[self._file.write(unwritten) or 0 :]
         finally:
+            self._content.add(memoryview(block)[: len(block) - len(unwritten)])
             lines = len(positions) - unwritten.tobytes().count(self._end)
             if lines > 0:
                 self._position = positions[lines - 1]
@@ -237,17 +277,20 @@ class JsonLinesSink:
         start = self._file.tell()
         found_bytes = self._file.read(len(block)) or b""
         if found_bytes == block:
+            self._content.add(block)
             return b""
         complete_bytes = found_bytes.rfind(self._end) + len(self._end) if self._end in found_bytes else 0
         at_end = start + len(found_bytes) == os.fstat(self._file.fileno()).st_size
         if at_end and block.startswith(found_bytes):
             self._comparing = False
+            self._content.add(found_bytes)
             return block[len(found_bytes) :]
         torn = at_end and block.startswith(found_bytes[:complete_bytes])  # in the last line
         if torn and start + complete_bytes:
             self._comparing = False
             self._file.truncate(start + complete_bytes)
             self._file.seek(start + complete_bytes)
+            self._content.add(block[:complete_bytes])
             return block[complete_bytes:]
         pairs = zip(block.split(self._end), found_bytes.split(self._end))
         same = min(next(at for at, (new, old) in enumerate(pairs) if new != old), len(positions) - 1)
@@ -325,7 +368,11 @@ def encoded(
     """The lines of items, up to the first whose payload cannot be written, and its error."""
     rows = list(map(_Line, positions, map(time_of, metas), map(bytes.hex, metas), payloads))
     with suppress(Exception):
-        return _encoder.encode_lines(rows), None
+        block: bytes = _encoder.encode_lines(rows)
+        if (nulls := block.count(b"null")) and nulls != _nones(payloads):
+            for row in rows:
+                _refuse_not_finite(row.payload)
+        return block, None
     good: list[bytes] = []
     for row in rows:
         try:
@@ -340,7 +387,30 @@ def encoded(
     return b"".join(good), None
 
 
+def _nones(payloads: Sequence[Any]) -> int:
+    """How often None is a payload, or a value in a dict; if JSON has as many nulls, it has no others."""
+    try:
+        return countOf(chain.from_iterable(map(dict.values, payloads)), None)
+    except TypeError:
+        return countOf(payloads, None)
+
+
+def _refuse_not_finite(payload: Any) -> None:
+    """Raises:
+    ValueError: it has a float that JSON has not, and that would be written as null.
+    """
+    try:
+        json.dumps(msgspec.to_builtins(payload, str_keys=True), allow_nan=False)
+        return
+    except ValueError:
+        pass
+    raise ValueError(
+        "it has NaN or an infinity, which JSON has not: map it to None, or to text, in a step before the sink"
+    )
+
+
 def _encoded_row(row: _Line) -> bytes:
+    _refuse_not_finite(row.payload)
     try:
         return _encoder.encode(row) + b"\n"
     except TypeError:  # possibly for a dict with numbers as keys, which this encoder cannot sort
@@ -356,9 +426,12 @@ def as_json(payload: Any) -> bytes:
     """A payload as in the lines of `jsonl`.
 
     Raises:
-        TypeError, msgspec.MsgspecError: it has no JSON.
+        TypeError, ValueError, msgspec.MsgspecError: it has no JSON.
     """
     try:
-        return _encoder.encode(payload)
+        data = _encoder.encode(payload)
     except TypeError:
-        return _encoder.encode(msgspec.to_builtins(payload, str_keys=True, order="deterministic"))
+        data = _encoder.encode(msgspec.to_builtins(payload, str_keys=True, order="deterministic"))
+    if b"null" in data and payload is not None:
+        _refuse_not_finite(payload)
+    return data

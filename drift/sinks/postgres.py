@@ -18,9 +18,9 @@ import msgspec
 
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
-from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
+from drift.sinks.resuming import AppendingSink, Last, check_resume, refuse_existing
 from drift.sinks.rows import Rows
-from drift.urls import without_secrets
+from drift.urls import checked_url, cleaned
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
 
@@ -75,7 +75,7 @@ def postgres(
     return PostgresSink(url, table, columns, statement, resume)
 
 
-class PostgresSink(ResumingSink):
+class PostgresSink(AppendingSink):
     """See `postgres`."""
 
     guarantee: ClassVar = SinkGuarantee("exactly once", "the position is committed with the rows")
@@ -91,12 +91,12 @@ class PostgresSink(ResumingSink):
         target = f"table {table!r} of Postgres"
         self._rows = Rows(target, None if columns is None else list(columns))
         super().__init__(target, resume, self._rows)
-        self._url = url
+        self._url = checked_url(url)
         self._table = table
         self._types = dict(columns) if isinstance(columns, Mapping) else {}
         self._statement = statement
         self._connection: psycopg.Connection[Any] | None = None
-        self._in_json: set[int] | None = None  # indices of jsonb columns, once the table exists
+        self._kinds: list[str] | None = None  # the type of each column, once the table exists
 
     def _begin(self, resume: str) -> Last | None:
         import psycopg
@@ -109,6 +109,8 @@ class PostgresSink(ResumingSink):
                 last = self._stored(connection)
                 if resume == "error":
                     refuse_existing(self._target, last or self._exists(connection))
+                if resume == "continue" and last and self._statement is None and not self._exists(connection):
+                    raise self._has_no_table(last)
                 if resume == "replace":
                     connection.execute("delete from drift_positions where sink = %s", (self._table,))
                     if self._statement is None:
@@ -116,29 +118,40 @@ class PostgresSink(ResumingSink):
                     last = None
         except psycopg.Error as error:
             raise SinkError(
-                f"{self._target} cannot be opened: {without_secrets(str(error).strip())}; nothing was written; check "
-                f"the URL, and what the user may do there"
+                f"{self._target} cannot be opened: {str(cleaned(error, self._url)).strip()}; nothing was written; "
+                f"check the URL, and what the user may do there"
             ) from None
         return last
 
-    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last:
+    def _append(
+        self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
+    ) -> Last | None:
         import psycopg
 
         rows = self._rows.rows(positions, metas, payloads)
+        refused = psycopg.Error, msgspec.MsgspecError, TypeError, ValueError, OverflowError  # a lone surrogate, say
         last = Last(positions[-1], metas[-1])
         connection = self._connection
         assert connection is not None
-        with self._taking(positions, psycopg.Error), connection.transaction():
+        with self._taking(positions, *refused), connection.transaction():
             connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, %s))", (self._table, _LOCK))
-            if self._stored(connection) != self._last:
-                raise SinkError(f"another run writes to {self._target}; wait for its end, or give each its own")
+            found = self._stored(connection)
+            if found != left:
+                return found
             self._insert(connection, rows)
             connection.execute(
                 "insert into drift_positions values (%s, %s, %s) on conflict (sink) do update "
                 "set position = excluded.position, meta = excluded.meta",
                 (self._table, *last),
             )
-        return last
+        return left
+
+    def _find_end(self) -> Last | None:
+        import psycopg
+
+        assert self._connection is not None
+        with self._looking(psycopg.Error):
+            return self._stored(self._connection)
 
     def _end(self) -> None:
         connection, self._connection = self._connection, None
@@ -152,25 +165,27 @@ class PostgresSink(ResumingSink):
                 named = [{name: _value(value) for name, value in zip(columns, row)} for row in rows]
                 cursor.executemany(self._statement.encode(), named)
                 return
-            if self._in_json is None:
-                self._in_json = self._make_table(cursor, columns, rows)
+            if self._kinds is None:
+                self._kinds = self._make_table(cursor, columns, rows)
+            _check_zones(columns, self._kinds, rows)
+            in_json = {at for at, kind in enumerate(self._kinds) if kind == "jsonb"}
             names = ", ".join(map(_quoted_name, columns))
             with cursor.copy(f"copy {_quoted(self._table)} ({names}) from stdin".encode()) as copy:
                 for row in rows:
-                    values = [_json(value) if at in self._in_json else value for at, value in enumerate(row)]
+                    values = [_json(value) if at in in_json else value for at, value in enumerate(row)]
                     copy.write_row(values)
 
-    def _make_table(self, cursor: psycopg.Cursor[Any], columns: list[str], rows: list[tuple[Any, ...]]) -> set[int]:
-        """Create the table if it does not exist; returns which of its columns are jsonb."""
+    def _make_table(self, cursor: psycopg.Cursor[Any], columns: list[str], rows: list[tuple[Any, ...]]) -> list[str]:
+        """Create the table if it does not exist; returns the types of its columns."""
         table = _quoted(self._table)
         values = list(zip(*rows))
         kinds = [self._types.get(name) or _type_of(values[at]) for at, name in enumerate(columns)]
         made = [f"{_quoted_name(name)} {kind}" for name, kind in zip(columns[1:], kinds[1:])]
         made.insert(0, "position bigint primary key")
         cursor.execute(f"create table if not exists {table} ({', '.join(made)})".encode())
-        sql = "select attname from pg_attribute where attrelid = to_regclass(%s) and atttypid = 'jsonb'::regtype"
-        of_json = {name for (name,) in cursor.execute(sql, (table,)).fetchall()}
-        return {at for at, name in enumerate(columns) if name in of_json}
+        sql = "select attname, atttypid::regtype::text from pg_attribute where attrelid = to_regclass(%s)"
+        found = dict(cursor.execute(sql, (table,)).fetchall())
+        return [found.get(name, "") for name in columns]
 
     def _stored(self, connection: psycopg.Connection[Any]) -> Last | None:
         sql = "select position, meta from drift_positions where sink = %s"
@@ -180,6 +195,23 @@ class PostgresSink(ResumingSink):
     def _exists(self, connection: psycopg.Connection[Any]) -> bool:
         found = connection.execute("select to_regclass(%s)", (_quoted(self._table),)).fetchone()
         return self._statement is None and found is not None and found[0] is not None
+
+
+def _check_zones(columns: Sequence[str], kinds: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Raises:
+    ValueError: a time with a zone is for a column without one, where Postgres would drop the zone, or the other way.
+    """
+    for at, (name, kind) in enumerate(zip(columns, kinds)):
+        if kind.startswith("time"):
+            zoned = kind.endswith("with time zone")
+            for row in rows:
+                value = row[at]
+                if isinstance(value, (datetime.datetime, datetime.time)) and (value.tzinfo is not None) != zoned:
+                    has, column = ("no", "a") if zoned else ("a", "no")
+                    raise ValueError(
+                        f"the item at position {row[0]} has {value!r} in {name!r}, with {has} zone, and the column has "
+                        f"{column} zone ({kind}); convert the times in a map, or declare columns={{{name!r}: ...}}"
+                    )
 
 
 def _type_of(values: Sequence[Any]) -> str:

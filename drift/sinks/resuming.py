@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError
@@ -179,7 +179,7 @@ class ResumingSink:
         self._end()
 
     @contextmanager
-    def _taking(self, positions: Sequence[int], *refusals: type[Exception], perhaps: str = "") -> Iterator[None]:
+    def _taking(self, positions: Sequence[int], *refusals: type[Exception]) -> Iterator[None]:
         """A context in which a refusal of items becomes a SinkError that says which, and what is stored."""
         try:
             yield
@@ -187,8 +187,94 @@ class ResumingSink:
             safe = "nothing was written" if self._last is None else f"the items up to {self._last.position} are safe"
             raise SinkError(
                 f"{self._target} does not take the items at positions {positions[0]} to {positions[-1]}: "
-                f"{str(error).strip()}; {safe}; {perhaps}clear that up, and run again"
+                f"{str(error).strip()}; {safe}; clear that up, and run again"
             ) from error
+
+
+class AppendingSink(ResumingSink):
+    """A sink whose target takes items in transactions that see where it ends.
+
+    Invariant: items are only appended to the end that this run left; where the target ends elsewhere (a server came
+    back with older data, a file was replaced, somebody else writes there), nothing is appended.
+
+    A subclass appends (`_append`) and looks at the end (`_find_end`), and says whether its client calls again by itself
+    where an answer is lost: then what was to be appended may be there already.
+    """
+
+    _calls_again: ClassVar[bool] = False
+
+    def _append(
+        self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
+    ) -> Last | None:
+        """Append items if the last one is `left`, in one transaction; returns the one found there before."""
+        raise NotImplementedError
+
+    def _find_end(self) -> Last | None:
+        """The last item that the target has now."""
+        raise NotImplementedError
+
+    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last:
+        found = self._append(self._last, positions, metas, payloads)
+        if found != self._last:
+            stored = self._stored_of(found, positions, metas)  # an attempt whose answer was lost
+            self._last = found
+            positions, metas, payloads = positions[stored:], metas[stored:], payloads[stored:]
+            if not positions:
+                assert found is not None
+                return found
+            if (again := self._append(found, positions, metas, payloads)) != found:
+                raise self._moved(again)
+        return Last(positions[-1], metas[-1])
+
+    def complete(self) -> None:
+        """Raises:
+        SinkError: more is stored than this run produced, or less than it has written.
+        """
+        super().complete()
+        if (found := self._find_end()) != self._last:
+            raise self._moved(found)
+
+    @contextmanager
+    def _looking(self, *refusals: type[Exception]) -> Iterator[None]:
+        """A context in which an error of the target becomes a SinkError: its end cannot be seen."""
+        try:
+            yield
+        except refusals as error:
+            raise SinkError(
+                f"the end of {self._target} cannot be read: {str(error).strip()}; so whether it still has what was "
+                f"written is not known; run again: what is missing is written"
+            ) from error
+
+    def _stored_of(self, found: Last | None, positions: Sequence[int], metas: Metas) -> int:
+        """How many of these items are stored, if the target ends with one of them.
+
+        Raises:
+            SinkError: it ends elsewhere, and not where this run left it.
+        """
+        if found is not None and self._calls_again:
+            count = bisect_right(positions, found.position)
+            if count and found == (positions[count - 1], metas[count - 1]):
+                return count
+        raise self._moved(found)
+
+    def _has_no_table(self, last: Last) -> SinkError:
+        return SinkError(
+            f"{self._target} is gone, and drift_positions says that it has the items up to position {last.position}; "
+            f"bring it back, or pass resume='replace' (--on-existing replace)"
+        )
+
+    def _moved(self, found: Last | None) -> SinkError:
+        end = "is empty" if found is None else f"ends at position {found.position}"
+        left = self._last
+        if left is None or (found is not None and found.position >= left.position):
+            return SinkError(
+                f"another run writes to {self._target}, which now {end}; wait for its end, or give each its own"
+            )
+        return SinkError(
+            f"{self._target} had the items up to position {left.position}, and now it {end}: it was restored from "
+            f"older data, replaced, or emptied; nothing was written behind that; run again, and what is missing is "
+            f"written, if the input is read from its beginning or from a cut that is not above it"
+        )
 
 
 def as_committed(lasts: Sequence[Last | None]) -> dict[str, Any]:

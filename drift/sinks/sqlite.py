@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from drift.guarantees import SinkGuarantee
-from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
+from drift.sinks.resuming import AppendingSink, Last, check_resume, refuse_existing
 from drift.sinks.rows import Rows
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
@@ -53,7 +54,7 @@ def sqlite(
         raise SettingsError(f"sqlite({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
 
 
-class SqliteSink(ResumingSink):
+class SqliteSink(AppendingSink):
     """See `sqlite`."""
 
     guarantee: ClassVar = SinkGuarantee("exactly once", "the position is committed with the rows")
@@ -67,6 +68,7 @@ class SqliteSink(ResumingSink):
         self._table = table
         self._statement = statement
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
 
     def _begin(self, resume: str) -> Last | None:
         try:
@@ -83,7 +85,10 @@ class SqliteSink(ResumingSink):
                 if self._statement is None:
                     connection.execute(f"drop table if exists {_quoted(self._table)}")
                 last = None
+            elif last and self._statement is None and not self._exists(connection):
+                raise self._has_no_table(last)
             connection.execute("commit")
+            self._file = _file_of(self._path)
         except sqlite3.Error as error:
             raise SinkError(
                 f"{self._path} cannot be opened as an SQLite file: {error}; nothing was written; check the path, who "
@@ -91,23 +96,41 @@ class SqliteSink(ResumingSink):
             ) from error
         return last
 
-    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last:
-        rows = [tuple(map(_storable, row)) for row in self._rows.rows(positions, metas, payloads)]
+    def _append(
+        self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
+    ) -> Last | None:
+        refused = sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError, OverflowError  # a lone surrogate, say
+        with self._taking(positions, *refused):
+            rows = [tuple(map(_storable, row)) for row in self._rows.rows(positions, metas, payloads)]
         last = Last(positions[-1], metas[-1])
         connection = self._connection
         assert connection is not None
-        with self._taking(positions, sqlite3.Error, OverflowError):
+        with self._taking(positions, *refused):
             connection.execute("begin immediate")
             try:
-                if self._stored(connection) != self._last:
-                    raise SinkError(f"another run writes to {self._target}; wait for its end, or give each its own")
-                self._insert(connection, rows)
-                connection.execute("insert or replace into drift_positions values (?, ?, ?)", (self._table, *last))
+                found = self._stored(connection)
+                if found == left and _file_of(self._path) == self._file:
+                    self._insert(connection, rows)
+                    connection.execute("insert or replace into drift_positions values (?, ?, ?)", (self._table, *last))
                 connection.execute("commit")
             except BaseException:
                 connection.execute("rollback")
                 raise
-        return last
+        self._check_file()
+        return found
+
+    def _find_end(self) -> Last | None:
+        self._check_file()
+        assert self._connection is not None
+        with self._looking(sqlite3.Error):
+            return self._stored(self._connection)
+
+    def _check_file(self) -> None:
+        if _file_of(self._path) != self._file:
+            raise SinkError(
+                f"{self._path} is another file than the one that this run has opened: it was replaced or removed while "
+                f"the run wrote to it; what this run wrote is in the other one; leave the file, and run again"
+            )
 
     def _end(self) -> None:
         connection, self._connection = self._connection, None
@@ -134,6 +157,15 @@ class SqliteSink(ResumingSink):
     def _exists(self, connection: sqlite3.Connection) -> bool:
         sql = "select 1 from sqlite_master where type = 'table' and name = ?"
         return self._statement is None and connection.execute(sql, (self._table,)).fetchone() is not None
+
+
+def _file_of(path: str) -> tuple[int, int] | None:
+    """Which file has this path now."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _quoted(name: str) -> str:

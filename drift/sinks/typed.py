@@ -12,6 +12,7 @@ are made on request.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -21,6 +22,7 @@ from drift.fields import DECLARE, VALUE, names_in, names_of, values_of
 from drift_graph.canonical import canonical
 from drift_graph.errors import PayloadError
 
+_NUMBERS = {int, float}  # Arrow refuses an int that is no float
 _REFUSED = (pa.ArrowException, OverflowError, TypeError)
 
 
@@ -100,9 +102,17 @@ def _inferred(values: list[Any], name: str, of: str) -> pa.Array:
 
 def _column(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     try:
-        return pa.array(values, kind)
+        column = pa.array(values, kind)
     except _REFUSED:
         return pa.array(list(map(_plain, values)), kind)
+    kinds = set(map(type, values)) - {type(None)}
+    if kind is None and kinds == {datetime} and len({each.tzinfo is None for each in values if each is not None}) > 1:
+        raise TypeError("some have a zone, and some have none")
+    if kind is None and len(kinds) > 1 and not kinds <= _NUMBERS:  # Arrow makes bytes of text, dates of times, ...
+        for value, stored in zip(values, column.to_pylist()):
+            if value != stored or (type(value) is bool) != (type(stored) is bool):
+                raise TypeError(f"{value!r:.80} would be stored as {stored!r:.80}")
+    return column
 
 
 def _plain(value: Any) -> Any:

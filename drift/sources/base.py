@@ -88,4 +88,4 @@ class Acknowledging(Protocol):
 
 
 class NothingYet(InputError):
-    """A reader has reached the present end of a file that is still written; its position is unchanged."""
+    """A reader has reached the present end of a file that is still written; it can be asked again."""

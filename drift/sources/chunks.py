@@ -1,36 +1,133 @@
-"""The bytes of a file in chunks, unzipped if they are gzip, and starts of lines in it.
+"""The bytes of a file, unzipped and in an encoding that extends ASCII, in blocks of complete lines.
 
-Invariant: a fault in the bytes (truncated gzip, a failing disk) is reported after the bytes before it. The start of a
-line is refused if the file has other bytes before it, or is shorter.
+Invariant: the blocks are the file, without gaps, however it was cut into chunks; what was not returned yet begins at
+`start`, whose hash covers all that is before it. A fault in the bytes (truncated gzip, undecodable bytes, a line that
+is too long) is reported after the lines before it. At most `line_max` bytes and a chunk are in memory, besides the
+lines that are being returned.
+
+Why: only what was returned is taken off the blocks, and a block has the hash of what is before it. What is behind a
+place where more may come is put back, and read again from memory.
 """
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
+import re
 import select
 import stat
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drift.sources.base import NothingYet
+from drift.sources.known import TAIL_BYTES, Known
 from drift.sources.positions import position_lost
 from drift_graph.diverted import diverted
-from drift_graph.errors import InputError
+from drift_graph.errors import InputError, SettingsError
 
 _CHUNK_BYTES = 1 << 18
-CHECK_BYTES = 64  # bytes before the start of a line that identify the file
+LINE_MAX = 1 << 24  # bytes
+_SHOWN_BYTES = 1000  # of a line that is too long
 _GZIP_MAGIC = b"\x1f\x8b"
+#: Encodings in which a byte is a newline wherever it is, and no line depends on those before it.
+_CUT_FIRST = ("utf-8", "ascii", "iso8859", "cp125", "koi8")
+_NEWLINE, _ANY_NEWLINE = re.compile(rb"\n"), re.compile(rb"\r\n|\r|\n")
+
+
+class Start(NamedTuple):
+    """A place in a file, at the start of a line.
+
+    Attributes:
+        offset: in bytes of the unzipped file; of UTF-8, if the file has another encoding.
+        hash: of what is before it, as of `Known`.
+        lines: before it.
+        within: whether it is within a line that is too long, the rest of which is passed over.
+    """
+
+    offset: int
+    hash: str
+    lines: int
+    within: bool
+
+
+class Lines:
+    """How lines are cut and decoded.
+
+    Args:
+        encoding: None for bytes.
+        universal: whether "\r" ends a line as well.
+        line_max: of a line, in bytes without its newline.
+    """
+
+    def __init__(self, encoding: str | None, *, universal: bool, line_max: int) -> None:
+        if type(line_max) is not int or line_max < 1:
+            raise SettingsError(f"line_max={line_max!r:.80} is not an int of 1 or more, in bytes")
+        try:
+            self.name = "" if encoding is None else codecs.lookup(encoding).name.removesuffix("-sig")
+            "".encode(encoding or "utf-8")
+        except (LookupError, TypeError) as error:
+            raise SettingsError(f"encoding={encoding!r}: {error}") from None
+        self.encoding = encoding
+        self.universal = universal
+        self.line_max = line_max
+        self.newline = _ANY_NEWLINE if universal else _NEWLINE
+
+
+class Block:
+    """Lines that were read, and not all returned.
+
+    Attributes:
+        known: what is before them.
+        data: their bytes, from `at` on.
+        lines: their number, once they are cut; 0 for the rest of a line that is too long.
+        sized: the lines, once they are cut, if their lengths are those of their bytes.
+        lines_before: before them in the file.
+        within: whether they begin within a line that is too long.
+        too_long: whether it is one line, which is too long, or the beginning of one.
+    """
+
+    __slots__ = ("at", "data", "known", "lines", "lines_before", "sized", "too_long", "within")
+
+    def __init__(self, known: Known, data: bytes, lines_before: int, *, within: bool, too_long: bool) -> None:
+        self.known, self.data, self.lines_before = known, data, lines_before
+        self.within, self.too_long = within, too_long
+        self.at = self.lines = 0
+        self.sized: list[Any] | None = None
 
 
 class File:
-    """The bytes of a file in chunks, unzipped if they are gzip."""
+    """A file of lines.
 
-    def __init__(self, path: str) -> None:
+    Args:
+        diverts_as: the source's name, if lines that cannot be read are diverted.
+        grows: whether more may come behind its end; not if it is gzip.
+
+    Attributes:
+        lines_read: the number of lines that were cut.
+        unreturned: what was read of the blocks and was not returned, apart from blocks that a reader has set aside.
+    """
+
+    def __init__(self, path: str, lines: Lines, diverts_as: str = "", *, grows: bool = False) -> None:
         self.name = "standard input" if path == "-" else path
+        self.lines = lines
+        self.diverts_as = diverts_as
+        self.lines_read = 0
+        self.header: list[str] | None = None  # of a CSV file, once known
+        self.unreturned: list[Block] = []
+        self.ended_at = 0
         self._own = path != "-"
+        self._begun = False
+        self._known = Known()  # what is before the next block
+        self._within = False  # whether that begins within a line that is too long
+        self._parts: list[bytes] = []  # read behind the last block, without a newline
+        self._part_bytes = 0
+        self._again = (b"", "")  # a chunk that is read again, before anything else
+        self._last = b""  # the last bytes read of a file that grows
+        self._decoder = _decoder(lines, diverts_as)
         try:
             opened = Path(path).open("rb") if self._own else sys.stdin.buffer  # noqa: SIM115
         except OSError as error:
@@ -39,22 +136,16 @@ class File:
             raise InputError("standard input is closed, or replaced by something without bytes") from None
         self._raw: Any = opened
         self._bytes: Any = opened
-        self.is_gzip = False
-        self._begun = False
-        # behind the lines returned so far; set by the code that returns them
-        self.line_start = LineStart(0, 0, None, 0, 0, 0, None)
-        self.before = b""  # the last bytes before it
-        self.diverts_as = ""  # the source's name, if lines that cannot be read are diverted
-        self.grows = False
-        self.ended_at = 0
+        self._zipped = False
         self._size, self.pipe = _size_or_pipe(opened)
         try:
             if path.endswith(".gz") or (hasattr(opened, "peek") and opened.peek(2)[:2] == _GZIP_MAGIC):
                 self._bytes = gzip.GzipFile(fileobj=opened)
-                self.is_gzip = True
+                self._zipped = True
         except OSError as error:
             self.close()
             raise InputError(f"{path} cannot be read: {error.strerror}; {_advice(error)}") from None
+        self.grows = grows and not self._zipped
 
     def is_ready(self) -> bool:
         """Whether the next chunk is available, or the end; for a pipe it may have to be waited for."""
@@ -65,10 +156,127 @@ class File:
     def fraction(self) -> float | None:
         return self._raw.tell() / self._size if self._size else None
 
-    def chunk(self) -> tuple[bytes, str]:
+    def blocks(self) -> Iterator[Block]:
+        """The blocks from the present place on; the caller says how many lines each has before it asks for the next.
+
+        Raises:
+            InputError: after the blocks before a fault.
+            NothingYet: the file grows, and has no more at the moment; after `put_back` it can be called again.
+        """
+        line_max = self.lines.line_max
+        while True:
+            data, fault = self._chunk()
+            ended = not data and not fault
+            if self._within:
+                data = self._behind_the_line(b"".join([*self._parts, data]), ended=ended)
+            if (cut := self._cut(data)) is not None:
+                lines = b"".join([*self._parts, data[:cut]]) if self._parts else data[:cut]
+                self._parts, self._part_bytes, data = [], 0, data[cut:]
+                yield from self._pieces(lines)
+            if data:
+                self._parts.append(data)
+                self._part_bytes += len(data)
+            if self._part_bytes > line_max + 1:  # where the last byte may be of a newline, `_pieces` decides
+                begun, self._parts, self._part_bytes = b"".join(self._parts), [], 0
+                block = self._added(begun, too_long=True)
+                self._within = True
+                yield block
+            if fault:
+                raise InputError(f"{self.name}, line {self.lines_read + 1}: {fault}")
+            if ended:
+                last, self._parts, self._part_bytes = b"".join(self._parts), [], 0
+                if last:
+                    yield from self._pieces(last)
+                return
+
+    def _behind_the_line(self, data: bytes, *, ended: bool) -> bytes:
+        """The data behind the line that is too long; none if it goes on."""
+        found = self.lines.newline.search(data)
+        end = found.end() if found else len(data)
+        half = found is not None and found[0] == b"\r" and end == len(data) and not ended  # of "\r\n", perhaps
+        if self.unreturned and self.unreturned[-1].within and not self.unreturned[-1].lines:
+            self.unreturned.pop()
+        self.unreturned.append(self._block(b"", within=True))
+        self._known.update(data[: end - half])
+        self._within = half or (found is None and not ended)
+        self._parts, self._part_bytes = [b"\r"] * half, int(half)
+        return data[end:]
+
+    def _cut(self, data: bytes) -> int | None:
+        """The end of the last line that ends in the data; 0 if it is a "\r" before them; None if no line ends."""
+        cut = data.rfind(b"\n") + 1
+        if self.lines.universal:  # a last "\r" may be half of "\r\n"
+            cut = max(cut, data.rfind(b"\r", 0, -1) + 1)
+            if not cut and data and self._parts and self._parts[-1].endswith(b"\r"):
+                return 0
+        return cut or None
+
+    def _pieces(self, data: bytes) -> Iterator[Block]:
+        """Complete lines, with those that are too long apart."""
+        if len(data) > self.lines.line_max:
+            start = at = 0
+            while at < len(data):
+                found = self.lines.newline.search(data, at)
+                end, behind = found.span() if found else (len(data), len(data))
+                if end - at > self.lines.line_max:
+                    if at > start:
+                        yield self._added(data[start:at])
+                    yield self._added(data[at:behind], too_long=True)
+                    start = behind
+                at = behind
+            data = data[start:]
+        if data:
+            yield self._added(data)
+
+    def _added(self, data: bytes, *, too_long: bool = False) -> Block:
+        """The next block.
+
+        Raises:
+            InputError: it is too long, and not diverted.
+        """
+        if too_long and not self.diverts_as:
+            raise InputError(
+                f"{self.name}, line {self.lines_read + 1}: {self._too_long()}, which begins with "
+                f"{data[:_SHOWN_BYTES]!r:.80}; if this is a line, raise line_max"
+            )
+        block = self._block(data, within=False, too_long=too_long)
+        self._known.update(data)
+        self.unreturned.append(block)
+        return block
+
+    def _block(self, data: bytes, *, within: bool, too_long: bool = False) -> Block:
+        return Block(self._known.copy(), data, self.lines_read, within=within, too_long=too_long)
+
+    def _too_long(self) -> str:
+        return f"the line has more than line_max={self.lines.line_max} bytes"
+
+    def beginning(self, block: Block) -> Any:
+        """The diverted item for a line that is too long."""
+        shown = block.data[: min(_SHOWN_BYTES, self.lines.line_max)]
+        return self.divert(block.lines_before + 1, self._too_long(), shown)
+
+    def _chunk(self) -> tuple[bytes, str]:
         """The next bytes, none at the end; and the fault behind them, or ""."""
+        if any(self._again):
+            again, self._again = self._again, (b"", "")
+            return again
         self._begun = True
+        while True:
+            data, fault = self._read()
+            if self._decoder is None:
+                return data, fault
+            try:
+                data, found = self._decoder.decode(data, not data and not fault), data
+            except UnicodeDecodeError as error:
+                sound = error.start - (len(error.object) - len(data))  # the decoder may hold bytes of the chunk before
+                return _as_utf8(self._decoder.decode(data[: max(sound, 0)], False)), undecodable(error)
+            if data or fault or not found:
+                return _as_utf8(data), fault
+
+    def _read(self) -> tuple[bytes, str]:
         try:
+            if self._last and (fault := self._rewritten()):
+                return b"", fault
             data: bytes = self._bytes.read1(_CHUNK_BYTES)
         except EOFError:
             return b"", "the gzip data end early, the file was cut off; get the whole file"
@@ -76,31 +284,100 @@ class File:
             return b"", f"the gzip data are broken ({error}); get the file again, or unpack what is sound of it"
         except (OSError, ValueError) as error:
             return b"", f"reading failed ({error}); look at the disk or the connection"
+        if self.grows or self._last:
+            self._last = (self._last + data)[-TAIL_BYTES:]
         if not data and self.grows:
             raise NothingYet(f"{self.name} has no more yet")
         if not data and self.pipe is None:
             self.ended_at = self._raw.tell()
         return data, ""
 
-    def start_at(self, line_start: LineStart) -> None:
+    def _rewritten(self) -> str:
+        """The fault if a file that grows has no longer what was read last."""
+        fileno, here = self._raw.fileno(), self._raw.tell()
+        if os.pread(fileno, len(self._last), here - len(self._last)) == self._last:
+            return ""
+        return (
+            f"the file was cut or written over while it was read: it has {os.fstat(fileno).st_size:,} bytes, and has "
+            f"something else before byte {here:,}, up to which it was read; start a new file, and leave this one as "
+            f"it is"
+        )
+
+    def take(self, lines: int) -> None:
+        """So many further lines of the blocks were returned."""
+        while self.unreturned and lines >= self.unreturned[0].lines:
+            lines -= self.unreturned.pop(0).lines
+        if lines:
+            block, at = self.unreturned[0], self.unreturned[0].at
+            if block.sized is not None:
+                done = len(block.sized) - block.lines
+                at += sum(map(len, block.sized[done : done + lines])) + lines
+            elif not self.lines.universal or b"\r" not in block.data:
+                behind = block.data[at:].split(b"\n", lines).pop()
+                at = len(block.data) - len(behind)
+            else:
+                for _ in range(lines):
+                    found = _ANY_NEWLINE.search(block.data, at)
+                    at = found.end() if found else len(block.data)
+            block.known.update(block.data[block.at : at])
+            block.lines, block.lines_before, block.at = block.lines - lines, block.lines_before + lines, at
+
+    def start(self) -> Start:
+        """Where that begins which was not returned."""
+        if self.unreturned:
+            block = self.unreturned[0]
+            return Start(block.known.offset, block.known.hexdigest(), block.lines_before, block.within)
+        return Start(self._known.offset, self._known.hexdigest(), self.lines_read, self._within)
+
+    def put_back(self) -> None:
+        """Make everything that was not returned come again."""
+        if self.unreturned:
+            first = self.unreturned[0]
+            self._known, self.lines_read, self._within = first.known, first.lines_before, first.within
+        unreturned = [block.data[block.at :] for block in self.unreturned]
+        self._again = b"".join([*unreturned, *self._parts]), ""
+        self.unreturned, self._parts, self._part_bytes = [], [], 0
+
+    def start_at(self, start: Start) -> None:
         """Called before the first chunk: start there.
 
         Raises:
             InputError: the file is shorter, or has other bytes before it.
         """
-        self.line_start, offset = line_start, line_start.offset
+        end = start.offset
         if self.pipe is not None:
-            raise InputError(f"{self.name} is a pipe, which nobody can read again from byte {offset}")
-        start = max(offset - CHECK_BYTES, 0)
-        try:
-            self._bytes.seek(start)
-            self.before = self._bytes.read(offset - start)
-        except (EOFError, zlib.error, OSError) as error:
-            raise InputError(f"{self.name} cannot be read up to byte {offset:,}: {error}; get the file again") from None
-        if len(self.before) < offset - start:
-            raise position_lost(self.name, f"byte {offset:,}", "it is shorter")
-        if zlib.crc32(self.before) != line_start.check:
-            raise position_lost(self.name, f"byte {offset:,}", "it has something else before that: it is another file")
+            raise InputError(f"{self.name} is a pipe, which nobody can read again from byte {end}")
+        known = self._known
+        while known.offset < end:
+            if not self._zipped and self._decoder is None and (unneeded := known.unneeded(end)):
+                self._bytes.seek(unneeded, os.SEEK_CUR)
+                self._last = b""
+                known.skip(unneeded)
+            try:
+                data, fault = self._chunk()
+            except NothingYet:
+                data, fault = b"", ""
+            room = end - known.offset
+            known.update(data[:room])
+            self._again = data[room:], fault
+            if fault and known.offset < end:
+                raise InputError(f"{self.name} cannot be read up to byte {end:,} again: {fault}")
+            if not data:
+                raise position_lost(self.name, f"byte {end:,}", f"it is shorter, {known.offset:,} bytes")
+        if known.hexdigest() != start.hash:
+            raise position_lost(self.name, f"byte {end:,}", "it has something else before that: it is another file")
+        self.lines_read, self._within = start.lines, start.within
+        if end and not start.within and not known.ends_with(b"\r\n" if self.lines.universal else b"\n"):
+            try:
+                self._again = self._chunk()
+            except NothingYet:
+                return
+            if self._again[0]:
+                raise position_lost(self.name, f"byte {end:,}, the end of its last line", "that line goes on")
+
+    def decode(self, data: bytes) -> str:
+        """Lines of a block as text."""
+        return data.decode("utf-8", "surrogatepass") if self._decoder is not None else data.decode(self.lines.name)
 
     def divert(self, line: int, error: str, payload: Any) -> Any:
         """The diverted item for a line. It does not contain the file's name, which may differ on another day."""
@@ -113,26 +390,9 @@ class File:
             self._raw.close()
 
 
-class LineStart(NamedTuple):
-    """The start of a line in a file.
-
-    Attributes:
-        offset: of a chunk, in unzipped bytes.
-        check: CRC of up to `CHECK_BYTES` bytes before it.
-        state: of the decoder before the chunk: bytes in hexadecimal and a number; None for a new one.
-        skip: lines that end between the offset and this line.
-        lines: that end before this one.
-        counted: lines before this one, if lines that cannot be decoded are diverted.
-        header: of a CSV file, once known.
-    """
-
-    offset: int
-    check: int
-    state: list[Any] | None
-    skip: int
-    lines: int
-    counted: int
-    header: list[str] | None
+def undecodable(error: UnicodeDecodeError) -> str:
+    bad = error.object[error.start : error.end]
+    return f"{bad!r:.40} is not {error.encoding} ({error.reason}); pass the encoding that the file has"
 
 
 def is_pipe(path: str) -> bool:
@@ -140,6 +400,24 @@ def is_pipe(path: str) -> bool:
         return stat.S_ISFIFO(Path(path).stat().st_mode)
     except (OSError, ValueError):
         return False
+
+
+def _decoder(lines: Lines, diverts_as: str) -> Any:
+    """The decoder of an encoding in which lines cannot be cut before they are decoded."""
+    if lines.encoding is None or lines.name.startswith(_CUT_FIRST):
+        return None
+    if not diverts_as:
+        return codecs.getincrementaldecoder(lines.encoding)()
+    if "\r\n".encode(lines.name) != b"\r\n":
+        raise SettingsError(
+            f"source {diverts_as!r} is to divert lines that are not {lines.encoding}, but in that encoding a line's "
+            f"end cannot be seen before it is decoded; leave on_error='error'"
+        )
+    return None
+
+
+def _as_utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _size_or_pipe(opened: Any) -> tuple[int, int | None]:

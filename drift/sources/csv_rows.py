@@ -6,135 +6,204 @@ Invariant: the rows before a bad one are returned before it is refused, or it is
 from __future__ import annotations
 
 import csv as csv_module
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from drift.sources.chunks import File
-from drift.sources.lines import TextDecoder, lines_of, lines_or_errors
+from drift.sources.lines import Batch, lines_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError, SettingsError
+
+_SHOWN = 1000  # characters of a row that is too long
 
 
 def rows_of(
     file: File,
-    encoding: str,
     parameters: Mapping[str, Any],
     columns: Sequence[str] | None,
     convert: Mapping[str, Callable[[str], Any]],
-) -> Iterator[list[dict[str, Any]]]:
+) -> Iterator[Batch]:
     """The rows of a CSV file in batches: those whose lines are available, so that a pipe is not waited for."""
-    lines_read = 0
-    lines_passed = file.line_start.lines
+    lines_given, lines_passed = 0, file.lines_read
+    before = 0  # lines of complete rows
+    limit = file.lines.line_max
 
     def lines() -> Iterator[Iterator[str]]:
-        nonlocal lines_read
-        for batch in lines_of(file, TextDecoder(encoding, translate=False), "\n"):
-            lines_read += len(batch)
-            yield (line + "\n" for line in batch)
+        nonlocal lines_given
+        size, last = 0, [""]  # characters of an incomplete row in front of the last lines, and these
+        for batch in lines_of(file):
+            of_row = lines_given - before
+            size = sum(map(len, last[len(last) - of_row :])) if of_row < len(last) else size + sum(map(len, last))
+            lines_given, last = lines_given + len(batch), batch
+            small = size + sum(map(len, batch)) <= limit
+            yield (line + "\n" for line in batch) if small else measured(batch, size)
+
+    def measured(batch: list[str], size: int) -> Iterator[str]:
+        row = before
+        for line in batch:
+            row, size = before, (size if row == before else 0) + len(line)
+            if size > limit:
+                raise InputError(
+                    f"{file.name}, line {lines_passed + before + 1}: {_too_long(file)}; close its quotes, or raise "
+                    f"line_max"
+                )
+            yield line + "\n"
 
     reader = csv_module.reader(chain.from_iterable(lines()), **parameters)
-    header = file.line_start.header if columns is None else list(columns)
+    header = file.header if columns is None else list(columns)
     fault: InputError | None = None
     more = True
     while more and fault is None:
         rows: list[list[str]] = []
         lines_before: list[int] = []
-        before = reader.line_num
+        first = before
         try:
             for row in reader:
                 if row:  # not a blank line
                     rows.append(row)
                     lines_before.append(lines_passed + before)
                 before = reader.line_num
-                if before == lines_read:
+                if before == lines_given:
                     break
             else:
                 more = False
         except csv_module.Error as error:
             fault = InputError(
                 f"{file.name}, line {lines_passed + before + 1}: the row that starts here is no CSV: {error}; correct "
-                f"it, or pass the format that the file has (delimiter, quotechar, strict=False, ...)"
+                f"it, pass the format that the file has (delimiter, quotechar, strict=False, ...), or raise the limit "
+                f"of a field: csv.field_size_limit of Python"
             )
         except InputError as error:
             fault = error
+        ends = None if len(rows) == before - first else [at - lines_passed - first for at in lines_before[1:]]
+        if ends is not None and rows:
+            ends.append(before - first)
         if header is None and rows:
             header = rows.pop(0)
             where = f"{file.name}, line {lines_before.pop(0) + 1}"
+            ends = [*range(2, len(rows) + 2)] if ends is None else ends[1:]
             check_columns(where, header, convert, InputError)
-            file.line_start = file.line_start._replace(header=header)
+            file.header = header
         if header is not None:
             payloads, bad = _dicts(file.name, header, rows, lines_before, convert)
             fault = bad or fault
-            if payloads:
-                yield payloads
+            yield Batch(payloads, ends)
     if fault is not None:
         raise fault
     if header is None:
         raise _empty(file)
 
 
+class _RowTooLong(Exception):
+    pass
+
+
+class _Lines:
+    """The lines of a file for a parser of CSV, without those that are diverted.
+
+    Attributes:
+        number: of the last line.
+        row: numbers and text of the lines taken since it was cleared.
+        diverted: numbers and items of those passed over since then.
+    """
+
+    def __init__(self, file: File) -> None:
+        self._limit = file.lines.line_max
+        self._batches = lines_of(file)
+        self._batch: list[Any] = []
+        self._at = 0
+        self.number = file.lines_read
+        self.row: list[tuple[int, str]] = []
+        self.diverted: list[tuple[int, Any]] = []
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        while True:
+            self.pass_over()
+            if self._at < len(self._batch):
+                line: str = self._batch[self._at]
+                self._at, self.number = self._at + 1, self.number + 1
+                self.row.append((self.number, line))
+                if len(self.row) > 1 and sum(len(each) for _, each in self.row) > self._limit:
+                    raise _RowTooLong
+                return line + "\n"
+            self._batch, self._at = next(self._batches), 0
+
+    def pass_over(self) -> None:
+        """Take the diverted lines that come next."""
+        while self._at < len(self._batch) and is_diverted(self._batch[self._at]):
+            self.number += 1
+            self.diverted.append((self.number, self._batch[self._at]))
+            self._at += 1
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all lines that are available were taken."""
+        return self._at == len(self._batch)
+
+
 def rows_or_errors(
     file: File,
-    encoding: str,
     parameters: Mapping[str, Any],
     columns: Sequence[str] | None,
     convert: Mapping[str, Callable[[str], Any]],
-) -> Iterator[list[Any]]:
+) -> Iterator[Batch]:
     """As `rows_of`, with lines that cannot be decoded and rows that do not fit or cannot be converted diverted."""
-    waiting: deque[tuple[int, str]] = deque()  # numbers and text of the lines of an incomplete row
-    undecoded: deque[tuple[int, Any]] = deque()
-    number, parsed = file.line_start.lines, 0
-
-    def lines() -> Iterator[list[str]]:
-        nonlocal number, parsed
-        for batch in lines_or_errors(file, encoding, translate=False):
-            good: list[str] = []
-            for line in batch:
-                number += 1
-                if is_diverted(line):
-                    undecoded.append((number, line))
-                else:
-                    good.append(line + "\n")
-                    waiting.append((number, line))
-            parsed += len(good)
-            yield good
-
-    reader = csv_module.reader(chain.from_iterable(lines()), **parameters)
-    header = file.line_start.header if columns is None else list(columns)
-    row: list[str] | csv_module.Error | None = []
+    lines = _Lines(file)
+    reader = csv_module.reader(lines, **parameters)
+    header = file.header if columns is None else list(columns)
+    row: list[str] | str | None = []
     while row is not None:
-        payloads: list[Any] = []
+        batch = Batch([], ends := [])
+        first = lines.number
         while row is not None:
-            before = reader.line_num
             try:
                 row = next(reader, None)
             except csv_module.Error as error:
-                row = error
-            taken = [waiting.popleft() for _ in range(reader.line_num - before)]
-            start = taken[0][0] if taken else number + 1
-            while undecoded and undecoded[0][0] < start:
-                payloads.append(undecoded.popleft()[1])
-            if isinstance(row, csv_module.Error):
-                text = "\n".join(line for _, line in taken)
-                payloads.append(file.divert(start, f"the row that starts here is no CSV: {row}", text))
+                row = f"the row that starts here is no CSV: {error}"
+            except _RowTooLong:
+                row = _too_long(file)
+            start = lines.row[0][0] if lines.row else lines.number + 1
+            text = "\n".join(line for _, line in lines.row)
+            end = lines.number
+            lines.row.clear()
+            lines.pass_over()
+            for number, item in lines.diverted:
+                if number < start:
+                    batch.payloads.append(item)
+                    ends.append(number - first)
+            found: list[Any] = []
+            if isinstance(row, str):
+                shown = text[:_SHOWN] if len(text) > file.lines.line_max else text
+                found.append(file.divert(start, row, shown))
             elif row and header is None:
                 header = row
                 check_columns(f"{file.name}, line {start}", header, convert, InputError)
-                file.line_start = file.line_start._replace(header=header)
+                file.header = header
             elif row and header is not None:
                 good_row, fault = _dicts(file.name, header, [row], [start - 1], convert)
                 reason = str(fault).removeprefix(f"{file.name}, line {start}: ")
-                payloads += good_row or [file.divert(start, reason, row)]
-            if reader.line_num == parsed:
+                found += good_row or [file.divert(start, reason, row)]
+            within = [item for number, item in lines.diverted if start < number < end]
+            behind = [(number, item) for number, item in lines.diverted if number > end]
+            found += within
+            batch.payloads.extend(found)
+            ends += [-1] * (len(found) - 1) + [end - first] * bool(found)
+            batch.payloads.extend(item for _, item in behind)
+            ends += [number - first for number, _ in behind]
+            lines.diverted.clear()
+            if lines.at_end:
                 break
-        payloads += (line for _, line in undecoded)
-        undecoded.clear()
-        if payloads:
-            yield payloads
+        yield batch
     if header is None:
         raise _empty(file)
+
+
+def _too_long(file: File) -> str:
+    return f"the row that starts here has more than line_max={file.lines.line_max} characters"
 
 
 def _empty(file: File) -> InputError:

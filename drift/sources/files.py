@@ -3,12 +3,12 @@
 Invariant: every payload before a fault of the file is returned before the fault is raised, and the error names file and
 line. The payloads do not depend on how the file was cut into chunks.
 
-Why: chunks are cut into complete lines before they are parsed, and a fault in the bytes (undecodable, or truncated
-gzip) is held back until the lines before it are returned.
+Why: chunks are cut into complete lines before they are parsed, and a fault in the bytes (undecodable, truncated gzip, a
+line without an end) is held back until the lines before it are returned.
 
-A position is the start of a line and the number of payloads since. The start of a line is the offset of a chunk, the
-decoder's state there, and the number of lines that end in the chunk before it: so a position is small, whatever the
-encoding and however long the lines. A gzip file is unzipped again up to there.
+A position is the start of a line, with a hash of what is before it, and the number of payloads since, which is 0 but
+for rows of CSV with lines in them that cannot be read. What was read is verified by reading it again: a gzip file is
+unzipped up to there, and of a large plain file what the hash covers is read.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ import msgspec
 
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import NothingYet, Reader
-from drift.sources.chunks import File, LineStart, is_pipe
+from drift.sources.chunks import LINE_MAX, File, Lines, Start, is_pipe
 from drift.sources.csv_rows import check_columns, rows_of, rows_or_errors
 from drift.sources.json_lines import values_of
-from drift.sources.lines import TextDecoder, lines_of, lines_or_errors
+from drift.sources.lines import Batch, lines_of
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError, SettingsError
 
 
-def text(path: str | os.PathLike[str], encoding: str = "utf-8-sig", *, follow: bool = False) -> FileSource:
+def text(
+    path: str | os.PathLike[str], encoding: str = "utf-8-sig", *, line_max: int = LINE_MAX, follow: bool = False
+) -> FileSource:
     """Each line of a file is a payload, without its newline.
 
     Args:
         path: a plain or a gzip file, or "-" for standard input. "\n", "\r\n" and "\r" end a line.
         encoding: as for `open`; the default is UTF-8 with or without a byte order mark.
+        line_max: bytes of a line; a longer one is an InputError, or is diverted, as its first 1,000 bytes. A source
+            takes a few times as much memory at most, also for a gzip file that unpacks to more.
         follow: whether the source is live: the last file by name is read as it grows, until a later one appears. A
             pattern or folder may have no files yet. A gzip file must be complete when it appears: move it there.
     """
-    _check_encoding(encoding)
     _check_follow(path, follow)
-
-    def batches(file: File) -> Iterator[list[Any]]:
-        if file.diverts_as:
-            return lines_or_errors(file, encoding, translate=True)
-        return lines_of(file, TextDecoder(encoding, translate=True), "\n")
-
-    return FileSource("text", path, batches)
+    lines = Lines(encoding, universal=True, line_max=line_max)
+    return FileSource("text", path, lines, lambda file: map(Batch, lines_of(file)))
 
 
-def jsonl(path: str | os.PathLike[str], type: Any = Any, *, follow: bool = False) -> FileSource:
+def jsonl(
+    path: str | os.PathLike[str], type: Any = Any, *, line_max: int = LINE_MAX, follow: bool = False
+) -> FileSource:
     """Each line of a file is a payload, as one JSON value in UTF-8. Blank lines are skipped.
 
     An object with two equal keys is refused if there is no `type`; a type takes the last of them.
@@ -59,14 +59,15 @@ def jsonl(path: str | os.PathLike[str], type: Any = Any, *, follow: bool = False
     Args:
         path: a plain or a gzip file, or "-" for standard input.
         type: each line is converted to it, for instance a dataclass or a msgspec Struct.
-        follow: as for `text`.
+        line_max, follow: as for `text`.
     """
     _check_follow(path, follow)
     try:
         decode = msgspec.json.Decoder(type).decode
     except TypeError as error:
         raise SettingsError(f"jsonl type={type!r:.80}: {error}") from None
-    return FileSource("jsonl", path, lambda file: values_of(file, decode, typed=type is not Any))
+    lines = Lines(None, universal=False, line_max=line_max)
+    return FileSource("jsonl", path, lines, lambda file: values_of(file, decode, typed=type is not Any))
 
 
 def csv(
@@ -76,6 +77,7 @@ def csv(
     columns: Sequence[str] | None = None,
     convert: Mapping[str, Callable[[str], Any]] | None = None,
     encoding: str = "utf-8-sig",
+    line_max: int = LINE_MAX,
     follow: bool = False,
     **dialect: Any,
 ) -> FileSource:
@@ -86,11 +88,13 @@ def csv(
         columns: names of the columns, for a file without a header row.
         convert: for a column, a function that converts its text to a value: {"delay": int}.
         encoding: as for `open`; the default also accepts the byte order mark that spreadsheets write.
+        line_max: as for `text`, and characters of a row of several lines. A field has 131,072 characters at most, or
+            as many as `csv.field_size_limit` of Python says.
         follow: as for `text`; each file has its header row.
         dialect: other format parameters of `csv.reader`, such as quotechar; strict is True by default.
     """
-    _check_encoding(encoding)
     _check_follow(path, follow)
+    lines = Lines(encoding, universal=False, line_max=line_max)
     parameters = {"strict": True, "delimiter": delimiter, **dialect}
     try:
         csv_module.reader((), **parameters)
@@ -99,11 +103,10 @@ def csv(
     if columns is not None:
         check_columns("csv", columns, convert or {}, SettingsError)
 
-    def batches(file: File) -> Iterator[list[Any]]:
-        rows = rows_or_errors if file.diverts_as else rows_of
-        return rows(file, encoding, parameters, columns, convert or {})
+    def batches(file: File) -> Iterator[Batch]:
+        return (rows_or_errors if file.diverts_as else rows_of)(file, parameters, columns, convert or {})
 
-    return FileSource("csv", path, batches)
+    return FileSource("csv", path, lines, batches)
 
 
 class FileSource:
@@ -112,12 +115,15 @@ class FileSource:
     guarantee = SourceGuarantee("from a position", "a line of the file, as long as it is there")
     live = False
 
-    def __init__(self, kind: str, path: str | os.PathLike[str], batches: Callable[[File], Iterator[list[Any]]]) -> None:
+    def __init__(
+        self, kind: str, path: str | os.PathLike[str], lines: Lines, batches: Callable[[File], Iterator[Batch]]
+    ) -> None:
         try:
             self._path = os.fsdecode(path)
         except TypeError:
             raise SettingsError(f"{kind}({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
         self._kind = kind
+        self._lines = lines
         self._batches = batches
         self._diverts_as = ""
         self._grows = False
@@ -131,16 +137,17 @@ class FileSource:
         return source
 
     def growing(self) -> FileSource:
-        """The same source, whose reader raises `NothingYet` at the present end; a gzip file is complete."""
+        """The same source, whose reader raises `NothingYet` at the present end, and then can be asked again.
+
+        A gzip file is complete.
+        """
         source = copy.copy(self)
         source._grows = True
         return source
 
     def open(self) -> Reader:
-        file = File(self._path)
-        file.diverts_as = self._diverts_as
-        file.grows = self._grows and not file.is_gzip
-        return _FileReader(self._kind, file, self._batches(file))
+        file = File(self._path, self._lines, self._diverts_as, grows=self._grows)
+        return _FileReader(self._kind, file, self._batches)
 
     def __repr__(self) -> str:
         return f"{self._kind}({self._path!r})"
@@ -149,61 +156,94 @@ class FileSource:
 class _FileReader:
     """Cuts the contents of a file into batches of the requested size."""
 
-    def __init__(self, kind: str, file: File, batches: Iterator[list[Any]]) -> None:
+    def __init__(self, kind: str, file: File, batches: Callable[[File], Iterator[Batch]]) -> None:
         self._kind = kind
         self._file = file
-        self._batches = batches
-        self._batch: list[Any] = []
-        self._at = 0
-        self._before = file.line_start
-        self._returned = 0  # payloads since `_before`
+        self._make = batches
+        self._batches = batches(file)
+        self._batch = Batch([])
+        self._at = 0  # payloads of it that were returned
+        self._lines = 0  # of its lines that were taken off the file
+        self._behind = 0  # payloads that were returned since these lines
+        self._header: list[str] | None = None  # of a CSV file, if it was known when the batch began
         self._to_skip = 0  # payloads to skip
         self._error: Exception | None = None
 
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:
             raise self._error
-        while self._at >= len(self._batch):
+        while self._at >= len(self._batch.payloads):
             if not self._file.is_ready():
                 return []
-            line_start = self._file.line_start
+            header = self._file.header
+            unreturned, self._file.unreturned = self._file.unreturned, []
             try:
                 batch = next(self._batches, None)
-            except NothingYet:
-                if self._to_skip:
-                    raise self._position_lost() from None
-                raise
             except Exception as error:  # the fault may lie before that line: the next reader meets it again
-                self._error = error
+                self._file.unreturned[:0] = unreturned
+                if not isinstance(error, NothingYet):
+                    self._error = error
+                elif self._to_skip:
+                    raise self._position_lost() from None
+                else:
+                    self._go_back()
                 raise
-            if not self._to_skip:
-                self._before, self._returned = line_start, 0
             if batch is None and self._to_skip:
                 raise self._position_lost()
             if batch is None:
+                self._file.unreturned = unreturned
                 return None
-            self._batch, self._at = batch, min(self._to_skip, len(batch))
-            self._to_skip -= self._at
-        batch = self._batch[self._at : self._at + items_max]
-        self._at += len(batch)
-        self._returned += len(batch)
-        return batch
+            self._batch, self._at, self._lines, self._behind, self._header = batch, 0, 0, 0, header
+            skipped = min(self._to_skip, len(batch.payloads))
+            self._at, self._to_skip = skipped, self._to_skip - skipped
+        at = self._at
+        self._at = min(at + items_max, len(self._batch.payloads))
+        return self._batch.payloads[at : self._at]
+
+    def _go_back(self) -> None:
+        """To what was not returned, of a file that has no more at the moment."""
+        self._take()
+        if not self._lines:
+            self._file.header = self._header
+        self._header = self._file.header
+        self._file.put_back()
+        self._batches = self._make(self._file)
+        self._batch, self._at, self._lines, self._to_skip, self._behind = Batch([]), 0, 0, self._behind, 0
+
+    def _take(self) -> None:
+        """Take the lines of the payloads that were returned off the file."""
+        ends, lines, self._behind = self._batch.ends, self._at, 0
+        if ends is not None:
+            while self._behind < self._at and ends[self._at - self._behind - 1] < 0:
+                self._behind += 1
+            lines = ends[self._at - self._behind - 1] if self._behind < self._at else 0
+        self._file.take(lines - self._lines)
+        self._lines = lines
 
     def position(self) -> Any:
         """See `Positioned`."""
         if self._file.pipe is not None:
             return None
-        return position_of(self._kind, **self._before._asdict(), items=self._returned)
+        self._take()
+        header = self._file.header if self._lines else self._header
+        items = self._behind or self._to_skip
+        return position_of(self._kind, **self._file.start()._asdict(), header=header, items=items)
 
     def seek(self, position: Any) -> None:
         """See `Positioned`."""
-        *line_start, items = position_fields(position, self._kind, self._file.name, *LineStart._fields, "items")
-        self._file.start_at(LineStart(*line_start))
-        self._before, self._returned, self._to_skip = self._file.line_start, items, items
+        *start, header, items = position_fields(
+            position, self._kind, self._file.name, *Start._fields, "header", "items"
+        )
+        self._file.start_at(Start(*start))
+        self._file.header = self._header = header
+        self._to_skip = items
 
     def _position_lost(self) -> InputError:
-        reached = f"item {self._returned} after the start of a line"
-        return position_lost(self._file.name, reached, f"it has {self._to_skip} fewer")
+        return position_lost(self._file.name, "an item after the start of a line", f"it has {self._to_skip} fewer")
+
+    def complete(self) -> None:
+        """The file grows no more: its end is the end."""
+        self._file.grows = False
 
     @property
     def ended_at(self) -> int:
@@ -218,17 +258,10 @@ class _FileReader:
         return self._file.fraction()
 
     def close(self) -> None:
-        self._batch = []
+        self._batch = Batch([])
         self._file.close()
 
 
 def _check_follow(path: object, follow: bool) -> None:
     if follow and path == "-":
         raise SettingsError("standard input ends when it is closed, and nobody can follow it; leave follow=True out")
-
-
-def _check_encoding(encoding: str) -> None:
-    try:
-        "".encode(encoding)
-    except (LookupError, TypeError) as error:
-        raise SettingsError(f"encoding={encoding!r}: {error}") from None

@@ -4,7 +4,8 @@ Invariant: the files are read one after the other, in the order of their names, 
 of reading the same files again.
 
 Why: the last file is read as it grows, and ends when a later one exists. What contradicts this is an error, and is
-never skipped: a file whose name sorts before one that was read, and a file that grows after its end was read.
+never skipped: a file whose name sorts before one that was read, a file that grows after its end was read, and one that
+is cut, written over, deleted or replaced while it is read. One that is deleted or replaced is read to its end before.
 """
 
 from __future__ import annotations
@@ -35,6 +36,14 @@ class Growing(Protocol):
 
     def growing(self) -> Source:
         """The same source; its reader raises `NothingYet` at the present end of the file."""
+
+
+@runtime_checkable
+class _Grown(Protocol):
+    """A reader of such a source."""
+
+    def complete(self) -> None:
+        """The file grows no more: its end is the end."""
 
 
 @runtime_checkable
@@ -85,10 +94,12 @@ class _Listing(NamedTuple):
     """Attributes:
     files: that exist, in order.
     size: in bytes, of the requested file; None if it does not exist.
+    identity: of that file, which another one under its name does not have.
     """
 
     files: list[str]
     size: int | None
+    identity: tuple[int, int] | None
 
 
 class _Files:
@@ -105,13 +116,17 @@ class _Files:
 
     def list(self, file: str) -> _Listing:
         found = files_in(self._path) if self._many else [self._path]
-        return _Listing(sorted(Path(each).relative_to(self.folder).as_posix() for each in found), self.size(file))
+        return self.with_file(sorted(Path(each).relative_to(self.folder).as_posix() for each in found), file)
+
+    def with_file(self, files: Sequence[str], file: str) -> _Listing:
+        try:
+            found = self.path(file).stat() if file else None
+        except OSError:
+            found = None
+        return _Listing([*files], found and found.st_size, found and (found.st_dev, found.st_ino))
 
     def size(self, file: str) -> int | None:
-        try:
-            return self.path(file).stat().st_size if file else None
-        except OSError:
-            return None
+        return self.with_file([], file).size
 
     def path(self, file: str) -> Path:
         return self.folder / file
@@ -124,9 +139,12 @@ class _FollowedReader:
         self._files = files
         self._source = source
         self._reader: Reader | None = None
+        self._caught_up = False  # whether it has returned all that was there
         self._file = ""  # that is read, or was read last
-        self._position_in_file: Any = None  # position to continue at, while there is no reader
-        self._size = 0  # of it, when it was opened
+        self._position_in_file: Any = None  # position to continue at, before there is a reader
+        self._size = 0  # of it, when more of it was to be read
+        self._identity: tuple[int, int] | None = None  # of it
+        self._is_gone = False  # whether another file, or none, has its name
         self._before = 0  # files before it
         self._at_end = True
         self._completed: tuple[str, int] | None = None  # the last file that was read to its end, and its size
@@ -140,43 +158,47 @@ class _FollowedReader:
 
     def read(self, items_max: int) -> list[Any] | None:
         while True:
-            if self._reader is None and not self._open_next():
+            if (self._reader is None or self._caught_up) and not self._more():
                 return []
             assert self._reader is not None
             try:
                 payloads = self._reader.read(items_max)
             except NothingYet:
-                self._position_in_file = self._reader_position()
-            else:
-                if payloads is not None:
-                    return payloads
-                self._at_end, self._position_in_file = True, None
-                size = self._reader.ended_at if isinstance(self._reader, _Measuring) else self._size
-                self._completed = self._file, size
+                self._caught_up = True
+                continue
+            if payloads is not None:
+                return payloads
+            self._at_end, self._position_in_file = True, None
+            size = self._reader.ended_at if isinstance(self._reader, _Measuring) else self._size
+            self._completed = self._file, size
             self._close_file()
 
-    def _open_next(self) -> bool:
-        """Open the next file; False if there is nothing new."""
+    def _more(self) -> bool:
+        """Whether there may be more, in the file or in the next, which is opened."""
         with self._lock:
             listing = self._files.list(self._file)
             self._check(listing)
             behind = [file for file in listing.files if file > self._file]
-            if not behind if self._at_end else listing == self._listed:
+            gone = self._reader is not None and listing.identity != self._identity
+            if not behind if self._at_end else listing == self._listed and gone == self._is_gone:
                 self._listed = listing
                 self._wait_for_more()
                 return False
             if self._at_end:
                 self._file, self._at_end = behind.pop(0), False
-                listing = listing._replace(size=self._files.size(self._file))
+                listing = self._files.with_file(listing.files, self._file)
             self._listed, self._before = listing, bisect_left(listing.files, self._file)
-            self._size = listing.size or 0
+            self._size, self._is_gone, self._caught_up = listing.size or 0, gone, False
             self._idle = False
             self._wake.set()
-        reader = self._source.open_one(str(self._files.path(self._file)), self._file, grows=not behind)
-        self._reader = reader
-        if self._position_in_file:
-            assert isinstance(reader, Positioned)
-            reader.seek(self._position_in_file)
+        if self._reader is None:
+            self._identity = listing.identity
+            self._reader = self._source.open_one(str(self._files.path(self._file)), self._file, grows=not behind)
+            if self._position_in_file:
+                assert isinstance(self._reader, Positioned)
+                self._reader.seek(self._position_in_file)
+        elif behind and not gone and isinstance(self._reader, _Grown):
+            self._reader.complete()
         return True
 
     def _check(self, listing: _Listing) -> None:
@@ -192,11 +214,16 @@ class _FollowedReader:
                 f"before that one; name files so that new ones sort last, as by a date or a number, or give each "
                 f"writer a source of its own, by pattern, and merge them"
             )
-        if not self._at_end and (listing.size is None or listing.size < self._size):
-            found = "was deleted" if listing.size is None else f"has {listing.size:,} bytes where it had {self._size:,}"
-            raise InputError(
-                f"{folder / self._file} {found} while it was read; start a new file, and leave this one as it is"
-            )
+        found = ""
+        if self._is_gone:
+            found = "was deleted" if listing.size is None else "was replaced by another file"
+            found += " while it was read, up to its end"
+        elif not self._at_end and listing.size is None and self._reader is None:
+            found = "was deleted while it was read"
+        elif not self._at_end and listing.identity == self._identity and (listing.size or 0) < self._size:
+            found = f"has {listing.size or 0:,} bytes where it had {self._size:,} while it was read"
+        if found:
+            raise InputError(f"{folder / self._file} {found}; start a new file, and leave this one as it is")
         if self._completed is not None:
             file, size = self._completed
             bytes_now = self._files.size(file)

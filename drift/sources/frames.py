@@ -10,7 +10,7 @@ from drift.guarantees import SourceGuarantee
 from drift.sources.positions import position_of
 from drift_graph.errors import SettingsError
 
-Payload = Literal["dict", "tuple", "value"]
+Payload = Literal["dict", "tuple", "value", "rows"]
 
 
 @dataclass

@@ -5,7 +5,6 @@ Invariant: the values before a bad line are returned before it is refused, or it
 
 from __future__ import annotations
 
-import codecs
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,53 +12,54 @@ from typing import Any
 import msgspec
 
 from drift.sources.chunks import File
-from drift.sources.lines import BytesDecoder, lines_of
+from drift.sources.lines import Batch, lines_of
+from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError
 
 
-def values_of(file: File, decode: Callable[[bytes], Any], *, typed: bool) -> Iterator[list[Any]]:
+def values_of(file: File, decode: Callable[[bytes], Any], *, typed: bool) -> Iterator[Batch]:
     """The JSON values of a file, in batches."""
-    lines_before = file.line_start.lines
-    for lines in lines_of(file, BytesDecoder(), b"\n"):
-        if not lines_before:
-            lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
-        values: list[Any] = []
-        fault: InputError | None = None
+    for lines in lines_of(file):
         try:
             values = list(map(decode, lines))
-        except _NOT_JSON:
-            values, fault = _values_one_by_one(file, decode, lines, lines_before, typed=typed)
+        except (*_NOT_JSON, TypeError):  # TypeError for a line that is diverted
+            batch, fault = _values_one_by_one(file, decode, lines, typed=typed)
         else:
+            batch, fault = Batch(values), None
             if not typed and _may_repeat_keys(lines, values):
-                values, fault = _values_one_by_one(file, decode, lines, lines_before, typed=typed)
-        if values:
-            yield values
+                batch, fault = _values_one_by_one(file, decode, lines, typed=typed)
+        yield batch
         if fault is not None:
             raise fault
-        lines_before += len(lines)
 
 
 def _values_one_by_one(
-    file: File, decode: Callable[[bytes], Any], lines: list[bytes], lines_before: int, *, typed: bool
-) -> tuple[list[Any], InputError | None]:
+    file: File, decode: Callable[[bytes], Any], lines: list[Any], *, typed: bool
+) -> tuple[Batch, InputError | None]:
     """The values of lines some of which are blank or bad: up to the first bad one, or with the bad ones diverted."""
     values: list[Any] = []
-    for number, line in enumerate(lines, lines_before + 1):
+    ends: list[int] = []
+    lines_before = file.lines_read - len(lines)
+    for at, line in enumerate(lines, 1):
         try:
-            value = decode(line)
-            if not typed and _may_repeat_keys([line], [value]):
-                json.loads(line, object_pairs_hook=_without_repeated_keys)
+            if is_diverted(line):
+                value = line
+            else:
+                value = decode(line)
+                if not typed and _may_repeat_keys([line], [value]):
+                    json.loads(line, object_pairs_hook=_without_repeated_keys)
         except _NOT_JSON as error:
             if not line.strip():
                 continue
             if not file.diverts_as:
-                return values, InputError(
-                    f"{file.name}, line {number}: cannot be decoded as JSON: {error}; the line is {line!r:.80}; "
-                    f"correct it or take it out"
+                return Batch(values, ends), InputError(
+                    f"{file.name}, line {lines_before + at}: cannot be decoded as JSON: {error}; the line is "
+                    f"{line!r:.80}; correct it or take it out"
                 )
-            value = file.divert(number, f"cannot be decoded as JSON: {error}", line)
+            value = file.divert(lines_before + at, f"cannot be decoded as JSON: {error}", line)
         values.append(value)
-    return values, None
+        ends.append(at)
+    return Batch(values, ends), None
 
 
 def _may_repeat_keys(lines: list[bytes], values: list[Any]) -> bool:

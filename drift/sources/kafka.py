@@ -7,20 +7,27 @@ so that the same topic gives the same items in the same order.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
+from drift.sources.aligned import Aligned, Message
 from drift.sources.base import Reader
+from drift.sources.offsets import Offsets, Range
 from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
-from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 _ANSWER_MAX_S = 15.0
+_LOOK_S = 10.0  # from one look at the partitions to the next
+_LOOK_MAX_S = 5.0
+_PATIENCE_S = 10.0  # for a partition that is not at its end and gives nothing, while messages of others wait for it
+_WAITING_MAX = 8192
 _LOG = logging.getLogger("drift")
 _SILENT = logging.getLogger("drift.kafka")  # librdkafka's messages to standard error are reported in errors instead
 _SILENT.addHandler(logging.NullHandler())
@@ -39,8 +46,10 @@ def kafka(
 ) -> KafkaSource:
     """The value of each message of a topic is a payload; a message without a value (a tombstone of Kafka) is None.
 
-    All partitions are read, and the offsets are part of the run's own state. Kafka has no order over partitions, so for
-    the same output each time use event time, or `until_end`.
+    All partitions are read, of a live source also those that are added, and the offsets are part of the run's own
+    state. Kafka has no order over partitions, so for the same output each time use event time, or `until_end`. A live
+    source that has a backlog reads its partitions side by side, in the order of the messages' timestamps, so that an
+    item is not late because another partition was read faster.
 
     Args:
         servers: bootstrap servers, "HOST:PORT,HOST:PORT".
@@ -75,6 +84,7 @@ class KafkaSource:
         config: dict[str, Any],
     ) -> None:
         self._group = group
+        self._diverts_as = ""
         self.live = not until_end
         self.same_order = until_end  # partitions read in parallel have another order each time
         self._topic = topic
@@ -84,10 +94,16 @@ class KafkaSource:
             "bootstrap.servers": servers,
             "group.id": group or "drift",  # librdkafka requires one
             "enable.auto.commit": False,
-            "enable.partition.eof": until_end,
+            "enable.partition.eof": True,
             "auto.offset.reset": "error",  # offsets that Kafka no longer has are an error, not skipped
             **config,
         }
+
+    def diverting(self, name: str) -> KafkaSource:
+        """See `Diverts`."""
+        source = copy(self)
+        source._diverts_as = name
+        return source
 
     def open(self) -> Reader:
         from confluent_kafka import Consumer, KafkaException
@@ -95,7 +111,7 @@ class KafkaSource:
         consumer: Consumer | None = None
         try:
             consumer = Consumer(self._config, logger=_SILENT)
-            offsets = _Offsets(consumer, self._topic, self._start)
+            offsets = Offsets(self._topic, _ranges(consumer, self._topic), self._start)
         except KafkaException as error:
             if consumer is not None:
                 consumer.close()
@@ -107,52 +123,41 @@ class KafkaSource:
                 consumer.close()
             raise
         if self.live:
-            return LiveReader(_LivePoller(consumer, offsets, self._group), self._decode)
-        return FiniteReader(_FinitePoller(consumer, offsets, self._group), self._decode)
+            return LiveReader(_LivePoller(consumer, offsets, self._group), self._decode, self._diverts_as)
+        return FiniteReader(_FinitePoller(consumer, offsets, self._group), self._decode, self._diverts_as)
 
     def __repr__(self) -> str:
         return f"kafka({self._topic!r})"
 
 
-class _Offsets:
-    """The range of each partition, and the offsets returned so far."""
+def _ranges(consumer: Consumer, topic: str) -> dict[int, Range]:
+    """The partitions of a topic."""
+    from confluent_kafka import KafkaException
 
-    def __init__(self, consumer: Consumer, topic: str, start: str | Mapping[int, int]) -> None:
-        from confluent_kafka import KafkaException, TopicPartition
+    found = consumer.list_topics(topic, timeout=_ANSWER_MAX_S).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return {partition: _range(consumer, topic, partition) for partition in found.partitions}
 
-        self.topic = topic
-        found = consumer.list_topics(topic, timeout=_ANSWER_MAX_S).topics[topic]
-        if found.error is not None:
-            raise KafkaException(found.error)
-        self.firsts: dict[int, int] = {}
-        self.ends: dict[int, int] = {}
-        self.next: dict[int, int] = {}
-        for partition in sorted(found.partitions):
-            first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_ANSWER_MAX_S)
-            self.ends[partition], self.firsts[partition] = end, first
-            self.next[partition] = end if start == "latest" else first
-        if isinstance(start, Mapping):
-            requested = {int(partition): offset for partition, offset in start.items()}
-            unknown = sorted(requested.keys() - self.next.keys())
-            if unknown:
-                raise InputError(f"topic {topic!r} of Kafka has no partition {unknown[0]}; it has {len(self.next)}")
-            self.next |= requested
 
-    def behind(self, marks: Sequence[Any]) -> None:
-        for partition, offset in dict(marks).items():  # the last of each partition
-            self.next[partition] = offset + 1
+def _range(consumer: Consumer, topic: str, partition: int) -> Range:
+    from confluent_kafka import TopicPartition
+
+    return Range(*consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_ANSWER_MAX_S))
 
 
 class _Poller:
     """The common part of both ways of reading."""
 
-    def __init__(self, consumer: Consumer, offsets: _Offsets, group: str | None) -> None:
+    def __init__(self, consumer: Consumer, offsets: Offsets, group: str | None) -> None:
         self._consumer = consumer
         self._offsets = offsets
         self._group = group
         self._committed: dict[int, int] = {}
         self._released: dict[int, int] = {}
         self.behind = offsets.behind
+        self._looked_s = time.monotonic()
+        self._silent_s: float | None = None  # since when no broker answers
 
     @property
     def acknowledges(self) -> bool:
@@ -184,24 +189,11 @@ class _Poller:
             )
 
     def position(self) -> Any:
-        offsets = self._offsets
-        by_partition = {str(partition): [offset, offsets.ends[partition]] for partition, offset in offsets.next.items()}
-        return position_of("kafka", offsets=by_partition)
+        return self._offsets.position()
 
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended."""
-        topic = f"topic {self._offsets.topic!r} of Kafka"
-        (by_partition,) = position_fields(position, "kafka", topic, "offsets")
-        for name, (offset, end) in by_partition.items():
-            partition = int(name)
-            first = self._offsets.firsts.get(partition)
-            if first is None or offset < first:
-                now = "there is no such partition" if first is None else f"it begins at {first}"
-                raise position_lost(topic, f"offset {offset} of partition {partition}", now)
-            self._offsets.next[partition], self._offsets.ends[partition] = offset, end
-        for partition in self._offsets.next.keys() - set(map(int, by_partition)):  # partitions added since
-            self._offsets.next[partition] = self._offsets.firsts[partition]
-            self._offsets.ends[partition] = self._offsets.next[partition]
+        self._offsets.seek(position)
         self._begin()
 
     def _begin(self) -> None:
@@ -223,39 +215,112 @@ class _Poller:
         topic, offsets = self._offsets.topic, self._offsets.next
         self._consumer.assign([TopicPartition(topic, each, offsets[each]) for each in partitions])
 
-    def _messages(self, items_max: int, wait_s: float) -> tuple[list[Any], bool]:
-        """Messages, and whether a partition has been read to its end."""
+    def _look(self) -> None:
+        """Ask now and then which partitions there are; the log says if nobody answers, and when somebody does again."""
+        from confluent_kafka import KafkaException
+
+        topic = self._offsets.topic
+        asked_s = time.monotonic()
+        try:
+            found = self._consumer.list_topics(topic, timeout=_LOOK_MAX_S).topics[topic]
+            added = {each: _range(self._consumer, topic, each) for each in self._offsets.added(found.partitions)}
+        except KafkaException as error:
+            if self._silent_s is None:
+                self._silent_s = asked_s
+                _LOG.warning("topic %r of Kafka: no answer: %s; the run waits for it", topic, error.args[0].str())
+        else:
+            if self._silent_s is not None:
+                _LOG.warning("topic %r of Kafka answers again, after %.0f s", topic, time.monotonic() - self._silent_s)
+                self._silent_s = None
+            if found.error is None and added:
+                self._add(added)
+        self._looked_s = time.monotonic()
+
+    def _add(self, added: Mapping[int, Range]) -> None:
+        """Partitions were added to the topic."""
+
+    def _messages(self, items_max: int, wait_s: float) -> tuple[list[Any], dict[int, int]]:
+        """Messages, and the partitions that have been read to their ends, with the offsets there."""
         from confluent_kafka import KafkaError
 
         self._commit(waiting=False)
         consume = self._consumer.consume  # it waits for as many as requested, so one is waited for
         found = consume(items_max, 0.0) or [*consume(1, wait_s), *consume(max(items_max - 1, 1), 0.0)]
+        if time.monotonic() - self._looked_s > _LOOK_S:
+            self._look()
         messages = [message for message in found if message.error() is None]
-        at_end = False
+        at_end: dict[int, int] = {}
         for message in found:
             error = message.error()
-            if error is None or error.code() == KafkaError._PARTITION_EOF:
-                at_end = at_end or error is not None
+            if error is None:
+                continue
+            if error.code() == KafkaError._PARTITION_EOF:
+                at_end[int(message.partition() or 0)] = int(message.offset() or 0)
             elif not error.retriable() or error.fatal():
                 raise InputError(f"topic {self._offsets.topic!r} of Kafka cannot be read: {error.str()}")
         return messages, at_end
 
 
 class _LivePoller(_Poller):
-    def __init__(self, consumer: Consumer, offsets: _Offsets, group: str | None) -> None:
+    def __init__(self, consumer: Consumer, offsets: Offsets, group: str | None) -> None:
         super().__init__(consumer, offsets, group)
         self._begin()
 
     def _begin(self) -> None:
         self._assign(list(self._offsets.next))
+        next_offsets = self._offsets.next
+        self._aligned = Aligned(next_offsets, time.monotonic(), patience_s=_PATIENCE_S, most=_WAITING_MAX)
+        self._ends = dict(self._offsets.ends)
+        self._paused: set[int] = set()
+
+    def _add(self, added: Mapping[int, Range]) -> None:
+        from confluent_kafka import TopicPartition
+
+        topic = self._offsets.topic
+        _LOG.info("topic %r of Kafka has new partitions, which are read too: %s", topic, ", ".join(map(str, added)))
+        for partition, found in added.items():
+            self._offsets.add(partition, found)
+            self._aligned.add(partition, found.first, time.monotonic())
+            self._ends[partition] = found.end
+        self._consumer.incremental_assign([TopicPartition(topic, each, found.first) for each, found in added.items()])
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
-        messages, _ = self._messages(items_max, wait_s)
-        return Fetched([each.value() for each in messages], [(each.partition(), each.offset()) for each in messages])
+        messages, at_end = self._messages(items_max, wait_s)
+        if len(self._ends) == 1:
+            marks = [(each.partition(), each.offset()) for each in messages]
+            return Fetched([each.value() for each in messages], marks)
+        now_s = time.monotonic()
+        read = (Message(each.timestamp()[1], each.partition(), each.offset(), each.value()) for each in messages)
+        self._aligned.put(read, now_s)
+        for partition, offset in at_end.items():
+            self._aligned.reach(partition, offset)
+        self._see_ends()
+        taken = self._aligned.take(self._ends, now_s)
+        self._pause(self._aligned.full)
+        return Fetched([each.value for each in taken], [(each.partition, each.offset) for each in taken])
+
+    def _see_ends(self) -> None:
+        """What librdkafka has heard of the ends of the partitions, with the messages."""
+        from confluent_kafka import TopicPartition
+
+        for partition, known in self._ends.items():
+            part = TopicPartition(self._offsets.topic, partition)
+            _, end = self._consumer.get_watermark_offsets(part, cached=True)
+            self._ends[partition] = max(known, end)  # below 0 where it has not heard yet
+
+    def _pause(self, full: set[int]) -> None:
+        from confluent_kafka import TopicPartition
+
+        topic = self._offsets.topic
+        if full - self._paused:
+            self._consumer.pause([TopicPartition(topic, each) for each in full - self._paused])
+        if self._paused - full:
+            self._consumer.resume([TopicPartition(topic, each) for each in self._paused - full])
+        self._paused = full
 
 
 class _FinitePoller(_Poller):
-    def __init__(self, consumer: Consumer, offsets: _Offsets, group: str | None) -> None:
+    def __init__(self, consumer: Consumer, offsets: Offsets, group: str | None) -> None:
         super().__init__(consumer, offsets, group)
         self._begin()
 

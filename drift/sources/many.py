@@ -1,7 +1,8 @@
 """Several files as one source: a folder, or the files that match a pattern.
 
 Invariant: the files are read one after the other, in the order of their names, each to its end; the list is made when
-the source is opened.
+the source is opened. A position is only taken by a list that begins with the files that were read, of the sizes that
+they had.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import glob
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+
+import xxhash
 
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Positioned, Reader, Source
@@ -104,6 +107,7 @@ class ManyReader:
         self._open_one = open_one
         self._at = 0
         self._reader: Reader | None = None
+        self._passed = xxhash.xxh3_128()  # names and sizes of the files before that
 
     def read(self, items_max: int) -> list[Any] | None:
         while self._at < len(self._paths):
@@ -113,23 +117,34 @@ class ManyReader:
             if payloads is not None:
                 return payloads
             self.close()
-            self._at += 1
+            self._pass()
         return None
+
+    def _pass(self) -> None:
+        """The present file was read to its end."""
+        size = Path(self._paths[self._at]).stat().st_size
+        self._passed.update(f"{self._name(self._at)}\0{size}\0".encode(errors="surrogateescape"))
+        self._at += 1
 
     def position(self) -> Any:
         """See `Positioned`: the present file, the number of files before it, and the position in it."""
         if self._at >= len(self._paths):
-            return position_of("files", file=self._name(self._at - 1), before=self._at - 1, within=None)
+            return self._position(self._at - 1, None)
         within = None
         if self._reader is not None:
             within = self._reader.position() if isinstance(self._reader, Positioned) else None
             if within is None:
                 return None
-        return position_of("files", file=self._name(self._at), before=self._at, within=within or {})
+        return self._position(self._at, within or {})
+
+    def _position(self, at: int, within: Any) -> Any:
+        passed = self._passed.hexdigest()
+        return position_of("files", file=self._name(at), before=at, within=within, passed=passed)
 
     def seek(self, position: Any) -> None:
         """See `Positioned`. Files may have been added that sort behind the present file."""
-        file, before, within = position_fields(position, "files", str(self._folder), "file", "before", "within")
+        fields = "file", "before", "within", "passed"
+        file, before, within, passed = position_fields(position, "files", str(self._folder), *fields)
         names = list(map(self._name, range(len(self._paths))))
         at = names.index(file) if file in names else -1
         if at != before:
@@ -138,10 +153,11 @@ class ManyReader:
                 f"file {file!r}, before which there were {before}",
                 f"there are {at} before it" if at >= 0 else "it is not there",
             )
-        self._at = at
-        if within is None:
-            self._at += 1
-        elif within:
+        while self._at < at + (within is None):
+            self._pass()
+        if self._passed.hexdigest() != passed:
+            raise position_lost(str(self._folder), f"file {file!r}", "files before that have another name or size")
+        if within:
             reader = self._reader = self._open_one(self._paths[at])
             assert isinstance(reader, Positioned)
             reader.seek(within)

@@ -1,34 +1,45 @@
 """Parquet files.
 
-Invariant: rows come in the order of the files, and in each in the order of the file.
+Invariant: rows come in the order of the files, and in each in the order of the file; those before a place where a file
+is damaged are returned before the error. A position is only taken by the file that it is of.
+
+Why: a batch that cannot be read is read again in smaller ones, row by row at last. A file is known by its length and by
+its end, which says where each column of each group of rows is, how long it is and, as a rule, between which values.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from copy import copy
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import xxhash
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.followed import FollowedSource
 from drift.sources.frames import Payload
-from drift.sources.many import reader_of
-from drift.sources.rows import RowsReader, check_payload, maker, without
+from drift.sources.many import folder_of, reader_of
+from drift.sources.positions import position_fields, position_lost
+from drift.sources.rows import Maker, RowsReader, check_payload, without
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BATCH_ROWS = 1 << 14
+_BATCH_ROWS, _FIRST_ROWS = 1 << 14, 1 << 4
+_BATCH_BYTES = 1 << 24  # of a batch, if its rows have about the size of those before them
 
 
 def parquet(
     path: str | os.PathLike[str],
     *,
     columns: Sequence[str] | None = None,
-    payload: Literal["dict", "tuple", "value"] = "dict",
+    payload: Literal["dict", "tuple", "value", "rows"] = "dict",
     type: Any = None,
     follow: bool = False,
 ) -> ParquetSource | FollowedSource:
@@ -38,7 +49,8 @@ def parquet(
         path: a file, a folder of files, or a pattern such as "flights/*.parquet"; files are read in the order of their
             names.
         columns: to read, in this order; None for all.
-        payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column.
+        payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column; "rows"
+            for dicts that stay columns until a function asks for one (extra `columns`).
         type: each row, as a dict, is converted to it, for instance a dataclass or a msgspec Struct.
         follow: whether the source is live: files that appear are read, in the order of their names; each must be
             complete when it appears: move it there.
@@ -66,6 +78,13 @@ class ParquetSource:
         self._columns = None if columns is None else list(columns)
         self._payload = payload
         self._kind = kind
+        self._diverts_as = ""
+
+    def diverting(self, name: str) -> ParquetSource:
+        """See `Diverts`."""
+        source = copy(self)
+        source._diverts_as = name
+        return source
 
     def open(self) -> Reader:
         return reader_of(self._path, self._open_one)
@@ -87,16 +106,56 @@ class ParquetSource:
 
         def behind(rows: int) -> Iterator[pa.RecordBatch]:
             """Row groups before this row are not read."""
-            group, groups = 0, file.metadata.num_row_groups
-            while group < groups and rows >= file.metadata.row_group(group).num_rows:
-                rows -= file.metadata.row_group(group).num_rows
-                group += 1
-            found = file.iter_batches(_BATCH_ROWS, row_groups=list(range(group, groups)), columns=self._columns)
-            batches = without(rows, found)
-            return (batch.select(wanted) for batch in batches) if self._columns is not None else batches
+            group, groups, passed = 0, file.metadata.num_row_groups, 0
+            size, is_damaged = _FIRST_ROWS, False
+            while True:
+                while group < groups and rows >= passed + file.metadata.row_group(group).num_rows:
+                    passed += file.metadata.row_group(group).num_rows
+                    group += 1
+                found = file.iter_batches(size, row_groups=list(range(group, groups)), columns=self._columns)
+                try:
+                    for batch in without(rows - passed, found):
+                        yield batch.select(wanted) if self._columns is not None else batch
+                        rows += batch.num_rows
+                        fitting = min(max(_BATCH_BYTES * batch.num_rows // (batch.nbytes or 1), 1), _BATCH_ROWS)
+                        if fitting < size // 4 or (fitting > 8 * size and not is_damaged):
+                            size = fitting
+                            break
+                    else:
+                        return
+                except (OSError, pa.ArrowException):
+                    if size == 1:
+                        raise
+                    size, is_damaged = _FIRST_ROWS if size > _FIRST_ROWS else 1, True
 
-        make = maker(path, wanted, self._payload, self._kind)
-        return RowsReader(path, behind(0), make, file.metadata.num_rows, file.close, behind)
+        make = Maker(path, wanted, self._payload, self._kind)
+        diverts_as = self._diverts_as
+        if diverts_as and path != self._path:  # without the folder, which may be another on another day
+            diverts_as = f"{diverts_as}, {Path(path).relative_to(folder_of(self._path)).as_posix()}"
+        return _ParquetReader(path, behind(0), make, file.metadata.num_rows, file.close, behind, diverts_as)
 
     def __repr__(self) -> str:
         return f"parquet({self._path!r})"
+
+
+class _ParquetReader(RowsReader):
+    """Reads the rows of a file, which is known again by its length and its end."""
+
+    @cached_property
+    def _identity(self) -> str:
+        with Path(self._name).open("rb") as file:
+            length = file.seek(-8, os.SEEK_END) + 8
+            of_end = int.from_bytes(file.read(4), "little")
+            file.seek(max(length - 8 - of_end, 0))
+            return xxhash.xxh3_128_hexdigest(length.to_bytes(8, "little") + file.read())
+
+    def position(self) -> Any:
+        """See `Positioned`: how many rows were returned, and of which file."""
+        return {**super().position(), "file": self._identity}
+
+    def seek(self, position: Any) -> None:
+        """See `Positioned`."""
+        (identity,) = position_fields(position, "rows", self._name, "file")
+        if identity != self._identity:
+            raise position_lost(self._name, f"row {position['row']}", "it is another file")
+        super().seek(position)

@@ -1,7 +1,7 @@
 """Sources that are polled: a stream of Redis, a topic of Kafka.
 
 Invariant: `position` is that behind the last item that `read` has returned, whatever was fetched ahead; if a message
-cannot be decoded, all before it are returned first.
+cannot be decoded, all before it are returned first, or it is diverted in its place.
 
 Why: each item comes with a mark, and the position is computed from the marks of returned items.
 """
@@ -9,12 +9,14 @@ Why: each item comes with a mark, and the position is computed from the marks of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from drift.sources.base import Acknowledging
 from drift.sources.wake import Buffered
+from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
 
 _WAIT_S = 0.2
@@ -74,25 +76,53 @@ def decoder(function: str, decode: str, type: Any) -> Decode:
     return made[decode]
 
 
-def decoded(poller: Poller, fetched: Fetched, decode: Decode) -> tuple[list[Any], InputError | None]:
-    """The payloads of messages, up to the first that cannot be decoded, and its error."""
+class Undecodable(NamedTuple):
+    """What a poller fetched in place of a value that is not there: why, and what there is."""
+
+    why: str
+    found: Any
+
+
+_REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError)
+
+
+def decoded(
+    poller: Poller, fetched: Fetched, decode: Decode, diverts_as: str = ""
+) -> tuple[list[Any], InputError | None]:
+    """The payloads of messages, up to the first that cannot be decoded, and its error.
+
+    Args:
+        diverts_as: the source's name, if messages that cannot be decoded are diverted in their places.
+    """
     payloads: list[Any] = []
-    try:
-        payloads.extend(map(decode, fetched.values))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
-        at = len(payloads)
-        return payloads, InputError(
-            f"{poller.location(fetched.marks[at])}: the message {fetched.values[at]!r:.80} cannot be decoded: {error}; "
-            f"correct the sender, or pass decode= or type="
-        )
+    values, marks = fetched
+    while len(payloads) < len(values):
+        try:
+            payloads.extend(map(decode, islice(values, len(payloads), None)))
+        except _REFUSED as refused:
+            at = len(payloads)
+            value, where = values[at], poller.location(marks[at])
+            if value is None:  # a message without one
+                payloads.append(None)
+                continue
+            why, found = value if type(value) is Undecodable else (f"it cannot be decoded: {refused}", value)
+            if diverts_as:
+                payloads.append(diverted(f"{diverts_as}, {where}", why, found))
+                continue
+            return payloads, InputError(
+                f"{where}: the message {found!r:.80} cannot be decoded: {why.removeprefix('it cannot be decoded: ')}; "
+                f"correct the sender, pass decode= or type=, or divert such messages: on_error='divert'"
+            )
     return payloads, None
 
 
 class _Polled:
     """The methods that both readers pass on."""
 
-    def __init__(self, poller: Poller) -> None:
+    def __init__(self, poller: Poller, decode: Decode, diverts_as: str) -> None:
         self._poller = poller
+        self._decode = decode
+        self._diverts_as = diverts_as
         self.acknowledges = isinstance(poller, Acknowledging) and poller.acknowledges
 
     def position(self) -> Any:
@@ -112,9 +142,8 @@ class _Polled:
 class FiniteReader(_Polled):
     """Reads up to the end."""
 
-    def __init__(self, poller: Poller, decode: Decode) -> None:
-        super().__init__(poller)
-        self._decode = decode
+    def __init__(self, poller: Poller, decode: Decode, diverts_as: str = "") -> None:
+        super().__init__(poller, decode, diverts_as)
         self._error: InputError | None = None
 
     def read(self, items_max: int) -> list[Any] | None:
@@ -126,7 +155,7 @@ class FiniteReader(_Polled):
                 return None
             if not fetched.values:
                 continue
-            payloads, self._error = decoded(self._poller, fetched, self._decode)
+            payloads, self._error = decoded(self._poller, fetched, self._decode, self._diverts_as)
             self._poller.behind(fetched.marks[: len(payloads)])
             if payloads:
                 return payloads
@@ -143,10 +172,9 @@ class FiniteReader(_Polled):
 class LiveReader(_Polled, Buffered):
     """Reads what comes, fetched by a thread of its own, begun by the first `read`, so that it can be told where."""
 
-    def __init__(self, poller: Poller, decode: Decode) -> None:
-        _Polled.__init__(self, poller)
+    def __init__(self, poller: Poller, decode: Decode, diverts_as: str = "") -> None:
+        _Polled.__init__(self, poller, decode, diverts_as)
         Buffered.__init__(self, "drift polled source")
-        self._decode = decode
 
     def _fill(self) -> None:
         while not self._closed and (fetched := self._poller.fetch(_FETCHED_MAX, _WAIT_S)) is not None:
@@ -167,7 +195,7 @@ class LiveReader(_Polled, Buffered):
                 self._buffer.appendleft(Fetched(values[items_max:], marks[items_max:]))
                 values, marks = values[:items_max], marks[:items_max]
             self._after_taking()
-        payloads, error = decoded(self._poller, Fetched(values, marks), self._decode)
+        payloads, error = decoded(self._poller, Fetched(values, marks), self._decode, self._diverts_as)
         self._poller.behind(marks[: len(payloads)])
         if error is not None:
             with self._changed:

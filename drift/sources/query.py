@@ -1,6 +1,7 @@
 """Rows of a query of Postgres or SQLite, in the order of a key.
 
-Invariant: each row that existed from the beginning is returned once, in the order of the key, whenever it was read.
+Invariant: each row that existed from the beginning is returned once, in the order of the key, whenever it was read; one
+with a value that Python has no type for ends the input there, or is diverted in its place.
 
 Why: the next rows are those whose key is above that of the last one, so no cursor has to stay open, and a position is a
 key. The last row is read again, so that another one with its key is detected, and refused.
@@ -9,6 +10,7 @@ key. The last row is read again, so that another one with its key is detected, a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, ClassVar, Literal
 
 from drift.extras import need
@@ -16,14 +18,11 @@ from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.frames import Payload
 from drift.sources.positions import position_fields, position_of
-from drift.urls import without_secrets
+from drift.urls import checked_url, cleaned
+from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
 
 _ROWS = 4096
-
-#: A query for rows behind a key, or for the first ones, and a function that runs it and gives names of columns and
-#: rows.
-Fetch = Callable[[Any, int], tuple[list[str], list[tuple[Any, ...]]]]
 
 
 def postgres(
@@ -40,7 +39,7 @@ def postgres(
         rows_at_once: are fetched.
     """
     need("postgres", "drift.sources.postgres")
-    return QuerySource("postgres", url, query, key, payload, rows_at_once)
+    return QuerySource("postgres", checked_url(url), query, key, payload, rows_at_once)
 
 
 def sqlite(
@@ -69,53 +68,140 @@ class QuerySource:
         self._key = key
         self._payload = payload
         self._rows_at_once = rows_at_once
+        self._diverts_as = ""
+
+    def diverting(self, name: str) -> QuerySource:
+        """See `Diverts`."""
+        source = copy(self)
+        source._diverts_as = name
+        return source
 
     def open(self) -> Reader:
-        opening = _open_postgres if self._kind == "postgres" else _open_sqlite
+        opening = _Postgres if self._kind == "postgres" else _Sqlite
         source_rows = f"({self._query})" if self._query else ".".join(map(_quoted, self._table.split(".")))
         rows = f"{source_rows} as rows_of_query"
-        fetch, close = opening(repr(self), self._database, rows, _quoted(self._key))
-        return _QueryReader(repr(self), fetch, close, self._key, self._payload, self._rows_at_once)
+        database = opening(repr(self), self._database, rows, _quoted(self._key))
+        return _QueryReader(repr(self), database, self._key, self._payload, self._rows_at_once, self._diverts_as)
 
     def __repr__(self) -> str:
         return f"{self._kind}({self._table!r:.60})"
 
 
+class _Unreadable(Exception):
+    """A row has a value that Python has no type for, or that the database cannot compute."""
+
+
+class _Database:
+    """Runs the query; a subclass opens a database and asks it (`_asked`).
+
+    Attributes:
+        close: ends the connection.
+    """
+
+    close: Callable[[], None]
+    _mark: ClassVar[str]  # stands for a value
+
+    def __init__(self, source: str, rows: str, key: str) -> None:
+        self._source = source
+        self._rows = rows
+        self._key = self._by = key  # what rows are ordered by may name an order of texts as well
+
+    def fetch(self, last: Any, count: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Names of the columns, and the first so many rows whose key is that or above it; None for all keys."""
+        return self._behind("*", last, count)
+
+    def keys(self, last: Any, count: int) -> list[Any]:
+        """The keys of those rows."""
+        return [key for (key,) in self._behind(self._key, last, count)[1]]
+
+    def row(self, key: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Names of the columns, and the rows with this key."""
+        return self._asked(f"select * from {self._rows} where {self._by} = {self._mark}", (key,))
+
+    def text(self, key: Any) -> str:
+        """The first row with this key as text, in the words of the database."""
+        raise NotImplementedError
+
+    def _behind(self, what: str, last: Any, count: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        behind = "" if last is None else f"where {self._by} >= {self._mark}"
+        sql = f"select {what} from {self._rows} {behind} order by {self._by} limit {count}"
+        return self._asked(sql, () if last is None else (last,))
+
+    def _asked(self, sql: str, values: tuple[Any, ...]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Names of the columns, and the rows.
+
+        Raises:
+            _Unreadable: a row cannot be read.
+            InputError: the database does not answer.
+        """
+        raise NotImplementedError
+
+
 class _QueryReader:
     def __init__(
-        self, source: str, fetch: Fetch, close: Callable[[], None], key: str, payload: str, rows_at_once: int
+        self, source: str, database: _Database, key: str, payload: str, rows_at_once: int, diverts_as: str
     ) -> None:
         self._source = source
-        self._fetch = fetch
-        self._close = close
+        self._database = database
         self._key = key
         self._payload = payload
         self._rows_at_once = rows_at_once
+        self._diverts_as = diverts_as
         self._last: Any = None  # the key of the last row that was given
         self._error: InputError | None = None
 
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:
             raise self._error
-        names, rows = self._fetch(self._last, min(items_max, self._rows_at_once) + 1)
-        at = names.index(self._key)
-        if rows and self._last is not None and rows[0][at] == self._last:
-            rows = rows[1:]  # that was given; another one with its key is refused
-        rows = rows[: min(items_max, self._rows_at_once)]
-        for number, row in enumerate(rows):
-            key = row[at]
+        count = min(items_max, self._rows_at_once)
+        keys, payloads = self._fetched(count + 1)
+        if keys and self._last is not None and keys[0] == self._last:
+            keys, payloads = keys[1:], payloads[1:]  # that was given; another one with its key is refused
+        keys, payloads = keys[:count], payloads[:count]
+        for number, key in enumerate(keys):
             if type(key) not in (int, str) or (self._last is not None and not _above(key, self._last)):
                 self._error = InputError(
                     f"{self._source}: a row has {key!r:.80} as its {self._key!r}, behind {self._last!r:.80}; a key is "
                     f"an int or a text, differs in each row, and is of one type"
                 )
-                rows = rows[:number]
+                payloads = payloads[:number]
                 break
             self._last = key
-        if not rows and self._error is not None:
+        if not payloads and self._error is not None:
             raise self._error
-        if not rows:
-            return None
+        return payloads or None
+
+    def _fetched(self, count: int) -> tuple[list[Any], list[Any]]:
+        """Keys and payloads of rows, one by one where one of them cannot be read; sets the error of that one."""
+        try:
+            names, rows = self._database.fetch(self._last, count)
+        except _Unreadable:
+            return self._one_by_one(count)
+        at = names.index(self._key)
+        return [row[at] for row in rows], self._payloads(names, rows)
+
+    def _one_by_one(self, count: int) -> tuple[list[Any], list[Any]]:
+        keys: list[Any] = []
+        payloads: list[Any] = []
+        for key in self._database.keys(self._last, count):
+            try:
+                names, rows = self._database.row(key)
+            except _Unreadable as error:
+                where = f"the row with {self._key} {key!r:.80}"
+                if not self._diverts_as:
+                    self._error = InputError(
+                        f"{self._source}: {where} cannot be read: {error}; correct it, select what can be read, or "
+                        f"divert such rows: on_error='divert'"
+                    )
+                    break
+                keys.append(key)
+                payloads.append(diverted(f"{self._diverts_as}, {where}", str(error), self._database.text(key)))
+            else:
+                keys.append(key)
+                payloads += self._payloads(names, rows[:1])
+        return keys, payloads
+
+    def _payloads(self, names: list[str], rows: list[tuple[Any, ...]]) -> list[Any]:
         return rows if self._payload == "tuple" else [dict(zip(names, row)) for row in rows]
 
     def filenos(self) -> Sequence[int]:
@@ -130,7 +216,7 @@ class _QueryReader:
         (self._last,) = position_fields(position, "query", self._source, "behind")
 
     def close(self) -> None:
-        self._close()
+        self._database.close()
 
 
 def _above(key: Any, last: Any) -> bool:
@@ -139,54 +225,81 @@ def _above(key: Any, last: Any) -> bool:
     return bool(key.encode() > last.encode() if isinstance(key, str) else key > last)
 
 
-def _open_postgres(source: str, url: str, rows: str, key: str) -> tuple[Fetch, Callable[[], None]]:
-    import psycopg
+class _Postgres(_Database):
+    """See `_Database`."""
 
-    try:
-        connection = psycopg.connect(url, autocommit=True)
-        found = connection.execute(f"select pg_typeof({key})::text from {rows} limit 1".encode()).fetchone()
-        null = connection.execute(f"select 1 from {rows} where {key} is null limit 1".encode()).fetchone()
-    except psycopg.Error as error:
-        raise InputError(
-            f"{source} cannot be read: {without_secrets(str(error).strip())}; check the URL, the query and the key"
-        ) from None
-    _refuse_null(source, key, null, connection.close)
-    by = f'{key} collate "C"' if found is not None and found[0] in ("text", "character varying", "character") else key
+    _mark = "%s"
 
-    def fetch(last: Any, count: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-        behind = "" if last is None else f"where {by} >= %s"
+    def __init__(self, source: str, url: str, rows: str, key: str) -> None:
+        import psycopg
+
+        super().__init__(source, rows, key)
+        self._url = url
         try:
-            cursor = connection.execute(
-                f"select * from {rows} {behind} order by {by} limit {count}".encode(), () if last is None else (last,)
-            )
-            return [column.name for column in cursor.description or ()], cursor.fetchall()
+            self._connection = connection = psycopg.connect(url, autocommit=True)
+            found = connection.execute(f"select pg_typeof({key})::text from {rows} limit 1".encode()).fetchone()
+            null = connection.execute(f"select 1 from {rows} where {key} is null limit 1".encode()).fetchone()
         except psycopg.Error as error:
-            raise InputError(f"{source} cannot be read behind {last!r:.80}: {str(error).strip()}") from None
+            raise InputError(
+                f"{source} cannot be read: {str(cleaned(error, url)).strip()}; check the URL, the query and the key"
+            ) from None
+        self.close = connection.close
+        _refuse_null(source, key, null, connection.close)
+        is_text = found is not None and found[0] in ("text", "character varying", "character")
+        if is_text:
+            self._by = f'{key} collate "C"'
 
-    return fetch, connection.close
+    def text(self, key: Any) -> str:
+        return str(self._asked(f"select rows_of_query::text from {self._rows} where {self._by} = %s", (key,))[1][0][0])
 
+    def _asked(self, sql: str, values: tuple[Any, ...]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        import psycopg
 
-def _open_sqlite(source: str, path: str, rows: str, key: str) -> tuple[Fetch, Callable[[], None]]:
-    import sqlite3
-
-    try:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
-        null = connection.execute(f"select 1 from {rows} where rows_of_query.{key} is null limit 1").fetchone()
-    except sqlite3.Error as error:
-        raise InputError(f"{source} cannot be read: {error}; check the path, the query and the key") from None
-    _refuse_null(source, key, null, connection.close)
-
-    def fetch(last: Any, count: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-        behind = "" if last is None else f"where {key} >= ?"
         try:
-            cursor = connection.execute(
-                f"select * from {rows} {behind} order by {key} limit {count}", () if last is None else (last,)
-            )
-            return [column[0] for column in cursor.description], cursor.fetchall()
-        except sqlite3.Error as error:
-            raise InputError(f"{source} cannot be read behind {last!r:.80}: {error}") from None
+            cursor = self._connection.execute(sql.encode(), values)
+            return [column.name for column in cursor.description or ()], cursor.fetchall()
+        except (psycopg.DataError, OverflowError, ValueError) as error:
+            raise _Unreadable(str(error).strip()) from None
+        except psycopg.Error as error:
+            raise InputError(f"{self._source} cannot be read: {str(cleaned(error, self._url)).strip()}") from None
 
-    return fetch, connection.close
+
+class _Sqlite(_Database):
+    """See `_Database`."""
+
+    _mark = "?"
+
+    def __init__(self, source: str, path: str, rows: str, key: str) -> None:
+        import sqlite3
+
+        super().__init__(source, rows, key)
+        try:
+            self._connection = connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
+            null = connection.execute(f"select 1 from {rows} where rows_of_query.{key} is null limit 1").fetchone()
+        except sqlite3.Error as error:
+            raise InputError(f"{source} cannot be read: {error}; check the path, the query and the key") from None
+        self.close = connection.close
+        _refuse_null(source, key, null, connection.close)
+
+    def text(self, key: Any) -> str:
+        self._connection.text_factory = bytes
+        try:
+            return repr(self.row(key)[1][0])
+        finally:
+            self._connection.text_factory = str
+
+    def _asked(self, sql: str, values: tuple[Any, ...]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        import sqlite3
+
+        try:
+            cursor = self._connection.execute(sql, values)
+            return [column[0] for column in cursor.description], cursor.fetchall()
+        except sqlite3.OperationalError as error:
+            if "decode" not in str(error):
+                raise InputError(f"{self._source} cannot be read: {error}") from None
+            raise _Unreadable(str(error).partition(" with text")[0]) from None
+        except sqlite3.Error as error:
+            raise InputError(f"{self._source} cannot be read: {error}") from None
 
 
 def _refuse_null(source: str, key: str, null: object, close: Callable[[], None]) -> None:

@@ -6,13 +6,15 @@ Invariant: what is read is what lies behind the ID that it began with, each entr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
-from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
+from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, Undecodable, decoder
 from drift.sources.positions import position_fields, position_lost, position_of
+from drift.urls import checked_url, cleaned
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
@@ -55,11 +57,18 @@ class RedisSource:
 
     def __init__(self, url: str, stream: str, decode: Decode, field: bytes | None, start: str, until_end: bool) -> None:
         self.live = not until_end
-        self._url = url
+        self._url = checked_url(url)
         self._stream = stream
         self._decode = decode
         self._field = field
         self._start = start
+        self._diverts_as = ""
+
+    def diverting(self, name: str) -> RedisSource:
+        """See `Diverts`."""
+        source = copy(self)
+        source._diverts_as = name
+        return source
 
     def open(self) -> Reader:
         import redis
@@ -68,11 +77,13 @@ class RedisSource:
             client = redis.Redis.from_url(self._url)
             found: Any = client.xrevrange(self._stream, count=1)
         except (redis.RedisError, ValueError) as error:
-            raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}; check the URL") from None
+            raise InputError(
+                f"stream {self._stream!r} of Redis cannot be read: {cleaned(error, self._url)}; check the URL"
+            ) from None
         newest = found[0][0].decode() if found else "0"
         start = newest if self._start == "$" else self._start
         poller = _Poller(client, self._stream, self._field, start, None if self.live else newest)
-        return LiveReader(poller, self._decode) if self.live else FiniteReader(poller, self._decode)
+        return (LiveReader if self.live else FiniteReader)(poller, self._decode, self._diverts_as)
 
     def __repr__(self) -> str:
         return f"redis({self._stream!r})"
@@ -110,8 +121,10 @@ class _Poller:
             return Fetched([], [])
         marks = [entry.decode() for entry, _ in entries]
         self._fetched = marks[-1]
-        values = [fields if self._field is None else (fields or {}).get(self._field) for _, fields in entries]
-        return Fetched(values, marks)
+        name = self._field
+        if name is None:
+            return Fetched([fields for _, fields in entries], marks)
+        return Fetched([fields[name] if name in fields else _without(name, fields) for _, fields in entries], marks)
 
     def _deleted(self) -> str | None:
         """The greatest ID of deleted entries, "0" if there are none; None if there is no stream."""
@@ -129,6 +142,18 @@ class _Poller:
         except redis.RedisError as error:
             raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}") from None
 
+    def _newest(self) -> str:
+        """The greatest ID that the stream ever had, "0" if there is no stream."""
+        import redis
+
+        try:
+            info: Any = self._client.xinfo_stream(self._stream)
+            return str(info["last-generated-id"].decode())
+        except redis.ResponseError:
+            return "0"
+        except redis.RedisError as error:
+            raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}") from None
+
     def behind(self, marks: Sequence[Any]) -> None:
         if marks:
             self._returned = marks[-1]
@@ -139,7 +164,9 @@ class _Poller:
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended."""
         behind, end = position_fields(position, "redis", f"stream {self._stream!r} of Redis", "behind", "end")
-        deleted = self._deleted()
+        deleted, newest = self._deleted(), self._newest()
+        if _number(newest) < _number(behind):
+            raise position_lost(f"stream {self._stream!r} of Redis", f"entry {behind}", f"its newest was {newest}")
         if behind != "0" and (deleted is None or _number(deleted) > _number(behind)):
             now = "there is no such stream" if deleted is None else f"entries up to {deleted} are deleted"
             raise position_lost(f"stream {self._stream!r} of Redis", f"entry {behind}", now)
@@ -156,6 +183,10 @@ class _Poller:
 def _number(entry: str) -> tuple[int, int]:
     time, _, ordinal = entry.partition("-")
     return int(time), int(ordinal or 0)
+
+
+def _without(name: bytes, fields: dict[bytes, bytes]) -> Undecodable:
+    return Undecodable(f"it has no field {name.decode()!r}; it has {', '.join(map(repr, fields))}", fields)
 
 
 def _fields(fields: dict[bytes, bytes]) -> dict[str, str]:

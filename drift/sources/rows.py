@@ -1,9 +1,9 @@
 """Rows of tables as payloads: the common part of sources of DataFrames and of Parquet files.
 
-Invariant: every row before one that cannot be converted is returned before the error, which names the row; the payloads
-do not depend on how the table was cut into batches.
+Invariant: every row before one that cannot be converted is returned before the error, which names the row, or the row
+is diverted in its place; the payloads do not depend on how the table was cut into batches.
 
-Why: if a batch cannot be converted, its rows are taken one by one up to the bad one.
+Why: if a batch cannot be converted, its rows are taken one by one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from drift.extras import need
 from drift.sources.frames import Payload
 from drift.sources.positions import position_fields, position_lost, position_of
+from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.functions import safe_text
 
@@ -32,17 +34,20 @@ class RowsReader:
         rows: their number, if known.
         close: releases what the batches are read from.
         behind: returns the batches behind a number of rows; None if the table can be read only once.
+        diverts_as: the source's name, if rows that cannot be converted are diverted.
     """
 
     def __init__(
         self,
         name: str,
         batches: Iterator[pa.RecordBatch],
-        make: Callable[[pa.RecordBatch], list[Any]],
+        make: Maker,
         rows: int | None = None,
         close: Callable[[], None] = lambda: None,
         behind: Callable[[int], Iterator[pa.RecordBatch]] | None = None,
+        diverts_as: str = "",
     ) -> None:
+        self._diverts_as = diverts_as
         self._behind = behind
         self._name = name
         self._batches = batches
@@ -82,8 +87,12 @@ class RowsReader:
         payloads: list[Any] = []
         for at in range(rows.num_rows):
             try:
-                payloads += self._make(rows.slice(at, 1))
+                payloads.extend(self._make(rows.slice(at, 1)))
             except InputError as error:
+                if self._diverts_as:
+                    where = f"{self._diverts_as}, row {self._returned + at + 1}"
+                    payloads.append(diverted(where, str(error), self._make.plain(rows.slice(at, 1))[0]))
+                    continue
                 self._error = InputError(f"{self._name}, row {self._returned + at + 1}: {error}")
                 self._error.__cause__ = error.__cause__
                 break
@@ -122,32 +131,47 @@ def without(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
         rows = max(rows - batch.num_rows, 0)
 
 
-def maker(name: str, columns: Sequence[str], payload: Payload, kind: Any) -> Callable[[pa.RecordBatch], list[Any]]:
+class Maker:
     """The function from batches with these columns to payloads.
 
     Args:
         kind: each payload is converted to it, for instance a dataclass or a msgspec Struct; None for the plain payload.
     """
-    from drift.arrow import payloads_of
 
-    if payload == "value" and len(columns) != 1:
-        raise InputError(f"{name}: payload='value' takes a table of one column, and this has {', '.join(columns)}")
-    if payload == "dict" and len(set(columns)) < len(columns):
-        raise InputError(f"{name}: two columns have one name: {', '.join(columns)}; payload='tuple' takes them")
+    def __init__(self, name: str, columns: Sequence[str], payload: Payload, kind: Any) -> None:
+        if payload == "value" and len(columns) != 1:
+            raise InputError(f"{name}: payload='value' takes a table of one column, and this has {', '.join(columns)}")
+        if payload in ("dict", "rows") and len(set(columns)) < len(columns):
+            raise InputError(f"{name}: two columns have one name: {', '.join(columns)}; payload='tuple' takes them")
+        self._columns = columns
+        self._payload: Payload = payload
+        self._kind = kind
 
-    def make(batch: pa.RecordBatch) -> list[Any]:
-        payloads = payloads_of(batch.columns, columns, payload, batch.num_rows)
-        return payloads if kind is None else _converted(payloads, kind)
+    def plain(self, batch: pa.RecordBatch) -> list[Any]:
+        """The payloads, not converted."""
+        if self._payload == "rows":
+            from drift.columns.rows import frame_of_batch
 
-    return make
+            return frame_of_batch(self._columns, batch)  # type: ignore[return-value]
+        from drift.arrow import payloads_of
+
+        return payloads_of(batch.columns, self._columns, self._payload, batch.num_rows)
+
+    def __call__(self, batch: pa.RecordBatch) -> list[Any]:
+        payloads = self.plain(batch)
+        return payloads if self._kind is None else _converted(payloads, self._kind)
 
 
 def check_payload(function: str, payload: str, kind: Any) -> None:
     """Raises:
     SettingsError: the arguments of a source of rows are not valid.
     """
-    if payload not in ("dict", "tuple", "value"):
-        raise SettingsError(f"{function} payload={payload!r:.80} is neither 'dict', 'tuple' nor 'value'")
+    if payload not in ("dict", "tuple", "value", "rows"):
+        raise SettingsError(f"{function} payload={payload!r:.80} is neither 'dict', 'tuple', 'value' nor 'rows'")
+    if payload == "rows":
+        need("columns", f"{function} with payload='rows'")
+        if kind is not None:
+            raise SettingsError(f"{function} with payload='rows' takes no type={kind!r:.80}: rows are dicts")
     try:
         msgspec.json.Decoder(Any if kind is None else kind)
     except TypeError as error:

@@ -8,20 +8,21 @@ Why: every table is read as batches of Arrow, through the one way from its colum
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import TYPE_CHECKING, Any, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
 from drift.sources.frames import Payload
-from drift.sources.rows import RowsReader, check_payload, maker, without
+from drift.sources.rows import Maker, RowsReader, check_payload, without
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def table(frame: Any, *, payload: Literal["dict", "tuple", "value"] = "dict", type: Any = None) -> TableSource:
+def table(frame: Any, *, payload: Literal["dict", "tuple", "value", "rows"] = "dict", type: Any = None) -> TableSource:
     """A table as a source: each row is a payload, in the order of the table. DataFrames can also be passed directly.
 
     Timestamps become datetimes in microseconds, in UTC if they have a zone; missing values (null, and NaN and NaT of
@@ -31,7 +32,8 @@ def table(frame: Any, *, payload: Literal["dict", "tuple", "value"] = "dict", ty
     Args:
         frame: a DataFrame of pandas or Polars, a table or batch of PyArrow, a relation of DuckDB, or anything else with
             Arrow's stream interface. For a DataFrame of Spark pass `frame.toArrow()`.
-        payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column.
+        payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column; "rows"
+            for dicts that stay columns until a function asks for one (extra `columns`).
         type: each row, as a dict, is converted to it, for instance a dataclass or a msgspec Struct.
     """
     need("tables", "drift.sources.table")
@@ -62,6 +64,13 @@ class TableSource:
         self._frame = frame
         self._payload = payload
         self._kind = kind
+        self._diverts_as = ""
+
+    def diverting(self, name: str) -> TableSource:
+        """See `Diverts`."""
+        source = copy(self)
+        source._diverts_as = name
+        return source
 
     def open(self) -> Reader:
         name = f"the {type(self._frame).__name__}"
@@ -74,9 +83,10 @@ class TableSource:
         return RowsReader(
             name,
             batches,
-            maker(name, columns, self._payload, self._kind),
+            Maker(name, columns, self._payload, self._kind),
             rows if type(rows) is int else None,
             behind=None if _is_read_once(self._frame) else behind,
+            diverts_as=self._diverts_as,
         )
 
     def __repr__(self) -> str:

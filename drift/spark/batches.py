@@ -15,7 +15,6 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -161,45 +160,7 @@ def rows_in(batch: pa.RecordBatch) -> Iterator[Row]:
 
 def shuffled(frame: Any, targets: int) -> Any:
     """Send each row to its task, and sort a task's rows by their first metas."""
-    return _to_targets(frame, targets).sortWithinPartitions("first")
-
-
-def _to_targets(frame: Any, targets: int) -> Any:
-    if hasattr(type(frame), "repartitionById"):
-        return frame.repartitionById(targets, "target")
-    return by_hash(frame, targets)
-
-
-def by_hash(frame: Any, targets: int) -> Any:
-    """Send each row to its target task in Spark 4.0, which can address tasks only by hashes."""
-    from pyspark.sql import functions
-
-    numbers = functions.array(*map(functions.lit, hashed_to(targets)))
-    return frame.repartition(targets, functions.element_at(numbers, frame["target"].cast("int") + 1))
-
-
-@cache
-def hashed_to(targets: int) -> list[int]:
-    """For each target the least number that Spark's hash (Murmur3 of an int, seed 42) sends there."""
-    found: dict[int, int] = {}
-    number = 0
-    while len(found) < targets:
-        found.setdefault(_murmur3(number) % targets, number)
-        number += 1
-    return [found[target] for target in range(targets)]
-
-
-def _murmur3(number: int) -> int:
-    mixed = _rotated(number * 0xCC9E2D51 & _BITS, 15) * 0x1B873593 & _BITS
-    mixed = (_rotated(42 ^ mixed, 13) * 5 + 0xE6546B64) & _BITS ^ 4
-    mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & _BITS
-    mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & _BITS
-    mixed ^= mixed >> 16
-    return mixed - (1 << 32) if mixed >> 31 else mixed
-
-
-def _rotated(number: int, by: int) -> int:
-    return (number << by | number >> 32 - by) & _BITS
+    return frame.repartitionById(targets, "target").sortWithinPartitions("first")
 
 
 class Outbox:

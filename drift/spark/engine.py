@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from drift.engines.base import Progress
+from drift.engines.base import OnAnswers, Progress
 from drift.engines.feed import Feed
 from drift.engines.observed import Observed, own_state
 from drift.engines.packing import unpacked_output
 from drift.sources.frames import FrameSource
+from drift.spark.asking import answers_in
 from drift.spark.blocks import joined_digest
 from drift.spark.jobs import Job
 from drift.spark.kernels import RELEASED_DDL, RangeEnd, run_release
@@ -32,7 +33,7 @@ from drift.state.run_cuts import Begin, Taken
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest, Encoded, hash_block
 from drift_graph.graph import Dataflow
-from drift_graph.meta import END_OF_TIME
+from drift_graph.meta import END_OF_TIME, global_time_of
 
 
 class SparkEngine:
@@ -56,6 +57,7 @@ class SparkEngine:
         self._begin: Begin | None = None
         self._last = b""  # the meta of the last item
         self._ended = False
+        self.on_answers: OnAnswers | None = None
 
     def prepare_cuts(self, begin: Begin | None) -> None:
         """Called before any item: the run resumes from a cut of any engine, or begins; at its end it has a cut."""
@@ -64,8 +66,7 @@ class SparkEngine:
             output = begin.cut.output
             self._digest.resume(begin.blocks, output.opened)
             self._last = output.last
-            self.progress.items_out = output.position
-            self.progress.tombstones = begin.cut.tombstones
+            self.progress.resume(begin.cut, self._feed.items_in, self._feed.late_items)
 
     @property
     def awaits_cut(self) -> bool:
@@ -85,6 +86,8 @@ class SparkEngine:
         """See `Engine`. If nobody needs the items, all batches are empty."""
         if self._begin is not None and self._begin.cut.is_last:
             return
+        if self._own and (running := active()) is not None:  # that of another segment of this run
+            self._spark, self._own = running, False
         if self._own:
             self._spark = start(self._settings.master or "local[*]")
         self._prepared = Prepared(
@@ -96,7 +99,7 @@ class SparkEngine:
         self._job = Job(self._spark, rows)
         with Watch(self._spark, self.progress):
             yield from self._released(self._job)
-        self.progress.minimal_time = END_OF_TIME
+        self.progress.minimal_bytes = END_OF_TIME
         self.progress.fraction = 1.0
         if self._prepared.error is not None:
             raise self._prepared.error
@@ -113,6 +116,7 @@ class SparkEngine:
             if row is None:
                 yield Released(self.progress.items_out, [], [], "")
                 continue
+            self._announce_answers()
             if row.items >= 0:
                 encoded, columns, sinks = pickle.loads(row.body)
                 metas, payloads, _ = unpacked_output(encoded, columns)
@@ -121,6 +125,7 @@ class SparkEngine:
                 self._encoded = encoded if columns is None else self._digest.add(metas, payloads)
                 self.progress.items_out = row.position + row.items
                 self._last = metas[-1]
+                self.progress.released_below = global_time_of(self._last)  # the output is in the order of metas
                 yield Released(row.position, metas, payloads, sinks)
                 continue
             end: RangeEnd = pickle.loads(row.body)
@@ -133,6 +138,14 @@ class SparkEngine:
                 self.progress.items_out = max(self.progress.items_out, row.position)
         if not self.needs_items:
             self._join(ends)
+
+    def _announce_answers(self) -> None:
+        """Before the first output: all tasks that ask have ended, since what they gave was shuffled."""
+        on_answers, self.on_answers = self.on_answers, None
+        assert self._prepared is not None
+        if on_answers is not None and self._prepared.answers is not None:
+            for answers in answers_in(self._prepared.answers, self._dataflow):
+                on_answers(*answers)
 
     def _join(self, ends: dict[int, RangeEnd]) -> None:
         """The digest of all ranges, up to the first error."""

@@ -279,8 +279,8 @@ class Counter:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._tied = isinstance(reading.policy, EventTime) and reading.policy.tie is not None
-        self._numbered = isinstance(reading.policy, ArrivalTime)
+        self._tied = reading.policy.tie is not None
+        self._numbered = not reading.policy.reads_payloads
         self._stamp = b""
         self._ordinal = 0
         self._payload: Any = None

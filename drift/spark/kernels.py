@@ -47,6 +47,7 @@ from drift_graph.errors import DriftBug, DriftError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.segments import has_borders
 
 _READY_ITEMS = 4 * BATCH_ITEMS
 _GC_THRESHOLD = 100_000
@@ -270,7 +271,8 @@ class OutputRange:
         self.digest = PartDigest(work.algorithm, 0)
         self._work = work
         self._batches = batches
-        self._barrier = Barrier(work.algorithm, lambda sink: feeding_step(dataflow, sink))
+        passes = has_borders(dataflow)
+        self._barrier = Barrier(work.algorithm, lambda sink: feeding_step(dataflow, sink), passes_failures=passes)
 
     @property
     def position(self) -> int:

@@ -17,4 +17,6 @@ def _made(dataflow: Dataflow, feed: Feed, settings: SparkSettings) -> Engine:
     return SparkEngine(dataflow, feed, settings)
 
 
-SPARK = EngineKind("spark", _made, SparkSettings, reads_frames=True, output_is_elsewhere=True, stores_state=True)
+SPARK = EngineKind(
+    "spark", _made, SparkSettings, reads_frames=True, output_is_elsewhere=True, stores_state=True, asks_itself=True
+)

@@ -6,10 +6,12 @@ cannot read itself are read. Everything else is lazy.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial, reduce
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.sources.frames import FrameSource
 from drift.spark import frames, partitions
+from drift.spark.asking import Asking, run_asking
 from drift.spark.batches import DDL, ROWS, Row, record_batch, shuffled
 from drift.spark.begin import rows_of
 from drift.spark.folders import make_folder, remove_folder
@@ -38,6 +41,7 @@ from drift.state.run_cuts import Begin
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
+from drift_graph.segments import Segment, segments_of
 
 _PARTITION_BATCHES = 16  # of a megabyte
 
@@ -67,7 +71,10 @@ class Prepared:
     ) -> None:
         use_this_python(spark)
         self._spark = spark
+        self._settings = settings
+        dataflow, *self._further = segments_of(dataflow, durable=False)
         self._levels = Levels(dataflow, fused=settings.fused, gang=settings.gang)
+        self.answers: Path | None = None  # where tasks log answers
         self._begin = begin
         self._closing = ExitStack()
         self.error: Exception | None = None
@@ -180,8 +187,37 @@ class Prepared:
         return lambda work: rows.mapInArrow(task(run_level, work, 0), DDL)
 
     def output(self, kernel: Callable[..., Any], schema: Any) -> Any:
-        """The DataFrame of a kernel's results over the rows of each range of the output."""
-        return through_levels(self._rows, self.work, self._levels, kernel, schema)
+        """The DataFrame of a kernel's results over the rows of each range of the output; behind calls, that of what was
+        asked.
+        """
+        rows, work, levels = self._rows, self.work, self._levels
+        for number, segment in enumerate(self._further):
+            before = levels.dataflow
+            assert isinstance(before, Segment)
+            following = replace(work, dataflow=packed(segment), repeats="bug", begin=BEGINNING)
+            folder, most = str(self._answers_folder() / str(number)), self._settings.in_flight_max
+            asking = Asking(packed(before, before.calls), folder, most, following)
+            rows = through_levels(rows, work, levels, partial(run_asking, asking), DDL)
+            work, levels = following, Levels(segment, fused=self._settings.fused, gang=self._settings.gang)
+        return through_levels(rows, work, levels, kernel, schema)
+
+    def _answers_folder(self) -> Path:
+        """Where tasks log answers.
+
+        Raises:
+            SettingsError: no folder is known that all tasks can reach.
+        """
+        if self.answers is None and self._settings.answers is not None:
+            self.answers = Path(self._settings.answers, uuid.uuid4().hex)
+        elif self.answers is None and shares_disk(self._spark):
+            self.answers = make_folder("drift-answers-")
+            self._closing.callback(remove_folder, self.answers)
+        elif self.answers is None:
+            raise SettingsError(
+                "the graph has calls, and tasks on several machines log answers where another attempt finds them: name "
+                "a folder that all of them can reach, answers=FOLDER"
+            )
+        return self.answers
 
     def close(self) -> None:
         """Remove temporary files and persisted rows."""

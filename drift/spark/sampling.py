@@ -22,7 +22,6 @@ from drift.spark.kernels import Work
 from drift.spark.partitions import overlapping
 from drift.spark.tasks import task
 from drift_graph.meta import pack_time
-from drift_graph.policies import EventTime
 
 _SAMPLE_FRACTION = 0.01
 _SAMPLED_MAX = 1000  # of one task
@@ -119,7 +118,7 @@ def _stamps(some: pa.RecordBatch, reading: Reading | None) -> list[bytes]:
 
 def row_order(reading: Reading, sample: RowSample, targets: int) -> RowOrder:
     """Choose how the rows are read."""
-    if (isinstance(reading.policy, EventTime) and reading.policy.tie is not None) or sample.crowded():
+    if reading.policy.tie is not None or sample.crowded():
         return "stamp"
     if not reading.timed:
         return "own" if sample.in_order() else "stamp"

@@ -17,6 +17,7 @@ class SparkSettings(Settings):
         master: where a session that is started runs, "local[*]" if None.
         partitions: tasks that share the keys, and the output; None for as many as run at once.
         gang: cycles that change keys run on all tasks at once, not in one of them.
+        answers: where tasks log answers of calls, a folder that all of them can reach; None where they share a disk.
         silence_max_s: a task of a gang counts as hung after so many seconds without a heartbeat.
     """
 
@@ -29,3 +30,6 @@ class SparkSettings(Settings):
     )
     gang: bool = setting(False, flag, "Cycles that change keys run on all tasks at once (spark).", kind=bool)
     silence_max_s: float = setting(5.0, seconds)
+    answers: str | None = setting(
+        None, anything, "Where tasks on several machines log answers of calls: a folder all can reach (spark)."
+    )

@@ -89,6 +89,18 @@ class Stream:
             raise SettingsError(
                 "gang=True: a stream runs cycles that change keys in one task, and has no gang; leave gang out"
             )
+        calls = [each.step for each in dataflow.operators if each.asks]
+        if calls:
+            raise SettingsError(
+                f"graph {dataflow.name!r} has the call {calls[0]!r}, and a stream of micro-batches asks nothing; run "
+                f"it with engine='zeromq' or 'local', or as a batch, drift.run(..., engine='spark')"
+            )
+        apart = [source.name for source in dataflow.sources if source.late_apart]
+        if apart:
+            raise SettingsError(
+                f"source {apart[0]!r} sends late items to a sink (late=), and a stream of micro-batches stores them "
+                f"beside its output: leave late= out, say EventTime(..., late='divert'), and read stream.late()"
+            )
         self._levels = Levels(dataflow, fused=settings.fused)
         self._dataflow = dataflow
         self._sink = chosen_sink(dataflow, sink, columns)

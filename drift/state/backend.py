@@ -1,22 +1,33 @@
-"""A backend stores the bytes of a store: a folder, or a server.
+"""A backend has tables of bytes by key: a folder, or a server. Their meaning is in `store`, the same for all backends.
 
-Invariant: the arguments of `commit` are stored completely or not at all, and the base is as of the cut `folded`; a
-concurrent reader sees each of these as of one moment.
+Invariant: the changes of one `write` are stored completely or not at all, and only if the rows that the writer
+expects are there and no other process has the backend; a concurrent reader sees each table as of one moment.
 
-Why: each backend implements an atomic commit of several byte strings. Their meaning is in `store`, the same for all
-backends.
+Why: each backend commits several byte strings at once, and compares the expected rows in the same transaction: so a
+backend that has come back with older data, as a server that was restarted from an older dump, gets nothing that would
+lie above a gap.
+
+    cuts            manifests
+    snapshots       what changed between two cuts
+    hashes          hashes of the full blocks of the output, many in a row
+    base:STEP       the states of a step as of the cut in `merged`, by key
+    timers:STEP     the keys of a step whose states have timers
+    pending         later items
+    merged          the cut that the base is as of
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, Self
 
-from drift.state.snapshots import LaterForm
-from drift.urls import without_secrets
-from drift_graph.errors import SettingsError
+from drift.urls import checked_url, without_secrets
+from drift_graph.errors import SettingsError, StorageError
+
+#: By table and key the new value; None deletes the row.
+Changes = Mapping[str, Mapping[bytes, bytes | None]]
 
 
 class Away(Exception):
@@ -27,53 +38,34 @@ class Locked(SettingsError):
     """Another process has the backend open."""
 
 
-class TakenOver(SettingsError):
+class TakenOver(StorageError):
     """Another process has opened the backend since, while this one could not reach it."""
 
 
-class Changes(NamedTuple):
-    """The changes to fold into the base.
+class OlderData(StorageError):
+    """The backend lacks what this process has stored there."""
 
-    Attributes:
-        states: by step and key the row, None to delete the key, and whether the key has timers.
-        later: later items to add.
-        at: later items below it are dropped.
-    """
 
-    states: Mapping[str, Mapping[bytes, tuple[bytes | None, bool]]]
-    later: Sequence[LaterForm]
-    at: bytes
+class Expected(NamedTuple):
+    """A row as its writer has last seen it; value None stands for any."""
+
+    table: str
+    key: bytes
+    value: bytes | None = None
+
+    def is_met(self, found: bytes | None) -> bool:
+        """Whether a value that was found is the expected one."""
+        return found is not None and self.value in (None, found)
 
 
 class Reader(Protocol):
     """Reads a backend, also while another process writes there. Every method may raise `Away`."""
 
-    def numbers(self) -> list[int]:
-        """The numbers of the manifests, in order."""
+    def sizes(self, table: str) -> dict[bytes, int]:
+        """The keys of a table, and the sizes of their values in bytes."""
 
-    def manifest(self, number: int) -> bytes | None:
-        """The bytes of a manifest; None if there is none."""
-
-    def snapshots(self) -> dict[str, int]:
-        """The size of each snapshot in bytes, by name."""
-
-    def snapshot(self, name: str) -> bytes | None:
-        """The bytes of a snapshot; None if there is none."""
-
-    def blocks(self) -> bytes:
-        """All block hashes that `commit` has stored."""
-
-    def folded(self) -> int:
-        """The cut that the base is as of; 0 before the first."""
-
-    def find(self, step: str, keys: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
-        """Keys and their rows in the base, of those keys that have a row."""
-
-    def rows(self, step: str, *, timed: bool) -> Iterable[tuple[bytes, bytes]]:
-        """All keys and rows of a step in the base, or only those with timers."""
-
-    def later(self) -> list[LaterForm]:
-        """The later items of the base."""
+    def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The value of each key; None if it has none."""
 
     def close(self) -> None: ...
 
@@ -96,8 +88,8 @@ class Backend(Protocol):
         """Lock it, and make it if it does not exist.
 
         Raises:
-            Held: see there.
-            SettingsError: it cannot store cuts.
+            Locked: see there.
+            StorageError: it cannot store cuts.
         """
 
     def reader(self) -> Reader:
@@ -109,23 +101,15 @@ class Backend(Protocol):
         It can be pickled, and takes no lock when opened. Its writes are refused once another process has the backend.
         """
 
-    def commit(self, number: int, snapshots: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
-        """Store a cut; may be repeated with the same arguments.
-
-        Args:
-            at: offset of `blocks` in all block hashes; those stored from there on are replaced.
+    def write(self, changes: Changes, expected: Sequence[Expected] = ()) -> None:
+        """Store changes; may be repeated with the same arguments.
 
         Raises:
             Away: see there.
             TakenOver: see there.
-            SettingsError: it cannot be written.
+            OlderData: an expected row is missing or another, and nothing was stored.
+            StorageError: it cannot be written.
         """
-
-    def forget(self, numbers: Collection[int], snapshots: Collection[str]) -> None:
-        """Remove manifests and snapshots."""
-
-    def fold(self, number: int, changes: Changes) -> None:
-        """Bring the base to a cut, atomically."""
 
     def close(self) -> None:
         """Close it, and release the lock."""
@@ -142,8 +126,8 @@ class ServerBackend:
 
     def __init__(self, url: str) -> None:
         self.where = without_secrets(url)
-        self._url = url
-        self._server, self._name = named(url)
+        self._url = checked_url(url)
+        self._server, self._name = named(self._url)
         self._token = secrets.token_hex(16)
         self._is_deputy = False
 
@@ -158,7 +142,7 @@ class ServerBackend:
         try:
             yield
         except Away as away:
-            raise SettingsError(f"state cannot be stored in {self.where}: {away}; check the URL") from away
+            raise StorageError(f"state cannot be stored in {self.where}: {away}; check the URL") from away
 
     def _locked_error(self) -> Locked:
         return Locked(
@@ -171,6 +155,16 @@ class ServerBackend:
             f"another process has begun to store the state of its run in {self.where} while this one could not reach "
             f"it; no cut has what this one has released since its last cut; start only one of the two again"
         )
+
+
+def older_error(where: str, expected: Expected) -> OlderData:
+    """The error of a backend that does not have a row that was stored there."""
+    return OlderData(
+        f"the state in {where} lacks what this run has stored there, row {expected.key.decode(errors='replace')} of "
+        f"{expected.table}: it was restarted or restored with older data, or changed by someone else; a cut above the "
+        f"gap could not be used, so the run ends and its cuts there are as they were. Run again: it resumes from the "
+        f"last cut that is there, and have the server store what it acknowledges (Redis: appendonly yes)"
+    )
 
 
 def named(url: str) -> tuple[str, str]:

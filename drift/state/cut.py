@@ -18,16 +18,16 @@ from drift.records.changes import compare
 from drift.records.fingerprint import Fingerprint
 from drift_barrier.digest import Algorithm, Encoded
 from drift_graph.canonical import stored
-from drift_graph.errors import GraphError, SettingsError
+from drift_graph.errors import GraphError, SettingsError, StorageError
 from drift_graph.meta import END_OF_TIME, TIME_MIN, time_of
 from drift_graph.restore import CannotRestore, restored
 
 #: Raised whenever the contents of a cut change, so that cuts of another format are refused.
-FORMAT = 1
+FORMAT = 2
 _HASH_BYTES = 16
 
 
-class StateDamaged(SettingsError):
+class StateDamaged(StorageError):
     """The state of a run was changed or removed since it was written, or is of another version of drift."""
 
 
@@ -62,6 +62,7 @@ class Cut:
         sources, sinks: the position of each, by name.
         items_in, tombstones, late_items: counts of the run so far.
         keys: number of keys whose states have changed since the cut before.
+        base: the cut that the base was as of when this cut was committed; it may be as of a later one by now.
         taken_ms: when it was taken, in milliseconds since 1970.
     """
 
@@ -77,6 +78,7 @@ class Cut:
     tombstones: int = 0
     late_items: int = 0
     keys: int = 0
+    base: int = 0
     taken_ms: int = 0
 
     @property
@@ -91,8 +93,8 @@ class Cut:
             return "the beginning"
         return "the end" if self.is_last else f"time {max(time_of(self.at), TIME_MIN)}"
 
-    def with_snapshots(self, snapshots: Mapping[str, bytes]) -> Cut:
-        return replace(self, snapshots=dict(snapshots))
+    def with_snapshots(self, snapshots: Mapping[str, bytes], base: int) -> Cut:
+        return replace(self, snapshots=dict(snapshots), base=base)
 
 
 def encoded(cut: Cut) -> bytes:
@@ -111,13 +113,15 @@ def decoded(data: bytes, where: str) -> Cut:
     body, expected = data[:-_HASH_BYTES], data[-_HASH_BYTES:]
     if xxhash.xxh3_128_digest(body) != expected:
         raise StateDamaged(
-            f"the manifest {where} was changed or cut off since it was written: its hash is another; remove it to go "
-            f"on from the cut before"
+            f"the manifest {where} was changed or cut off since it was written: its hash is another; remove it to "
+            f"resume from the cut before, or start a new run with another state="
         )
     try:
         form, fields = restored(body)
     except CannotRestore as error:
-        raise StateDamaged(f"the manifest {where} cannot be read: {error}") from error
+        raise StateDamaged(
+            f"the manifest {where} cannot be read: {error}; start a new run with another state="
+        ) from error
     if form != FORMAT:
         raise StateDamaged(
             f"the manifest {where} has format {form!r}, and this drift writes and reads format {FORMAT}; resume with "

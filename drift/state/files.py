@@ -3,12 +3,12 @@
 Invariant: as for `Backend`. A manifest exists completely or not at all.
 
 Why: a snapshot is written and flushed to the disk before the manifest that names it, and that is renamed into its
-place.
+place; what is deleted is deleted last.
 
     cuts/0000000012.cut              a manifest
     snapshots/0000000012-worker-0       what changed in a worker since the cut before
-    base.sqlite                      the states as of the oldest cut, by key
-    blocks                           hashes of the full blocks of the output
+    hashes/0000000003                hashes of full blocks of the output
+    base.sqlite                      the other tables: the states as of the oldest cut, by key
     inputs/                          logs of sources that cannot be read again
     lock                             held by the process that has the folder open
 """
@@ -18,20 +18,20 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from drift.records.journal import sync_folder
-from drift.state.backend import Changes, Locked
+from drift.state.backend import Changes, Expected, Locked, older_error
 from drift.state.base import Base
 from drift.state.cut import StateDamaged
-from drift.state.snapshots import LaterForm
-from drift_graph.errors import SettingsError
+from drift_graph.errors import StorageError
 
 BASE = "base.sqlite"
-_DIGITS = 10
+#: Tables whose rows are files. What a manifest names is written before it, and deleted after it.
+_FOLDERS = ("snapshots", "hashes", "cuts")
 
 
 class FilesReader:
@@ -41,45 +41,27 @@ class FilesReader:
         self._folder = folder
         self._base = Base(folder / BASE)
 
-    def numbers(self) -> list[int]:
+    def sizes(self, table: str) -> dict[bytes, int]:
         """See `Reader`."""
-        return sorted(int(path.stem) for path in (self._folder / "cuts").glob("*.cut"))
-
-    def manifest(self, number: int) -> bytes | None:
-        """See `Reader`."""
-        return _read(_path_of(self._folder, number))
-
-    def snapshots(self) -> dict[str, int]:
-        """See `Reader`."""
+        if table not in _FOLDERS:
+            return self._base.sizes(table)
         found = {}
-        for path in (self._folder / "snapshots").iterdir():
-            with suppress(FileNotFoundError):  # removed since it was listed
-                found[path.name] = path.stat().st_size
-        return found
+        try:
+            for path in sorted((self._folder / table).iterdir()):
+                with suppress(FileNotFoundError):  # removed since it was listed
+                    found[os.fsencode(path.name)] = path.stat().st_size
+        except OSError as error:
+            raise StateDamaged(
+                f"{self._folder / table} cannot be listed: {error.strerror}; bring the folder back as it was, or start "
+                f"a new run with another state="
+            ) from error
+        return {name: size for name, size in found.items() if name[:1].isdigit() and not name.endswith(_PARTIAL)}
 
-    def snapshot(self, name: str) -> bytes | None:
+    def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """See `Reader`."""
-        return _read(self._folder / "snapshots" / name)
-
-    def blocks(self) -> bytes:
-        """See `Reader`."""
-        return _read(self._folder / "blocks") or b""
-
-    def folded(self) -> int:
-        """See `Reader`."""
-        return self._base.folded()
-
-    def find(self, step: str, keys: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
-        """See `Reader`."""
-        return self._base.find(step, keys)
-
-    def rows(self, step: str, *, timed: bool) -> Iterable[tuple[bytes, bytes]]:
-        """See `Reader`."""
-        return self._base.rows(step, timed=timed)
-
-    def later(self) -> list[LaterForm]:
-        """See `Reader`."""
-        return self._base.later()
+        if table not in _FOLDERS:
+            return self._base.read(table, keys)
+        return [_read(self._folder / table / os.fsdecode(key)) for key in keys]
 
     def close(self) -> None:
         self._base.close()
@@ -109,7 +91,7 @@ class FilesBackend:
 
     def exists(self) -> bool:
         """See `Backend`."""
-        return (self._folder / "cuts").is_dir() and (self._folder / BASE).exists()
+        return (self._folder / "cuts").is_dir()
 
     def deputy(self) -> tuple[FilesBackend, tuple[int, ...]]:
         """See `Backend`; the lock is held until both processes have released it."""
@@ -122,15 +104,22 @@ class FilesBackend:
         """See `Backend`."""
         if not self._is_deputy:
             self._take()
-        self._base = Base(self._folder / BASE, writes=True)
+        try:
+            self._base = Base(self._folder / BASE, writes=True)
+        except BaseException:
+            self.close()
+            raise
 
     def _take(self) -> None:
         try:
-            for each in (self._folder, self._folder / "cuts", self._folder / "snapshots"):
+            for each in (self._folder, *(self._folder / table for table in _FOLDERS)):
                 each.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise SettingsError(f"state cannot be stored in {self._folder}: {error.strerror}") from error
+            raise StorageError(
+                f"state cannot be stored in {self._folder}: {error.strerror}; nothing was written: name a folder that "
+                f"can be written"
+            ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -145,42 +134,49 @@ class FilesBackend:
         """See `Backend`."""
         return FilesReader(self._folder)
 
-    def commit(self, number: int, snapshots: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
+    def write(self, changes: Changes, expected: Sequence[Expected] = ()) -> None:
         """See `Backend`."""
+        for each in expected:
+            if not each.is_met(self._value_of(each)):
+                raise older_error(self.where, each)
         try:
-            for name, data in snapshots.items():
-                _write(self._folder / "snapshots" / name, data)
-            if blocks:
-                path = self._folder / "blocks"
-                with path.open("r+b" if path.exists() else "w+b") as file:
-                    file.seek(at)
-                    file.write(blocks)
-                    file.truncate()
-                    _flush(file)
-            path = _path_of(self._folder, number)
-            partial = path.with_suffix(".partial")
-            _write(partial, manifest)
-            partial.replace(path)
-            sync_folder(path.parent)
-        except OSError as error:
-            raise SettingsError(f"a cut cannot be written to {self._folder}: {error.strerror}") from error
+            for table in _FOLDERS[:-1]:
+                for path, data in self._files(changes, table):
+                    if data is not None:
+                        _write(path, data)
+            others = {table: rows for table, rows in changes.items() if table not in _FOLDERS}
+            if others:
+                assert self._base is not None
+                self._base.write(others)
+            for path, data in self._files(changes, "cuts"):
+                if data is not None:
+                    partial = path.with_suffix(os.fsdecode(_PARTIAL))
+                    _write(partial, data)
+                    partial.replace(path)
+            if "cuts" in changes:
+                sync_folder(self._folder / "cuts")
+            for table in reversed(_FOLDERS):
+                for path, data in self._files(changes, table):
+                    if data is None:
+                        path.unlink(missing_ok=True)
+                if table == "cuts" and None in changes.get(table, {}).values():
+                    sync_folder(self._folder / table)
+        except (OSError, sqlite3.Error) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise StorageError(
+                f"a cut cannot be written to {self._folder}: {reason}; the cuts before it are whole. Make room, or let "
+                f"the folder be written, and run again: the run resumes from the last cut"
+            ) from error
 
-    def forget(self, numbers: Collection[int], snapshots: Collection[str]) -> None:
-        """See `Backend`."""
-        for number in numbers:
-            _path_of(self._folder, number).unlink(missing_ok=True)
-        if numbers:
-            sync_folder(self._folder / "cuts")
-        for name in snapshots:
-            (self._folder / "snapshots" / name).unlink(missing_ok=True)
-
-    def fold(self, number: int, changes: Changes) -> None:
-        """See `Backend`."""
+    def _value_of(self, expected: Expected) -> bytes | None:
+        if expected.table in _FOLDERS:
+            return _read(self._folder / expected.table / os.fsdecode(expected.key))
         assert self._base is not None
-        try:
-            self._base.fold(number, changes)
-        except sqlite3.Error as error:
-            raise SettingsError(f"{self._folder / BASE} cannot be written: {error}") from error
+        return self._base.read(expected.table, [expected.key])[0]
+
+    def _files(self, changes: Changes, table: str) -> list[tuple[Path, bytes | None]]:
+        rows: Mapping[bytes, bytes | None] = changes.get(table, {})
+        return [(self._folder / table / os.fsdecode(key), data) for key, data in rows.items()]
 
     def close(self) -> None:
         """See `Backend`."""
@@ -192,8 +188,7 @@ class FilesBackend:
             self._lock = None
 
 
-def _path_of(folder: Path, number: int) -> Path:
-    return folder / "cuts" / f"{number:0{_DIGITS}}.cut"
+_PARTIAL = b".partial"
 
 
 def _read(path: Path) -> bytes | None:
@@ -203,7 +198,10 @@ def _read(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StateDamaged(f"{path} cannot be read: {error.strerror}") from error
+        raise StateDamaged(
+            f"{path} cannot be read: {error.strerror}; let it be read, or bring it back as it was, or start a new run "
+            f"with another state="
+        ) from error
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -14,80 +14,60 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-import xxhash
+import msgspec
 
 from drift.children import Child, main_of
-from drift.state.backend import Backend, Changes, Reader
-from drift.state.cut import Cut, StateDamaged, decoded, encoded
-from drift.state.patience import Patience
-from drift.state.restored import row_of
-from drift.state.snapshots import LaterForm, StoredSnapshot
-from drift.state.snapshots import decoded as snapshot_of
-from drift_graph.errors import DriftError, SettingsError
+from drift.state.backend import Backend, Expected, Reader
+from drift.state.cut import Cut, decoded, encoded
+from drift.state.patience import Patience, PatientReader
+from drift.state.snapshots import StoredSnapshot
+from drift.state.tables import MERGED, as_merged, later_in, merged_in, number_of, part_of, row_of, snapshots_of
+from drift_graph.errors import DriftError, StorageError
 
 _NICE = 10
-_DIGITS = 10
-
-
-def name_of(number: int, name: str) -> str:
-    """The stored name of a snapshot of a cut."""
-    return f"{number:0{_DIGITS}}-{name}"
-
-
-def number_of(name: str) -> int:
-    """The number of a snapshot's cut."""
-    return int(name[:_DIGITS])
-
-
-def manifest(reader: Reader, number: int, where: str) -> Cut | None:
-    """The cut of a number; None if there is none."""
-    data = reader.manifest(number)
-    return None if data is None else decoded(data, f"of cut {number} in {where}")
-
-
-def snapshots_of(reader: Reader, cut: Cut, where: str) -> Iterator[StoredSnapshot]:
-    """The snapshots between the base and a cut, the oldest first."""
-    folded = reader.folded()
-    for name, expected in sorted(cut.snapshots.items()):
-        if number_of(name) <= folded:
-            continue
-        data = reader.snapshot(name)
-        if data is None:
-            raise StateDamaged(
-                f"snapshot {name} of {where}, which cut {cut.number} needs, was removed; "
-                f"resume from an earlier cut with from_cut=, or start a new run"
-            )
-        if xxhash.xxh3_128_digest(data) != expected:
-            raise StateDamaged(
-                f"snapshot {name} of {where}, which cut {cut.number} needs, was changed since it was written: its hash "
-                f"differs; resume from an earlier cut with from_cut=, or start a new run"
-            )
-        yield snapshot_of(data, f"snapshot {name} of {where}")
+_LATER_IN_PART = 1000
+_as_bytes = msgspec.msgpack.Encoder().encode
 
 
 def fold(backend: Backend, reader: Reader, cut: Cut) -> None:
     """Bring the base to a cut, and remove the snapshots that are merged into it then."""
-    if cut.number > reader.folded():
-        backend.fold(cut.number, _changes(cut.at, snapshots_of(reader, cut, backend.where)))
-    backend.forget((), [name for name in reader.snapshots() if number_of(name) <= cut.number])
+    merged = merged_in(reader)
+    removed: dict[bytes, bytes | None] = {
+        name: None for name in reader.sizes("snapshots") if number_of(name) <= cut.number
+    }
+    if cut.number <= merged:
+        backend.write({"snapshots": removed})
+        return
+    changes = _changes(reader, cut.at, snapshots_of(reader, cut, merged, backend.where))
+    as_of: dict[str, dict[bytes, bytes | None]] = {"merged": {MERGED: b"%d" % cut.number}, "snapshots": removed}
+    expected = [as_merged(merged)] if merged else []
+    expected += [Expected("snapshots", name) for name in sorted(removed)[-1:]]  # who has the last has all before
+    backend.write({**changes, **as_of}, expected)
 
 
-def _changes(at: bytes, snapshots: Iterable[StoredSnapshot]) -> Changes:
+def _changes(reader: Reader, at: bytes, snapshots: Iterable[StoredSnapshot]) -> dict[str, dict[bytes, bytes | None]]:
     """The changes of several snapshots; of each key the last state."""
-    states: dict[str, dict[bytes, tuple[bytes | None, bool]]] = {}
-    later: list[LaterForm] = []
+    changes: dict[str, dict[bytes, bytes | None]] = {}
+    timed: dict[str, dict[bytes, bytes | None]] = {}
+    later = later_in(reader)
     for snapshot in snapshots:
-        for step, its_states in snapshot.states.items():
-            timed = set(its_states.with_timers())
-            states.setdefault(step, {}).update(
-                (key, (None if value is None else row_of(key, value), key in timed))
-                for key, value in its_states.entries()
-            )
+        for step, states in snapshot.states.items():
+            rows = {key: None if value is None else row_of(key, value) for key, value in states.entries()}
+            changes.setdefault(f"base:{step}", {}).update(rows)
+            timed.setdefault(step, {}).update(dict.fromkeys(rows))
+            timed[step].update((key, b"") for key in states.with_timers())
         later += snapshot.later
-    return Changes(states, [each for each in later if each.meta >= at], at)
+    for step, rows in timed.items():
+        known = reader.sizes(f"timers:{step}")
+        changes[f"timers:{step}"] = {key: row for key, row in rows.items() if row is not None or key in known}
+    forms = [each for each in later if each.meta >= at]
+    parts = [forms[start : start + _LATER_IN_PART] for start in range(0, len(forms), _LATER_IN_PART)]
+    pending: dict[bytes, bytes | None] = dict.fromkeys(reader.sizes("pending"))
+    pending.update((part_of(number), _as_bytes(part)) for number, part in enumerate(parts))
+    return {**changes, "pending": pending}
 
 
 class Folding:
@@ -119,7 +99,7 @@ class Folding:
         """Whether the base is at the cut.
 
         Raises:
-            SettingsError: folding failed.
+            StorageError: folding failed.
         """
         if wait:
             self._child.wait()
@@ -129,9 +109,7 @@ class Folding:
         stderr = self._child.stderr_text()
         self._child.end()
         if code != 0:
-            raise SettingsError(
-                f"older cuts in {self._where} cannot be merged: {stderr.strip() or f'exit code {code}'}"
-            )
+            raise StorageError(f"older cuts in {self._where} cannot be merged: {stderr.strip() or f'exit code {code}'}")
         return True
 
     def end(self) -> None:
@@ -149,7 +127,7 @@ def main() -> None:
     patience = Patience(backend.where, away_max_s)
     try:
         patience.call(backend.open)
-        reader = patience.call(backend.reader)
+        reader = PatientReader(patience.call(backend.reader), patience)
         cut = decoded(encoded_cut, "of a cut")
         patience.call(lambda: fold(backend, reader, cut))
         reader.close()

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from drift.state.backend import Away
-from drift_graph.errors import SettingsError
+from drift.state.backend import Away, Reader
+from drift_graph.errors import StorageError
 
 _log = logging.getLogger("drift")
 _PAUSE_S, _PAUSE_MAX_S = 0.02, 1.0
@@ -36,7 +36,7 @@ class Patience:
         """The result of a call, repeated until the backend answers.
 
         Raises:
-            SettingsError: the backend was unavailable for too long.
+            StorageError: the backend was unavailable for too long.
         """
         pause_s = _PAUSE_S
         since_s: float | None = None
@@ -48,7 +48,7 @@ class Patience:
                     since_s = time.monotonic()
                     _log.warning("the state in %s cannot be reached, and is waited for: %s", self._where, away)
                 if time.monotonic() - since_s >= self._away_max_s:
-                    raise SettingsError(
+                    raise StorageError(
                         f"the state in {self._where} could not be reached for {self._away_max_s:g} s: {away}; run "
                         f"again when it can: the run resumes from the last cut"
                     ) from away
@@ -58,3 +58,23 @@ class Patience:
                 if since_s is not None:
                     _log.info("the state in %s is reached again, after %.1f s", self._where, time.monotonic() - since_s)
                 return result
+
+
+class PatientReader:
+    """A reader that waits for its backend."""
+
+    def __init__(self, reader: Reader, patience: Patience) -> None:
+        self._reader = reader
+        self._patience = patience
+
+    def sizes(self, table: str) -> dict[bytes, int]:
+        """See `Reader`."""
+        return self._patience.call(lambda: self._reader.sizes(table))
+
+    def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See `Reader`."""
+        return self._patience.call(lambda: self._reader.read(table, keys))
+
+    def close(self) -> None:
+        """See `Reader`."""
+        self._reader.close()

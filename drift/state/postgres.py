@@ -2,49 +2,37 @@
 
 Invariant: as for `Backend`.
 
-Why: a cut is written in one transaction, which checks that this process still holds the run. The lock is one of the
-session: it is released with the connection, and so with the process, even if that is killed.
+Why: changes are written in one transaction, which checks that this process still holds the run, and the expected row.
+The lock is one of the session: it is released with the connection, and so with the process, even if that is killed.
 
-    drift_state_runs     for each run the cut that its base is as of, and a secret of the lock's holder
-    drift_state_cuts     manifests
-    drift_state_snapshots   what changed between two cuts
-    drift_state_blocks   hashes of the full blocks of the output, in parts
-    drift_state_base     rows by key
-    drift_state_later    later items
+    drift_state_runs   for each run a secret of the lock's holder
+    drift_state_rows   the rows of all tables
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from drift.extras import need
-from drift.state.backend import Away, Changes, Locked, ServerBackend, named
-from drift.state.snapshots import LaterForm
-from drift.urls import without_secrets
-from drift_graph.errors import SettingsError
+from drift.state.backend import Away, Changes, Expected, Locked, ServerBackend, named, older_error
+from drift.urls import cleaned, without_secrets
+from drift_graph.errors import StorageError
 
 if TYPE_CHECKING:
     import psycopg
 
 _SCHEMA = """
 create table if not exists drift_state_runs (run text primary key, folded bigint not null, owner text not null);
-create table if not exists drift_state_cuts (run text, number bigint, manifest bytea, primary key (run, number));
-create table if not exists drift_state_snapshots (run text, name text, data bytea, primary key (run, name));
-create table if not exists drift_state_blocks (run text, at bigint, data bytea, primary key (run, at));
-create table if not exists drift_state_base (
-    run text, step text, id bytea, key bytea, value bytea, timed boolean, primary key (run, step, id)
+create table if not exists drift_state_rows (
+    run text, name text, id bytea, key bytea, value bytea, primary key (run, name, id)
 );
-create index if not exists drift_state_timed on drift_state_base (run, step) where timed;
-create table if not exists drift_state_later (
-    run text, origin bytea, target text, meta bytea, payload bytea, diff bigint
-);
-create index if not exists drift_state_later_runs on drift_state_later (run, meta);
 """
 _LOCK = 0x6472696674
 _TIMEOUT_S = 10
+_ROWS_PER_QUERY = 5000
 #: Longer keys do not go into an index of Postgres; their hashes do, after a byte that begins no canonical form.
 _KEY_BYTES_MAX = 1000
 
@@ -65,51 +53,17 @@ class PostgresReader:
         with self._connection.used() as connection:
             return connection.execute(sql.encode(), (self._run, *arguments), binary=True).fetchall()
 
-    def numbers(self) -> list[int]:
+    def sizes(self, table: str) -> dict[bytes, int]:
         """See `Reader`."""
-        return [number for (number,) in self._all("select number from drift_state_cuts where run = %s order by number")]
+        sql = "select coalesce(key, id), length(value) from drift_state_rows where run = %s and name = %s order by id"
+        return dict(self._all(sql, table))
 
-    def manifest(self, number: int) -> bytes | None:
+    def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """See `Reader`."""
-        found = self._all("select manifest from drift_state_cuts where run = %s and number = %s", number)
-        return found[0][0] if found else None
-
-    def snapshots(self) -> dict[str, int]:
-        """See `Reader`."""
-        return dict(self._all("select name, length(data) from drift_state_snapshots where run = %s"))
-
-    def snapshot(self, name: str) -> bytes | None:
-        """See `Reader`."""
-        found = self._all("select data from drift_state_snapshots where run = %s and name = %s", name)
-        return found[0][0] if found else None
-
-    def blocks(self) -> bytes:
-        """See `Reader`."""
-        found = self._all("select data from drift_state_blocks where run = %s order by at")
-        return b"".join(data for (data,) in found)
-
-    def folded(self) -> int:
-        """See `Reader`."""
-        found = self._all("select folded from drift_state_runs where run = %s")
-        return found[0][0] if found else 0
-
-    def find(self, step: str, keys: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
-        """See `Reader`."""
-        by_id = {_id_of(key): key for key in keys}
-        if not by_id:
-            return []
-        sql = "select id, value from drift_state_base where run = %s and step = %s and id = any(%s)"
-        return [(by_id[each], value) for each, value in self._all(sql, step, list(by_id))]
-
-    def rows(self, step: str, *, timed: bool) -> Iterable[tuple[bytes, bytes]]:
-        """See `Reader`."""
-        sql = "select coalesce(key, id), value from drift_state_base where run = %s and step = %s and (timed or not %s)"
-        return self._all(sql, step, timed)
-
-    def later(self) -> list[LaterForm]:
-        """See `Reader`."""
-        sql = "select origin, target, meta, payload, diff from drift_state_later where run = %s"
-        return [LaterForm(*row) for row in self._all(sql)]
+        ids = list(map(_id_of, keys))
+        sql = "select id, value from drift_state_rows where run = %s and name = %s and id = any(%b)"
+        found = dict(self._all(sql, table, ids)) if ids else {}
+        return [found.get(each) for each in ids]
 
     def close(self) -> None:
         """See `Reader`."""
@@ -130,7 +84,8 @@ class PostgresBackend(ServerBackend):
         """See `Backend`."""
         connection = _Connection(self._url, self.where)
         try:
-            with self._opened(), connection.used() as used:
+            with connection.used() as used:
+                self._refuse_form_of_before(used)
                 reader = used.execute("select to_regclass('drift_state_runs')").fetchone()
                 if reader is None or reader[0] is None:
                     return False
@@ -146,6 +101,7 @@ class PostgresBackend(ServerBackend):
         try:
             with self._opened(), self._connection.used() as used:
                 used.execute("select pg_advisory_lock(%s)", (_LOCK,))  # two that make the tables at once
+                self._refuse_form_of_before(used)
                 used.execute(_SCHEMA)
                 used.execute("select pg_advisory_unlock(%s)", (_LOCK,))
                 self._lock(used)
@@ -157,6 +113,17 @@ class PostgresBackend(ServerBackend):
         except BaseException:
             self.close()
             raise
+
+    def _refuse_form_of_before(self, used: psycopg.Connection[Any]) -> None:
+        """The version before had a table for manifests."""
+        found = used.execute("select to_regclass('drift_state_cuts')").fetchone()
+        if found is None or found[0] is None:
+            return
+        if used.execute("select 1 from drift_state_cuts where run = %s", (self._run,)).fetchone():
+            raise StorageError(
+                f"the state in {self.where} was written by the version of drift before, which this one does not read; "
+                f"resume with that version, or start a new run with another name, after # in the URL"
+            )
 
     def _lock(self, used: psycopg.Connection[Any]) -> None:
         """Take the lock, if this session does not have it yet; a lost connection gets a new session."""
@@ -173,8 +140,8 @@ class PostgresBackend(ServerBackend):
         return PostgresReader(self._url)
 
     @contextmanager
-    def _writing(self) -> Iterator[psycopg.Connection[Any]]:
-        """A transaction that succeeds only while this process holds the run."""
+    def _writing(self, expected: Sequence[Expected]) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction that succeeds only while this process holds the run and the expected rows are there."""
         assert self._connection is not None
         with self._connection.used() as used:
             try:
@@ -188,69 +155,35 @@ class PostgresBackend(ServerBackend):
                 sql = "select owner from drift_state_runs where run = %s for update"
                 if used.execute(sql, (self._run,)).fetchone() != (self._token,):
                     raise self._taken_over_error()
+                for each in expected:
+                    sql = "select value from drift_state_rows where run = %s and name = %s and id = %s"
+                    row = used.execute(sql, (self._run, each.table, _id_of(each.key)), binary=True).fetchone()
+                    if not each.is_met(row and row[0]):
+                        raise older_error(self.where, each)
                 yield used
 
-    def commit(self, number: int, snapshots: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
+    def write(self, changes: Changes, expected: Sequence[Expected] = ()) -> None:
         """See `Backend`."""
-        with self._writing() as used:
-            for name, data in snapshots.items():
-                used.execute(
-                    "insert into drift_state_snapshots values (%s, %s, %b) on conflict (run, name) do update "
-                    "set data = excluded.data",
-                    (self._run, name, data),
-                )
-            if blocks:
-                used.execute("delete from drift_state_blocks where run = %s and at >= %s", (self._run, at))
-                used.execute("insert into drift_state_blocks values (%s, %s, %b)", (self._run, at, blocks))
-            used.execute(
-                "insert into drift_state_cuts values (%s, %s, %b) on conflict (run, number) do update "
-                "set manifest = excluded.manifest",
-                (self._run, number, manifest),
-            )
-
-    def forget(self, numbers: Collection[int], snapshots: Collection[str]) -> None:
-        """See `Backend`."""
-        if not numbers and not snapshots:
-            return
-        with self._writing() as used:
-            used.execute("delete from drift_state_cuts where run = %s and number = any(%s)", (self._run, list(numbers)))
-            used.execute(
-                "delete from drift_state_snapshots where run = %s and name = any(%s)", (self._run, list(snapshots))
-            )
-
-    def fold(self, number: int, changes: Changes) -> None:
-        """See `Backend`."""
-        with self._writing() as used:
-            used.execute(
-                "create temporary table drift_fold (id bytea, key bytea, value bytea, timed boolean) on commit drop"
-            )
-            for step, rows in changes.states.items():
-                self._fold_step(used, step, rows)
-            used.execute("delete from drift_state_later where run = %s and meta < %s", (self._run, changes.at))
-            with used.cursor().copy("copy drift_state_later from stdin (format binary)") as copy:
-                copy.set_types(["text", "bytea", "text", "bytea", "bytea", "int8"])
-                for each in changes.later:
-                    copy.write_row((self._run, *each))
-            used.execute("update drift_state_runs set folded = %s where run = %s", (number, self._run))
-
-    def _fold_step(
-        self, used: psycopg.Connection[Any], step: str, rows: Mapping[bytes, tuple[bytes | None, bool]]
-    ) -> None:
-        with used.cursor().copy("copy drift_fold from stdin (format binary)") as copy:
-            copy.set_types(["bytea", "bytea", "bytea", "bool"])
-            for key, (row, timed) in rows.items():
-                copy.write_row((_id_of(key), key if len(key) > _KEY_BYTES_MAX else None, row, timed))
-        used.execute(
-            "delete from drift_state_base as base using drift_fold as fold "
-            "where base.run = %s and base.step = %s and base.id = fold.id and fold.value is null",
-            (self._run, step),
-        )
-        used.execute(
-            "insert into drift_state_base select %s, %s, id, key, value, timed from drift_fold where value is not null "
-            "on conflict (run, step, id) do update set value = excluded.value, timed = excluded.timed",
-            (self._run, step),
-        )
-        used.execute("truncate drift_fold")
+        with self._writing(expected) as used:
+            for table, rows in changes.items():
+                deleted = [_id_of(key) for key, value in rows.items() if value is None]
+                if deleted:
+                    sql = "delete from drift_state_rows where run = %s and name = %s and id = any(%b)"
+                    used.execute(sql, (self._run, table, deleted))
+                stored = [(key, value) for key, value in rows.items() if value is not None]
+                for start in range(0, len(stored), _ROWS_PER_QUERY):
+                    some = stored[start : start + _ROWS_PER_QUERY]
+                    used.execute(
+                        "insert into drift_state_rows select %s, %s, * from unnest(%b::bytea[], %b::bytea[], "
+                        "%b::bytea[]) on conflict (run, name, id) do update set value = excluded.value",
+                        (
+                            self._run,
+                            table,
+                            [_id_of(key) for key, _ in some],
+                            [key if len(key) > _KEY_BYTES_MAX else None for key, _ in some],
+                            [value for _, value in some],
+                        ),
+                    )
 
     def close(self) -> None:
         """See `Backend`."""
@@ -282,10 +215,10 @@ class _Connection:
             yield self._connection
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             self.close()
-            raise Away(without_secrets(str(error).strip())) from error
+            raise Away(str(cleaned(error, self._server)).strip()) from error
         except psycopg.Error as error:
-            raise SettingsError(
-                f"the state in {self._where} cannot be read or written: {without_secrets(str(error).strip())}"
+            raise StorageError(
+                f"the state in {self._where} cannot be read or written: {str(cleaned(error, self._server)).strip()}"
             ) from None
 
     def close(self) -> None:

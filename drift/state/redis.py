@@ -2,42 +2,31 @@
 
 Invariant: as for `Backend`.
 
-Why: a cut is written in one transaction, which checks that this process still holds the lock. The lock names a
-connection: a process that finds it asks the server whether that is open, so the lock ends with its process, even if it
-is killed. How durable the cuts are is the server's business (appendonly).
+Why: changes are written in one transaction, which checks that this process still holds the lock, and the expected row.
+The lock names a connection: a process that finds it asks the server whether that is open, so the lock ends with its
+process, even if it is killed. How durable the cuts are is the server's business (appendonly).
 
-    drift:{NAME}:cuts        a hash: number of a cut, manifest
-    drift:{NAME}:snapshots      a hash: name, bytes
-    drift:{NAME}:blocks      hashes of the full blocks of the output
-    drift:{NAME}:folded      the cut that the base is as of
-    drift:{NAME}:base:STEP   a hash: key, row
-    drift:{NAME}:timed:STEP  a set: the keys that come with timers
-    drift:{NAME}:later       a list: later items
+    drift:{NAME}:TABLE       a hash for each table: its rows by key
     drift:{NAME}:lock        a secret of its holder, the ID of its connection, and the run ID of the server
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from drift.extras import need
-from drift.state.backend import Away, Changes, ServerBackend, named
-from drift.state.snapshots import LaterForm
-from drift.urls import without_secrets
-from drift_graph.errors import SettingsError
+from drift.state.backend import Away, Changes, Expected, ServerBackend, named, older_error
+from drift.urls import cleaned, without_secrets
+from drift_graph.errors import SettingsError, StorageError
 
 if TYPE_CHECKING:
     import redis
 
 _KEYS_PER_QUERY = 5000
 _TIMEOUT_S = 10.0
-_as_bytes = msgspec.msgpack.Encoder().encode
-_as_later = msgspec.msgpack.Decoder(LaterForm).decode
 
 
 class RedisReader:
@@ -57,58 +46,25 @@ class RedisReader:
         with _answers(self.where):
             return query(self._client)
 
-    def numbers(self) -> list[int]:
-        """See `Reader`."""
-        return sorted(map(int, self._ask(lambda client: client.hkeys(f"{self._names}cuts"))))
-
-    def manifest(self, number: int) -> bytes | None:
-        """See `Reader`."""
-        found: bytes | None = self._ask(lambda client: client.hget(f"{self._names}cuts", str(number)))
-        return found
-
-    def snapshots(self) -> dict[str, int]:
+    def sizes(self, table: str) -> dict[bytes, int]:
         """See `Reader`."""
 
-        def query(client: redis.Redis) -> dict[str, int]:
-            found: Any = client.hkeys(f"{self._names}snapshots")
+        def query(client: redis.Redis) -> dict[bytes, int]:
+            found: Any = sorted(client.hkeys(f"{self._names}{table}"))
             with client.pipeline(transaction=False) as pipe:
-                for name in found:
-                    pipe.hstrlen(f"{self._names}snapshots", name)
-                return {name.decode(): size for name, size in zip(found, pipe.execute())}
+                for key in found:
+                    pipe.hstrlen(f"{self._names}{table}", key)
+                return dict(zip(found, pipe.execute()))
 
-        sizes: dict[str, int] = self._ask(query)
+        sizes: dict[bytes, int] = self._ask(query)
         return sizes
 
-    def snapshot(self, name: str) -> bytes | None:
+    def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """See `Reader`."""
-        found: bytes | None = self._ask(lambda client: client.hget(f"{self._names}snapshots", name))
-        return found
-
-    def blocks(self) -> bytes:
-        """See `Reader`."""
-        return self._ask(lambda client: client.get(f"{self._names}blocks")) or b""
-
-    def folded(self) -> int:
-        """See `Reader`."""
-        return int(self._ask(lambda client: client.get(f"{self._names}folded")) or 0)
-
-    def find(self, step: str, keys: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """See `Reader`."""
-        base = f"{self._names}base:{step}"
+        found: list[bytes | None] = []
         for start in range(0, len(keys), _KEYS_PER_QUERY):
-            some = keys[start : start + _KEYS_PER_QUERY]
-            rows = self._ask(partial(_found, base, some))
-            yield from ((key, row) for key, row in zip(some, rows) if row is not None)
-
-    def rows(self, step: str, *, timed: bool) -> Iterable[tuple[bytes, bytes]]:
-        """See `Reader`."""
-        if not timed:
-            return self.find(step, sorted(self._ask(lambda client: client.hkeys(f"{self._names}base:{step}"))))
-        return self.find(step, sorted(self._ask(lambda client: client.smembers(f"{self._names}timed:{step}"))))
-
-    def later(self) -> list[LaterForm]:
-        """See `Reader`."""
-        return [_as_later(each) for each in self._ask(lambda client: client.lrange(f"{self._names}later", 0, -1))]
+            found += self._ask(partial(_values, f"{self._names}{table}", keys[start : start + _KEYS_PER_QUERY]))
+        return found
 
     def close(self) -> None:
         """See `Reader`."""
@@ -192,53 +148,20 @@ class RedisBackend(ServerBackend):
         """See `Backend`."""
         return RedisReader(self._url)
 
-    def commit(self, number: int, snapshots: Mapping[str, bytes], at: int, blocks: bytes, manifest: bytes) -> None:
+    def write(self, changes: Changes, expected: Sequence[Expected] = ()) -> None:
         """See `Backend`."""
-        with self._writing() as pipe:
-            if snapshots:
-                pipe.hset(f"{self._names}snapshots", mapping=dict(snapshots))
-            if blocks:
-                pipe.setrange(f"{self._names}blocks", at, blocks)
-            pipe.hset(f"{self._names}cuts", str(number), manifest)
-
-    def forget(self, numbers: Collection[int], snapshots: Collection[str]) -> None:
-        """See `Backend`."""
-        if not numbers and not snapshots:
-            return
-        with self._writing() as pipe:
-            if numbers:
-                pipe.hdel(f"{self._names}cuts", *map(str, numbers))
-            if snapshots:
-                pipe.hdel(f"{self._names}snapshots", *snapshots)
-
-    def fold(self, number: int, changes: Changes) -> None:
-        """See `Backend`."""
-        assert self._client is not None
-        with _answers(self.where):
-            stored: Any = self._client.lrange(f"{self._names}later", 0, -1)
-        with self._writing() as pipe:
-            for step, rows in changes.states.items():
-                base, timed = f"{self._names}base:{step}", f"{self._names}timed:{step}"
-                reader = {key: row for key, (row, _) in rows.items() if row is not None}
-                keys = list(rows)
-                for start in range(0, len(keys), _KEYS_PER_QUERY):
-                    some = keys[start : start + _KEYS_PER_QUERY]
-                    pipe.srem(timed, *some)
-                    if deleted := [key for key in some if key not in reader]:
-                        pipe.hdel(base, *deleted)
-                    if new := {key: reader[key] for key in some if key in reader}:
-                        pipe.hset(base, mapping=new)
-                    if with_timers := [key for key in some if key in reader and rows[key][1]]:
-                        pipe.sadd(timed, *with_timers)
-            later = [each for each in map(_as_later, stored) if each.meta >= changes.at]
-            pipe.delete(f"{self._names}later")
-            for each in (*later, *changes.later):
-                pipe.rpush(f"{self._names}later", _as_bytes(each))
-            pipe.set(f"{self._names}folded", number)
+        with self._writing(expected) as pipe:
+            for table, rows in changes.items():
+                deleted = [key for key, value in rows.items() if value is None]
+                stored = [(key, value) for key, value in rows.items() if value is not None]
+                for start in range(0, len(deleted), _KEYS_PER_QUERY):
+                    pipe.hdel(f"{self._names}{table}", *deleted[start : start + _KEYS_PER_QUERY])
+                for start in range(0, len(stored), _KEYS_PER_QUERY):
+                    pipe.hset(f"{self._names}{table}", mapping=dict(stored[start : start + _KEYS_PER_QUERY]))
 
     @contextmanager
-    def _writing(self) -> Iterator[Any]:
-        """A transaction that succeeds only while this process holds the lock."""
+    def _writing(self, expected: Sequence[Expected]) -> Iterator[Any]:
+        """A transaction that succeeds only while this process holds the lock and the expected rows are there."""
         import redis
 
         assert self._client is not None
@@ -251,6 +174,11 @@ class RedisBackend(ServerBackend):
                     found: Any = pipe.get(f"{self._names}lock")
                     if not self._is_own(found):
                         raise self._taken_over_error()
+                    for each in expected:
+                        pipe.watch(f"{self._names}{each.table}")  # type: ignore[no-untyped-call]
+                        row: Any = pipe.hget(f"{self._names}{each.table}", each.key)
+                        if not each.is_met(row):
+                            raise older_error(self.where, each)
                     pipe.multi()
                     yield pipe
                     pipe.execute()
@@ -265,8 +193,8 @@ class RedisBackend(ServerBackend):
         self._holder = self._client = None
 
 
-def _found(base: str, keys: Sequence[bytes], client: redis.Redis) -> Any:
-    return client.hmget(base, keys)
+def _values(table: str, keys: Sequence[bytes], client: redis.Redis) -> Any:
+    return client.hmget(table, keys)
 
 
 def _connected(server: str, where: str, **more: Any) -> redis.Redis:
@@ -277,7 +205,7 @@ def _connected(server: str, where: str, **more: Any) -> redis.Redis:
             options = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S, **more}
             return redis.Redis.from_url(server, **options)
     except ValueError as error:
-        raise SettingsError(f"{where!r} is no URL of a Redis server: {error}") from error
+        raise SettingsError(f"{where!r} is no URL of a Redis server: {cleaned(error, server)}") from error
 
 
 @contextmanager
@@ -288,6 +216,6 @@ def _answers(where: str) -> Iterator[None]:
     try:
         yield
     except (redis.ConnectionError, redis.TimeoutError) as error:
-        raise Away(str(error)) from error
+        raise Away(str(cleaned(error))) from error
     except redis.RedisError as error:
-        raise SettingsError(f"the state in {where} cannot be read or written: {error}") from error
+        raise StorageError(f"the state in {where} cannot be read or written: {cleaned(error)}") from error

@@ -14,17 +14,15 @@ from itertools import chain, islice
 from typing import Any
 
 import msgspec
-import xxhash
 
 from drift.machines.cuts import Entries, Lookup
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.worker import Snapshot
 from drift.state.backend import Reader
 from drift.state.cut import Cut, StateDamaged
-from drift.state.patience import Patience
 from drift.state.snapshots import Form, Forms, LaterForm, States, StoredSnapshot, states_of
+from drift.state.tables import check_base, later_in, merged_in, snapshots_of, state_of
 
-_HASH_BYTES = 8
 _PART_KEYS = 4096
 
 
@@ -82,28 +80,26 @@ class Layered:
             yield states_of(part, timed)
 
 
-def row_of(key: bytes, state: bytes) -> bytes:
-    """The row of a key in the base."""
-    return xxhash.xxh3_64_digest(key + state) + state
-
-
 class RestoredStates:
     """See the module.
 
     Args:
-        reader: of the base.
-        snapshots: the snapshots between the base and the cut, the oldest first.
+        reader: of the store.
         where: for messages.
     """
 
-    def __init__(
-        self, reader: Reader, snapshots: Iterable[StoredSnapshot], forms: Forms, where: str, patience: Patience
-    ) -> None:
+    def __init__(self, reader: Reader, cut: Cut, forms: Forms, where: str) -> None:
         self._reader = reader
         self._forms = forms
         self._where = where
-        self._patience = patience
-        self._changed = Layered(snapshots, forms)
+        while True:
+            self._merged = merged_in(reader)
+            try:
+                self._changed = Layered(list(snapshots_of(reader, cut, self._merged, where)), forms)
+                break
+            except StateDamaged:
+                if merged_in(reader) == self._merged:  # otherwise they were merged meanwhile
+                    raise
 
     def at_once(self, cut: Cut) -> Snapshot:
         """The part that is needed from the beginning: the states of keys with timers, and all later items."""
@@ -111,21 +107,21 @@ class RestoredStates:
             return Snapshot(cut.at, {}, [])
         states: dict[str, Entries] = {}
         for step in cut.steps:
-            rows = self._forms.entries(self._verified(step, self._reader.rows(step, timed=True)))
+            rows = self._forms.entries(self._timed_rows(step))
             timed = self._changed.timed(step)
             if rows or timed:
                 changed = self._changed.of(step)
                 states[step] = Entries.of([*(entry for entry in rows if entry[0] not in changed), *timed])
-        later = chain(self._reader.later(), self._changed.later())
+        later = chain(later_in(self._reader), self._changed.later())
         return Snapshot(cut.at, states, self._forms.later(each for each in later if each.meta >= cut.at))
 
     def all_of(self, step: str) -> tuple[Iterator[tuple[Any, Form]], Container[Any]]:
         """Every key of a step with its state as it was written, and the keys that have timers."""
         changed = self._changed.of(step)
-        timed = {identity_of(key): None for key, _ in self._reader.rows(step, timed=True)}
+        timed = {identity_of(key): None for key in self._reader.sizes(f"timers:{step}")}
         timed = {key: None for key in timed if key not in changed}
         timed.update(self._changed.timed_keys(step))
-        rows = ((identity_of(key), form) for key, form in self._verified(step, self._reader.rows(step, timed=False)))
+        rows = ((identity_of(key), form) for key, form in self._all_rows(step))
         base = (row for row in rows if row[0] not in changed)
         return chain(base, ((key, raw) for key, raw in changed.items() if raw is not None)), timed
 
@@ -137,21 +133,26 @@ class RestoredStates:
             yield from self._changed.found(step, identities)
             by_form = {form_of_identity(identity): identity for identity in identities if identity not in changed}
             forms = list(by_form)
-            rows = self._patience.call(lambda: list(self._reader.find(step, forms)))
-            for key, form in self._verified(step, rows):
+            for key, form in self._rows(step, forms):
                 yield by_form[key], self._forms.value(form)
 
         return found
 
-    def _verified(self, step: str, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        for key, row in rows:
-            state = row[_HASH_BYTES:]
-            if row_of(key, state) != row:
-                raise StateDamaged(
-                    f"the base of {self._where} was changed since it was written: the state of a key of step {step!r} "
-                    f"has another hash; the run cannot resume from it"
-                )
-            yield key, state
+    def _timed_rows(self, step: str) -> Iterator[tuple[bytes, bytes]]:
+        return self._rows(step, sorted(self._reader.sizes(f"timers:{step}")))
+
+    def _all_rows(self, step: str) -> Iterator[tuple[bytes, bytes]]:
+        keys = sorted(self._reader.sizes(f"base:{step}"))
+        for start in range(0, len(keys), _PART_KEYS):
+            yield from self._rows(step, keys[start : start + _PART_KEYS])
+
+    def _rows(self, step: str, keys: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """The keys that the base has, and their states."""
+        rows = self._reader.read(f"base:{step}", keys)
+        check_base(merged_in(self._reader), self._merged, self._where)  # read behind the rows: never as of an older cut
+        for key, row in zip(keys, rows):
+            if row is not None:
+                yield key, state_of(key, row, step, self._where)
 
     def close(self) -> None:
         self._reader.close()

@@ -1,19 +1,23 @@
 """A run with state: when a cut is taken, what it consists of, and how a run resumes from one.
 
-Invariant: a cut is committed when its snapshots are durable, every sink that takes part has the output below it, and
-the sources can be read again from there. A run that resumes gives the rest of what the unbroken one would have given.
+Invariant: a cut is committed when its snapshots are durable, every sink that takes part has the output below it, the
+caller has taken the output below it, and the sources can be read again from there. A run that resumes gives the rest of
+what the unbroken one would have given.
 
 Why: a cut is taken between two batches of the output, when the sinks have all of the first one, which is what was
-released below minimal time. Below that everything is final.
+released below minimal time. Below that everything is final. The loop over a run is a sink whose position is what it has
+taken: it is asked for after the batch was given, and a cut above it waits.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -22,10 +26,9 @@ from drift.machines.worker import Snapshot, timed_steps
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.sinks.base import Committing, Sink
 from drift.state.backend import Backend
-from drift.state.cut import Cut, Output, StateDamaged, check_fits, decoded, encoded
+from drift.state.cut import Cut, Output, check_fits, decoded, encoded
 from drift.state.files import FilesBackend
-from drift.state.folding import snapshots_of
-from drift.state.patience import Patience
+from drift.state.patience import Patience, PatientReader
 from drift.state.postgres import PostgresBackend
 from drift.state.redis import RedisBackend
 from drift.state.restored import RestoredStates
@@ -81,6 +84,9 @@ class Cuts:
     logs_on_disk: bool = False
     complete_logs: bool = False
     away_max_s: float = 60.0
+
+    def __repr__(self) -> str:
+        return f"Cuts({without_secrets(os.fspath(self.where))!r})"
 
     def __post_init__(self) -> None:
         for name in ("every_s", "away_max_s"):
@@ -144,18 +150,10 @@ def states_at(at: StatesAt, dataflow: Dataflow) -> RestoredStates:
     Raises:
         StateDamaged: they were changed since they were written.
     """
-    reader = backend_of(at.where).reader()
-    cut = decoded(at.cut, f"of a cut in {at.where}")
-    patience = Patience(without_secrets(at.where), at.away_max_s)
-    while True:
-        folded = reader.folded()
-        try:
-            snapshots = list(snapshots_of(reader, cut, without_secrets(at.where)))
-            break
-        except StateDamaged:
-            if reader.folded() == folded:
-                raise
-    return RestoredStates(reader, snapshots, Forms(dataflow, (), at.classes), without_secrets(at.where), patience)
+    where = without_secrets(at.where)
+    patience = Patience(where, at.away_max_s)
+    reader = PatientReader(patience.call(backend_of(at.where).reader), patience)
+    return RestoredStates(reader, decoded(at.cut, f"of a cut in {where}"), Forms(dataflow, (), at.classes), where)
 
 
 @runtime_checkable
@@ -163,7 +161,7 @@ class TakesCuts(Protocol):
     """An engine that takes cuts."""
 
     def prepare_cuts(self, begin: Begin | None) -> None:
-        """Called before any item: cuts will be taken; the run resumes from a cut, or begins."""
+        """Called before any item: cuts will be taken; the run resumes from a cut, as its feed has, or begins."""
 
     def cut(self) -> Taken | None:
         """The state of everything as of minimal time; None if there is nothing new, or if it `awaits_cut`."""
@@ -223,8 +221,8 @@ def log_folder_of(named: str | os.PathLike[str] | Cuts) -> Path | None:
 
 
 def steps_with_state(plan: Plan) -> dict[str, str]:
-    """The groupings of a graph that have state, and the kind of machine each has."""
-    return {name: type(stage).__name__ for name, stage in plan.stages().items()}
+    """The groupings of a graph that have state, and the form in which each is stored."""
+    return {name: stage.form for name, stage in plan.stages().items()}
 
 
 def _chosen(store: Store, cuts: Cuts, graph: Fingerprint, steps: Mapping[str, str], algorithm: Algorithm) -> Cut | None:
@@ -275,7 +273,7 @@ class RunCuts:
         now_s: the clock of the process.
 
     Attributes:
-        cut: the last cut; None before the first.
+        cut: the last cut, which may wait for the caller; None before the first.
         resumed_from: the cut that the run resumed from; None if it began.
     """
 
@@ -303,8 +301,8 @@ class RunCuts:
             self._store.close()
             raise
         self._run: tuple[TakesCuts, SourcePositions, Mapping[str, Sink]] | None = None
-        self._blocks = self.cut.output.blocks if self.cut is not None else 0
         self._retained_sources: deque[Mapping[str, Any]] = deque(maxlen=cuts.keep)  # positions of the retained cuts
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # positions of cuts, and what commits them
         self._taken_s = 0.0
         self._taken_items = self.cut.items_in if self.cut is not None else 0
 
@@ -319,8 +317,8 @@ class RunCuts:
             feed.resume({}, BEGINNING)  # logs may have input, though no cut was committed
             return
         self._retained_sources.extend(each.sources for each in self._store.cuts() if each.number <= cut.number)
-        engine.prepare_cuts(self._begin(cut))
         feed.resume(cut.sources, cut.at)
+        engine.prepare_cuts(self._begin(cut))
         for name, sink in sinks.items():
             if isinstance(sink, Committing):
                 sink.resume_at(cut.output.position, cut.sinks.get(name))
@@ -330,55 +328,76 @@ class RunCuts:
         at = StatesAt(os.fspath(cuts.where), encoded(cut), cuts.away_max_s, tuple(cuts.classes))
         return Begin(cut, self._store.blocks(cut), self._store.states(cut, self._forms), at)
 
+    def advance(self, items_in: int, taken: int) -> None:
+        """Commit a cut that waits for the caller, and take one if it is time.
+
+        Args:
+            taken: the caller has taken all output below this position.
+        """
+        self.commit_taken(taken)
+        if self.is_due(items_in):
+            self.take(taken)
+
     def is_due(self, items_in: int) -> bool:
         """Whether it is time for a cut."""
-        if self._store.is_busy:
+        if self._waiting or self._store.is_busy:
             return False
         every_items = self._cuts.every_items
         by_items = every_items is not None and items_in - self._taken_items >= every_items
         return by_items or self._now_s() - self._taken_s >= self._cuts.every_s
 
-    def take(self) -> None:
+    def take(self, taken: int = sys.maxsize) -> None:
         """Take a cut; called when the sinks have all released output.
+
+        Args:
+            taken: as for `advance`; until it is at the cut, the cut waits, and no other is due.
 
         Raises:
             PayloadError: a state cannot be stored.
-            SettingsError: the cut before could not be written.
+            StorageError: the cut before could not be written.
         """
         assert self._run is not None
         engine, feed, sinks = self._run
-        taken = engine.cut()
-        if taken is None:
+        of_engine = engine.cut()
+        if of_engine is None:
             return
         self._taken_s, self._taken_items = self._now_s(), feed.items_in
-        positions = feed.positions_at(taken.at)
+        positions = feed.positions_at(of_engine.at)
         committed = {name: sink.commit() for name, sink in sinks.items() if isinstance(sink, Committing)}
         cut = Cut(
             number=1 if self.cut is None else self.cut.number + 1,
-            at=taken.at,
+            at=of_engine.at,
             graph=self._graph,
             steps=self._steps,
-            output=taken.output,
+            output=of_engine.output,
             sources=positions,
             sinks=committed,
             items_in=feed.items_in,
-            tombstones=taken.tombstones,
+            tombstones=of_engine.tombstones,
             late_items=feed.late_items,
-            keys=sum(len(entries) for snapshot in taken.snapshots.values() for entries in snapshot.states.values()),
+            keys=sum(len(entries) for snapshot in of_engine.snapshots.values() for entries in snapshot.states.values()),
             taken_ms=time.time_ns() // 1_000_000,
         )
-        snapshots = {name: self._forms.encoded(snapshot) for name, snapshot in taken.snapshots.items()}
-        blocks, self._blocks = taken.blocks[self._blocks :], len(taken.blocks)
+        snapshots = {name: self._forms.encoded(snapshot) for name, snapshot in of_engine.snapshots.items()}
         self._retained_sources.append(positions)
         oldest = self._retained_sources[0]
-        self._store.commit(cut, snapshots, blocks, lambda: feed.committed(oldest))
+        waits = cut.output.position > taken
+        blocks = list(of_engine.blocks) if waits else of_engine.blocks  # the engine adds to its own
+        commit = partial(self._store.commit, cut, snapshots, blocks, lambda: feed.committed(oldest))
+        self._waiting.append((cut.output.position, commit))
         self.cut = cut
+        self.commit_taken(taken)
 
-    def pause(self) -> bool:
+    def commit_taken(self, taken: int = sys.maxsize) -> None:
+        """Commit the cuts that wait for the caller and are not above what it has taken."""
+        while self._waiting and self._waiting[0][0] <= taken:
+            self._waiting.popleft()[1]()
+
+    def pause(self, taken: int = sys.maxsize) -> bool:
         """Take the cut at which the run stops; returns whether it exists."""
         assert self._run is not None
         before = self.cut
-        self.take()
+        self.take(taken)
         return self.cut is not before or not self._run[0].awaits_cut
 
     def close(self) -> None:

@@ -15,12 +15,23 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import xxhash
 
-from drift.state.backend import Backend, Locked, Reader
+from drift.state.backend import Backend, Changes, Expected, Locked, OlderData, Reader, older_error
 from drift.state.cut import Cut, StateDamaged, encoded
-from drift.state.folding import Folding, fold, manifest, name_of, number_of, snapshots_of
-from drift.state.patience import Patience
+from drift.state.folding import Folding, fold
+from drift.state.patience import Patience, PatientReader
 from drift.state.restored import RestoredStates
 from drift.state.snapshots import Forms
+from drift.state.tables import (
+    as_merged,
+    check_base,
+    key_of,
+    manifest,
+    merged_in,
+    name_of,
+    number_of,
+    numbers_in,
+    part_of,
+)
 from drift_barrier.digest import Algorithm, hash_block
 from drift_graph.errors import SettingsError
 
@@ -31,6 +42,8 @@ _FOLDED_BYTES = 32 << 20
 _SEPARATE_PROCESS_BYTES = 1 << 20
 #: If the snapshots have this size, the run takes no further cut until they are folded.
 _WAITING_BYTES = 8 * _FOLDED_BYTES
+#: Hashes of blocks that are one row.
+_HASHES_IN_PART = 4096
 #: How long a server may take to notice that the process that held the lock has ended.
 _LOCKED_S = 5.0
 
@@ -55,6 +68,8 @@ class Store:
         self._writing: Future[None] | None = None
         self._restored: RestoredStates | None = None
         self._names: Mapping[str, bytes] = {}  # the snapshots of the last cut, with their hashes
+        self._last: Expected | None = None  # the manifest of the last cut
+        self._hashes_from = 0  # so many hashes of blocks are stored
 
     @property
     def where(self) -> str:
@@ -67,15 +82,16 @@ class Store:
         Raises:
             SettingsError: it holds no state of a run.
         """
-        if not self._backend.exists():
+        if not self._patience.call(self._backend.exists):
             raise SettingsError(f"{self.where} holds no state of a run; name the one that --state named")
-        self._reader = self._backend.reader()
+        self._reader = self._new_reader()
 
     def open(self) -> None:
         """Lock it, and make it if it does not exist.
 
         Raises:
-            SettingsError: another process has it open, or it cannot store cuts.
+            Locked: another process has it open.
+            StorageError: it cannot store cuts.
         """
         deadline_s = time.monotonic() + _LOCKED_S
         while True:
@@ -87,10 +103,13 @@ class Store:
                     raise
                 time.sleep(_LOCKED_S / 100)  # until the server has noticed that a process has ended
         try:
-            self._reader = self._reader or self._backend.reader()
+            self._reader = self._reader or self._new_reader()
         except BaseException:
             self._backend.close()
             raise
+
+    def _new_reader(self) -> Reader:
+        return PatientReader(self._patience.call(self._backend.reader), self._patience)
 
     @property
     def _open_reader(self) -> Reader:
@@ -105,39 +124,51 @@ class Store:
         Raises:
             StateDamaged: see there.
         """
-        folded = self._open_reader.folded()
-        found = [
-            manifest(self._open_reader, number, self.where)
-            for number in self._open_reader.numbers()
-            if number >= folded
-        ]
-        return [cut for cut in found if cut is not None]
+        reader = self._open_reader
+        found = [manifest(reader, key, self.where) for key in sorted(reader.sizes("cuts"), key=number_of)]
+        merged = merged_in(reader)
+        retained = [cut for cut in found if cut is not None and cut.number >= merged]
+        if retained:
+            check_base(merged, retained[-1].base, self.where)
+        elif merged:
+            raise StateDamaged(
+                f"{self.where} has states that were merged up to cut {merged}, and no cut from there on: its manifests "
+                f"were removed; bring them back, or start a new run with another state="
+            )
+        return retained
 
     def clear(self) -> None:
         """Remove the snapshots of a run that has committed no cut."""
-        self._backend.forget((), list(self._open_reader.snapshots()))
+        self._write({"snapshots": dict.fromkeys(self._open_reader.sizes("snapshots"))})
 
     def states(self, cut: Cut, forms: Forms) -> RestoredStates:
         """The states of a cut; removes later cuts."""
         reader = self._open_reader
-        later = [number for number in reader.numbers() if number > cut.number]
-        self._backend.forget(later, [name for name in reader.snapshots() if name not in cut.snapshots])
+        key = key_of(cut.number)
+        (data,) = reader.read("cuts", [key])
+        self._last = Expected("cuts", key, data or b"")
+        later = dict.fromkeys(key for key in reader.sizes("cuts") if number_of(key) > cut.number)
+        unneeded = dict.fromkeys(name for name in reader.sizes("snapshots") if name.decode() not in cut.snapshots)
+        self._write({"cuts": later, "snapshots": unneeded})
         self._names = cut.snapshots
-        snapshots = snapshots_of(reader, cut, self.where)
-        self._restored = RestoredStates(self._backend.reader(), snapshots, forms, self.where, self._patience)
+        self._hashes_from = cut.output.blocks
+        self._restored = RestoredStates(self._new_reader(), cut, forms, self.where)
         return self._restored
 
     def blocks(self, cut: Cut) -> list[bytes]:
         """Hashes of the full blocks of the output below a cut."""
-        size = _block_bytes(cut.output.algorithm)
-        data = self._open_reader.blocks()[: size * cut.output.blocks]
-        if len(data) < size * cut.output.blocks:
-            raise StateDamaged(
-                f"{self.where} has the hashes of {len(data) // size} blocks, and cut {cut.number} comes after "
-                f"{cut.output.blocks}; they were cut off, so the run cannot resume from it; use an earlier "
-                f"one with from_cut="
-            )
-        return [data[start : start + size] for start in range(0, len(data), size)]
+        parts = [part_of(number) for number in range(-(-cut.output.blocks // _HASHES_IN_PART))]
+        found: list[bytes] = []
+        for number, data in enumerate(self._open_reader.read("hashes", parts)):
+            hashes = _hashes_in(parts[number], data or b"", _block_bytes(cut.output.algorithm))
+            found += hashes[: cut.output.blocks - len(found)]
+            if len(found) < min((number + 1) * _HASHES_IN_PART, cut.output.blocks):
+                raise StateDamaged(
+                    f"hashes {parts[number].decode()} of the output in {self.where}, which cut {cut.number} needs, "
+                    f"were changed, cut off or removed since they were written; resume from an earlier cut with "
+                    f"from_cut=, or start a new run with another state="
+                )
+        return found
 
     # Writing.
 
@@ -153,13 +184,16 @@ class Store:
 
         Args:
             snapshots: the bytes of its snapshots, by name.
-            blocks: hashes of blocks that are full since the cut before.
+            blocks: hashes of all full blocks of the output.
             on_commit: called when the cut is committed.
         """
         self._wait()
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, "drift-cuts")
-        self._writing = self._writer.submit(self._commit, cut, snapshots, blocks, on_commit)
+        begin = self._hashes_from // _HASHES_IN_PART * _HASHES_IN_PART
+        new = list(blocks[begin:]) if len(blocks) > self._hashes_from else []
+        self._hashes_from = len(blocks)
+        self._writing = self._writer.submit(self._commit, cut, snapshots, begin, new, on_commit)
 
     def _wait(self) -> None:
         if self._writing is not None:
@@ -167,41 +201,66 @@ class Store:
             writing.result()
 
     def _commit(
-        self, cut: Cut, snapshots: Mapping[str, bytes], blocks: Sequence[bytes], on_commit: Callable[[], None]
+        self, cut: Cut, snapshots: Mapping[str, bytes], begin: int, blocks: list[bytes], on_commit: Callable[[], None]
     ) -> None:
         named = {name_of(cut.number, name): data for name, data in snapshots.items()}
-        folded = self._patience.call(self._open_reader.folded)
-        earlier = {name: hashed for name, hashed in self._names.items() if number_of(name) > folded}
-        self._names = {**earlier, **{name: xxhash.xxh3_128_digest(data) for name, data in named.items()}}
-        manifest = encoded(cut.with_snapshots(self._names))
-        at = _block_bytes(cut.output.algorithm) * (cut.output.blocks - len(blocks))
-        self._patience.call(lambda: self._backend.commit(cut.number, named, at, b"".join(blocks), manifest))
+        names = {**self._names, **{name: xxhash.xxh3_128_digest(data) for name, data in named.items()}}
+        changes: dict[str, dict[bytes, bytes | None]] = {
+            "snapshots": {name.encode(): data for name, data in named.items()},
+            "hashes": {
+                part: _hashed(part, b"".join(blocks[start : start + _HASHES_IN_PART]))
+                for start in range(0, len(blocks), _HASHES_IN_PART)
+                for part in [part_of((begin + start) // _HASHES_IN_PART)]
+            },
+        }
+        key = key_of(cut.number)
+        while True:
+            merged = merged_in(self._open_reader)
+            self._names = {name: hashed for name, hashed in names.items() if number_of(name) > merged}
+            data = encoded(cut.with_snapshots(self._names, merged))
+            try:
+                self._write({**changes, "cuts": {key: data}}, *([as_merged(merged)] if merged else []))
+                break
+            except OlderData:
+                if merged_in(self._open_reader) <= merged:  # otherwise more was merged meanwhile
+                    raise
+        self._last = Expected("cuts", key, data)
         on_commit()
-        self._patience.call(self._prune)
+        self._prune()
+
+    def _write(self, changes: Changes, *expected: Expected) -> None:
+        """Store changes, if the last cut is where it was stored, and so is what else is expected."""
+        if any(changes.values()):
+            all_expected = [*([self._last] if self._last is not None else []), *expected]
+            self._patience.call(lambda: self._backend.write(changes, all_expected))
 
     def _prune(self) -> None:
         """Remove cuts beyond the number to retain, and fold snapshots below the oldest into the base, many at once."""
         reader, backend = self._open_reader, self._backend
-        numbers = reader.numbers()
+        numbers = numbers_in(reader)
+        assert self._last is not None
+        if numbers[-1:] != [number_of(self._last.key)]:
+            raise older_error(self.where, self._last)
         oldest = numbers[-self._keep :][0]
-        backend.forget([number for number in numbers if number < oldest], ())
-        older = [size for name, size in reader.snapshots().items() if number_of(name) <= oldest]
+        self._write({"cuts": {key_of(number): None for number in numbers if number < oldest}})
+        older = [size for name, size in reader.sizes("snapshots").items() if number_of(name) <= oldest]
         if self._folding is not None:
             if self._folding.is_done(wait=sum(older) >= _WAITING_BYTES):
                 self._folding = None
         elif len(older) >= _FOLDED_SNAPSHOTS or sum(older) >= _FOLDED_BYTES:
-            cut = manifest(reader, oldest, self.where)
-            assert cut is not None
+            cut = manifest(reader, key_of(oldest), self.where)
+            if cut is None:
+                raise older_error(self.where, self._last)
             if sum(older) < _SEPARATE_PROCESS_BYTES:
-                fold(backend, reader, cut)
+                self._patience.call(lambda: fold(backend, reader, cut))
             else:
                 self._folding = Folding(backend, cut, self._away_max_s)
 
     def drop(self, number: int) -> None:
         """Remove a cut."""
-        if number not in self._open_reader.numbers():
+        if number not in numbers_in(self._open_reader):
             raise SettingsError(f"{self.where} has no cut {number}; drift state list shows those it has")
-        self._backend.forget([number], ())
+        self._write({"cuts": {key_of(number): None}})
 
     def close(self) -> None:
         """Wait for the last cut to be written, and close the backend."""
@@ -217,6 +276,18 @@ class Store:
                 if each is not None:
                     each.close()
             self._restored = self._reader = None
+
+
+def _hashed(key: bytes, data: bytes) -> bytes:
+    return xxhash.xxh3_64_digest(key + data) + data
+
+
+def _hashes_in(key: bytes, data: bytes, size: int) -> list[bytes]:
+    """The hashes in a part; none if it was changed."""
+    hashes = data[8:]
+    if _hashed(key, hashes) != data:
+        return []
+    return [hashes[start : start + size] for start in range(0, len(hashes), size)]
 
 
 def _block_bytes(algorithm: Algorithm) -> int:

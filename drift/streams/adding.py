@@ -11,7 +11,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from drift.diverting import ErrorsOnly, OnError, Tried, WithoutErrors, diverts
+from drift.calling.asks import Asks, Recorded, checked
+from drift.diverting import ErrorsOnly, LateOnly, OnError, Tried, WithoutErrors, diverts
 from drift.flow.aggregates import check_aggregate
 from drift.flow.choosing import Members, all_items, itself
 from drift.flow.windows import EMPTY, Step
@@ -168,6 +169,14 @@ class Steps(Generic[T]):
         on_error: OnError = "error",
     ) -> Stream[Any]:
         where, named = caller(), self._name(name, kind, function)
+        if isinstance(function, Recorded):
+            if arity != "one" or with_time or later:
+                raise GraphError(
+                    f"{kind} {named!r} (at {where}) takes no drift.recorded(...): only map does, without with_time and "
+                    f"later; give its output to {kind}"
+                )
+            asks = Asks(function.function, diverts=diverts(on_error, f"map {named!r}", where), at_once=True)
+            return self._asking(asks, named, where)
         if not diverts(on_error, f"{kind} {named!r}", where):
             return self._add(Map(named, "", where, function, arity, later, with_time))
         map_or_divert = Map(
@@ -175,15 +184,23 @@ class Steps(Generic[T]):
         )
         return self._add(map_or_divert)._without_errors(named, where)
 
-    def _without_errors(self, step: str, where: str) -> Stream[T]:
-        """The stream without diverted items, which go to the sink of errors."""
+    def _asking(self, asks: Asks, name: str, where: str) -> Stream[Any]:
+        asking = self._add(Map(name, "", where, checked(asks, name), "one"))
+        return asking._without_errors(name, where) if asks.diverts else asking
+
+    def _without_errors(self, step: str, where: str, *, errors: bool = True, late: str = "") -> Stream[T]:
+        """The stream without diverted items, which go to the sink of errors, and to that of late items."""
         graph, draft = self._graph, self._graph._draft
         good = draft.add(Map(f"{step}.good", step, where, WithoutErrors(), "keep"), self._origins)
-        errors = draft.add(Map(f"{step}.errors", step, where, ErrorsOnly(), "many"), self._origins)
-        if not graph._has_errors:
-            graph._has_errors = True
-            draft.add(Sink(ERRORS, ERRORS, where))
-        draft.connect(errors.name, ERRORS)
+        sinks: list[tuple[str, ErrorsOnly | LateOnly]] = [(ERRORS, ErrorsOnly())] if errors else []
+        sinks += [(late, LateOnly())] if late else []
+        for sink, only in sinks:
+            of = "errors" if sink == ERRORS else "late"
+            apart = draft.add(Map(f"{step}.{of}", step, where, only, "many"), self._origins)
+            if sink not in graph._diverts_to:
+                graph._diverts_to.add(sink)
+                draft.add(Sink(sink, sink, where))
+            draft.connect(apart.name, sink)
         return self._behind((good.name,))
 
     def _add(self, operator: Map | Group) -> Stream[Any]:

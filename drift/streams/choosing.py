@@ -40,23 +40,41 @@ class Choosing(Steps[T]):
     def route(self, *predicates: Callable[[T], object], name: str | None = None) -> tuple[Stream[T], ...]:
         """A stream for each predicate, of the items for which it is the first that is true, and one of the rest.
 
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> small, large = graph.source("numbers").route(lambda number: number < 3)
+        >>> small.map(str).sink("small")
+        >>> large.sink("large")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 5, 2]})]
+        ['1', 5, '2']
+
         Args:
-            predicates: pure, one or more; `route(p)` returns (items with p, items without). The stream of the rest need
-                not be used.
+            predicates: pure, one or more; `route(p)` returns (items with p, items without). A stream that is not used
+                is left out of the graph.
         """
         if not predicates:
             raise GraphError(f"route takes one predicate or more (at {caller()})")
-        step, routes, rest = self._name(name, "route", predicates[0]), [], self._behind(self._origins)
-        for index, predicate in enumerate(predicates):
+        for predicate in predicates:
             if not callable(predicate):
                 raise GraphError(f"route takes predicates, not {predicate!r:.80} (at {caller()})")
-            routes.append(rest._part(step, str(index), predicate, "keep"))
-            last = index == len(predicates) - 1
-            rest = rest._part(step, f"after {index}", Unless(predicate), "keep", optional=last)
+        step, routes, rest = self._name(name, "route", predicates[0]), [], self._behind(self._origins)
+        self._graph._draft.reserve(step)
+        for index, predicate in enumerate(predicates):
+            routes.append(rest._part(step, str(index), predicate, "keep", optional=True))
+            rest = rest._part(step, f"after {index}", Unless(predicate), "keep", optional=True)
         return (*routes, rest)
 
     def split(self, count: int) -> tuple[Stream[T], ...]:
-        """`count` streams of all the items. A stream may be used any number of times anyway; this gives them names."""
+        """`count` streams of all the items. A stream may be used any number of times anyway; this gives them names.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> plain, doubled = graph.source("numbers").split(2)
+        >>> plain.sink("plain")
+        >>> doubled.map(lambda number: 2 * number).sink("doubled")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [4]})]
+        [4, 8]
+        """
         if type(count) is not int or count < 1:
             raise GraphError(f"split takes an int of 1 or more, not {count!r:.80} (at {caller()})")
         return (self._behind(self._origins),) * count
@@ -65,6 +83,12 @@ class Choosing(Steps[T]):
         """Pairs (left, right) by order: the n-th item of this stream with the n-th of the other.
 
         A pair has the time of its later item. Items without a partner wait in the state, and appear in no pair.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("left").zip(graph.source("right")).sink("pairs")
+        >>> [item.payload for item in drift.run(graph, {"left": ["a", "b", "c"], "right": [1, 2]})]
+        [('a', 1), ('b', 2)]
         """
         self._check_graph(other)
         step = self._named(name, "zip")
@@ -77,6 +101,12 @@ class Choosing(Steps[T]):
     ) -> Stream[T]:
         """The first `count` items in order after the first `offset`, of each key if there is one. The input is still
         read to its end.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("words").limit(2, offset=1).sink("some")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "be", "or", "not"]})]
+        ['be', 'or']
 
         Args:
             count: 0 or more.
@@ -92,6 +122,12 @@ class Choosing(Steps[T]):
         self, key: Callable[[T], Any] = itself, *, within: Span | None = None, name: str | None = None
     ) -> Stream[T]:
         """The first item of each key, in order.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("words").dedup(str.lower).sink("new")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "be", "To"]})]
+        ['to', 'be']
 
         Args:
             key: pure; see `group`. Without it equal payloads are duplicates.
@@ -110,13 +146,33 @@ class Choosing(Steps[T]):
 
         It is called wherever the step runs, in no certain order, and again for corrections. For an effect once for each
         item use a sink.
+
+        >>> import drift
+        >>> graph, seen = drift.Graph("example"), []
+        >>> graph.source("words").inspect(seen.append).sink("out")
+        >>> drift.run(graph, {"words": ["to", "be"]}).finish().items_out, seen
+        (2, ['to', 'be'])
         """
         return self._part(self._name(name, "inspect", function), "", Inspect(function), "one")
 
     def flatten(self: Steps[Iterable[U]], *, name: str | None = None) -> Stream[U]:
-        """The members of each payload: a list, a tuple or another iterable, but no text, dict or set."""
+        """The members of each payload: a list, a tuple or another iterable, but no text, dict or set.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("pairs").flatten().sink("members")
+        >>> [item.payload for item in drift.run(graph, {"pairs": [(1, 2), (3, 4)]})]
+        [1, 2, 3, 4]
+        """
         return self._part(self._named(name, "flatten"), "", Members(), "many")
 
     def drop_key(self: Steps[tuple[Any, V]], *, name: str | None = None) -> Stream[V]:
-        """The value of each pair (key, value)."""
+        """The value of each pair (key, value).
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("pairs").drop_key().sink("values")
+        >>> [item.payload for item in drift.run(graph, {"pairs": [("a", 1), ("b", 2)]})]
+        [1, 2]
+        """
         return self._part(self._named(name, "drop_key"), "", value_of, "one")

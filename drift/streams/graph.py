@@ -6,12 +6,14 @@ Invariant: operators are only added to its draft by its methods or those of its 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from drift.diverting import OnError, diverts
+from drift.extras import need
 from drift.flow.joins import before_every_time
-from drift.streams.adding import check_name
+from drift.streams.adding import ERRORS, check_name
 from drift.streams.stream import Feedback, Stream
 from drift_graph.errors import GraphError, SettingsError
 from drift_graph.functions import caller
@@ -34,30 +36,60 @@ class Graph:
             raise GraphError(f"a graph's name is a text, not {name!r}")
         self.name = name
         self._draft = Draft(name)
-        self._has_errors = False
+        self._diverts_to: set[str] = set()  # sinks of errors and late items
         # for each loop being written, from the outside in: steps with timers in front of it
         self._loops: list[int] = []
 
     @overload
     def source(
-        self, name: str, *, type: type[U], time: TimePolicy | None = ..., on_error: OnError = ...
+        self, name: str, *, type: type[U], time: TimePolicy | None = ..., on_error: OnError = ..., late: str = ...
     ) -> Stream[U]: ...
 
     @overload
-    def source(self, name: str, *, time: TimePolicy | None = ..., on_error: OnError = ...) -> Stream[Any]: ...
+    def source(
+        self,
+        name: str,
+        *,
+        schema: Mapping[str, Any],
+        time: TimePolicy | None = ...,
+        on_error: OnError = ...,
+        late: str = ...,
+    ) -> Stream[dict[str, Any]]: ...
+
+    @overload
+    def source(
+        self, name: str, *, time: TimePolicy | None = ..., on_error: OnError = ..., late: str = ...
+    ) -> Stream[Any]: ...
 
     def source(
-        self, name: str, *, type: Any = None, time: TimePolicy | None = None, on_error: OnError = "error"
+        self,
+        name: str,
+        *,
+        type: Any = None,
+        schema: Mapping[str, Any] | None = None,
+        time: TimePolicy | None = None,
+        on_error: OnError = "error",
+        late: str = "",
     ) -> Stream[Any]:
         """An input of the graph; a run gets its data by name (`sources=`).
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("words", time=drift.EventTime(time=len)).sink("all words")
+        >>> [item.payload for item in drift.run(graph, {"words": ["be", "not"]})]
+        ['be', 'not']
 
         Args:
             name: the run refers to it.
             type: of its payloads, for type checkers; nothing is checked while a graph runs.
+            schema: of payloads that are dicts: names and types (of Polars or Python) of their fields, for steps that
+                take expressions, such as `select`; needs the extra `columns`.
             time: the time policy, unless the run sets another; arrival time if None.
             on_error: "error" ends the run at a line that cannot be read or an item without a time; "divert" sends it to
                 the sink "errors": {"location": source and line, "error": what is wrong, "payload": what was read}. A
                 row of a DataFrame on Spark without a time is always an error: rows have no order of arrival.
+            late: the name of a sink that gets the late items, and those beyond `future_max`, whatever the time policy
+                does with them: payloads as of "errors", in the order of the output and with the guarantee of the sink.
         """
         where = caller()
         check_name("source", name, where)
@@ -67,14 +99,34 @@ class Graph:
                 f"payload pass drift.EventTime(function, lateness=...)"
             )
         diverting = diverts(on_error, f"source {name!r}", where)
-        self._draft.add(Source(name, name, where, time or ArrivalTime(), diverting))
+        if late != "":
+            check_name("sink", late, where)
+        if late == ERRORS:
+            raise GraphError(
+                f"source {name!r} (at {where}) has late={late!r}, which is the sink of what cannot be read"
+            )
+        self._draft.add(Source(name, name, where, time or ArrivalTime(), diverting, bool(late)))
         stream: Stream[Any] = Stream(self, (name,))
-        return stream._without_errors(name, where) if diverting else stream
+        if diverting or late:
+            stream = stream._without_errors(name, where, errors=diverting, late=late)
+        if schema is not None:
+            need("columns", f"source {name!r} with a schema")
+            from drift.columns.expressions import fields_of
+
+            stream._fields = fields_of(schema, where)
+        return stream
 
     def table(self, name: str) -> Stream[Any]:
         """A source whose items come before every time: `join_table` finds all of them.
 
         A run reads it to its end before it releases anything. The order of its rows depends on their bytes alone.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> names = graph.table("names")
+        >>> graph.source("ids").join_table(names, lambda number: number, table_key=lambda row: row[0]).sink("named")
+        >>> [item.payload for item in drift.run(graph, {"names": [(1, "Al")], "ids": [1, 2]})]
+        [(1, (1, 'Al')), (2, None)]
 
         Args:
             name: the run refers to it.
@@ -82,7 +134,17 @@ class Graph:
         return self.source(name, time=EventTime(time=before_every_time))
 
     def feedback(self, name: str) -> Feedback[Any]:
-        """A stream whose items come from a later step: use it first, and close it with `stream.feed(it)`."""
+        """A stream whose items come from a later step: use it first, and close it with `stream.feed(it)`.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> halves = graph.feedback("halves")
+        >>> numbers = graph.source("numbers").merge(halves).group(lambda number: None, 1).flatten()
+        >>> numbers.flat_map(lambda number: [number // 2] if number > 1 else []).feed(halves)
+        >>> numbers.sink("all")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [5, 3]})]
+        [1, 2, 5, 1, 3]
+        """
         return Feedback(self, (self._draft.open_loop(name, caller()),), 0, len(self._loops))
 
     def build(self) -> Dataflow:

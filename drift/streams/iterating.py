@@ -84,6 +84,14 @@ class Iterating(Steps[T]):
         and all that the body returned. There is at least one round; the last is the one that returns nothing, or after
         which `until` is true. Without input there is no output.
 
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> halves = lambda pairs: pairs.flat_map(lambda pair: [pair[1] // 2] if pair[1] > 1 else [])
+        >>> state, items = graph.source("numbers").iterate(9, 0, halves, fold=lambda count, item: count + 1)
+        >>> state.sink("halvings")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [8, 5]})]
+        [5]
+
         Args:
             max_rounds: 1 or more.
             state: of the first round. It must not be changed in place.
@@ -122,6 +130,13 @@ class Iterating(Steps[T]):
         """As `iterate`, but each round gets the original input. Returns the stream of the last state.
 
         A round that returns nothing is not the last.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> distances = lambda pairs: pairs.map(lambda pair: (pair[1] - pair[0]) / 4)
+        >>> graph.source("numbers").replay(9, 0.0, distances, fold=lambda mean, step: mean + step).sink("mean")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 3]})]
+        [1.99609375]
         """
         loop = self._loop("replay", max_rounds, state, body, fold, until, aggregate, name)
         replayed = Replayed(state, fold)
@@ -149,6 +164,8 @@ class Iterating(Steps[T]):
                 raise GraphError(f"{kind} takes {what}= a function, not {function!r:.80} (at {where})")
         if aggregate is not None:
             check_aggregate(aggregate, "aggregate=")
+            aggregate = aggregate.mergeable
+        self._graph._draft.reserve(step)
         broadcast = self._graph._draft.open_loop(f"{step}.broadcast", where)
         return _Loop(step, where, broadcast, max_rounds, initial, body, fold, until, aggregate)
 

@@ -77,6 +77,14 @@ class Joining(Steps[T]):
         """Pairs (left, right) of items of this stream and the other with equal keys; a pair has the time of its later
         item.
 
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> orders, customers = graph.source("orders"), graph.source("customers")
+        >>> orders.join(customers, key=lambda order: order[0], other_key=lambda customer: customer[0]).sink("both")
+        >>> rows = {"orders": [("al", 5)], "customers": [("al", "Oslo"), ("bo", "Rome")]}
+        >>> [item.payload for item in drift.run(graph, rows)]
+        [(('al', 5), ('al', 'Oslo'))]
+
         Args:
             other: the right side.
             key: pure; see `group`.
@@ -126,6 +134,14 @@ class Joining(Steps[T]):
         A pair comes after all items of the left item's time, so that one of the same time is found. The last right item
         of each key is stored.
 
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> by_time = drift.EventTime(time=lambda row: row[0])
+        >>> trades, prices = graph.source("trades", time=by_time), graph.source("prices", time=by_time)
+        >>> trades.join_as_of(prices, key=lambda row: row[1]).sink("priced")
+        >>> [item.payload for item in drift.run(graph, {"trades": [(5, "X")], "prices": [(1, "X", 10), (4, "X", 11)]})]
+        [((5, 'X'), (4, 'X', 11))]
+
         Args:
             other, key, other_key: as for `join`.
             within: the right item may be older by at most this; older ones are dropped.
@@ -168,6 +184,12 @@ class Joining(Steps[T]):
         on: str | None = None, how: Literal["left", "inner"] = "left", name: str | None = None,
     ) -> Stream[Any]:
         """Each item with the row of a table that has its key, or with every such row.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("words").join_table({"to": "zu", "be": "sein"}, str.lower).sink("translated")
+        >>> [item.payload for item in drift.run(graph, {"words": ["To", "or"]})]
+        [('To', 'zu'), ('or', None)]
 
         Args:
             table: a mapping from keys to rows, a DataFrame of pandas or Polars, whose rows are dicts, or a stream of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeGuard, TypeVar, overload
 
 from drift.flow.aggregates import Aggregate
 from drift.flow.ends import at_end
@@ -37,23 +37,69 @@ class KeyedStream(Generic[K, T]):
         self._key = key
 
     def drop_key(self) -> Stream[T]:
-        """The items, without keys."""
+        """The items, without keys.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> words = graph.source("words").key_by(len)
+        >>> words.filter(str.islower).drop_key().map(str.upper).sink("loud")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        ['TO', 'OR', 'NOT']
+        """
         return self._stream
 
+    # fmt: off
+    @overload
+    def filter(
+        self, predicate: Callable[[T], TypeGuard[U]], *, name: str | None = ..., with_time: Literal[False] = ...,
+    ) -> KeyedStream[K, U]: ...
+    @overload
+    def filter(
+        self, predicate: Callable[[T], object], *, name: str | None = ..., with_time: Literal[False] = ...,
+    ) -> KeyedStream[K, T]: ...
+    @overload
+    def filter(
+        self, predicate: Callable[[T, int], object], *, name: str | None = ..., with_time: Literal[True],
+    ) -> KeyedStream[K, T]: ...
+    # fmt: on
     def filter(
         self, predicate: Callable[..., object], *, name: str | None = None, with_time: bool = False
-    ) -> KeyedStream[K, T]:
-        """As `Stream.filter`; items keep their keys."""
+    ) -> KeyedStream[K, Any]:
+        """As `Stream.filter`; items keep their keys.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> words = graph.source("words").key_by(len)
+        >>> words.filter(lambda word: word != "or").count().sink("counts")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        [(2, 1), (3, 1)]
+        """
         return KeyedStream(self._stream._map(predicate, "keep", name, "filter", with_time), self._key)
 
     def group(self, window: int, *, name: str | None = None, durable: bool = False) -> Stream[tuple[T, ...]]:
-        """As `Stream.group`: each item becomes the tuple of the last `window` payloads with its key."""
+        """As `Stream.group`: each item becomes the tuple of the last `window` payloads with its key.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> words = graph.source("words").key_by(len)
+        >>> words.group(2).sink("pairs")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        [('to',), ('to', 'or'), ('not',)]
+        """
         return self._stream.group(self._key, window, name=name, durable=durable)
 
     def scan(
         self, initial: S, step: Callable[[S, T], tuple[S, U]], *, name: str | None = None, durable: bool = False
     ) -> Stream[U]:
-        """As `Stream.scan`: a running state for each key; `step` is (state, payload) -> (next state, output)."""
+        """As `Stream.scan`: a running state for each key; `step` is (state, payload) -> (next state, output).
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> words = graph.source("words").key_by(len)
+        >>> words.scan("", lambda text, word: (text + word, text + word)).sink("joined")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        ['to', 'toor', 'not']
+        """
         return self._stream.scan(self._key, initial, step, name=name, durable=durable)
 
     def process(
@@ -65,21 +111,55 @@ class KeyedStream(Generic[K, T]):
         name: str | None = None,
         durable: bool = False,
     ) -> Stream[U]:
-        """As `Stream.process`: a state for each key, with timers."""
+        """As `Stream.process`: a state for each key, with timers.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> words = graph.source("words").key_by(len)
+        >>> def seen(count, word, time):
+        ...     return count + 1, [drift.at(drift.END, len(word))] if count == 0 else []
+        >>> words.process(0, seen, lambda count, length, time: (0, [(length, count)])).sink("counts")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        [(2, 2), (3, 1)]
+        """
         return self._stream.process(self._key, initial, on_item, on_time, name=name, durable=durable)
 
     def count(self, *, name: str | None = None, durable: bool = False) -> Stream[tuple[K, int]]:
-        """For each item (its key, how many items of that key so far, itself included)."""
+        """For each item (its key, how many items of that key so far, itself included).
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> words = graph.source("words").key_by(len)
+        >>> words.count().sink("counts")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        [(2, 1), (2, 2), (3, 1)]
+        """
         return self._stream.count(self._key, name=name, durable=durable)
 
     def reduce(
         self, function: Callable[[T, T], T], *, name: str | None = None, durable: bool = False
     ) -> Stream[tuple[K, T]]:
-        """For each item (its key, the key's payloads so far folded by `function`)."""
+        """For each item (its key, the key's payloads so far folded by `function`).
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> words = graph.source("words").key_by(len)
+        >>> words.reduce(min).sink("first in the alphabet")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        [(2, 'to'), (2, 'or'), (3, 'not')]
+        """
         return self._stream.reduce(self._key, function, name=name, durable=durable)
 
     def window(self, windows: Windows, *, early: Early | None = None) -> WindowedStream[K, T]:
-        """Windows of each key; see `Stream.window`."""
+        """Windows of each key; see `Stream.window`.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> words = graph.source("words").key_by(len)
+        >>> words.window(drift.windows.count(2)).count().sink("twos")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        [Window(key=2, start=0, end=2, value=2, early=False)]
+        """
         return WindowedStream(self._stream, self._key, windows, early)
 
     def at_end(
@@ -88,6 +168,13 @@ class KeyedStream(Generic[K, T]):
         """(key, value) of all items of each key, when the input has ended.
 
         They are in the order of each key's first input item.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> words = graph.source("words").key_by(len)
+        >>> words.at_end(drift.agg.count()).sink("counts")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        [(2, 2), (3, 1)]
 
         Args:
             aggregate: one of `drift.agg`, such as `drift.agg.count()`.
@@ -128,8 +215,16 @@ class KeyedStream(Generic[K, T]):
         self, other: KeyedStream[K, Any], *, within: Within = None, how: Any = "inner",
         name: str | None = None,
     ) -> Stream[Any]:
-        """As `Stream.join`, by the keys of both."""
-        right, right_key = _keyed_other(other)
+        """As `Stream.join`, by the keys of both.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> left, right = graph.source("left").key_by(str.lower), graph.source("right").key_by(str.lower)
+        >>> left.join(right, how="left").sink("pairs")
+        >>> [item.payload for item in drift.run(graph, {"left": ["A", "B"], "right": ["a"]})]
+        [('A', 'a'), ('B', None)]
+        """
+        right, right_key = _keyed_other("join", other)
         return self._stream.join(right, self._key, right_key, within=within, how=how, name=name)
 
     @overload
@@ -144,24 +239,51 @@ class KeyedStream(Generic[K, T]):
     def join_as_of(
         self, other: KeyedStream[K, Any], *, within: Span | None = None, how: Any = "left", name: str | None = None,
     ) -> Stream[Any]:
-        """As `Stream.join_as_of`, by the keys of both."""
-        right, right_key = _keyed_other(other)
+        """As `Stream.join_as_of`, by the keys of both.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> left, right = graph.source("left").key_by(str.lower), graph.source("right").key_by(str.lower)
+        >>> left.join_as_of(right).sink("pairs")
+        >>> [item.payload for item in drift.run(graph, {"left": ["A", "B"], "right": ["a"]})]
+        [('A', 'a'), ('B', None)]
+        """
+        right, right_key = _keyed_other("join_as_of", other)
         return self._stream.join_as_of(right, self._key, right_key, within=within, how=how, name=name)
 
     # fmt: on
     def limit(self, count: int, offset: int = 0, *, name: str | None = None) -> Stream[T]:
-        """As `Stream.limit`, of each key."""
+        """As `Stream.limit`, of each key.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> words = graph.source("words").key_by(len)
+        >>> words.limit(1).sink("firsts")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        ['to', 'not']
+        """
         return self._stream.limit(count, offset, key=self._key, name=name)
 
     def dedup(self, *, within: Span | None = None, name: str | None = None) -> Stream[T]:
-        """As `Stream.dedup`: the first item of each key."""
+        """As `Stream.dedup`: the first item of each key.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> words = graph.source("words").key_by(len)
+        >>> words.dedup().sink("firsts")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        ['to', 'not']
+        """
         return self._stream.dedup(self._key, within=within, name=name)
 
     def __repr__(self) -> str:
         return f"<{self._stream!r} by {name_of(self._key)}>"
 
 
-def _keyed_other(other: object) -> tuple[Stream[Any], Callable[[Any], Any]]:
+def _keyed_other(kind: str, other: object) -> tuple[Stream[Any], Callable[[Any], Any]]:
     if not isinstance(other, KeyedStream):
-        raise GraphError(f"a keyed stream is joined with one that has keys too, not {other!r:.80} (at {caller()})")
+        raise GraphError(
+            f"{kind} of a keyed stream takes another keyed stream, not {other!r:.80} (at {caller()}); give that its "
+            f"keys too: {kind}(other.key_by(function))"
+        )
     return other._stream, other._key

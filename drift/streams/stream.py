@@ -16,7 +16,9 @@ from drift.flow.ends import at_end
 from drift.flow.windows import Early, Windows
 from drift.operators import CountStep, Process, ReduceStep
 from drift.streams.adding import check_name, parts_of
+from drift.streams.calling import Calling
 from drift.streams.choosing import Choosing
+from drift.streams.columnar import Columnar, Expression
 from drift.streams.iterating import Iterating
 from drift.streams.joining import Joining
 from drift.streams.keyed import KeyedStream
@@ -35,10 +37,34 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Stream(Choosing[T], Joining[T], Iterating[T]):
+class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
     """Items of one or more steps of a graph. Every method adds a step and returns its stream."""
 
     # The core.
+
+    @overload
+    def flat_map(
+        self,
+        function: Callable[[T], Iterable[U | Later[U]]],
+        *,
+        name: str | None = ...,
+        with_time: Literal[False] = ...,
+        later: bool = ...,
+        on_error: OnError = ...,
+        durable: bool = ...,
+    ) -> Stream[U]: ...
+
+    @overload
+    def flat_map(
+        self,
+        function: Callable[[T, int], Iterable[U | Later[U]]],
+        *,
+        name: str | None = ...,
+        with_time: Literal[True],
+        later: bool = ...,
+        on_error: OnError = ...,
+        durable: bool = ...,
+    ) -> Stream[U]: ...
 
     def flat_map(
         self,
@@ -51,6 +77,12 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         durable: bool = False,
     ) -> Stream[U]:
         """The core map: each payload becomes any number of payloads, in the order in which `function` returns them.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("lines").flat_map(str.split).sink("words")
+        >>> [item.payload for item in drift.run(graph, {"lines": ["to be", "or"]})]
+        ['to', 'be', 'or']
 
         Args:
             function: pure; returns a list, a tuple or another iterable, but no text, dict or set.
@@ -70,6 +102,12 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         """The core grouping: each item becomes the tuple of the last `window` payloads with its key, which ends with
         its own.
 
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("words").group(len, 2).sink("pairs")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not", "be"]})]
+        [('to',), ('to', 'or'), ('not',), ('or', 'be')]
+
         Args:
             key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
             window: in items, 1 or more; the first items of a key give shorter tuples.
@@ -82,6 +120,12 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
     def key_by(self, key: Callable[[T], K]) -> KeyedStream[K, T]:
         """The same items with a key each: the operators that follow take no `key=`.
 
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("words").key_by(len).count().sink("counts")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        [(2, 1), (2, 2), (3, 1)]
+
         Args:
             key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
         """
@@ -89,7 +133,15 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         return KeyedStream(self, key)
 
     def merge(self, *others: Stream[T]) -> Stream[T]:
-        """The union of several streams, in the order of the items' metas: by time first."""
+        """The union of several streams, in the order of the items' metas: by time first.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> left, right = graph.source("left"), graph.source("right")
+        >>> left.merge(right).sink("both")
+        >>> [item.payload for item in drift.run(graph, {"left": ["a", "c"], "right": ["b"]})]
+        ['a', 'b', 'c']
+        """
         for other in others:
             self._check_graph(other)
         depth = max(stream._depth for stream in (self, *others))
@@ -99,19 +151,60 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         return Stream(self._graph, sum((other._origins for other in others), self._origins), timed_steps, depth)
 
     def feed(self, loop: Feedback[T]) -> None:
-        """Close a feedback edge: the items of this stream return as those of `loop`."""
+        """Close a feedback edge: the items of this stream return as those of `loop`.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> halves = graph.feedback("halves")
+        >>> numbers = graph.source("numbers").merge(halves).group(lambda number: None, 1).flatten()
+        >>> numbers.flat_map(lambda number: [number // 2] if number > 1 else []).feed(halves)
+        >>> numbers.sink("all")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [5, 3]})]
+        [1, 2, 5, 1, 3]
+        """
         self._check_graph(loop)
         if not isinstance(loop, Feedback):
             raise GraphError(f"feed takes what graph.feedback(...) returned, not {loop!r} (at {caller()})")
         self._graph._draft.close_loop(loop._origins[0], self._origins)
 
     def sink(self, name: str) -> None:
-        """Release the items of this stream through the output barrier, under this name."""
+        """Release the items of this stream through the output barrier, under this name.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("words").sink("all words")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "be"]})]
+        ['to', 'be']
+        """
         where = caller()
         check_name("sink", name, where)
         self._graph._draft.add(Sink(name, name, where), self._origins)
 
     # Simple steps.
+
+    @overload
+    def map(
+        self,
+        function: Callable[[T], U | Later[U]],
+        *,
+        name: str | None = ...,
+        with_time: Literal[False] = ...,
+        later: bool = ...,
+        on_error: OnError = ...,
+        durable: bool = ...,
+    ) -> Stream[U]: ...
+
+    @overload
+    def map(
+        self,
+        function: Callable[[T, int], U | Later[U]],
+        *,
+        name: str | None = ...,
+        with_time: Literal[True],
+        later: bool = ...,
+        on_error: OnError = ...,
+        durable: bool = ...,
+    ) -> Stream[U]: ...
 
     def map(
         self,
@@ -123,7 +216,23 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         on_error: OnError = "error",
         durable: bool = False,
     ) -> Stream[U]:
-        """Each payload becomes one: a core map with one child. Other arguments as for `flat_map`."""
+        """Each payload becomes one: a core map with one child.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("words").map(str.upper).sink("loud")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "be"]})]
+        ['TO', 'BE']
+
+        Args:
+            function: pure; a payload to a payload. With `later`, the result may be a later child: `drift.at(time,
+                payload)` or `drift.next_round(payload)`.
+            name: of the step, in pictures and messages; by default that of the function.
+            with_time: the function is called with the item's time as well.
+            later: declares that there are later children.
+            on_error: "error" ends the run if the function raises; "divert" sends the payload to the sink "errors".
+            durable: whether a run with state logs the output of the step; see `flat_map`.
+        """
         return self._map(function, "one", name, "map", with_time, later, on_error)._durable_if(durable)
 
     @overload
@@ -159,18 +268,37 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         durable: bool = ...,
     ) -> Stream[T]: ...
 
+    @overload
+    def filter(self, predicate: Expression, *, name: str | None = ..., durable: bool = ...) -> Stream[T]: ...
+
     def filter(
         self,
-        predicate: Callable[..., object],
+        predicate: Any,
         *,
         name: str | None = None,
         with_time: bool = False,
         on_error: OnError = "error",
         durable: bool = False,
     ) -> Stream[Any]:
-        """Payloads for which `predicate` is true: a core map with one child or none. Other arguments as for
-        `flat_map`.
+        """Payloads for which `predicate` is true: a core map with one child or none.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("numbers").filter(lambda number: number > 2).sink("large")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 5, 3]})]
+        [5, 3]
+
+        Args:
+            predicate: pure; from a payload whether it stays.
+            name: of the step, in pictures and messages; by default that of the predicate.
+            with_time: the predicate is called with the item's time as well.
+            on_error: "error" ends the run if the predicate raises; "divert" sends the payload to the sink "errors".
+            durable: whether a run with state logs the output of the step; see `flat_map`.
         """
+        if not callable(predicate) and (self._fields is not None or isinstance(predicate, str)):
+            if with_time or on_error != "error":
+                raise GraphError(f"a filter by an expression (at {caller()}) takes neither with_time nor on_error")
+            return self._kept(predicate, name)._durable_if(durable)
         return self._map(predicate, "keep", name, "filter", with_time, on_error=on_error)._durable_if(durable)
 
     def scan(
@@ -184,6 +312,14 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         durable: bool = False,
     ) -> Stream[U]:
         """A running state for each key: a core cycle of a grouping of window 2 over states and items, and two maps.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> def balanced(balance, amount):
+        ...     return balance + amount, balance + amount
+        >>> graph.source("amounts").scan(lambda amount: None, 0, balanced).sink("balances")
+        >>> [item.payload for item in drift.run(graph, {"amounts": [5, -2, 4]})]
+        [5, 3, 7]
 
         Args:
             key: pure; see `group`.
@@ -213,6 +349,16 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         A core cycle of a grouping of window 2 over states, items and notes, and three maps, run as one loop. A state
         that equals `initial` is dropped, so memory follows the live keys.
 
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> def seen(count, word, time):
+        ...     return count + 1, [drift.at(time + 2, word)] if count == 0 else []
+        >>> def counted(count, word, time):
+        ...     return 0, [(word, count)]
+        >>> graph.source("words").process(str.lower, 0, seen, counted).sink("in three")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "be", "To", "to"]})]
+        [('to', 2), ('be', 1), ('to', 1)]
+
         Args:
             key: pure; see `group`.
             initial: the state of a key that has none. It must not be changed in place.
@@ -225,13 +371,27 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
         return self._process(process, self._name(name, "process", on_item))._durable_if(durable)
 
     def count(self, key: Callable[[T], K], *, name: str | None = None, durable: bool = False) -> Stream[tuple[K, int]]:
-        """For each item (its key, how many items of that key so far, itself included): a scan."""
+        """For each item (its key, how many items of that key so far, itself included): a scan.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("words").count(len).sink("counts")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        [(2, 1), (2, 2), (3, 1)]
+        """
         return self._scan(key, 0, CountStep(key), self._name(name, "count", key), key)._durable_if(durable)
 
     def reduce(
         self, key: Callable[[T], K], function: Callable[[T, T], T], *, name: str | None = None, durable: bool = False
     ) -> Stream[tuple[K, T]]:
-        """For each item (its key, the key's payloads so far folded by `function`): a scan."""
+        """For each item (its key, the key's payloads so far folded by `function`): a scan.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("words").reduce(len, max).sink("last in the alphabet")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
+        [(2, 'to'), (2, 'to'), (3, 'not')]
+        """
         named = self._name(name, "reduce", function)
         return self._scan(key, (), ReduceStep(key, function), named, function)._durable_if(durable)
 
@@ -239,6 +399,13 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
 
     def window(self, windows: Windows, *, early: Early | None = None) -> WindowedStream[None, T]:
         """Windows over all items; `key_by(f).window(...)` for windows of each key.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("words").window(drift.windows.count(2)).collect().sink("pairs")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "be", "or", "not"]})]
+        [Window(key=None, start=0, end=2, value=('to', 'be'), early=False),
+         Window(key=None, start=2, end=4, value=('or', 'not'), early=False)]
 
         Args:
             windows: one of `drift.windows`, such as `drift.windows.tumbling(60)`.
@@ -256,11 +423,17 @@ class Stream(Choosing[T], Joining[T], Iterating[T]):
     ) -> Stream[V]:
         """One value of all items, when the input has ended; nothing if there was no item.
 
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("numbers").at_end(drift.agg.sum()).sink("sum")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 3]})]
+        [6]
+
         Args:
             aggregate: one of `drift.agg`, such as `drift.agg.count()`.
             parts: aggregate in two steps, so that workers share the work: first each range of this duration (of this
                 number of items if they are numbered), then the results of the ranges, in order. Float sums then add up
-                range by range, the same on every engine; `reduce` must be associative.
+                range by range, the same on every engine; `fold` and `reduce` need `merge=` for it.
         """
         steps = at_end(all_items, aggregate, keyed=False, parts=parts_of(aggregate, parts))
         return self._steps(steps, self._named(name, "at end"), "parts")._durable_if(durable)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from drift.flow import aggregates as agg
 from drift.flow.aggregates import Aggregate, check_aggregate, several
+from drift.flow.choosing import all_items
+from drift.flow.opened import FlatRow
 from drift.flow.windows import Early, Window, Windows, check_windows
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller
@@ -55,11 +57,24 @@ class WindowedStream(Generic[K, T]):
 
         A window [start, end) by time gives its result at `end - 1`, after every item of that time.
 
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> windows = graph.source("numbers").window(drift.windows.count(2))
+        >>> windows.aggregate(n=drift.agg.count(), last=drift.agg.last()).map(lambda window: window.value).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
+        [{'n': 2, 'last': 2}, {'n': 2, 'last': 3}]
+
         Args:
             aggregate: one of `drift.agg`, such as `drift.agg.sum(function)`.
             durable: see `Stream.flat_map`.
             named: or several at once, and the value is a dict: `aggregate(n=drift.agg.count(), last=drift.agg.last())`.
         """
+        for argument, value in (("name", name), ("durable", durable)):
+            if isinstance(value, Aggregate):
+                raise GraphError(
+                    f"aggregate takes {argument}= for its step, not an aggregate (at {caller()}); for a value under "
+                    f"that name write aggregate(drift.agg.several({argument}=...))"
+                )
         if (aggregate is None) is not bool(named):
             raise GraphError(f"aggregate takes one of drift.agg, or several of them by name (at {caller()})")
         chosen = several(**named) if aggregate is None else aggregate
@@ -69,36 +84,129 @@ class WindowedStream(Generic[K, T]):
             durable
         )
 
-    def count(self, *, name: str | None = None) -> Stream[Window[K, int]]:
-        """How many items each window has."""
-        return self.aggregate(agg.count(), name=name)
+    def rows(
+        self, /, *, name: str | None = None, durable: bool = False, **named: Aggregate[T, Any]
+    ) -> Stream[dict[str, Any]]:
+        """A flat dict for each window that has items: key, start, end, and the value of each aggregate under its name.
+
+        Windows over all items have no key; with early results there is `early` too.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> windows = graph.source("numbers").window(drift.windows.count(2))
+        >>> windows.rows(n=drift.agg.count(), last=drift.agg.last()).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
+        [{'start': 0, 'end': 2, 'n': 2, 'last': 2}, {'start': 2, 'end': 4, 'n': 2, 'last': 3}]
+
+        Args:
+            durable: see `Stream.flat_map`.
+            named: aggregates, such as `rows(n=drift.agg.count(), last=drift.agg.last())`.
+        """
+        row = FlatRow(self._key is not all_items, self._early is not None)
+        taken = [each for each in named if each in row.names]
+        if taken or not named:
+            raise GraphError(
+                f"rows takes aggregates by names other than {', '.join(row.names)}, not {', '.join(taken) or 'none'} "
+                f"(at {caller()})"
+            )
+        windows = self.aggregate(several(**named), name=name)
+        step = self._stream._graph._draft.fresh_name("window rows" if name is None else f"{name}.rows")
+        return windows._part(step, "", row, "one")._durable_if(durable)
+
+    def count(self, where: Callable[[T], object] | None = None, *, name: str | None = None) -> Stream[Window[K, int]]:
+        """How many items each window has, or how many for which `where` is true.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> windows = graph.source("numbers").window(drift.windows.count(2))
+        >>> windows.count(where=lambda number: number > 2).map(lambda window: window.value).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
+        [0, 2]
+        """
+        return self.aggregate(agg.count() if where is None else agg.count(where), name=name)
 
     def sum(self, of: Callable[[T], V], *, name: str | None = None) -> Stream[Window[K, V]]:
-        """The sum of `of(payload)` in each window."""
+        """The sum of `of(payload)` in each window.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> windows = graph.source("numbers").window(drift.windows.count(2))
+        >>> windows.sum(lambda number: number).map(lambda window: window.value).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
+        [3, 8]
+        """
         return self.aggregate(agg.sum(of), name=name)
 
     def mean(self, of: Callable[[T], Any], *, name: str | None = None) -> Stream[Window[K, Any]]:
-        """The mean of `of(payload)` in each window."""
+        """The mean of `of(payload)` in each window.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> windows = graph.source("numbers").window(drift.windows.count(2))
+        >>> windows.mean(lambda number: number).map(lambda window: window.value).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
+        [1.5, 4.0]
+        """
         return self.aggregate(agg.mean(of), name=name)
 
     def min(self, of: Callable[[T], V], *, name: str | None = None) -> Stream[Window[K, V]]:
-        """The least `of(payload)` in each window."""
+        """The least `of(payload)` in each window.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> windows = graph.source("numbers").window(drift.windows.count(2))
+        >>> windows.min(lambda number: number).map(lambda window: window.value).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
+        [1, 3]
+        """
         return self.aggregate(agg.min(of), name=name)
 
     def max(self, of: Callable[[T], V], *, name: str | None = None) -> Stream[Window[K, V]]:
-        """The greatest `of(payload)` in each window."""
+        """The greatest `of(payload)` in each window.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> windows = graph.source("numbers").window(drift.windows.count(2))
+        >>> windows.max(lambda number: number).map(lambda window: window.value).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
+        [2, 5]
+        """
         return self.aggregate(agg.max(of), name=name)
 
     def reduce(self, function: Callable[[T, T], T], *, name: str | None = None) -> Stream[Window[K, T]]:
-        """The payloads of each window, combined two by two; see `drift.agg.reduce`."""
+        """The payloads of each window, combined two by two; see `drift.agg.reduce`.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> windows = graph.source("numbers").window(drift.windows.count(2))
+        >>> windows.reduce(lambda left, right: left * right).map(lambda window: window.value).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
+        [2, 15]
+        """
         return self.aggregate(agg.reduce(function), name=name)
 
     def fold(self, initial: S, function: Callable[[S, T], S], *, name: str | None = None) -> Stream[Window[K, S]]:
-        """The payloads of each window folded from `initial`; see `drift.agg.fold`."""
+        """The payloads of each window folded from `initial`; see `drift.agg.fold`.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> windows = graph.source("numbers").window(drift.windows.count(2))
+        >>> windows.fold("", lambda text, number: text + str(number)).map(lambda window: window.value).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
+        ['12', '53']
+        """
         return self.aggregate(agg.fold(initial, function), name=name)
 
     def collect(self, *, name: str | None = None) -> Stream[Window[K, tuple[T, ...]]]:
-        """The payloads of each window, as a tuple in order."""
+        """The payloads of each window, as a tuple in order.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> windows = graph.source("numbers").window(drift.windows.count(2))
+        >>> windows.collect().map(lambda window: window.value).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
+        [(1, 2), (5, 3)]
+        """
         return self.aggregate(agg.collect(), name=name)
 
     def __repr__(self) -> str:

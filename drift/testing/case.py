@@ -22,9 +22,11 @@ from typing import Annotated, Any
 import msgspec
 import xxhash
 
+from drift.calling.asks import calls_of
 from drift.load import load_dataflow, load_object
 from drift.streams import Graph
 from drift.testing import recipes
+from drift.testing.calls import TestAnswers, answered
 from drift.testing.check import Case, Result, check, in_order
 from drift.testing.report import in_words, report
 from drift.testing.schedule import Schedule
@@ -33,7 +35,6 @@ from drift_graph.errors import InputError, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.operators import function_of
-from drift_graph.policies import EventTime
 from drift_graph.restore import classes_near, restored
 
 FORMAT = "drift case 1"
@@ -61,11 +62,30 @@ def as_json(result: Result) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "graph": graph,
+        **_stored_calls(case.dataflow),
         "inputs": {name: [_stored_value(each, name) for each in payloads] for name, payloads in case.inputs.items()},
         "schedule": case.schedule.as_json(),
         "in_words": list(in_words(result)),
         "failure": None if failure is None else {"what": failure.what, "message": failure.message},
     }
+
+
+def _stored_calls(dataflow: Dataflow) -> dict[str, Any]:
+    """The drawn answers of calls, if there are any.
+
+    Raises:
+        SettingsError: a call has a stub.
+    """
+    calls: dict[str, Any] = {}
+    for name, asks in calls_of(dataflow).items():
+        answers = asks.function
+        if not isinstance(answers, TestAnswers) or answers.function is not None:
+            raise SettingsError(f"call {name!r} has a stub, which a file cannot hold; draw its answers, calls={{...}}")
+        calls[name] = {
+            "answers": [_stored_value(each, name) for each in answers.values],
+            "failing": list(answers.failing),
+        }
+    return {"calls": calls} if calls else {}
 
 
 def _stored_value(value: Any, source: str) -> dict[str, str]:
@@ -121,13 +141,20 @@ def load_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Case:
             f"stands for it; pass it: drift.testing.run_case({str(path)!r}, graph)"
         )
     functions = [function for operator in dataflow.operators if (function := function_of(operator))]
-    functions += [source.time.time for source in dataflow.sources if isinstance(source.time, EventTime)]
+    functions += [source.time.functions["time"] for source in dataflow.sources if source.time.reads_payloads]
     classes = classes_near(functions)
     inputs = {
         name: [restored(base64.b64decode(each["canonical"]), classes) for each in values]
         for name, values in case_file["inputs"].items()
     }
     schedule = Schedule.from_json(case_file["schedule"])
+    drawn = {
+        name: TestAnswers(
+            None, [restored(base64.b64decode(each["canonical"]), classes) for each in of["answers"]], of["failing"]
+        )
+        for name, of in case_file.get("calls", {}).items()
+    }
+    dataflow = answered(dataflow, drawn)
     test = _located_target(case_file["graph"].get("test", ""), path)
     return Case(dataflow, in_order(dataflow, inputs), schedule, target if recipe is None else "", recipe, test)
 
@@ -182,12 +209,18 @@ class _Schedule(msgspec.Struct):
     deviations: list[_Deviation] = []
 
 
+class _Answers(msgspec.Struct):
+    answers: Annotated[list[_StoredValue], msgspec.Meta(min_length=1)]
+    failing: list[bool]
+
+
 class _Form(msgspec.Struct):
     """The required fields of a case file."""
 
     graph: _Graph
     inputs: dict[str, list[_StoredValue]]
     schedule: _Schedule
+    calls: dict[str, _Answers] = {}
 
 
 def _located_target(target: str, case_file: Path) -> str:

@@ -20,6 +20,7 @@ from drift.engines.simulated.outcome import Outcome
 from drift.engines.simulated.schedule import Key
 from drift.engines.simulated.simulation import Simulation
 from drift.machines.plan import Plan, feeding_step
+from drift.testing.calls import InTurn, reference_answers
 from drift.testing.schedule import Deviation, Player, Schedule, arrival_order
 from drift_barrier.digest import Digest
 from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of
@@ -151,12 +152,7 @@ def policies_of(dataflow: Dataflow) -> dict[str, TimePolicy]:
 
 def may_idle(policy: TimePolicy) -> bool:
     """Whether a live source sends heartbeats when it has no items."""
-    return isinstance(policy, EventTime) and policy.idle_after_ms is not None
-
-
-def may_reorder(policy: TimePolicy) -> bool:
-    """Whether a source's items may arrive in another order: not if the order decides which items are late or ahead."""
-    return isinstance(policy, EventTime) and policy.late == "error" and policy.future_max is None
+    return policy.idle_after_ms is not None
 
 
 def in_order(dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
@@ -216,6 +212,8 @@ def check(
     """
     player = player or Player(case.schedule)
     inputs, numbers = arrivals(case, player)
+    if simulation is Simulation and any(each.asks for each in case.dataflow.operators):
+        simulation, plan = InTurn, None
     run = simulation(case.dataflow, inputs, player, numbers=numbers, plan=plan, **case.schedule.settings())
     outcome, failure = None, None
     try:
@@ -243,12 +241,15 @@ def arrivals(case: Case, player: Player) -> tuple[dict[str, list[Any]], dict[str
     for source in case.dataflow.sources:
         payloads = case.inputs[source.name]
         order = list(range(len(payloads)))
-        if isinstance(source.time, EventTime) and may_reorder(source.time):
+        if source.time.reads_payloads and source.time.may_reorder:
             times = times_of(source.time, payloads)
             # If an item has no position in the order, the arrival order would decide which error comes first.
             if (
                 times == sorted(times or [0])
-                and SourceMachine("", 0, source.time, diverting=source.diverting).take(payloads).error is None
+                and SourceMachine("", 0, source.time, diverting=source.diverting, late_apart=source.late_apart)
+                .take(payloads)
+                .error
+                is None
             ):
                 order = arrival_order(times, source.time.lateness, player, source.name)
         inputs[source.name] = [payloads[at] for at in order]
@@ -258,7 +259,8 @@ def arrivals(case: Case, player: Player) -> tuple[dict[str, list[Any]], dict[str
 
 def reference(case: Case, handed: Sequence[tuple[str, Arrived]] | None = None) -> Output:
     """The right output; `handed` is needed if a clock had an influence on the sources' items."""
-    return reference_run(Reference(case.dataflow), case, handed, END_OF_TIME)
+    answers = reference_answers(case.dataflow)
+    return reference_run(Reference(case.dataflow, answers=answers), case, handed, END_OF_TIME)
 
 
 def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrived]] | None, below: bytes) -> Output:
@@ -268,7 +270,9 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
     arrived_from = list(handed or ())
     if handed is None:
         for rank, source in enumerate(dataflow.sources):
-            machine = SourceMachine(source.name, rank, source.time, diverting=source.diverting)
+            machine = SourceMachine(
+                source.name, rank, source.time, diverting=source.diverting, late_apart=source.late_apart
+            )
             arrived_from.append((source.name, machine.take(list(case.inputs[source.name]))))
     below_by_source = {source.name: END_OF_TIME for source in dataflow.sources}
     ranks = {name: rank for rank, name in enumerate(below_by_source)}

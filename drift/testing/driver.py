@@ -21,7 +21,6 @@ from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME, MetaParts
-from drift_graph.policies import EventTime
 from drift_graph.times import SourceMachine
 
 
@@ -101,7 +100,7 @@ class Driver:
     def heartbeat(self, source: str, time: int) -> None:
         """The heartbeat of a source in event time: nothing below `time` will come."""
         machine = self._machine(source)
-        if not isinstance(machine.policy, EventTime):
+        if not machine.policy.reads_payloads:
             raise SettingsError(f"source {source!r} is in arrival time: its heartbeats are of its clock; see tick")
         self.simulation.heartbeat(self._rank(source), machine.advance(time))
 

@@ -31,7 +31,6 @@ from drift.testing.check import (
     Result,
     check,
     in_order,
-    may_reorder,
     reference,
     times_of,
 )
@@ -39,7 +38,6 @@ from drift.testing.schedule import ARRIVE, Deviation, Player, Schedule
 from drift.testing.shrink import shrunk
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.policies import EventTime
 
 SCHEDULES_MAX = 10_000
 _PROMPT = frozenset(("ack", "heartbeat", "news", "pace", "break off", "wake"))
@@ -210,7 +208,7 @@ def _arrival_orders(case: Case) -> Iterator[list[Deviation]]:
     orders: list[list[Deviation]] = [[]]
     for source in case.dataflow.sources:
         payloads = case.inputs[source.name]
-        if not isinstance(source.time, EventTime) or not may_reorder(source.time):
+        if not source.time.reads_payloads or not source.time.may_reorder:
             continue
         times = times_of(source.time, payloads)
         if times is None or times != sorted(times):

@@ -21,9 +21,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from drift.calling.asks import calls_of
 from drift.machines.plan import Plan
 from drift.purity import PurityCheck
 from drift.streams import Graph
+from drift.testing.calls import TestAnswers, answered
 from drift.testing.case import case_lines, short_path, target_of_graph, write_report
 from drift.testing.check import (
     OF_TEST,
@@ -64,6 +66,7 @@ from drift_graph.lateness import Late
 #: one of them. Their number depends on the input alone: an example that failed fails when Hypothesis tries it again.
 _SCHEDULES_MIN, _SCHEDULES_MAX, _ITEMS_RUN = 3, 16, 48
 _SCHEDULE = "schedule"
+_CALLS = "calls"
 
 
 class Checked:
@@ -108,6 +111,7 @@ def deterministic(
     live: Collection[str] | None = None,
     errors: bool = False,
     check_purity: bool = True,
+    calls: Mapping[str, st.SearchStrategy[Any] | Callable[..., Any]] | None = None,
     **sources: st.SearchStrategy[Any],
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Make a test: for any input and any schedule, the output is the reference's, byte for byte.
@@ -126,9 +130,11 @@ def deterministic(
         errors: whether a run may end with an error that the reference has, too; otherwise that error is raised.
         check_purity: whether each step is called again in two processes with other hash seeds; a different result is an
             ImpureStep.
+        calls: for each call of the graph a strategy for its answers, or a function that is asked in its place. Answers
+            come in any order, late, and when the caller dies; if errors are allowed or diverted, drawn calls fail too.
 
     Raises:
-        SettingsError: a source is missing, or there is no such source.
+        SettingsError: a call has no answers; a source is missing, or there is no such source.
     """
     dataflow = graph.build() if isinstance(graph, Graph) else graph
     if not isinstance(dataflow, Dataflow):
@@ -148,8 +154,31 @@ def deterministic(
         errors,
         check_purity,
         lambda: target_of_graph(graph, names),
+        _calls(dataflow, calls or {}, errors),
     )
     return maker.made
+
+
+def _calls(
+    dataflow: Dataflow, calls: Mapping[str, st.SearchStrategy[Any] | Callable[..., Any]], errors: bool
+) -> dict[str, st.SearchStrategy[TestAnswers]]:
+    """A strategy for what each call is asked.
+
+    Raises:
+        SettingsError: a call has no answers.
+    """
+    drawn: dict[str, st.SearchStrategy[TestAnswers]] = {}
+    of_graph = calls_of(dataflow)
+    for name, of_call in calls.items():
+        if not isinstance(of_call, st.SearchStrategy):
+            drawn[name] = st.just(TestAnswers(of_call))
+            continue
+        asks = of_graph.get(name)
+        fails = st.booleans() if errors or (asks is not None and asks.diverts) else st.just(False)
+        pairs = st.lists(st.tuples(of_call, fails), min_size=1, max_size=5)
+        drawn[name] = pairs.map(lambda them: TestAnswers(None, [each[0] for each in them], [each[1] for each in them]))
+    answered(dataflow, dict.fromkeys(drawn, TestAnswers(None)))
+    return drawn
 
 
 class Tested(NamedTuple):
@@ -178,8 +207,10 @@ class _Test:
         errors: bool,
         check_purity: bool,
         target: Callable[[], str],
+        calls: Mapping[str, st.SearchStrategy[TestAnswers]],
     ) -> None:
         self._dataflow = dataflow
+        self._calls = st.fixed_dictionaries(calls) if calls else None
         self._arguments = {name: _argument(name) for name in strategies}
         if _SCHEDULE in self._arguments.values():
             raise SettingsError(f"a source that is called {_SCHEDULE!r} goes into inputs={{...}} under another name")
@@ -212,7 +243,7 @@ class _Test:
                         f"source {name!r} was given {payloads!r:.80}; its strategy is to draw lists of payloads: "
                         f"st.lists(...)"
                     )
-            result = self._checked(inputs_drawn, kwargs.pop(_SCHEDULE))
+            result = self._checked(inputs_drawn, kwargs.pop(_SCHEDULE), kwargs.pop(_CALLS, {}))
             try:
                 run_assertions(result, *args, **kwargs)
             except Exception as error:
@@ -236,8 +267,10 @@ class _Test:
 
         functools.update_wrapper(checked, body)
         know_by(checked, f"{body.__module__}.{body.__qualname__}")
+        of_calls = {_CALLS: self._calls} if self._calls is not None else {}
         drawn = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in (*self._arguments.values(), _SCHEDULE)
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY)
+            for name in (*self._arguments.values(), _SCHEDULE, *of_calls)
         ]
         ends = [each for each in own if each.kind is inspect.Parameter.VAR_KEYWORD]
         starts = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -247,7 +280,7 @@ class _Test:
         strategies = {self._arguments[name]: strategy for name, strategy in self._strategies.items()}
         shown = _as_if_in(body, checked)
         tested = Tested(self._dataflow, self._strategies, self._target, None if own else assertions)
-        return self._called(given(**strategies, **{_SCHEDULE: self._schedule})(shown), checked, tested)
+        return self._called(given(**strategies, **{_SCHEDULE: self._schedule}, **of_calls)(shown), checked, tested)
 
     def _called(self, test: Callable[..., None], checked: Callable[..., None], tested: Tested) -> Callable[..., None]:
         """The function that test runners call: the Hypothesis test, and the steps after its last example."""
@@ -290,10 +323,13 @@ class _Test:
                 error.add_note(f"at seed {seed}: drift simulate FILE:TEST --seed {seed}")
                 raise
 
-    def _checked(self, inputs_drawn: Mapping[str, Sequence[Any]], schedule: Schedule) -> Result:
+    def _checked(
+        self, inputs_drawn: Mapping[str, Sequence[Any]], schedule: Schedule, calls: Mapping[str, TestAnswers]
+    ) -> Result:
         __tracebackhide__ = True
+        dataflow = answered(self._dataflow, calls)
         ordered = in_order(self._dataflow, {name: list(payloads) for name, payloads in inputs_drawn.items()})
-        case = Case(self._dataflow, ordered, schedule)
+        case = Case(dataflow, ordered, schedule)
         if self._purity is not None:
             try:
                 check_purity(self._purity, case)
@@ -302,7 +338,7 @@ class _Test:
                 raise impure.with_traceback(None) from None
         expected: Output | None = None if schedule.live else reference(case)
         first: Result | None = None
-        plan = self._plan(schedule.fused)
+        plan = self._plan(schedule.fused) if not calls else None
         several = min(max(_ITEMS_RUN // (case.item_count + 1), _SCHEDULES_MIN), _SCHEDULES_MAX)
         for more in range(several if schedule.noise else 1):
             noise = schedule.noise + more * 2**32 if schedule.noise else 0

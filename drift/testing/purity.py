@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from drift.calling.asks import calls_of, with_functions
 from drift.purity import PurityCheck
 from drift.streams import Graph
 from drift.testing.case import case_lines, check_case, load_case, write_report
@@ -21,7 +22,8 @@ def check_purity(purity: PurityCheck, case: Case) -> None:
     Raises:
         ImpureStep: a step is not pure.
     """
-    output = reference(replace(case, dataflow=purity.dataflow))
+    answers = {name: asks.function for name, asks in calls_of(case.dataflow).items()}
+    output = reference(replace(case, dataflow=with_functions(purity.dataflow, answers)))
     if isinstance(output.error, ImpureStep):
         raise output.error
     purity.check()

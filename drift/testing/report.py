@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from drift.testing.calls import reference_answers
 from drift.testing.check import Case, Result, Row, reference_run
 from drift.testing.schedule import Schedule
 from drift.testing.words import Words
@@ -139,7 +140,9 @@ def _finer(expected: Row, got: Row) -> list[str]:
 def _chain(result: Result, row: Row) -> list[str]:
     dataflow = result.case.dataflow
     observer = _Observed(row.meta)
-    reference_run(Reference(dataflow, observer), result.case, result.handed, END_OF_TIME)
+    reference_run(
+        Reference(dataflow, observer, answers=reference_answers(dataflow)), result.case, result.handed, END_OF_TIME
+    )
     lines = []
     rows = []
     for operator, child, _, meta in dataflow.passed(row.meta):

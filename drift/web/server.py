@@ -158,7 +158,7 @@ class LivePage:
 
         async def metrics(request: Request) -> Response:
             self._sample_if_old()
-            return Response(as_text(self._numbers), media_type=CONTENT_TYPE)
+            return Response(as_text(self._numbers["graph"], self.status.reading), media_type=CONTENT_TYPE)
 
         routes = [
             Route("/", page),

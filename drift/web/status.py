@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from drift.engines.base import Progress
+from drift.engines.metrics import Reading, on_page
 from drift.engines.observed import Observed, ProcessState, SourceState
 from drift.engines.settings import Settings
 from drift.streams import ERRORS
@@ -64,6 +65,7 @@ class Status:
 
     Attributes:
         state: "waiting", "running", and in the end "finished", "stopped" or "failed".
+        reading: the last one.
     """
 
     def __init__(self, run: Watched) -> None:
@@ -79,6 +81,7 @@ class Status:
         self._history: deque[list[float]] = deque(maxlen=_HISTORY)
         self._bars: deque[tuple[int, list[Any]]] = deque()
         self._bars_taken = 0
+        self.reading = Reading(run.progress, self.state, 0.0)
 
     # Called by the run.
 
@@ -123,43 +126,41 @@ class Status:
         while len(samples) > 2 and now_s - samples[1].at_s >= _RATE_OVER_S:
             samples.popleft()
         self._take_bars(observed, now_s)
-        seconds = now_s - self._began_s
+        reading = self.reading = Reading(
+            progress,
+            self.state,
+            now_s - self._began_s,
+            now_s,
+            self.diverted,
+            observed=observed,
+            sources=run.source_states(),
+            sinks=dict(self._sinks),
+        )
+        operators, processes = on_page(reading, "operator"), on_page(reading, "process")
+        sources = on_page(reading, "source")
         numbers: dict[str, Any] = {
             "graph": run.dataflow.name,
             "engine": run.engine,
             "workers": run.settings.workers_in_all,
             "state": self.state,
             "error": self.error,
-            "seconds": round(seconds, 3),
-            "items_in": progress.items_in,
-            "items_out": progress.items_out,
+            **on_page(reading),
             "in_per_s": self._rate(lambda sample: sample.items_in),
             "out_per_s": self._rate(lambda sample: sample.items_out),
-            "unsettled": progress.unsettled,
             "fraction": progress.fraction,
             "minimal_time": progress.reached,
             "held_by": progress.held_by if self._ended_s is None else "",
-            "silent_s": round(progress.silent_s, 1) if self._ended_s is None else 0.0,
-            "tombstones": progress.tombstones,
-            "late": progress.late_items,
-            "diverted": self.diverted,
-            "refused_frames": progress.refused_frames,
-            "sources": [self._source(each, now_s) for each in run.source_states()],
-            "sinks": dict(self._sinks),
+            "sources": [{**_source(each), **sources[each.name]} for each in reading.sources],
+            "sinks": reading.sinks,
             "operators": {
-                name: {
-                    "items": items,
-                    "bytes": size,
-                    "tombstones": tombstones,
-                    "per_s": self._rate(partial(_items_of, name)),
-                }
-                for name, (items, size, tombstones) in observed.counts.items()
+                name: {**counts, "per_s": self._rate(partial(_items_of, name))} for name, counts in operators.items()
             },
             "inside_loops": list(observed.inside_loops),
-            "processes": [self._process(each) for each in observed.processes],
+            "processes": [{**self._process(each), **processes[each.name]} for each in observed.processes],
             "output": self._rows(),
         }
-        self._history.append([round(seconds, 2), numbers["in_per_s"], numbers["out_per_s"], numbers["unsettled"]])
+        rates = numbers["in_per_s"], numbers["out_per_s"]
+        self._history.append([round(reading.seconds, 2), *rates, numbers["unsettled"]])
         return numbers
 
     def history(self) -> list[list[float]]:
@@ -186,28 +187,11 @@ class Status:
         seconds = last.at_s - first.at_s
         return round((number(last) - number(first)) / seconds, 1) if seconds > 0 else 0.0
 
-    def _source(self, state: SourceState, now_s: float) -> dict[str, Any]:
-        since_s = state.silent_since_s
-        return {
-            "name": state.name,
-            "items": state.items,
-            "late": state.late_items,
-            "heartbeat": _in_words(state.heartbeat),
-            "ended": since_s is None,
-            "silent_s": round(max(now_s - since_s, 0.0), 1) if since_s is not None else 0.0,
-        }
-
     def _process(self, state: ProcessState) -> dict[str, Any]:
         first = next(sample.cpu[state.name] for sample in self._samples if state.name in sample.cpu)
         seconds = state.at_s - first.at_s
         load = (state.cpu_s - first.cpu_s) / seconds if seconds > 0 else 0.0
-        return {
-            "name": state.name,
-            "pid": state.pid,
-            "memory_bytes": state.memory_bytes,
-            "cpu_s": round(state.cpu_s, 3),
-            "load": round(load, 3),
-        }
+        return {"name": state.name, "pid": state.pid, "load": round(load, 3)}
 
     def _rows(self) -> list[dict[str, Any]]:
         """The latest items of the output, the last first."""
@@ -227,6 +211,10 @@ class Status:
 
 def _items_of(operator: str, sample: _Sample) -> int:
     return sample.counts.get(operator, 0)
+
+
+def _source(state: SourceState) -> dict[str, Any]:
+    return {"name": state.name, "heartbeat": _in_words(state.heartbeat), "ended": state.silent_since_s is None}
 
 
 def _in_words(heartbeat: bytes) -> str:

@@ -10,9 +10,12 @@ As with any library, the user decides where the data goes: by an SDK that the pr
 from __future__ import annotations
 
 import time
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from drift.engines.base import Progress
+from drift.engines.metrics import Reading, named
 from drift.web.status import Watched
 
 _EVERY_S = 1.0
@@ -27,16 +30,13 @@ class Telemetry:
         meter, self._tracer = metrics.get_meter("drift"), trace.get_tracer("drift")
         self._run = run
         self._attributes = {"drift.graph": run.dataflow.name, "drift.engine": run.engine}
-        unit = "{item}"
-        self._in = meter.create_counter("drift.items.in", unit, "Items read from all sources.")
-        self._out = meter.create_counter("drift.items.out", unit, "Items released to all sinks.")
-        self._tombstones = meter.create_counter("drift.tombstones", unit, "Items retracted before release.")
-        self._late = meter.create_counter("drift.items.late", unit, "Items that came too late and were diverted.")
-        self._diverted = meter.create_counter("drift.items.diverted", unit, "Items diverted as errors.")
-        self._unsettled = meter.create_up_down_counter("drift.items.unsettled", unit, "Read, output not complete.")
-        self._operator = meter.create_counter("drift.operator.items", unit, "Items that left an operator.")
-        self._reported = dict.fromkeys(("in", "out", "tombstones", "late", "diverted", "unsettled"), 0)
-        self._of_operators: dict[str, int] = {}
+        self._instruments = {
+            name: (meter.create_counter if metric.counts else meter.create_up_down_counter)(
+                name, metric.unit, metric.text
+            )
+            for name, metric in named("otel")
+        }
+        self._reported: Counter[tuple[str, str]] = Counter()  # by the names of an instrument and of what it counts
         self._next_s = 0.0
         self._span: Any = None
 
@@ -48,7 +48,7 @@ class Telemetry:
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._next_s = now_s + _EVERY_S
-            self._report(progress, diverted)
+            self._report(Reading(progress, "running", 0.0, diverted=diverted, observed=self._run.observed()))
 
     def end(self, state: str, error: BaseException | None, diverted: int) -> None:
         """Called when the run has ended: updates the counters, and ends the span."""
@@ -56,10 +56,10 @@ class Telemetry:
             return
         from opentelemetry.trace import Status, StatusCode
 
-        self._report(self._run.progress, diverted)
-        self._unsettled.add(-self._reported["unsettled"], self._attributes)  # nothing waits any more
-        self._span.set_attribute("drift.items.in", self._reported["in"])
-        self._span.set_attribute("drift.items.out", self._reported["out"])
+        progress = replace(self._run.progress, unsettled=0)  # nothing waits any more
+        self._report(Reading(progress, state, 0.0, diverted=diverted, observed=self._run.observed()))
+        for name in ("drift.items.in", "drift.items.out"):
+            self._span.set_attribute(name, self._reported[name, ""])
         self._span.set_attribute("drift.state", state)
         if error is not None and state == "failed":
             self._span.record_exception(error)
@@ -67,19 +67,12 @@ class Telemetry:
         self._span.end()
         self._span = None
 
-    def _report(self, progress: Progress, diverted: int) -> None:
-        for name, instrument, value in (
-            ("in", self._in, progress.items_in),
-            ("out", self._out, progress.items_out),
-            ("tombstones", self._tombstones, progress.tombstones),
-            ("late", self._late, progress.late_items),
-            ("diverted", self._diverted, diverted),
-            ("unsettled", self._unsettled, progress.unsettled),
-        ):
-            new, self._reported[name] = value - self._reported[name], value
-            if new:
-                instrument.add(new, self._attributes)
-        for name, (items, _, _) in self._run.observed().counts.items():
-            new, self._of_operators[name] = items - self._of_operators.get(name, 0), items
-            if new:
-                self._operator.add(new, {**self._attributes, "drift.operator": name})
+    def _report(self, reading: Reading) -> None:
+        for name, metric in named("otel"):
+            value = metric.of(reading)
+            for of, number in value.items() if metric.label else [("", value)]:
+                new = number - self._reported[name, of]
+                self._reported[name, of] = number
+                if new:
+                    labelled = {f"drift.{metric.label}": of} if metric.label else {}
+                    self._instruments[name].add(new, {**self._attributes, **labelled})

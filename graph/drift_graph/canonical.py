@@ -33,7 +33,7 @@ import xxhash
 from drift_graph.content import shape_of
 from drift_graph.functions import safe_text
 from drift_graph.metas import Metas, are_computed
-from drift_graph.payloads import Forms, are_forms, are_known_plain
+from drift_graph.payloads import Forms, are_forms, are_known_plain, are_rows
 from drift_graph.scalars import parts_of
 
 T = TypeVar("T")
@@ -96,7 +96,12 @@ def stored(value: Any) -> bytes:
 def encode_many(values: Sequence[Any]) -> bytes:
     """The canonical bytes of all values, joined: equal to b"".join(map(canonical, values)), and much faster."""
     plain = encode_plain(values)
-    return b"".join(canonical_each(values)) if plain is None else plain
+    return joined_forms(values) if plain is None else plain
+
+
+def joined_forms(values: Sequence[Any]) -> bytes:
+    """b"".join(canonical_each(values)), at once where the values are rows."""
+    return values.encoded() if are_rows(values) else b"".join(canonical_each(values))
 
 
 def encode_plain(values: Sequence[Any]) -> bytes | None:
@@ -152,6 +157,8 @@ def _of_each(values: Sequence[Any], taken: Callable[[Iterable[bytes]], T]) -> T:
     """What `taken` makes of the canonical bytes of each value; it may be called again, with all of them."""
     if are_forms(values):
         return taken(values)
+    if are_rows(values):
+        return taken(values.forms())
     ready = values if are_plain(values) else _sorted_rows(values)
     if ready is not None:
         try:
@@ -202,7 +209,9 @@ def _is_plain_column(values: list[Any]) -> bool:
 
 
 def stored_plain(values: Sequence[Any]) -> bytes | None:
-    """`stored` of each, joined, if all are scalars, tuples, or dicts of these; otherwise None."""
+    """`stored` of each, joined, if all are scalars, tuples, dicts of these, or rows; otherwise None."""
+    if are_rows(values):
+        return b"".join(values.forms(stored=True))
     inside: Collection[Any] = values
     plain = False
     if set(map(type, values)) == {dict}:
@@ -220,6 +229,8 @@ def stored_plain(values: Sequence[Any]) -> bytes | None:
 
 def stored_each(values: Sequence[Any]) -> list[bytes]:
     """[stored(value) for value in values], faster."""
+    if are_rows(values):
+        return values.forms(stored=True)
     if are_plain(values) or _are_rows(values):
         try:
             return list(map(_encode, values))
@@ -318,7 +329,7 @@ def alike(rows: Collection[tuple[Any, ...]], kinds: frozenset[object]) -> bool:
 
 def are_plain(values: Collection[Any], depth: int = 0) -> bool:
     """Whether msgspec's own encoding of every value is its canonical form (huge ints and surrogates excepted)."""
-    if depth > _PLAIN_DEPTH_MAX:
+    if depth > _PLAIN_DEPTH_MAX or are_rows(values):
         return False
     kinds = types_of(values)
     if not kinds <= _inspected:
@@ -340,6 +351,8 @@ def are_plain(values: Collection[Any], depth: int = 0) -> bool:
 
 def have_forms(values: Collection[Any], depth: int = 0) -> bool:
     """Whether every value has a canonical form, judged by types; False also for some rare types that have one."""
+    if are_rows(values):
+        return True
     if depth > _PLAIN_DEPTH_MAX:
         return False
     kinds = set(map(type, values))

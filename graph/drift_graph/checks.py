@@ -136,14 +136,21 @@ def _check_loops(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
 
 def _check_durable(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
     for name, operator in by_name.items():
-        if operator.durable and name in _closure(
+        if not (operator.durable or operator.asks) or name not in _closure(
             (edge.target for edge in edges if edge.origin == name), ((edge.origin, edge.target) for edge in edges)
         ):
+            continue
+        if operator.asks:
             raise GraphError(
-                f"step {operator.step!r} (at {operator.where}) is durable, and its output returns to it through a "
-                f"loop: only settled items are logged, and they wait for items that return. Make a step before or "
-                f"after the loop durable"
+                f"step {operator.step!r} (at {operator.where}) is a call, and its output returns to it through a loop: "
+                f"only settled items are asked about, and they wait for items that return. Call before or after the "
+                f"loop"
             )
+        raise GraphError(
+            f"step {operator.step!r} (at {operator.where}) is durable, and its output returns to it through a loop: "
+            f"only settled items are logged, and they wait for items that return. Make a step before or after the "
+            f"loop durable"
+        )
 
 
 def _closure(start: Iterable[str], arrows: Iterable[tuple[str, str]]) -> dict[str, None]:

@@ -1,8 +1,8 @@
 """The errors of this library, one class for each reaction of a caller.
 
 GraphError: fix the graph. StepError: fix a function. InputError: fix the input or its time policy. SettingsError: fix
-the call. SinkError: fix where the output goes. ProcessError: check the machine, run again. DriftBug: an invariant of
-this library is broken; report it.
+the call. SinkError: fix where the output goes. StorageError: fix where the state is stored. ProcessError: check the
+machine, run again. DriftBug: an invariant of this library is broken; report it.
 """
 
 from __future__ import annotations
@@ -67,12 +67,22 @@ class InputError(DriftError):
     """The input is not valid: a line that cannot be read, a time that is not one, a tie that is not unique."""
 
 
+class AnswerMissing(InputError):
+    """A run that may not ask, because it takes answers of calls from a record or a log, finds none for an item."""
+
+    ends_the_run = True
+
+
 class LateItem(InputError):
     """An item arrived below its source's heartbeat."""
 
 
 class SinkError(DriftError):
     """The output could not be written; the message says what is safe and what is not."""
+
+
+class StorageError(DriftError):
+    """The state of a run could not be stored, or not be read again; the message says where, and what is safe."""
 
 
 class ProcessError(DriftError):

@@ -107,13 +107,18 @@ def _shown_meta(meta: bytes) -> str:
 
 def no_form_error(step: str, none: NoCanonicalForm, payload: Any, meta: bytes) -> PayloadError:
     """The error for a released item that has no canonical form."""
-    return PayloadError(
+    error = step_error(formless(step, none, payload), meta)
+    assert isinstance(error, PayloadError)
+    return error
+
+
+def formless(step: str, none: NoCanonicalForm, payload: Any) -> Failure:
+    """The item that replaces one for a sink that has no canonical form."""
+    message = (
         f"step {step!r} made a payload that cannot be compared between runs: {none}\n"
-        f"  payload  {safe_text(repr, payload, _PAYLOAD_CHARACTERS_MAX)}\n"
-        f"  meta     {_shown_meta(meta)}",
-        step=step,
-        meta=meta,
+        f"  payload  {safe_text(repr, payload, _PAYLOAD_CHARACTERS_MAX)}"
     )
+    return Failure(step, NoCanonicalForm.__qualname__, message, "")
 
 
 def _failing_line(trace: TracebackType | None) -> str | None:

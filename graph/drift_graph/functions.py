@@ -17,7 +17,8 @@ from drift_graph.errors import GraphError
 
 #: Folders whose frames are ours; each package adds its own when it is imported.
 own_folders: list[str] = [__file__.rpartition(os.sep)[0]]  # not with pathlib, which takes long to import
-_RAISE = opcode.opmap["RAISE_VARARGS"]
+#: Where a frame raises by itself: a statement, and a generator into which something is thrown. None handles signals.
+_RAISES = {opcode.opmap[name] for name in ("RAISE_VARARGS", "YIELD_VALUE", "RETURN_GENERATOR")}
 
 
 def is_ours(filename: str) -> bool:
@@ -48,8 +49,10 @@ def _is_from_signal(error: BaseException) -> bool:
         last, trace = trace, trace.tb_next
     if not isinstance(error, KeyboardInterrupt) or last is None:
         return False
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # in a worker, which ignores Ctrl-C
+        return False
     code = last.tb_frame.f_code
-    return is_ours(code.co_filename) or code.co_code[last.tb_lasti] != _RAISE
+    return is_ours(code.co_filename) or code.co_code[last.tb_lasti] not in _RAISES
 
 
 def caller() -> str:

@@ -126,9 +126,10 @@ class Draft:
     _loops: dict[str, str] = field(default_factory=dict)  # name of an open or closed loop -> where it was declared
     _closed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _optional: dict[str, None] = field(default_factory=dict)
+    _reserved: dict[str, None] = field(default_factory=dict)  # names of steps that have no operator of their own name
 
     def add_optional(self, operator: OperatorT, origins: Sequence[str]) -> OperatorT:
-        """As `add`, for an operator that is left out of the graph if nothing consumes its items."""
+        """As `add`, for an operator that is left out of the graph if nothing that stays in it consumes its items."""
         self._optional[operator.name] = None
         return self.add(operator, origins)
 
@@ -178,10 +179,14 @@ class Draft:
     def fresh_name(self, wanted: str) -> str:
         """`wanted`, or `wanted-2`, `wanted-3`, ... if that name is taken."""
         name, count = wanted, 1
-        while name in self._operators:
+        while name in self._operators or name in self._reserved:
             count += 1
             name = f"{wanted}-{count}"
         return name
+
+    def reserve(self, step: str) -> None:
+        """Let `fresh_name` give the name of a step to no other, although no operator has it."""
+        self._reserved[step] = None
 
     def build(self) -> Dataflow:
         """The finished graph.
@@ -200,9 +205,14 @@ class Draft:
                 edges += [Edge(origin, edge.target, feedback=True) for origin in self._closed[edge.origin]]
             else:
                 edges.append(edge)
-        taken = {edge.origin for edge in edges}
-        left_out = {name for name in self._optional if name not in taken}
+        left_out: dict[str, None] = {}
+        while True:  # what only such operators consume may be left out itself
+            edges = [edge for edge in edges if edge.target not in left_out]
+            taken = {edge.origin for edge in edges}
+            more = [name for name in self._optional if name not in taken and name not in left_out]
+            if not more:
+                break
+            left_out.update(dict.fromkeys(more))
         operators = tuple(each for name, each in self._operators.items() if name not in left_out)
-        edges = [edge for edge in edges if edge.target not in left_out]
         check(self.name, operators, tuple(edges))
         return Dataflow(self.name, operators, tuple(edges))

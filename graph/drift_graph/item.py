@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, compress, repeat
+from itertools import compress, repeat
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -77,8 +77,7 @@ def joined(batches: Sequence[Columns]) -> Columns:
     diffs: list[int] | None = None
     if any(columns.diffs is not None for columns in batches):
         diffs = [diff for columns in batches for diff in columns.diffs or [1] * len(columns.metas)]
-    every = [columns.payloads for columns in batches]
-    made = payloads.together(every, list(chain.from_iterable(every)))
+    made = payloads.joined([columns.payloads for columns in batches])
     return Columns(joined_metas([columns.metas for columns in batches]), made, diffs)
 
 
@@ -91,9 +90,7 @@ def merged(batches: Sequence[Columns]) -> Columns:
     if together is None:
         return sorted_by_meta(joined(batches))
     metas, owners = together
-    every = [columns.payloads for columns in batches]
-    next_of = [iter(each).__next__ for each in every]
-    return Columns(metas, payloads.together(every, [next_of[owner]() for owner in owners]), None)
+    return Columns(metas, payloads.merged([columns.payloads for columns in batches], owners), None)
 
 
 class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):
@@ -137,11 +134,20 @@ class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):
 
 
 def items(
-    values: Iterable[Any], positions: Sequence[int], sinks: str | Sequence[str], metas: Metas
+    values: Iterable[Any],
+    positions: Sequence[int],
+    sinks: str | Sequence[str],
+    metas: Metas,
+    counted: Iterator[int] | None = None,
 ) -> Iterator[Item[Any]]:
-    """Items of columns; if the metas are computed, the positions are consecutive."""
+    """Items of columns; if the metas are computed, the positions are consecutive.
+
+    Args:
+        counted: gives the positions, too; so that the caller knows from it which items were made.
+    """
     known = repeat((positions[0], metas)) if are_computed(metas) and positions else metas
-    return map(Item, values, positions, repeat(sinks) if isinstance(sinks, str) else sinks, known)
+    names = repeat(sinks) if isinstance(sinks, str) else sinks
+    return map(Item, values, positions if counted is None else counted, names, known)
 
 
 #: In place of a sink's name: where failed calls wait to be cancelled or released.

@@ -13,6 +13,7 @@ from itertools import accumulate, islice
 from operator import lt, sub
 from typing import Any, NamedTuple
 
+from drift_graph.diverted import LATE, diverted
 from drift_graph.errors import LateItem
 from drift_graph.functions import safe_text
 from drift_graph.meta import TIME_MAX, TIME_MIN
@@ -103,6 +104,40 @@ class Lateness:
                 ),
             )
         return [index for index, yes in enumerate(is_late) if not yes], late, None
+
+    def set_apart(
+        self, payloads: list[Any], times: list[int], policy: EventTime, clock: int
+    ) -> tuple[list[Any], list[int]]:
+        """The items, with those that are late or too far ahead as diverted items, at the time where they came.
+
+        Args:
+            times: of the first payloads; for the others there are none.
+        """
+        if not times:
+            return payloads, times
+        greatest, lateness = self.greatest, policy.lateness
+        if policy.future_max is None:
+            within = _least_and_greatest(times, times[0] if greatest is None else greatest, lateness)
+            if within is not None and within[0] >= self.least:
+                return payloads, times
+        taken: list[Any] = []
+        moved: list[int] = []
+        for payload, time in zip(payloads, times):
+            heartbeat = self.least if greatest is None else max(self.least, greatest - lateness)
+            if policy.future_max is not None and is_ahead(time, greatest, clock, policy.future_max):
+                limit = max(clock, TIME_MIN if greatest is None else greatest) + policy.future_max
+                why = f"its time {time} is {time - limit} beyond what future_max allows"
+                taken.append(diverted(self.source, why, payload, LATE))
+                moved.append(heartbeat)
+            elif time < heartbeat:
+                why = f"its time {time} is {heartbeat - time} behind the heartbeat {heartbeat}"
+                taken.append(diverted(self.source, why, payload, LATE))
+                moved.append(heartbeat)
+            else:
+                greatest = time if greatest is None else max(greatest, time)
+                taken.append(payload)
+                moved.append(time)
+        return [*taken, *payloads[len(times) :]], moved
 
     def _some_ahead(self, times: list[int], clock: int, future_max: int) -> bool:
         """Whether an item may be too far ahead; cheap, and exact only if it says no."""

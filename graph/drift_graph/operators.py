@@ -59,6 +59,11 @@ class Operator:
         return False
 
     @property
+    def asks(self) -> bool:
+        """Whether its output is not computed but asked for, once settled items have come to it; see `segments`."""
+        return False
+
+    @property
     def rounds_from(self) -> bytes:
         """Items below this that are outside of all rounds are not put into a round."""
         return END_OF_TIME
@@ -84,10 +89,12 @@ class Source(Operator):
     """An input. `time` is the policy a run uses unless it gets another for this source.
 
     `diverting`: whether lines that cannot be read and items without a time are diverted (`drift_graph.diverted`).
+    `late_apart`: whether late items are.
     """
 
     time: TimePolicy
     diverting: bool = False
+    late_apart: bool = False
     gives: ClassVar[Gives] = "input"
 
     @property
@@ -111,11 +118,13 @@ class Map(Operator):
 
     @property
     def label(self) -> str:
+        if self.asks:
+            return f"call {self._called}"
         return f"map {self.arity} {self._called}{' into the future' if self.later else ''}"
 
     @property
     def parameters(self) -> dict[str, Any]:
-        traits = {"later": self.later, "timed": self.timed}
+        traits = {"later": self.later, "timed": self.timed, "asks": self.asks}
         return {"arity": self.arity} | {name: True for name, has in traits.items() if has}
 
     @property
@@ -135,6 +144,10 @@ class Map(Operator):
     @property
     def puts_later(self) -> bool:
         return self.later
+
+    @property
+    def asks(self) -> bool:
+        return getattr(self.function, "asks", False)
 
     @property
     def turns_round(self) -> bool:

@@ -1,17 +1,66 @@
-"""The payloads of a batch: values in a list, values known to be plain, or canonical forms in place of values.
+"""The payloads of a batch: values in a list, values known to be plain, canonical forms in place of values, or rows.
 
 Invariant: nobody outside this file asks for the kind of payloads; a selection from payloads has their kind.
 
 Why: what a kind states (each value is plain; each value is its canonical form) holds for every single value, so also
-for any selection in any order, but not for values that are added. So kinds are subclasses of list: selecting and
-joining work as for lists, and `of_kind` restores the kind.
+for any selection in any order, but not for values that are added. So two kinds are subclasses of list: selecting and
+joining work as for lists, and `of_kind` restores the kind. Rows are no list: they make their values when somebody asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from itertools import compress
-from typing import Any, TypeGuard
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain, compress
+from typing import Any, Self, TypeGuard
+
+
+class Rows:
+    """Payloads that are stored as columns; as a sequence it has the values, which are made once.
+
+    What is here is what code that knows no columns needs, so a kind of columns is a subclass anywhere. It is registered
+    as a sequence and does not inherit from it: asking for a kind is on the path of each dict, and an abstract class
+    takes four times as long to ask for.
+    """
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, at: Any) -> Any:
+        """The value at an index; or rows, for a slice."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the columns in memory."""
+        raise NotImplementedError
+
+    def chosen(self, wanted: Sequence[int]) -> Self:
+        """The rows for which `wanted` has a 1."""
+        raise NotImplementedError
+
+    def in_order(self, order: Sequence[int]) -> Self:
+        """The rows at these indices, in this order."""
+        raise NotImplementedError
+
+    def joined(self, others: Sequence[Self]) -> Self | None:
+        """These rows and then all others; None if their columns differ."""
+        raise NotImplementedError
+
+    def encoded(self) -> bytes:
+        """The canonical bytes of all rows, joined."""
+        raise NotImplementedError
+
+    def forms(self, *, stored: bool = False) -> list[bytes]:
+        """The canonical bytes of each row, or those of `drift_graph.canonical.stored`."""
+        raise NotImplementedError
+
+
+Sequence.register(Rows)
 
 
 class Plain(list[Any]):
@@ -36,28 +85,61 @@ def are_known_plain(values: Collection[Any]) -> bool:
     return type(values) is Plain
 
 
-def of_kind(values: list[Any], chosen: list[Any]) -> list[Any]:
+def are_rows(values: object) -> TypeGuard[Rows]:
+    """Whether these are stored as columns."""
+    return isinstance(values, Rows)
+
+
+def of_kind(values: Any, chosen: Any) -> Any:
     """`chosen`, a selection from `values`, as the same kind of list."""
-    return chosen if type(values) is list else type(values)(chosen)
+    return chosen if type(values) is list or isinstance(values, Rows) else type(values)(chosen)
 
 
-def cut(values: list[Any], start: int, end: int) -> list[Any]:
+def cut(values: Any, start: int, end: int) -> Any:
     """The values from index `start` up to `end`."""
     return of_kind(values, values[start:end])
 
 
-def chosen(values: list[Any], wanted: Sequence[int]) -> list[Any]:
+def chosen(values: Any, wanted: Sequence[int]) -> Any:
     """The values for which `wanted` has a 1."""
+    if isinstance(values, Rows):
+        return values.chosen(wanted)
     return of_kind(values, list(compress(values, wanted)))
 
 
-def in_order(values: list[Any], order: Sequence[int]) -> list[Any]:
+def in_order(values: Any, order: Sequence[int]) -> Any:
     """The values at these indices, in this order."""
+    if isinstance(values, Rows):
+        return values.in_order(order)
     return of_kind(values, list(map(values.__getitem__, order)))
 
 
-def together(several: Sequence[list[Any]], made: list[Any]) -> list[Any]:
-    """`made`, a list combined from several lists, as their kind; forms and values must not be mixed."""
+def joined(several: Sequence[Any]) -> Any:
+    """The values of several lists, one after the other; forms and values must not be mixed."""
+    if several and all(isinstance(each, Rows) for each in several):
+        found = several[0].joined(several[1:])
+        if found is not None:
+            return found
+    return _of_kinds(several, list(chain.from_iterable(several)))
+
+
+def merged(several: Sequence[Any], owners: Sequence[int]) -> Any:
+    """The values of several lists, taken in turn: each the next of the list with this index."""
+    if any(isinstance(each, Rows) for each in several):
+        starts = [0]
+        for each in several:
+            starts.append(starts[-1] + len(each))
+        places = []
+        for owner in owners:
+            places.append(starts[owner])
+            starts[owner] += 1
+        return in_order(joined(several), places)
+    next_of: list[Callable[[], Any]] = [iter(each).__next__ for each in several]
+    return _of_kinds(several, [next_of[owner]() for owner in owners])
+
+
+def _of_kinds(several: Sequence[list[Any]], made: list[Any]) -> list[Any]:
+    """`made`, a list combined from several lists, as their kind if they have one."""
     kinds = set(map(type, several))
     assert len(kinds) <= 1 or Forms not in kinds
     return of_kind(several[0], made) if len(kinds) == 1 else made

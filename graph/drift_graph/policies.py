@@ -6,10 +6,10 @@ policy is made, in the user's words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import tzinfo
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from drift_graph.errors import SettingsError
 from drift_graph.functions import same_function
@@ -24,9 +24,28 @@ class ArrivalTime:
     A live source's stamps are milliseconds since 1970 and never decrease.
     """
 
+    reads_payloads: ClassVar[Literal[False]] = False
+    tie: ClassVar[None] = None
+    idle_after_ms: ClassVar[None] = None
+    may_reorder: ClassVar[bool] = False
+
     @property
     def label(self) -> str:
         return "arrival time"
+
+    @property
+    def functions(self) -> dict[str, Callable[[Any], Any]]:
+        """The user's functions by role."""
+        return {}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What else items are ordered by, for descriptions and fingerprints."""
+        return {"time policy": "arrival time"}
+
+    def with_functions(self, functions: Mapping[str, Callable[[Any], Any]]) -> ArrivalTime:
+        """The same policy with other functions."""
+        return self
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -41,7 +60,8 @@ class EventTime:
         time: returns a payload's time; or the name of the field that holds it: "at", "trip.at", for tuples "0".
         lateness: how far an item may be behind the greatest time before it, 0 or more.
         tie: orders items of one time, among which it must be unique; a function or a field's name. An int, 0 <= n <
-            2**64, orders them; anything else is hashed. Without it they are ordered by the hash of their payload.
+            2**64, orders them; anything else is hashed. Without it they are ordered by the hash of their payload, and
+            reading takes two to three times as long: the hash is computed for every item.
         late: what happens to an item below the heartbeat or beyond `future_max`: "error" ends the run with a LateItem,
             "divert" adds it to the run's late items and counts it.
         idle_after_ms: if a live source is silent for so long, its heartbeat moves past its items so far and up to that
@@ -51,6 +71,9 @@ class EventTime:
             clock is taken for a wrong timestamp. None: no limit.
         zone: for datetimes and texts without one, as a tzinfo or "Europe/Berlin"; None: these are refused.
     """
+
+    #: Whether times come from payloads.
+    reads_payloads: ClassVar[Literal[True]] = True
 
     time: Callable[[Any], Any]
     lateness: int
@@ -102,6 +125,32 @@ class EventTime:
     @property
     def label(self) -> str:
         return f"event time, lateness {self.lateness}, late {self.late}"
+
+    @property
+    def may_reorder(self) -> bool:
+        """Whether items may arrive in another order: not if the order decides which of them are late or ahead."""
+        return self.late == "error" and self.future_max is None
+
+    @property
+    def functions(self) -> dict[str, Callable[[Any], Any]]:
+        """The user's functions by role."""
+        return {"time": self.time} | ({"tie": self.tie} if self.tie is not None else {})
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What else items are ordered by, for descriptions and fingerprints."""
+        return {
+            "time policy": "event time",
+            "lateness": self.lateness,
+            "late": self.late,
+            "idle_after_ms": self.idle_after_ms,
+            **({"future_max": self.future_max} if self.future_max is not None else {}),
+            **({"zone": str(self.zone)} if self.zone is not None else {}),
+        }
+
+    def with_functions(self, functions: Mapping[str, Callable[[Any], Any]]) -> EventTime:
+        """The same policy with other functions."""
+        return replace(self, **functions)  # type: ignore[arg-type]
 
     def __eq__(self, other: object) -> bool:
         return (

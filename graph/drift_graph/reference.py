@@ -1,7 +1,7 @@
 """The definition of correct output: one item at a time, in the order of metas, from a heap.
 
 Invariant: items are processed and come out in the order of their metas. A payload without canonical form does not pass
-from one grouping to another: see `identifiable`.
+from one grouping to another: see `identifiable`. No function changes what it was handed: see `unchanged`.
 
 Why: the least item of the heap is processed first, everything it causes sorts after it, and everything the sources will
 still give sorts at or above their heartbeats. So a bucket is only appended to, and nothing is taken back.
@@ -10,7 +10,7 @@ still give sorts at or above their heartbeats. So a bucket is only appended to, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
@@ -22,10 +22,14 @@ from drift_graph.identifiable import checked_operators
 from drift_graph.item import Failure
 from drift_graph.later import placed_all
 from drift_graph.meta import END_OF_TIME, time_of, varint
-from drift_graph.operators import Group, Map, Operator, Sink
+from drift_graph.operators import Border, Group, Map, Operator, Sink, Source
+from drift_graph.unchanged import UNCHECKED, Handed
 
 #: In place of a rank: a failed call, and its exception.
 _FAILED = -1
+
+#: The answer of a call to a settled item, from the name of its operator, its meta behind it, and its payload.
+Answers = Callable[[str, bytes, Any], Any]
 
 
 class Observer(Protocol):
@@ -49,16 +53,25 @@ class Reference:
     failure, waits there under its final meta: items that a sibling of lower rank causes come before it.
 
     Args:
-        observer: gets all items; without one there are no marks.
+        observer: gets all items; without one there are no marks. With one, functions are not checked for changes in
+            place: it looks at a run that was.
         only: names of the operators to run; None for all.
+        answers: for graphs with calls.
     """
 
     def __init__(
-        self, dataflow: Dataflow, observer: Observer | None = None, only: Collection[str] | None = None
+        self,
+        dataflow: Dataflow,
+        observer: Observer | None = None,
+        only: Collection[str] | None = None,
+        answers: Answers | None = None,
     ) -> None:
+        self._answers = answers
         self._observer = observer
         self._ranks = dataflow.ranks
-        self._by_rank: dict[int, Operator] = {rank: dataflow[name] for name, rank in dataflow.ranks.items()}
+        self._by_rank: dict[int, Operator] = {
+            dataflow.ranks[each.name]: each for each in dataflow.operators if not isinstance(each, Source)
+        }
         back = {(edge.origin, edge.target) for edge in dataflow.edges if edge.feedback}
         self._targets: dict[str, list[tuple[Operator, int, bool]]] = {
             each.name: [
@@ -86,7 +99,8 @@ class Reference:
                 if failure is not None:
                     self._fail(origin, meta + varint(rank), failure, None, mark)
                     continue
-            self._add(meta + varint(rank) if isinstance(operator, Sink) else meta, rank, payload, mark)
+            ends = isinstance(operator, Sink) and not isinstance(operator, Border)
+            self._add(meta + varint(rank) if ends else meta, rank, payload, mark)
 
     def push_to(self, target: str, meta: bytes, payload: Any, mark: Any) -> None:
         """An item arrives at one operator, from one that is not run here."""
@@ -96,7 +110,8 @@ class Reference:
         """Process everything below a bound on metas; yields (sink, meta, payload) in order of meta.
 
         Raises:
-            StepError: a user's function raises; items already yielded stand.
+            StepError: a user's function raises; items already yielded stand. If it changed what it was handed in
+                place, an `ImpureStep`.
         """
         for sink, meta, payload, _ in self._steps(below):
             if sink is None:
@@ -134,8 +149,17 @@ class Reference:
                 continue
             incoming, meta = meta, meta + varint(rank)
             try:
-                if isinstance(operator, Map):
+                if isinstance(operator, Map) and operator.asks and self._answers is not None:
+                    child = meta + varint(0)
+                    answer = self._answers(operator.name, child, payload)
+                    if type(answer) is Failure:
+                        self._fail(operator.name, meta, answer, None, mark)
+                    else:
+                        self.push(operator.name, child, answer, (mark,))
+                elif isinstance(operator, Map):
+                    handed = self._handed(operator.function, payload)
                     family = operator.children(payload, time_of(incoming))
+                    handed.check_unchanged(operator)
                     for made in placed_all(incoming, varint(rank), family, below == END_OF_TIME):
                         self.push(operator.name, *made, (mark,))
                 elif isinstance(operator, Group):
@@ -146,9 +170,14 @@ class Reference:
                 pass_interrupts(error)
                 self._fail(operator.name, meta, failed_step(operator, error, payload), error, mark)
 
+    def _handed(self, function: Callable[..., Any], argument: Any) -> Handed:
+        return Handed(function, argument) if self._observer is None else UNCHECKED
+
     def _window(self, operator: Group, rank: int, payload: Any, mark: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """The window that ends with an item, and the marks of its items."""
+        handed = self._handed(operator.key, payload)
         bucket_key = rank, canonical(operator.key(payload))
+        handed.check_unchanged(operator)
         bucket = self._buckets.get(bucket_key)
         if bucket is None:
             bucket = self._buckets[bucket_key] = deque(maxlen=operator.window)

@@ -13,26 +13,42 @@ from itertools import islice
 from sys import getsizeof
 from typing import Any
 
+from drift_graph.payloads import are_rows
+
 #: Readers stop a batch at about this size: it holds as many usual payloads as make a fast batch, or few large ones.
 BATCH_BYTES = 4 << 20
+#: What an item takes besides its payload: its meta, and its place in the columns.
+ITEM_BYTES = 100
 _ENTRIES = 2
 _DEPTH = 4
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
+_CONTAINERS = frozenset({dict, list, tuple})
 
 
 def about_bytes(payloads: Sequence[Any]) -> int:
     """Approximate bytes of a batch in memory."""
+    if are_rows(payloads):
+        return payloads.nbytes
     count = len(payloads)
     if count <= 3:
         return sum(map(size_of, payloads))
     return (size_of(payloads[0]) + size_of(payloads[count // 2]) + size_of(payloads[-1])) * count // 3
 
 
+def made_bytes(batches: Iterable[Sequence[Any]]) -> int:
+    """Approximate bytes of items that were made, from their payloads."""
+    return sum(about_bytes(payloads) + ITEM_BYTES * len(payloads) for payloads in batches)
+
+
 def size_of(payload: Any, depth: int = _DEPTH) -> int:
     """Approximate bytes of one payload in memory."""
-    own = max(getsizeof(payload, 64), int(getattr(payload, "nbytes", 0) or 0)) if type(payload) not in _PLAIN else 0
-    if not own:
+    kind = type(payload)
+    if kind in _PLAIN:
         return getsizeof(payload)
+    if kind in _CONTAINERS:
+        entries = payload.values() if kind is dict else payload
+        return getsizeof(payload) + (_of_entries(entries, len(payload), depth) if depth else 0)
+    own = max(getsizeof(payload, 64), int(getattr(payload, "nbytes", 0) or 0))
     if not depth:
         return own
     if isinstance(payload, (tuple, list, set, frozenset)):
@@ -53,5 +69,10 @@ def _values_of(payload: Any) -> Sequence[Any]:
 
 
 def _of_entries(entries: Iterable[Any], count: int, depth: int) -> int:
-    sampled = [size_of(entry, depth - 1) for entry in islice(entries, _ENTRIES)]
-    return sum(sampled) * count // max(len(sampled), 1)
+    if not count:
+        return 0
+    total = sampled = 0
+    for entry in islice(entries, _ENTRIES):
+        total += getsizeof(entry) if type(entry) in _PLAIN else size_of(entry, depth - 1)
+        sampled += 1
+    return total * count // max(sampled, 1)

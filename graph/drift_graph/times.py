@@ -124,13 +124,22 @@ class SourceMachine:
         policy: its time policy.
         live: whether arrival is stamped from a clock (`now_ms` of `take` and `tick`) or numbered.
         diverting: whether an item without a time is diverted, at the greatest time before it, instead of an error.
+        late_apart: whether a late item is diverted, at the heartbeat that it is behind, whatever the policy says.
     """
 
     def __init__(
-        self, name: str, rank: int, policy: TimePolicy, *, live: bool = False, diverting: bool = False
+        self,
+        name: str,
+        rank: int,
+        policy: TimePolicy,
+        *,
+        live: bool = False,
+        diverting: bool = False,
+        late_apart: bool = False,
     ) -> None:
         self.name = name
         self._diverting = diverting
+        self._late_apart = late_apart
         self.policy = policy
         self.live = live
         self.heartbeat = BEGINNING
@@ -159,6 +168,8 @@ class SourceMachine:
                 payloads, times = times_or_diverted(payloads, self.policy, self._lateness, clock)
             else:
                 times, error = times_of(payloads, self.policy, self.name, self.items_in + self.late_items)
+            if self._late_apart:
+                payloads, times = self._lateness.set_apart(payloads, times, self.policy, clock)
             on_time, late, too_late = self._lateness.judge(payloads, times, self.policy, clock)
             if on_time is not None:
                 payloads, times = [payloads[index] for index in on_time], [times[index] for index in on_time]
@@ -220,7 +231,7 @@ class SourceMachine:
         self._lateness.known = judging.greatest, judging.least
         self._stamp = judging.stamp_time, judging.stamp_ordinal
         if counted is not None:
-            hashed = _Hashed(counted.payload) if isinstance(self.policy, EventTime) and self.policy.tie else None
+            hashed = _Hashed(counted.payload) if self.policy.tie else None
             self._stamp_counts = StampCounts({_stamp_of(counted.first): (counted.items, hashed)})
 
     def prefix_in(self, moment: bytes) -> bytes | None:
@@ -244,7 +255,7 @@ class SourceMachine:
             return None
         if type(payload) is _Hashed:
             return StampCount(first, count, payload.payload)
-        has_payload = isinstance(self.policy, EventTime) and self.policy.tie is not None and now
+        has_payload = self.policy.tie is not None and now
         return StampCount(first, count, _hash_of(payload) if has_payload else b"")
 
     def stamp_at(self, now_ms: int) -> int:
@@ -319,14 +330,15 @@ class SourceMachine:
             before: the greatest time before these.
         """
         error: Exception | None = None
+        has_diverted = self._diverting or self._late_apart
         if policy.tie is None:
             try:
                 ties = hash64_each(payloads)
             except NoCanonicalForm as none:
-                numbers, error = ties_one_by_one(payloads, hash64, self.name, diverting=self._diverting)
+                numbers, error = ties_one_by_one(payloads, hash64, self.name, diverting=has_diverted)
                 ties, error = packed_ties(numbers), error or none
         else:
-            numbers, error = ties_of(payloads, policy.tie, self.name, diverting=self._diverting)
+            numbers, error = ties_of(payloads, policy.tie, self.name, diverting=has_diverted)
             ties = packed_ties(numbers)
         count = len(ties) // 8
         times = times if count == len(times) else times[:count]

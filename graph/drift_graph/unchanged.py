@@ -5,18 +5,19 @@ is found in time. Plain values (scalars, and tuples of these) cannot be changed 
 
 Why: a payload or a state is one object for everybody who receives it, and machines store it for corrections. The first
 calls are checked, then fewer and fewer, down to one batch in some thousand items, and fewer if values are large. So
-checking takes a few hundredths of the time at most.
+checking takes a few hundredths of the time at most. The reference checks every call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from drift_graph.canonical import NoCanonicalForm, are_plain, stored
+from drift_graph.canonical import NoCanonicalForm, are_plain, stored, stored_each
 from drift_graph.errors import ImpureStep
 from drift_graph.functions import safe_text
 from drift_graph.operators import Operator, location_of
+from drift_graph.restore import CannotRestore, restored
 
 SAMPLED_MAX = 32  # per batch that is checked
 _BYTES_MAX = 4096  # after this many bytes a check stops
@@ -82,6 +83,57 @@ class Sampler:
         return samples
 
 
+class Handed:
+    """The values that a user's function gets for one call, and their bytes before it; to be checked after it.
+
+    Args:
+        function: of an operator; as `handed` it may have a function from its argument to what the user's function gets.
+        argument: of the operator's function.
+    """
+
+    __slots__ = ("_values", "_before")
+
+    def __init__(self, function: Callable[..., Any], argument: Any) -> None:
+        handed = getattr(function, "handed", None)
+        values = (argument,) if handed is None else handed(argument)
+        self._values = [value for value in values if type(value) not in _unchangeable]
+        self._before = _bytes_of(self._values) if self._values else []
+
+    def check_unchanged(self, operator: Operator) -> None:
+        """Called after the call.
+
+        Raises:
+            ImpureStep: the function has changed one of the values.
+        """
+        if self._values and (after := _bytes_of(self._values)) != self._before:
+            for value, data, now in zip(self._values, self._before, after):
+                if data is not None and now != data:
+                    check_unchanged(operator, [Sample(value, data, _text_of(data, value))])
+
+
+_unchangeable = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+#: Of a call that is not checked.
+UNCHECKED = Handed(len, None)
+
+
+def _bytes_of(values: Sequence[Any]) -> list[bytes | None]:
+    """`stored` of each; None for a value that has no canonical form."""
+    try:
+        return [*stored_each(values)]
+    except NoCanonicalForm:
+        return [_bytes_of((value,))[0] for value in values] if len(values) > 1 else [None]
+
+
+def _text_of(data: bytes, value: Any) -> str:
+    """The text of a value as it was when it had these bytes."""
+    try:
+        return safe_text(repr, restored(data, (type(value),)), 200)
+    except CannotRestore:
+        return "another value"
+
+
 def _sample_of(value: Any) -> Sample | None:
     if are_plain((value,)):
         return None
@@ -92,7 +144,7 @@ def _sample_of(value: Any) -> Sample | None:
     return Sample(value, data, safe_text(repr, value, 200) if len(data) <= _BYTES_MAX else "another value")
 
 
-def check_unchanged(operator: Operator, samples: Sequence[Sample], what: str = "a payload") -> None:
+def check_unchanged(operator: Operator, samples: Sequence[Sample]) -> None:
     """Called after an operator's function.
 
     Raises:
@@ -100,6 +152,8 @@ def check_unchanged(operator: Operator, samples: Sequence[Sample], what: str = "
     """
     for each in samples:
         if each.is_changed:
+            has_state = any(getattr(function, "loop", "") for function in operator.functions.values())
+            what = "a payload or a state" if has_state else "a payload"
             raise ImpureStep(
                 f"step {operator.step!r} ({operator.label}) changed {what} in place: {each.difference}; it is stored "
                 f"for later items and for corrections: let the function return a new value, as (*state, x) in place of "

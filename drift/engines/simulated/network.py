@@ -272,21 +272,28 @@ class Network:
         if not is_half and sum(len(columns.metas) for _, columns in batch.parts) > 1:
             nth = self._met.get(("batch", link, source, number), 0)
             if self._pick("split", link, source, number, nth, 2):
-                halves = self._nodes[sender].unsent(send, Oversized("the schedule says so"))
-                for half in halves:
-                    if isinstance(half.message, Batch):
-                        self._send_batch(sender, half, half.message, is_half=True)
-                    else:
-                        self._carry(sender, [half])
+                self._send_halves(sender, send, Oversized("the schedule says so"))
                 return
+        try:
+            parts = pickle.dumps(batch.parts)
+        except Exception as error:  # pickling a payload may raise anything
+            self._send_halves(sender, send, error)
+            return
         event = self._event("batch", link, source, number, send.to, sender)
-        event.message = Pickled(pickle.dumps(batch.parts), batch.granule, batch.checksum)
+        event.message = Pickled(parts, batch.granule, batch.checksum)
         if send.logged is not None:
             send.logged.content = pickle.dumps(batch)
         if sender == CALLER and (turns := self._schedule.hold(event.key._replace(kind="outbox"))):
             event.in_outbox_until = self.turn + turns
             event.due = max(event.due, event.in_outbox_until)
         (self.lost if self._schedule.is_lost(event.key) else self.in_flight).append(event)
+
+    def _send_halves(self, sender: int, send: Send, error: Exception) -> None:
+        for half in self._nodes[sender].unsent(send, error):
+            if isinstance(half.message, Batch):
+                self._send_batch(sender, half, half.message, is_half=True)
+            else:
+                self._carry(sender, [half])
 
     def _send_ack(self, sender: int, send: Send, ack: AckMessage) -> None:
         if not ack.heartbeats or ack.heartbeats[0][0] >= len(self.sources):

@@ -35,7 +35,7 @@ from drift_graph.errors import DriftBug, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME
-from drift_graph.policies import EventTime, TimePolicy
+from drift_graph.policies import TimePolicy
 from drift_graph.times import Arrived, SourceMachine
 
 #: A simulated run with more turns is reported as endless.
@@ -92,22 +92,32 @@ class Simulation(MortalNetwork):
         SimulatedSettings(
             workers=workers, fused=fused, batch_items=batch_items, in_flight_max=in_flight_max, digest=digest
         )
+        if any(each.asks for each in dataflow.operators):
+            raise SettingsError(
+                f"graph {dataflow.name!r} has calls, which this simulated run does not ask; test it with "
+                f"drift.testing.deterministic(graph, ..., calls={{NAME: answers}})"
+            )
         plan = plan or Plan(dataflow, fused=fused)
         policies = {source.name: source.time for source in dataflow.sources} | dict(times or {})
         sources = list(machines or ()) or [
             SourceMachine(
-                source.name, rank, policies[source.name], live=source.name in live, diverting=source.diverting
+                source.name,
+                rank,
+                policies[source.name],
+                live=source.name in live,
+                diverting=source.diverting,
+                late_apart=source.late_apart,
             )
             for rank, source in enumerate(dataflow.sources)
         ]
         self.intake = (_FedByHand if fed_by_hand else Intake)(
             sources, batch_items=batch_items, in_flight_max=in_flight_max, now_s=CLOCK_START_MS / 1000
         )
-        by_hand = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
+        by_hand: dict[str, Any] = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
         shelf = InMemory(timed_steps(plan))
         rewind_log = RewindLog(opened, workers, shelf, CutPace(_CUT_S)) if deaths else None
         feed_node = FeedNode(plan, workers, self.intake, rewind_log=rewind_log, **by_hand)
-        self.intake.batch_items = min(self.intake.batch_items, batch_items)  # the schedule decides how many there are
+        self.intake.policy.pace(min(self.intake.policy.items, batch_items))  # the schedule decides how many there are
         nodes = Nodes(plan, workers, digest, batch_items, shelf, deaths)
         super().__init__(nodes, feed_node, sources, schedule or Schedule(), rewind_log)
         self.late: list[Late] = []
@@ -298,7 +308,7 @@ class Simulation(MortalNetwork):
         if source.live and self._has_nothing_now(rank, first):
             payloads = []
         elif left:
-            most = len(left) if self._by_hand else min(len(left), self.intake.batch_items, self.room(rank))
+            most = len(left) if self._by_hand else min(len(left), self.intake.policy.items, self.room(rank))
             count = most - self._pick("cut", "", source.name, first, 0, most)
             payloads = [left.popleft() for _ in range(count)]
         fed = self.intake.give(rank, payloads, self.now_ms if source.live else 0, self.now_ms / 1000)
@@ -312,7 +322,7 @@ class Simulation(MortalNetwork):
     def _has_nothing_now(self, rank: int, first: int) -> bool:
         source = self.sources[rank]
         read = self.log[-1].key
-        idle_after_ms = source.policy.idle_after_ms if isinstance(source.policy, EventTime) else None
+        idle_after_ms = source.policy.idle_after_ms
         jumps = 0, 1, 10, idle_after_ms or 1000
         self.now_ms += jumps[self._pick("clock", "", source.name, first, read.nth, len(jumps))]
         return self._pick("pause", "", source.name, first, read.nth, 2) == 1

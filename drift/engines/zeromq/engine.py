@@ -46,7 +46,16 @@ from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.messages import AckMessage, Batch, Finished, Message, Order, Restart, Rewind
 from drift.machines.nodes.node import ACKER, CALLER, CALLER_NUMBER, Send
 from drift.machines.nodes.pacing import needs_pace, pacing_of
-from drift.machines.nodes.recovery import Call, Command, Effect, RecoveryNode, Replace, role_name
+from drift.machines.nodes.recovery import (
+    DEATHS_MAX,
+    Call,
+    Command,
+    Effect,
+    RecoveryNode,
+    Replace,
+    died_starting,
+    role_name,
+)
 from drift.machines.nodes.rewind_log import RewindLog
 from drift.machines.nodes.snapshots import SnapshotName
 from drift.machines.nodes.together import WithAcker
@@ -59,7 +68,6 @@ from drift_barrier.digest import Encoded
 from drift_graph.errors import GraphError, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
-from drift_graph.policies import EventTime
 from drift_graph.segments import has_borders
 
 _TICK_MS = 1  # while the clock may have to move the heartbeat of a live source, and something waits for it
@@ -96,7 +104,7 @@ class ZeromqEngine:
         self._begin: Begin | None = None
         self._folder = _new_folder()
         self._shelf = SnapshotFiles(self._folder, "caller", timed_steps(plan))
-        self._node = FeedNode(plan, settings.workers, feed.intake)
+        self._node = FeedNode(plan, settings.workers, feed.intake, starts_small=True)
         if _is_alone(feed) and not plan.puts_later and not self._shelf.timed:
             feed.intake.beat_interval_s = _LONG_TICK_MS / 1000
         pacing = pacing_of(plan, settings.workers, settings.batch_items)
@@ -109,6 +117,7 @@ class ZeromqEngine:
         self._spare: EngineChild | None = None
         self._merger: EngineChild | None = None
         self._merging: tuple[int, list[SnapshotName]] | None = None
+        self._mergers_died = 0  # since snapshots were merged
         self._no_room_at = BEGINNING  # the cut at which snapshots could not be merged; the next one tries again
         self._has_warned_no_room = False
         self._tombstones_before = 0
@@ -151,6 +160,7 @@ class ZeromqEngine:
         output = Restart(cut.output.position, cut.output.last, list(blocks), list(cut.output.opened))
         self._node.begin_at(cut.at, output, snapshot)
         self._tombstones_before = cut.tombstones
+        self.progress.resume(cut, self._feed.items_in, self._feed.late_items)
 
     @property
     def awaits_cut(self) -> bool:
@@ -197,7 +207,6 @@ class ZeromqEngine:
         feed, node, progress, poller = self._feed, self._node, self.progress, self._poller
         is_polled = has_borders(self._dataflow)  # the next segment polls, and waits itself
         if self._begin is not None and self._recovery is not None:
-            progress.items_out = self._begin.cut.output.position
             self._do(self._recovery.begin())
         while True:
             may_read = node.may_read(stuck=self._stuck)
@@ -216,7 +225,7 @@ class ZeromqEngine:
                     node.rewind_log.drop_handover()
                 messages = node.take_released()
                 for message in messages:
-                    progress.minimal_time = node.minimal_time
+                    progress.minimal_bytes = node.minimal_time
                     end = message.released.position + len(message.released.metas)
                     for released, self._encoded in in_values(message.released, message.encoded):
                         progress.items_out = released.position + len(released.metas)
@@ -355,30 +364,51 @@ class ZeromqEngine:
         for worker in range(settings.workers):
             self._children.append(self._new_child(role_name(worker)))
         for worker, child in enumerate(self._children):
-            child.order(self._first_block)
-            self._give_role(child, worker)
+            self._prepare(child, worker)
         context = self._context = zmq.Context()
         self._codec = Codec(CALLER_NUMBER, secret)
         self._inbox = Inbox(context, transport, "caller", self._codec)
         self._sockets.append(self._inbox.socket)
         self._poller.register(self._inbox.socket, zmq.POLLIN)
         deadline_s = self._awake.now_s() + _START_S
-        for child in self._children:
-            while not child.address:
-                zmq.select([child.reader.number], [], [], 0.1)
-                child.listen()
-                child.last_sign_s = self._awake.now_s()
-                if (failure := child.failure() or child.death(settings)) is not None:
-                    raise failure
-                if self._awake.now_s() > deadline_s:
-                    raise ProcessError(f"{child.name} did not start within {_START_S:.0f} s")
-            self._listen_to(child)
+        for worker in range(settings.workers):
+            self._listen_to(self._started_child(worker, deadline_s))
         self._carrier = Carrier(self._codec, here=(ACKER, BARRIER, CALLER))
         self._connect()
         for child in self._children:
             child.order(pickle.dumps(tuple(self._peers)))
             child.last_sign_s = self._awake.now_s()  # signs start now; the last process may have been slow to start
         self._began_s = self._awake.now_s()
+
+    def _started_child(self, worker: int, deadline_s: float) -> EngineChild:
+        """The process of a worker, once it is ready; one that dies meanwhile is replaced, but not for ever."""
+        for deaths in range(1, DEATHS_MAX + 1):
+            child = self._children[worker]
+            while not child.address:
+                zmq.select([child.reader.number], [], [], 0.1)
+                child.listen()
+                child.last_sign_s = self._awake.now_s()
+                if (failure := child.failure()) is not None:
+                    raise failure
+                if (death := child.death(self._settings)) is not None:
+                    break
+                if self._awake.now_s() > deadline_s:
+                    raise ProcessError(f"{child.name} did not start within {_START_S:.0f} s")
+            else:
+                return child
+            if not self._recovers:
+                raise death
+            if deaths == DEATHS_MAX:
+                raise died_starting(worker) from death
+            child.kill()
+            self.progress.died.append(child.name)
+            self._children[worker] = self._new_child(role_name(worker))
+            self._prepare(self._children[worker], worker)
+        raise AssertionError("the last death raises")
+
+    def _prepare(self, child: EngineChild, worker: int) -> None:
+        child.order(self._first_block)
+        self._give_role(child, worker)
 
     def _new_child(self, name: str, module: str = "process", *more: str) -> EngineChild:
         return EngineChild(name, self._dataflow.name, self._folder, self._awake, module, *more)
@@ -473,9 +503,10 @@ class ZeromqEngine:
             elif isinstance(effect, Send):
                 self._carry([effect])
             else:
-                if self.progress.died:  # not if the run resumed so
+                if self._rewinding_since_s:  # not if the run resumed so
                     self.progress.recoveries += 1
                     self.progress.recovering_s += time.monotonic() - self._rewinding_since_s
+                    self._rewinding_since_s = 0.0
 
     def _begin_generation(self) -> tuple[int, Peers]:
         """A new secret and new connections; what older generations have sent is not taken any more."""
@@ -554,11 +585,18 @@ class ZeromqEngine:
                     log.merged(*self._merging, merged.name, merged.size)
                 else:
                     self._no_room_at = log.since
-                self._merging = None
+                self._merging, self._mergers_died = None, 0
             merger.merged = []
             if merger.has_ended:
                 self._remove(merger)
                 self._merger = self._merging = None
+                self._mergers_died += 1
+                if self._mergers_died == DEATHS_MAX:
+                    raise ProcessError(
+                        f"the process that merges the snapshots of cuts died {DEATHS_MAX} times, and merged none: the "
+                        f"last {merger.process.how_it_ended()}; everything released before it stands. Run again; if "
+                        f"it was killed for memory, use fewer workers, or run with recover=False"
+                    )
                 return
         if self._merging is None and log.since != self._no_room_at and (due := log.due_to_merge()) is not None:
             self._merging = due
@@ -585,7 +623,7 @@ class ZeromqEngine:
 
     def _note(self) -> None:
         progress, feed = self.progress, self._feed
-        progress.minimal_time = self._node.minimal_time
+        progress.minimal_bytes = self._node.minimal_time
         progress.held_by = f"source {feed.name_of(self._node.held_by)}" if self._node.held_by >= 0 else ""
         holder = self._node.held_by
         progress.silent_since_s = feed.intake.silent_since_s(holder) if holder >= 0 else None
@@ -593,7 +631,7 @@ class ZeromqEngine:
         progress.late_items = feed.late_items
         progress.fed_again = self._node.fed_again
         progress.fraction = feed.fraction()
-        progress.unsettled = feed.unsettled(progress.minimal_time)
+        progress.unsettled = feed.unsettled(progress.minimal_bytes)
         progress.tombstones = self._tombstones_before + sum(child.sign.tombstones for child in self._children)
         progress.refused_frames = sum(child.sign.refused_frames for child in self._children) + self._inbox.refused
         for child in self._children:
@@ -662,7 +700,7 @@ class ZeromqEngine:
 
 def _is_alone(feed: Feed) -> bool:
     """Whether one source, in arrival time, is all of the input."""
-    return len(feed.intake.machines) == 1 and not isinstance(feed.intake.machines[0].policy, EventTime)
+    return len(feed.intake.machines) == 1 and not feed.intake.machines[0].policy.reads_payloads
 
 
 def _warn_of_slow_cycles(plan: Plan, workers: int) -> None:

@@ -266,7 +266,7 @@ def make_loop(
     plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
     links = LinkLogs(parts_decoder(opened), lasting=(BARRIER,)) if settings.recover else None
     shelf.timed = timed_steps(plan)
-    worker = WorkerNode(plan, index, settings.workers, links=links, shelf=shelf)
+    worker = WorkerNode(plan, index, settings.workers, links=links, shelf=shelf, starts_small=True)
     worker.base = base
     loop = Loop(worker, address, index + 1, secret, transport)
     loop.plan = plan

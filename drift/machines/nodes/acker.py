@@ -76,6 +76,8 @@ class AckerNode(Node):
         self._reached = BEGINNING  # before the last rewind
         self._batches = 0  # of the input
         self._tombstones = 0
+        self._mapped = 0, 0.0  # input items, and how long it took
+        self._notices = 0
 
     def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
         table = self.table
@@ -95,7 +97,10 @@ class AckerNode(Node):
         held_by = table.held_by()
         self.held_by_message = held_by is None and not table.quiet
         rank = -1 if held_by is None or held_by >= self._sources else held_by
-        notice = MinimalTime(news[0], news[1], rank, self._batches, news[2], self._tombstones, self._cut)
+        self._notices += 1
+        notice = MinimalTime(
+            news[0], news[1], rank, self._batches, news[2], self._tombstones, self._cut, *self._mapped, self._notices
+        )
         if self._has_barrier and (table.minimal_time != before or self._cut):
             sends.append(Send(BARRIER, notice))
         at_once = table.quiet or bool(self._cut)
@@ -120,6 +125,7 @@ class AckerNode(Node):
         for each in self._hearers:
             each.forget()
         self._batches = self._tombstones = 0
+        self._mapped = 0, 0.0
         self.held_by_message = False
         if self._pacing is not None:
             self._pacing = self._pacing.anew()
@@ -129,6 +135,7 @@ class AckerNode(Node):
         self._batches += message.items > 0
         self._fed_at_once = message.items or self._fed_at_once
         self._tombstones += message.tombstones
+        self._mapped = self._mapped[0] + message.mapped_items, self._mapped[1] + message.mapped_s
         if self._pacing is not None:
             granule = message.cells[0][0] if message.items else BEGINNING
             self._pacing.note(message.items, message.tombstones, granule)

@@ -57,6 +57,7 @@ class FeedNode(Node):
         intake: the run's sources; this node sets how much is read from them at once.
         batches_ahead_max: batches that may be in flight; two for each worker and two more, if None.
         turn_items: items that one worker maps before the next has its turn; a batch, if None.
+        starts_small: whether few items are fed at first to workers that map them, as how long they take is not known.
         rewind_log: stores what recovery needs; None: nothing is stored.
 
     Attributes:
@@ -79,6 +80,7 @@ class FeedNode(Node):
         *,
         batches_ahead_max: int | None = None,
         turn_items: int | None = None,
+        starts_small: bool = False,
         rewind_log: RewindLog | None = None,
     ) -> None:
         self.receivers = [*range(workers), BARRIER, ACKER]
@@ -95,17 +97,20 @@ class FeedNode(Node):
         self._router = Router(plan, workers)
         self._gathering = Gathering(intake)
         self._paced = needs_pace(plan, workers)
-        self._turn_items = turn_items or intake.batch_items
+        self._turn_items = turn_items
         self._batches_ahead_max = batches_ahead_max or _BATCHES_AHEAD_MAX * (workers + 1)
         self._live_ahead_max = batches_ahead_max or max(_LIVE_AHEAD_MIN, workers)
         if self._paced:
-            intake.batch_items = 1  # until the acker says otherwise
+            intake.policy.pace(1)  # until the acker says otherwise
         elif not any(plan.programs[machine.name].has_maps for machine in intake.machines):
-            intake.batch_items *= workers  # since they share each batch
+            intake.policy.pace(intake.policy.items * workers)  # since they share each batch
+        elif starts_small and workers > 1:
+            intake.policy.begin(1)
         self._heartbeats = [BEGINNING] * len(intake.machines)  # the last sent, by source
         self._sent: list[tuple[int, bytes]] = []  # number and granule of batches that may not be processed yet
         self._batches = self._items = 0
-        self._mapped = 0  # items handed to workers in turn: live ones do not overtake each other
+        self._mapper, self._mapped = 0, 0  # the worker whose turn it is to map, and the items it has got in its turn
+        self._timed = 0, 0.0  # items that workers had mapped, and how long that took, at the last notice
         self._learned = 0, 0, 0  # batches, items and tombstones when the gathering last learned of them
         self._keeps_up = False  # with live sources
         self._breaks_off = False
@@ -143,7 +148,7 @@ class FeedNode(Node):
                 if self.rewind_log is not None:
                     self.rewind_log.note_released(message)
             elif isinstance(message, Pace):
-                self._intake.batch_items = message.items
+                self._intake.policy.pace(message.items)
             elif isinstance(message, CutReply):
                 sends += self._note_reply(message, now_s)
             elif isinstance(message, Finished):
@@ -235,9 +240,9 @@ class FeedNode(Node):
         self._restored_at = order.cut
         self._ledger = Ledger(CALLER_NUMBER, order.generation)
         self._heartbeats = [order.cut] * len(self._heartbeats)
-        self._sent, self._batches, self._items, self._learned = [], 0, 0, (0, 0, 0)
+        self._sent, self._batches, self._items, self._learned, self._timed = [], 0, 0, (0, 0, 0), (0, 0.0)
         if self._paced:
-            self._intake.batch_items = 1
+            self._intake.policy.pace(1)
         self._breaks_off, self.error = False, None
 
     def go(self) -> list[Send]:
@@ -261,7 +266,7 @@ class FeedNode(Node):
         sends: list[Send] = []
         if arrived.metas:
             columns = Columns(arrived.metas, arrived.payloads, None)
-            self._keeps_up = self._intake.live and len(arrived.metas) < self._intake.batch_items
+            self._keeps_up = self._intake.live and len(arrived.metas) < self._intake.policy.items
             granule = granule_of([(name, columns)])
             for receiver, parts in self._route(name, columns).items():
                 batches.append(Batch(granule, self._ledger.checksum(), parts))
@@ -281,9 +286,10 @@ class FeedNode(Node):
         """Split a batch: workers run maps in turn; items directly for groupings go to the owners of their keys."""
         program = self._plan.programs[source]
         if program.has_maps:
-            worker = self._mapped // self._turn_items % self._workers
+            if self._mapped >= (self._turn_items or self._intake.policy.items):  # live ones do not overtake each other
+                self._mapper, self._mapped = (self._mapper + 1) % self._workers, 0
             self._mapped += len(columns.metas)
-            return {worker: [(source, columns)]}
+            return {self._mapper: [(source, columns)]}
         ports: Ports = {}
         program.run(columns, ports)
         return self._router.route(ports)
@@ -304,6 +310,10 @@ class FeedNode(Node):
             self.rewind_log.settle(self.minimal_time)
         processed, in_flight = notice.batches, notice.in_flight
         self._sent = [(number, granule) for number, granule in self._sent if number > processed or granule >= in_flight]
+        if notice.mapped_items > self._timed[0] and not self._paced:
+            items, took_s = notice.mapped_items - self._timed[0], notice.mapped_s - self._timed[1]
+            self._intake.policy.learn(items, 0, took_s=took_s)
+            self._timed = notice.mapped_items, notice.mapped_s
         batches, items, tombstones = self._learned
         through = self._sent[0][0] - 1 if self._sent else self._batches
         if through > batches and not self._paced:  # all corrections of what was fed until the last time are known

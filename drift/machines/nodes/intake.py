@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from drift.machines.nodes.batching import BatchPolicy
 from drift_graph.errors import SettingsError
 from drift_graph.inputs import Inputs
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.metas import least_meta
-from drift_graph.policies import EventTime
 from drift_graph.rereading import Position, Rereading
 from drift_graph.times import Arrived, SourceMachine
 
@@ -36,7 +36,7 @@ class Intake:
         now_s: the clock at the start.
 
     Attributes:
-        batch_items: the argument, unless a node sets another value.
+        policy: how many items of a source are read at once: the argument, at first.
         error: with which the input ends, once all sources have reached its position in the order.
         rereadings: the position from which each source would be read again.
         late_below: late items that were skipped because they are below the cut that the run resumes from.
@@ -48,7 +48,7 @@ class Intake:
     ) -> None:
         self.machines = machines
         self.inputs = Inputs(machines)
-        self.batch_items = batch_items
+        self.policy = BatchPolicy(batch_items)
         self.error: Exception | None = None
         self._in_flight_max = in_flight_max
         self._starved = [False] * len(machines)  # has input but no credit
@@ -139,7 +139,7 @@ class Intake:
             room = self.room(rank, minimal_time)
             self._starved[rank] = room <= 0
             if room > 0:
-                yield rank, min(room, self.batch_items)
+                yield rank, min(room, self.policy.items)
 
     def _finite_behind(self, least: bytes) -> bool:
         behind = (rank for rank in self.readable() if self.machines[rank].heartbeat == least)
@@ -175,7 +175,7 @@ class Intake:
         if now_s < self._last_batch_s[rank] + self.beat_interval_s:
             return None
         heartbeat = machine.tick(now_ms)
-        idle_after_ms = machine.policy.idle_after_ms if isinstance(machine.policy, EventTime) else None
+        idle_after_ms = machine.policy.idle_after_ms
         if idle_after_ms is not None and (now_s - self._last_item_s[rank]) * 1000 >= idle_after_ms:
             heartbeat = machine.idle(self.least_of_others(rank))
         self._last_heartbeats[rank] = heartbeat

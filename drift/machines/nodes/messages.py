@@ -33,6 +33,7 @@ class AckMessage(msgspec.Struct, array_like=True):
     Attributes:
         items: input items that are fed with it.
         tombstones: those that the process has made since its last ack.
+        mapped_items, mapped_s: input items that the worker has mapped, and how long that took, since its last ack.
     """
 
     cells: list[tuple[bytes, int]]
@@ -40,6 +41,8 @@ class AckMessage(msgspec.Struct, array_like=True):
     items: int = 0
     tombstones: int = 0
     waiting: Sequence[tuple[bytes, int]] = ()
+    mapped_items: int = 0
+    mapped_s: float = 0.0
 
 
 class MinimalTime(msgspec.Struct, array_like=True):
@@ -52,7 +55,9 @@ class MinimalTime(msgspec.Struct, array_like=True):
         batches: how many batches of the calling process the acker knew of.
         heartbeat: the least heartbeat of all sources: no input item will come below it.
         tombstones: how many all workers have reported so far.
+        mapped_items, mapped_s: input items that all workers have mapped, and how long that took them together.
         cut: the number of a cut to take at exactly this time, or 0.
+        number: greater in later notices.
     """
 
     time: bytes
@@ -62,6 +67,9 @@ class MinimalTime(msgspec.Struct, array_like=True):
     heartbeat: bytes = b""
     tombstones: int = 0
     cut: int = 0
+    mapped_items: int = 0
+    mapped_s: float = 0.0
+    number: int = 0
 
 
 class TakeCut(msgspec.Struct, array_like=True):

@@ -29,12 +29,14 @@ from drift.machines.nodes.messages import (
     Rewind,
     Rewound,
 )
+from drift.machines.plan import feeding_step
 from drift.machines.worker import Part
 from drift_acker.ledger import Ledger, ack_of
 from drift_acker.table import Ack
 from drift_barrier.barrier import FAILURES
+from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.errors import DriftBug
-from drift_graph.failures import unsendable
+from drift_graph.failures import formless, unsendable
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import global_time_of, varint
@@ -171,9 +173,28 @@ def unsent_batch(send: Send, error: Exception, ledger: Ledger, dataflow: Dataflo
     return [*(Send(send.to, each) for each in batches), Send(ACKER, ack_message(ack))]
 
 
+def split(parts: list[Part], items: int) -> tuple[list[Part], list[Part]]:
+    """The first items of parts, and the others."""
+    first: list[Part] = []
+    for at, (name, columns) in enumerate(parts):
+        count = len(columns.metas)
+        if count > items:
+            if items:
+                first.append((name, columns.cut(0, items)))
+            return first, [(name, columns.cut(items, count)), *parts[at + 1 :]]
+        first.append((name, columns))
+        items -= count
+    return parts, []
+
+
 def _unsendable(name: str, columns: Columns, error: Exception, dataflow: Dataflow) -> Part:
     """The failure that replaces the one item of a part, of the step that made it."""
     metas, payloads, diffs = columns
+    if any(sink.name == name for sink in dataflow.sinks):
+        try:
+            canonical(payloads[0])
+        except NoCanonicalForm as none:  # as on engines that send nothing
+            return FAILURES, Columns(metas, [formless(feeding_step(dataflow, name), none, payloads[0])], diffs)
     path = [each.operator for each in dataflow.passed(metas[0]) if not isinstance(each.operator, Sink)]
     failure = unsendable(path[-1], error, payloads[0])
     if name in dataflow.groups:  # the item may be on its way to others as well

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from drift.machines.nodes.batching import BatchPolicy
 from drift.machines.nodes.intake import Fed
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import END_OF_TIME
@@ -68,11 +69,11 @@ class Ordering:
     """See the module.
 
     Args:
-        items_max: the most items of one source that are taken at once.
+        policy: how many items of one source are taken at once.
     """
 
-    def __init__(self, items_max: int) -> None:
-        self._items_max = items_max
+    def __init__(self, policy: BatchPolicy) -> None:
+        self._policy = policy
         self._runs: dict[str, list[_Run]] = {}
 
     def __bool__(self) -> bool:
@@ -87,6 +88,12 @@ class Ordering:
                 while runs and len(runs[-1]) <= len(run.metas):
                     run = _merged(runs.pop().rest(), run)
                 runs.append(_Run(run))
+
+    def put_back(self, taken: list[Taken]) -> None:
+        """Put items back that were taken last."""
+        for name, columns in taken:
+            self._runs[name].insert(0, _Run(columns))
+            self._runs[name].sort(key=len, reverse=True)
 
     @property
     def least(self) -> bytes:
@@ -106,9 +113,10 @@ class Ordering:
         return taken
 
     def _few_below(self, runs: list[_Run], bound: bytes) -> bytes:
-        """The bound, or a lower one with at most `items_max` items of a source below it."""
-        share = self._items_max // len(runs) if runs else 0
+        """The bound, or a lower one with at most as many items of a source below it."""
+        items_max = self._policy.items
+        share = items_max // len(runs) if runs else 0
         if share:
             return min([bound, *(run[share] for run in runs if len(run) > share)])
-        firsts = sorted(run[at] for run in runs for at in range(min(len(run), self._items_max + 1)))
-        return min(bound, firsts[self._items_max]) if len(firsts) > self._items_max else bound
+        firsts = sorted(run[at] for run in runs for at in range(min(len(run), items_max + 1)))
+        return min(bound, firsts[items_max]) if len(firsts) > items_max else bound

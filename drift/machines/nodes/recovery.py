@@ -88,6 +88,7 @@ class RecoveryNode:
         self._workers = workers
         self._restarting: set[int] = set()  # roles that are restarted and have not reached the cut
         self._starting: set[int] = set()
+        self._starts_failed: dict[int, int] = {}  # by role: deaths since a process of it has last started
         self._awaited: set[int] = set()  # roles that have not answered
         self._halted: dict[int, Halted] = {}
         self._order: Rewind | None = None
@@ -121,6 +122,10 @@ class RecoveryNode:
         for role in roles:
             self._unjudged.append((role, (calls or {}).get(role)))
             self._restarting.add(role)
+            if role in self._starting:
+                failed = self._starts_failed[role] = self._starts_failed.get(role, 0) + 1
+                if failed == DEATHS_MAX:
+                    raise died_starting(role)
             self._starting.add(role)
             effects.append(Replace(role))
         self.generation += 1
@@ -135,6 +140,7 @@ class RecoveryNode:
     def started(self, role: int) -> list[Effect]:
         """Handle the start of a replacement process."""
         self._starting.discard(role)
+        self._starts_failed.pop(role, None)
         return self._rewind()
 
     def answered(self, role: int, answer: Answer) -> list[Effect]:
@@ -232,6 +238,14 @@ class RecoveryNode:
                 f"after that was released; everything released before it stands. If a function ends its process at "
                 f"this item, mend it or take the item out of the input; if memory ran out, lower in_flight_max"
             )
+
+
+def died_starting(role: int) -> ProcessError:
+    """The error where processes of a role do not live to start."""
+    return ProcessError(
+        f"{role_name(role)} died {DEATHS_MAX} times while it started; everything released before it stands. If its "
+        f"modules end the process when they are imported, mend them; if memory ran out, use fewer workers"
+    )
 
 
 def role_name(role: int) -> str:

@@ -6,19 +6,25 @@ for ever. A turn's batches are acknowledged in one ack, with all messages that t
 Why patience: large batches for a grouping wait while older items are in flight, as long as there is other work, and a
 while longer: otherwise a neighbour that is only a little behind would have them corrected. Nothing is released later
 for it, since minimal time waits as well. Batches from the feed come in order, and do not wait.
+
+Memory: a batch of which too much would be made is taken in pieces; the rest is a message of this worker to itself, with
+an own granule. A worker that has made much that may still be in flight takes further input only if nothing older is in
+flight, so it goes on at the pace at which others take what it makes; and the one with the oldest input always goes on.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 from drift.machines.cuts import Lookup
+from drift.machines.nodes.batching import BatchPolicy
 from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, LoggedBatch, cut_parts, least_time
 from drift.machines.nodes.messages import Batch, Committed, CutReply, Halt, Halted, Message, MinimalTime, Rewind
-from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, tracked, unsent_batch
+from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, granule_of, split, tracked, unsent_batch
 from drift.machines.nodes.snapshots import NoRoom, Shelf, SnapshotName, merged, restored_from
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Snapshot, Worker
@@ -26,9 +32,14 @@ from drift_acker.ledger import LaterHeld, Ledger, ack_of
 from drift_acker.table import Ack
 from drift_graph.functions import safe_text
 from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.sizes import BATCH_BYTES, made_bytes
 
 #: Fewer items than this never wait: to correct them costs less.
 _PATIENT_ITEMS_MIN = 100
+#: What a worker should make in a turn.
+_MADE_MAX = 2 * BATCH_BYTES
+#: What a worker may have made of its input while it may be in flight.
+_AHEAD_BYTES_MAX = 4 * BATCH_BYTES
 
 
 class WorkerNode(Node):
@@ -41,6 +52,7 @@ class WorkerNode(Node):
         feeds_itself: the workers feed themselves, so what a source gives comes from neighbours as well.
         links: logs what is sent to neighbours, which may have to be replaced; None: nothing is logged.
         shelf: stores snapshots of cuts, if there are `links`.
+        starts_small: whether it takes few items at first, as it does not know what is made of them.
 
     Attributes:
         base: the lookup for keys that no snapshot has, by name of the grouping.
@@ -59,7 +71,9 @@ class WorkerNode(Node):
         feeds_itself: bool = False,
         links: LinkLogs | None = None,
         shelf: Shelf | None = None,
+        starts_small: bool = False,
     ) -> None:
+        self._starts_small = starts_small
         self.machine = Worker(plan, index, workers, rewinds=links is not None, tracks=links is not None)
         self.links = links
         self.base: Callable[[str], Lookup] | None = None
@@ -92,12 +106,20 @@ class WorkerNode(Node):
     def _begin(self, reached: bytes) -> None:
         """Start with nothing in flight, at this minimal time."""
         self._unmapped: deque[Batch] = deque()
+        self._at_once: list[Batch] = []
+        self._policy = BatchPolicy(sys.maxsize, _MADE_MAX)
+        if self._starts_small:
+            self._policy.begin()
+        self._made: list[tuple[bytes, int]] = []  # a heap: granule and bytes of what was made, and may be in flight
+        self._made_bytes = 0
+        self._mapped_items, self._mapped_s = 0, 0.0  # not reported yet
+        self._mapped = 0  # items, in the last turn
         self._waiting: list[tuple[bytes, int, Batch]] = []  # a heap by granule
         self._arrivals = 0
         self._waiting_since_s = 0.0
         self._worked = False  # in the last turn
         self._batch_s = 0.0  # how long the last such turn took
-        self._in_flight = reached
+        self._in_flight, self._noticed = reached, 0
         self._minimal_time = self._heartbeat = reached
 
     def halt(self, order: Halt) -> Halted:
@@ -158,19 +180,22 @@ class WorkerNode(Node):
     @property
     def held(self) -> int:
         """How many items and tombstones are stored or wait."""
-        waiting = [*self._unmapped, *(batch for _, _, batch in self._waiting)]
-        return self.machine.held + sum(len(columns.metas) for batch in waiting for _, columns in batch.parts)
+        waiting = [*self._at_once, *self._unmapped, *(batch for _, _, batch in self._waiting)]
+        return self.machine.held + sum(_items_of(batch.parts) for batch in waiting)
 
     def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
         if self._worked:
             self._batch_s, self._worked = took_s, False
+        if self._mapped:
+            self._mapped_items, self._mapped_s = self._mapped_items + self._mapped, self._mapped_s + took_s
+            self._mapped = 0
         sends: list[Send] = []
-        at_once: list[Batch] = []
+        at_once, self._at_once = self._at_once, []
         for message in messages:
             if isinstance(message, Batch):
                 if self._may_wait(message):
                     self._wait(message, now_s)
-                elif self._workers == 1 or message.parts[0][0] in self._groupings:
+                elif message.parts[0][0] in self._groupings:
                     at_once.append(message)
                 else:
                     self._unmapped.append(message)
@@ -181,16 +206,16 @@ class WorkerNode(Node):
         waiting_above = self._waiting_above
         while self._waiting and self._waiting[0][0] <= waiting_above:
             at_once.append(heappop(self._waiting)[2])
+        while self._workers == 1 and self._may_map:
+            at_once.append(self._next_input())
         if at_once or self.machine.is_due:
             sends += self._work(at_once, now_s)
             self._waiting_since_s = now_s
-        elif self._unmapped:
-            batch = self._unmapped.popleft()
-            self._worked = True
-            sends += self._caused([batch], self.machine.pass_maps(batch.parts), now_s)
+        elif self._may_map:
+            sends += self._map(self._next_input(), now_s)
         elif self._waiting and now_s >= self._patient_until_s():
             sends += self._work([heappop(self._waiting)[2]], now_s)
-        has_more = self._unmapped or self.machine.is_due
+        has_more = self._at_once or self.machine.is_due or self._may_map
         self.wake_s = now_s if has_more else self._patient_until_s() if self._waiting else math.inf
         return sends
 
@@ -204,7 +229,10 @@ class WorkerNode(Node):
 
     def _notice(self, notice: MinimalTime) -> list[Send]:
         """Handle a notice: drop what is settled; later items become due."""
-        self._in_flight = notice.in_flight
+        if notice.number >= self._noticed:  # an older one may come later
+            self._in_flight, self._noticed = notice.in_flight, notice.number
+        while self._made and self._made[0][0] < self._in_flight:
+            self._made_bytes -= heappop(self._made)[1]
         is_cut = notice.cut and notice.time >= self._minimal_time
         minimal_time, heartbeat = max(self._minimal_time, notice.time), max(self._heartbeat, notice.heartbeat)
         if (minimal_time, heartbeat) != (self._minimal_time, self._heartbeat):
@@ -253,7 +281,7 @@ class WorkerNode(Node):
     def _may_wait(self, batch: Batch) -> bool:
         if self._workers == 1 or self._patient.isdisjoint(name for name, _ in batch.parts):
             return False
-        return sum(len(columns.metas) for _, columns in batch.parts) >= _PATIENT_ITEMS_MIN
+        return _items_of(batch.parts) >= _PATIENT_ITEMS_MIN
 
     def _patient_until_s(self) -> float:
         return self._waiting_since_s + max(self.patience_s, self.patience_batches * self._batch_s)
@@ -264,13 +292,64 @@ class WorkerNode(Node):
         self._arrivals += 1
         heappush(self._waiting, (batch.granule, self._arrivals, batch))
 
-    def _work(self, batches: list[Batch], now_s: float) -> list[Send]:
-        self._worked = True
-        caused = self.machine.handle([part for batch in batches for part in batch.parts])
-        return self._caused(batches, caused, now_s)
+    @property
+    def _may_map(self) -> bool:
+        """Whether to take a batch of input now: little that was made is in flight, or nothing older than the batch."""
+        if self._made_bytes <= _AHEAD_BYTES_MAX:
+            return bool(self._unmapped)
+        return any(batch.granule <= self._in_flight for batch in self._unmapped)
 
-    def _caused(self, batches: list[Batch], caused: dict[int, list[Part]], now_s: float) -> list[Send]:
-        """Send the results of batches and of later items that were due, and acknowledge all in one ack."""
+    def _next_input(self) -> Batch:
+        """Take the next batch of input; if much that was made is in flight, one that is older than all of that."""
+        at = 0
+        if self._made_bytes > _AHEAD_BYTES_MAX:
+            at = next(at for at, batch in enumerate(self._unmapped) if batch.granule <= self._in_flight)
+        batch = self._unmapped[at]
+        del self._unmapped[at]
+        return batch
+
+    def _map(self, batch: Batch, now_s: float) -> list[Send]:
+        """Run a batch of input, or the first of it, through its maps."""
+        parts, rest = split(batch.parts, self._policy.items)
+        too_much: list[Part] = []
+        caused = self.machine.pass_maps(parts, rest=too_much)
+        self._mapped = _items_of(parts) - _items_of(too_much)
+        left = self._left([*too_much, *rest])
+        self._unmapped.extendleft(left)
+        return self._caused([batch], self._mapped, caused, now_s, left)
+
+    def _work(self, batches: list[Batch], now_s: float) -> list[Send]:
+        """Process batches, or the first of them."""
+        parts, rest = split([part for batch in batches for part in batch.parts], self._policy.items)
+        if rest:
+            batches.sort(key=lambda batch: batch.granule)
+            parts, rest = split([part for batch in batches for part in batch.parts], self._policy.items)
+        too_much: list[Part] = []
+        passed = self.machine.pass_maps(parts, rest=too_much) if self._workers == 1 else {self._index: parts}
+        caused = self.machine.handle(passed.pop(self._index, ()))
+        for receiver, each in passed.items():
+            caused[receiver] = [*each, *caused.get(receiver, ())]
+        left = self._left([*too_much, *rest])
+        if self._workers == 1:
+            self._unmapped.extendleft(left)
+        else:
+            self._at_once = left
+        return self._caused(batches, _items_of(parts) - _items_of(too_much), caused, now_s, left)
+
+    def _left(self, parts: list[Part]) -> list[Batch]:
+        """What was not taken of batches, as a message to this worker."""
+        return [Batch(granule_of(parts), self._ledger.checksum(), parts)] if parts else []
+
+    def _caused(
+        self, batches: list[Batch], items: int, caused: dict[int, list[Part]], now_s: float, left: Sequence[Batch]
+    ) -> list[Send]:
+        """Send the results of batches and of later items that were due, and acknowledge all in one ack.
+
+        Args:
+            items: how many were taken of the batches.
+            left: what was not taken.
+        """
+        self._worked = True
         granules = [batch.granule for batch in batches]
         later = self._later.granule
         if later is not None:
@@ -278,11 +357,18 @@ class WorkerNode(Node):
         least = min(granules)
         sends, sent = self._sent(least, caused, now_s)
         waiting = self._later.moved(self.machine.least_later, leant_on=bool(sent) and least == later)
-        return [*sends, self._ack(ack_of(map(tracked, batches), sent, (), waiting))]
+        made = made_bytes(columns.payloads for parts in caused.values() for _, columns in parts)
+        self._policy.learn(items, made)
+        heappush(self._made, (least, made))
+        self._made_bytes += made
+        return [*sends, self._ack(ack_of(map(tracked, batches), [*sent, *map(tracked, left)], (), waiting))]
 
     def _ack(self, ack: Ack, items: int = 0) -> Send:
         made, self._reported_tombstones = self.tombstones - self._reported_tombstones, self.tombstones
-        return Send(ACKER, ack_message(ack, items, made))
+        message = ack_message(ack, items, made)
+        message.mapped_items, message.mapped_s = self._mapped_items, self._mapped_s
+        self._mapped_items, self._mapped_s = 0, 0.0
+        return Send(ACKER, message)
 
     def _sent(
         self, granule: bytes, parts_by_receiver: dict[int, list[Part]], now_s: float
@@ -317,3 +403,7 @@ class WorkerNode(Node):
             return parts, logged
         rest = cut_parts(parts, order.cut, ABOVE_ALL)
         return rest, logged if rest == parts else None
+
+
+def _items_of(parts: Sequence[Part]) -> int:
+    return sum(len(columns.metas) for _, columns in parts)

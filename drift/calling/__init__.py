@@ -1,0 +1,1 @@
+"""Calls to the outside: what is declared of one, and asking."""

@@ -1,0 +1,273 @@
+"""Maps that are expressions of Polars over the fields of a row.
+
+Invariant: the result for a row depends on that row alone, and it is the same on every engine, in any batch.
+
+Why: every engine, the reference too, has Polars compute the expression. Polars says whether an expression is row by
+row, and is wrong about some (`x - x.mean()`); so each is tried on rows made up for its schema, all at once and one by
+one, when the step is written, and on the first batches of a process, at once and in halves.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, ClassVar, Literal
+
+import polars as pl
+
+from drift.columns.rows import Frame
+from drift.operators import MapsEach, _ByValue
+from drift_graph.errors import GraphError, ImpureStep, InputError
+from drift_graph.functions import safe_text
+
+#: Names of fields and their types, in order; a type as `polars.Schema` takes it, or a Python type.
+Schema = Mapping[str, Any]
+
+_TRIED_MAX = 4  # batches that are computed in halves as well
+_batches_tried: Counter[tuple[bytes, ...]] = Counter()  # in this process, by expressions
+_EXAMPLES: tuple[tuple[Any, Sequence[Any]], ...] = (
+    (lambda kind: kind == pl.Boolean, (True, False, True, True)),
+    (lambda kind: kind.is_integer(), (3, 1, 2, 7)),
+    (lambda kind: kind.is_float(), (2.5, -1.0, 8.25, 0.5)),
+    (lambda kind: kind == pl.String, ("b", "a", "dd", "c")),
+    (lambda kind: kind == pl.Binary, (b"b", b"a", b"dd", b"c")),
+    (lambda kind: kind == pl.Date, tuple(datetime.date(2013, 1, day) for day in (4, 2, 3, 9))),
+)
+
+
+#: The fields of rows, in order: names and types of Polars.
+Fields = tuple[tuple[str, Any], ...]
+
+
+class Expressions(MapsEach, _ByValue, frozen=True):
+    """Fields computed from those of a row.
+
+    Attributes:
+        schema: of the rows it takes: pairs of a name and a type.
+        computed: the expressions, serialized by Polars.
+        kind: "select" for these fields only, "with_columns" for these behind the others.
+        text: the expressions as Polars writes them.
+    """
+
+    schema: Fields
+    computed: tuple[bytes, ...]
+    kind: Literal["select", "with_columns"]
+    text: str
+    leaves_arguments: ClassVar = True
+
+    def __call__(self, payload: Any) -> Any:
+        return self.each([payload])[0]
+
+    def each(self, payloads: Sequence[Any]) -> Any:
+        return Frame(_tried(frame_of(payloads, self.schema), self.kind, self.computed))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Predicate(MapsEach, _ByValue, frozen=True):
+    """Whether an expression is true of a row; null is not."""
+
+    schema: Fields
+    computed: tuple[bytes, ...]
+    text: str
+    leaves_arguments: ClassVar = True
+
+    def __call__(self, payload: Any) -> bool:
+        return bool(self.each([payload])[0])
+
+    def each(self, payloads: Sequence[Any]) -> list[Any]:
+        found = _tried(frame_of(payloads, self.schema), "select", self.computed)
+        return found.to_series().fill_null(False).to_list()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def fields_of(schema: Schema, where: str) -> Fields:
+    """A schema, checked.
+
+    Raises:
+        GraphError: it has no fields, or one of no type.
+    """
+    try:
+        fields = tuple(pl.Schema(dict(schema)).items())
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        raise GraphError(
+            f"schema={schema!r:.200} (at {where}) is none: {error}; it is a dict of names and types, such as "
+            f"{{'fare': float, 'at': polars.Datetime('us')}}"
+        ) from None
+    if not fields or any("\0" in name for name, _ in fields):
+        raise GraphError(f"schema={schema!r:.80} (at {where}) has no fields, or one with a zero character in its name")
+    return fields
+
+
+def expressions(
+    fields: Fields, given: Sequence[Any], named: Mapping[str, Any], kind: Literal["select", "with_columns"], where: str
+) -> tuple[Expressions, Fields]:
+    """The function of a step, and the fields of the rows that it makes.
+
+    Args:
+        given, named: expressions, and names or SQL texts of such; `named` by the names of their results.
+
+    Raises:
+        GraphError: an expression is not row by row, or names a field that the rows do not have.
+    """
+    wanted = [_expression(each, where) for each in given]
+    wanted += [_expression(each, where).alias(name) for name, each in named.items()]
+    if not wanted:
+        raise GraphError(f"{kind} (at {where}) is given no expression; pass one, such as polars.col('fare') * 2")
+    computed, text = _checked(fields, wanted, kind, where)
+    function = Expressions(fields, computed, kind, text)
+    found = _computed(pl.DataFrame(schema=pl.Schema(fields)), kind, computed)
+    return function, tuple(found.schema.items())
+
+
+def predicate(fields: Fields, given: Any, where: str) -> Predicate:
+    """The function of a filter.
+
+    Raises:
+        GraphError: as for `expressions`; or its result is not true or false.
+    """
+    computed, text = _checked(fields, [_expression(given, where)], "select", where)
+    found = _computed(pl.DataFrame(schema=pl.Schema(fields)), "select", computed)
+    if found.dtypes != [pl.Boolean]:
+        kinds = ", ".join(map(str, found.dtypes))
+        raise GraphError(f"filter({text}) (at {where}) is {kinds} of a row; give one that is true or false")
+    return Predicate(fields, computed, text)
+
+
+def is_expression(value: object) -> bool:
+    return isinstance(value, (pl.Expr, str))
+
+
+def _expression(given: Any, where: str) -> pl.Expr:
+    if isinstance(given, pl.Expr):
+        return given
+    try:
+        found: pl.Expr = pl.sql_expr(given)
+        return found
+    except (TypeError, pl.exceptions.PolarsError) as error:
+        raise GraphError(
+            f"{given!r:.200} (at {where}) is no expression of Polars, and no SQL text of one: {error}"
+        ) from None
+
+
+def _checked(
+    fields: Fields, wanted: Sequence[pl.Expr], kind: Literal["select", "with_columns"], where: str
+) -> tuple[tuple[bytes, ...], str]:
+    """The expressions serialized, and as a text."""
+    known = dict(fields)
+    for each in wanted:
+        text = f"{each!s:.200}"
+        if "python_udf" in text or "map_elements" in text or "map_batches" in text:
+            raise GraphError(f"{text} (at {where}) calls Python; use stream.map for functions of Python")
+        for name in each.meta.root_names():
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise GraphError(
+                    f"{text} (at {where}) has the field {name!r}, and the rows have {', '.join(map(repr, known))}{hint}"
+                )
+        if not _is_row_separable(each):
+            raise GraphError(
+                f"{text} (at {where}) is not row by row: its result for a row depends on other rows, and so on how "
+                f"they come in batches; for sums, ranks and rows before use windows, scan or at_end"
+            )
+    computed = tuple(each.meta.serialize() for each in wanted)
+    try:
+        _computed(pl.DataFrame(schema=pl.Schema(fields)), kind, computed)
+    except pl.exceptions.PolarsError as error:
+        raise GraphError(f"{kind} (at {where}) cannot be computed of these rows: {error}") from None
+    examples = pl.DataFrame({name: _examples(of) for name, of in fields}, schema=pl.Schema(fields))
+    if not _is_row_by_row(examples, kind, computed, 1):
+        raise GraphError(
+            f"{'; '.join(map(str, wanted)):.200} (at {where}) is not row by row: of four rows at once it gives another "
+            f"result than of one after the other; for sums, ranks and rows before use windows, scan or at_end"
+        )
+    return computed, ", ".join(map(str, wanted))
+
+
+def _is_row_separable(each: pl.Expr) -> bool:
+    try:
+        return each.meta.is_row_separable()
+    except pl.exceptions.PolarsError:  # Polars needs the schema for some, which this question has not: they are tried
+        return True
+
+
+def _examples(kind: Any) -> Sequence[Any]:
+    return next((values for is_of, values in _EXAMPLES if is_of(kind)), (None,) * 4)
+
+
+def _is_row_by_row(frame: pl.DataFrame, kind: str, computed: tuple[bytes, ...], rows: int) -> bool:
+    """Whether a frame and its pieces of so many rows give the same; True also where it cannot be computed at all."""
+    try:
+        whole = _computed(frame, kind, computed)
+    except pl.exceptions.PolarsError:
+        return True
+    pieces = [_computed(frame.slice(at, rows), kind, computed) for at in range(0, frame.height, rows)]
+    return whole.equals(pl.concat(pieces), null_equal=True)
+
+
+def _tried(frame: pl.DataFrame, kind: str, computed: tuple[bytes, ...]) -> pl.DataFrame:
+    """What is computed of a batch; the first batches of a process are computed in halves as well.
+
+    Raises:
+        ImpureStep: the halves give something else.
+    """
+    found = _computed(frame, kind, computed)
+    if _batches_tried[computed] < _TRIED_MAX and frame.height > 1:
+        _batches_tried[computed] += 1
+        half = frame.height // 2
+        halves = [_computed(each, kind, computed) for each in (frame.slice(0, half), frame.slice(half))]
+        if not found.equals(pl.concat(halves), null_equal=True):
+            text = "; ".join(str(_restored(each)) for each in computed)
+            raise ImpureStep(
+                f"{text:.200} is not row by row: of a batch of {frame.height} rows it gives another result than of its "
+                f"halves; for sums, ranks and rows before use windows, scan or at_end"
+            )
+    return found
+
+
+def _computed(frame: pl.DataFrame, kind: str, computed: tuple[bytes, ...]) -> pl.DataFrame:
+    wanted = [_restored(each) for each in computed]
+    if kind == "with_columns":
+        return frame.with_columns(wanted)
+    found = frame.select(wanted)
+    if found.height != frame.height:  # of literals alone there is one
+        found = frame.with_columns(each.alias(f"\0{at}") for at, each in enumerate(wanted))
+        found = found.select(pl.col(f"\0{at}").alias(each.meta.output_name()) for at, each in enumerate(wanted))
+    return found
+
+
+@cache
+def _restored(computed: bytes) -> pl.Expr:
+    return pl.Expr.deserialize(computed)
+
+
+def frame_of(payloads: Any, fields: Fields) -> pl.DataFrame:
+    """Rows as a frame with these fields.
+
+    Raises:
+        InputError: a payload is no dict with these fields, or a value is not of its field's type.
+    """
+    schema = pl.Schema(fields)
+    if isinstance(payloads, Frame):
+        if payloads.frame.schema == schema:
+            return payloads.frame
+        payloads = payloads.values
+    names = schema.names()
+    for payload in payloads:
+        if type(payload) is not dict or (list(payload) != names and payload.keys() != schema.keys()):
+            raise InputError(
+                f"{safe_text(repr, payload, 200)} is no row with the fields {', '.join(map(repr, names))}; change the "
+                f"schema, or make it such a dict before"
+            )
+    try:
+        return pl.DataFrame(list(payloads), schema=schema, orient="row", strict=True)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        shown = safe_text(repr, payloads[0], 200)
+        raise InputError(f"{shown} has a value that is not of its field's type: {error}; change the schema") from None

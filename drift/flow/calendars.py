@@ -1,0 +1,112 @@
+"""Days, weeks, months and years of a time zone, as ranges of milliseconds since 1970.
+
+Invariant: the ranges of a calendar follow each other without gaps, and every time is in exactly one, which is a pure
+function of the time, and of the machine's database of time zones.
+
+Why: a range begins at the instant of its first local midnight, which never goes back from one day to the next: a
+midnight that a zone skips is the instant of the change, and one that it has twice is the first. Times beyond the years
+that datetime has are in the first range and the last.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal, NamedTuple
+
+from drift_graph.meta import TIME_MAX, TIME_MIN
+from drift_graph.moments import moment_from, zone_from
+
+Unit = Literal["day", "week", "month"]
+
+_UNITS: dict[str, tuple[Unit, int]] = {
+    "d": ("day", 1), "day": ("day", 1), "days": ("day", 1),
+    "w": ("week", 1), "week": ("week", 1), "weeks": ("week", 1),
+    "month": ("month", 1), "months": ("month", 1),
+    "quarter": ("month", 3), "quarters": ("month", 3),
+    "y": ("month", 12), "year": ("month", 12), "years": ("month", 12),
+}  # fmt: skip
+_TEXT = re.compile(r"\s*(\d*)\s*([a-z]+)\s*")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+_FIRST_YEAR, _LAST_YEAR = 3, 9997  # in every zone, with a range before and after
+_FIRST_MONDAY = date(1969, 12, 29).toordinal()
+_FIRST_DAY = date(1970, 1, 1).toordinal()
+
+
+class Calendar(NamedTuple):
+    """Ranges of `units` units each.
+
+    Attributes:
+        zone: its name.
+    """
+
+    unit: Unit
+    units: int
+    zone: str
+
+    def bounds(self, time: int) -> tuple[int, int]:
+        """The first time of the range around a time, and the first time after the range."""
+        first, last = _limits(self)
+        if time < first:
+            return TIME_MIN, first
+        if time >= last:
+            return last, TIME_MAX + 1
+        index = self._number_of(moment_from(time).astimezone(_zone(self.zone)).date())
+        while time < start_of(self, index):
+            index -= 1
+        while time >= start_of(self, index + 1):
+            index += 1
+        return start_of(self, index), start_of(self, index + 1)
+
+    def _number_of(self, day: date) -> int:
+        """The number of the range that has a day."""
+        if self.unit == "month":
+            return (day.year * 12 + day.month - 1) // self.units
+        if self.unit == "week":
+            return (day.toordinal() - _FIRST_MONDAY) // (7 * self.units)
+        return (day.toordinal() - _FIRST_DAY) // self.units
+
+    def first_day(self, number: int) -> date:
+        """The first day of a range."""
+        if self.unit == "month":
+            year, month = divmod(number * self.units, 12)
+            return date(year, month + 1, 1)
+        if self.unit == "week":
+            return date.fromordinal(_FIRST_MONDAY + number * 7 * self.units)
+        return date.fromordinal(_FIRST_DAY + number * self.units)
+
+
+def calendar_from(text: object, zone: object) -> Calendar | None:
+    """The calendar of a text such as "1d" or "3 months"; None if it is no whole number of units, or the zone is none.
+
+    >>> calendar_from("2 weeks", "UTC"), calendar_from("quarter", "Europe/Berlin"), calendar_from("90s", "UTC")
+    (Calendar(unit='week', units=2, zone='UTC'), Calendar(unit='month', units=3, zone='Europe/Berlin'), None)
+    """
+    part = _TEXT.fullmatch(text) if isinstance(text, str) else None
+    if part is None or part[2] not in _UNITS or not isinstance(zone, str) or zone_from(zone) is None:
+        return None
+    unit, times = _UNITS[part[2]]
+    count = int(part[1] or 1) * times
+    return Calendar(unit, count, zone) if 1 <= count <= 1200 else None
+
+
+@functools.lru_cache(maxsize=4096)
+def start_of(calendar: Calendar, number: int) -> int:
+    """The first time of a range: the instant of the first local midnight."""
+    day = calendar.first_day(number)
+    midnight = datetime(day.year, day.month, day.day, tzinfo=_zone(calendar.zone))
+    return (midnight.astimezone(UTC) - _EPOCH) // _MS
+
+
+@functools.lru_cache(maxsize=64)
+def _limits(calendar: Calendar) -> tuple[int, int]:
+    """The first times of the first range and the last that datetime can compute."""
+    days = date(_FIRST_YEAR, 1, 1), date(_LAST_YEAR, 1, 1)
+    first, last = (start_of(calendar, calendar._number_of(day) + 1) for day in days)
+    return first, last
+
+
+_zone = functools.cache(zone_from)

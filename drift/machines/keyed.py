@@ -1,0 +1,840 @@
+"""The one optimistic machine: it runs a logic for each key, and corrects itself where an item comes below others.
+
+Invariant: after `process` or `fire`, the state of a key and the outputs sent for it, counting tombstones, are those of
+giving its items and timers to the logic in the order of their metas, from the initial state; except timers at or above
+both the heartbeat and the key's last item, which have not fired yet.
+
+Why: keys are independent. Rows above all earlier ones of their keys go to the logic as they come, in one call; the
+batch, the states of its keys before it and what it made are logged until they are settled. Where an item comes below
+others of its key, or a tombstone comes, the key goes back to a state that was kept, and its rows and timers run again
+from there through the same logic, until a state that was kept comes out again: after that nothing can differ. The
+difference is sent. If nothing will come below a batch, nothing is kept.
+
+A timer knows the row that set it. So the timers that wait at a place in the order are those that were set below it and
+come at or above it, and need not be kept apart.
+
+Memory: logged and drawn rows are dropped when minimal time has passed them. Then a key has its last state, if that is
+not the initial one, and its timers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import chain, groupby, repeat
+from operator import attrgetter, eq
+from typing import Any, NamedTuple
+
+from drift.machines.changes import NOTHING, Debts, Difference, difference
+from drift.machines.cuts import DELETED, Entries, KeyedState
+from drift.machines.keys import keyed, stands_for_itself
+from drift.machines.log import History, Keyed, Log, Row
+from drift.machines.logics import Logic
+from drift.machines.maps import Ports
+from drift.operators import Rows, State, Timer
+from drift_barrier.barrier import FAILURES
+from drift_graph.canonical import same
+from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
+from drift_graph.functions import pass_interrupts
+from drift_graph.item import Columns, Failure, joined
+from drift_graph.later import EndlessTimers, Later, placed
+from drift_graph.meta import BEGINNING, END_OF_TIME, is_later, moment_of, varint
+from drift_graph.metas import metas_of_children, times_of
+from drift_graph.operators import Group, Map
+from drift_graph.unchanged import Sample, Sampler, check_unchanged
+
+#: In place of a state after a call that raised: later rows of the key make nothing until that is corrected.
+BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
+
+_COMPARED = frozenset({int, str, bool, type(None)})  # types within which == is the same as `same`
+_NONE = Keyed([], [], [])
+_SWEPT_MIN = 4096  # so many states are stored before those that are the initial one are searched for
+_APART_MIN, _APART_MAX = 8, 32  # rows between two states that are kept where rows run again
+
+
+class Place(NamedTuple):
+    """The operators that a stage stands for.
+
+    Attributes:
+        group: the grouping.
+        state: the map under which failures of calls are reported.
+        timers: the map under which endless timers are reported.
+        ranks: of the grouping, and of the maps of state, timers and output, as bytes; those that there are.
+    """
+
+    group: Group
+    state: Map | None
+    timers: Map | None
+    ranks: tuple[bytes, ...]
+
+
+class Due:
+    """A timer.
+
+    Attributes:
+        set_at: the meta of the row that set it.
+        alive: whether it is set and has not fired.
+    """
+
+    __slots__ = ("alive", "meta", "set_at", "timer")
+
+    def __init__(self, meta: bytes, timer: Timer, set_at: bytes) -> None:
+        self.meta = meta
+        self.timer = timer
+        self.set_at = set_at
+        self.alive = True
+
+    def __lt__(self, other: Due) -> bool:
+        return self.meta < other.meta
+
+
+class Failed(tuple[Any, ...]):
+    """What a row made whose call raised: no outputs, and a failure."""
+
+    failure: Failure
+
+    @classmethod
+    def of(cls, failure: Failure) -> Failed:
+        made = cls()
+        made.failure = failure
+        return made
+
+
+class _Fired(NamedTuple):
+    """A timer that fired, the outputs, and the state before it."""
+
+    meta: bytes
+    key: Any
+    due: Due
+    made: Sequence[Any]
+    before: Any
+
+
+class KeyedStage(KeyedState):
+    """The machine of one logic on one worker.
+
+    Args:
+        cyclic: whether items may come back to it through other operators.
+
+    Attributes:
+        suffix: the bytes that the metas of its output still lack.
+        heartbeat: timers below it fire: all sources are past it, and in an iteration all items of its round.
+        ended: whether all input has ended.
+        is_timed, form: see `Stage`.
+    """
+
+    def __init__(self, logic: Logic, place: Place, *, cyclic: bool = False) -> None:
+        group, self._state_map, self._timers_map, ranks = place
+        self._logic = logic
+        self.is_timed, self.form = logic.is_timed, logic.form
+        self._cyclic = cyclic
+        self._group = group
+        self._group_suffix = ranks[0]
+        self._failure_suffix = ranks[0] + ranks[1] if len(ranks) > 1 else b""
+        self._timers_rank = ranks[2] if len(ranks) > 3 else b""
+        self._output_head = ranks[0] + ranks[-1] if len(ranks) > 1 else ranks[0]
+        self._output_suffixes = [self._output_head + varint(0)]
+        self.suffix = b"" if logic.gives_many else self._output_suffixes[0] if len(ranks) > 1 else ranks[0]
+        self._nothing: Any = () if logic.gives_many else NOTHING
+        self._keys = Group(group.name, group.step, group.where, logic.key, group.window)
+        self._in_one_loop = logic.in_one_loop
+        self._initial = logic.initial
+        self._states: dict[Any, Any] = {}
+        self._sweep_at = _SWEPT_MIN
+        self._log = Log(self._replayed)
+        self._histories: dict[Any, History] = {}
+        self._blocked: dict[Any, None] = {}
+        self._debts = Debts(group.step)
+        self._sampler = Sampler()
+        self._kind: type | None = None  # of the keys so far
+        self._failing = Difference()
+        self.heartbeat = BEGINNING
+        self.ended = False
+        self._timers: dict[Any, list[Due]] = {}  # by key: a heap of those that are alive
+        self._upcoming: list[tuple[bytes, int, Any, Due]] = []  # a heap over all keys, of dead ones too
+        self._timers_set = 0
+
+    # Rows in order.
+
+    def process(self, columns: Columns, ports: Ports) -> Columns:
+        """Process a batch sorted by meta; returns outputs and tombstones, whose metas still lack the suffix."""
+        metas, payloads, diffs = columns
+        if not metas:
+            return columns
+        self._settle_complete(metas[0])
+        is_complete = diffs is None and metas[-1] < self.complete_below and self._log.is_above(metas[0])
+        is_complete = is_complete and not self._debts
+        if not is_complete or self._in_one_loop is None or self.wants_keys or self._blocked:
+            return self._leaving(self._process(columns, ports, is_complete), ports)
+        outputs = self._run_at_once(payloads)
+        done = len(outputs)
+        if done == len(metas):
+            return Columns(metas, outputs, None)
+        sent = self._process(columns.cut(done, len(metas)), ports, is_complete)
+        return self._leaving([Columns(metas[:done], outputs, None), *sent] if done else sent, ports)
+
+    def _run_at_once(self, payloads: list[Any]) -> list[Any]:
+        """Compute keys and process items in one loop; the outputs up to the item at which it stops."""
+        states, key_of, initial, run = self._states, self._keys.key, self._initial, self._in_one_loop
+        assert run is not None
+        outputs = self._logic.outputs(payloads)
+        kind = self._kind
+        samples: list[Sample] = []
+        try:
+            if kind is None or self._sampler.is_due:
+                key = key_of(payloads[0])
+                kind = self._kind = type(key)
+            if not stands_for_itself(kind):
+                return outputs
+            if self._sampler.is_due:
+                samples = self._sampler.sample(payloads, states.get(key, initial), *self._logic.initials)
+            else:
+                self._sampler.pass_by(len(payloads))
+            run(states, key_of, kind, payloads, outputs.append)
+        except BaseException as raised:  # raised again with the rest of the batch, where it is reported
+            pass_interrupts(raised)
+        else:
+            self._check(samples)
+        return outputs
+
+    def _check(self, samples: Sequence[Sample]) -> None:
+        if samples and self._state_map is not None:
+            check_unchanged(self._state_map, samples)
+
+    def _process(self, columns: Columns, ports: Ports, is_complete: bool) -> list[Columns]:
+        columns, keys = keyed(self._keys, self._group_suffix, columns, ports, endless=self._cyclic)
+        metas, payloads, diffs = columns
+        if not metas:
+            return []
+        self.get(metas, keys)
+        outputs = self._logic.outputs(payloads)
+        batch = Keyed(metas, keys, payloads)
+        if is_complete:
+            return self._append(batch, outputs, is_complete=True)
+        if diffs is None and not self._debts:
+            changed, rest = self._log.parted(batch, self._histories)
+        else:
+            self._log.note(metas)
+            changed, rest = batch, _NONE
+        sent = [self._change(changed, diffs)] if changed.metas else []
+        return [*sent, *self._append(rest, outputs, is_complete=False)] if rest.metas else sent
+
+    def _append(self, batch: Keyed, made: list[Any], *, is_complete: bool) -> list[Columns]:
+        """Process rows above all others of their keys, and log them if something may come below."""
+        metas, keys, payloads = batch
+        fired: list[_Fired] = []
+        befores: dict[Any, Any] | None = None if is_complete else {}
+        samples = self._sampler.sample(payloads, self._states.get(keys[0], self._initial), *self._logic.initials)
+        try:
+            self._run(batch, made, fired, befores)
+        except BaseException as raised:  # raised again row by row, where it is reported
+            pass_interrupts(raised)
+        else:
+            self._check(samples)
+        if len(made) < len(keys):
+            self._run_one_by_one(batch, made, fired, befores)
+        if befores is not None:
+            self._log.append(metas, keys, payloads, made, befores)
+        sent = [self._sent(batch, made)]
+        if fired:
+            fired.sort(key=_meta_of)
+            sent.append(self._took_place(fired, is_complete=is_complete))
+        return sent
+
+    def _run(self, batch: Keyed, made: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None) -> None:
+        """Give a batch to the logic in one call, if that is possible; `made` gets what its rows made."""
+        metas, keys, payloads = batch
+        if self.is_timed:
+            each = self._fed(batch, made, fired, befores)
+            self._logic.on_batch(self._states, Rows(keys, payloads, metas, each), made.append)
+        elif not self._blocked or self._blocked.keys().isdisjoint(keys):
+            if befores is not None:
+                distinct = dict.fromkeys(keys)
+                befores.update(zip(distinct, map(self._states.get, distinct, repeat(self._initial))))
+            self._logic.on_batch(self._states, Rows(keys, payloads, metas), made.append)
+
+    def _run_one_by_one(
+        self, batch: Keyed, made: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None
+    ) -> None:
+        """The same for the rows after those that have made something; calls may raise, or come after one that did."""
+        states, initial, run, metas = self._states, self._initial, self._logic.on_batch, batch.metas
+        for key, payload, _ in self._fed(batch, made, fired, befores):
+            at, before = len(made), states.get(key, initial)
+            try:
+                run(states, Rows((key,), (payload,), metas[at : at + 1]), made.append)
+            except BaseException as error:
+                pass_interrupts(error)
+                del made[at:]
+                made.append(self._failed(key, before, payload, error))
+
+    def _fed(
+        self, batch: Keyed, made: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None
+    ) -> Iterator[tuple[Any, Any, int]]:
+        """The rows after those that have made something; between them the timers of their keys fire that come before
+        them, and those that they set are set.
+        """
+        metas, keys, payloads = batch
+        start = len(made)
+        if start:
+            metas, keys, payloads = metas[start:], keys[start:], payloads[start:]
+        states, timers, initial, blocked, many = (
+            self._states, self._timers, self._initial, self._blocked, self._logic.gives_many,
+        )  # fmt: skip
+        for at, (meta, key, payload, time) in enumerate(zip(metas, keys, payloads, times_of(metas)), start):
+            if timers and key in timers and timers[key][0].meta < meta:
+                self._fire_below(key, meta, fired)
+            if befores is not None and key not in befores:
+                befores[key] = states.get(key, initial)
+            if blocked and key in blocked:
+                made.append(self._nothing)
+                continue
+            yield key, payload, time
+            if many and (outputs := made[at]):
+                for each in outputs:
+                    if type(each) is Later:
+                        made[at] = self._set_timers(key, meta, outputs)
+                        break
+
+    def _failed(self, key: Any, before: Any, subject: Any, error: BaseException) -> Failed:
+        """Block a key whose call raised; what its row makes."""
+        assert self._state_map is not None
+        self._states[key] = BLOCKED
+        self._blocked[key] = None
+        return Failed.of(failed_step(self._state_map, error, (State(None, before), subject)))
+
+    # What is sent.
+
+    def _sent(self, batch: Keyed, made: list[Any]) -> Columns:
+        """The outputs of a batch; failures go to their port."""
+        metas = batch.metas
+        if self._blocked:
+            for meta, each in zip(metas, made):
+                if type(each) is Failed:
+                    self._failing.replace(meta + self._failure_suffix, NOTHING, each.failure)
+        if self._logic.gives_many:
+            counts = list(map(len, made))
+            longest = max(counts)
+            if not longest:
+                return Columns([], [], None)
+            return Columns(
+                metas_of_children(metas, counts, self._suffixes(longest)), list(chain.from_iterable(made)), None
+            )
+        if self._blocked:
+            there = [at for at, each in enumerate(made) if each is not NOTHING and type(each) is not Failed]
+            return Columns([metas[at] for at in there], [made[at] for at in there], None)
+        return Columns(metas, made, None)
+
+    def _suffixes(self, count: int) -> Sequence[bytes]:
+        """The suffixes of a row's first `count` outputs, appended to its meta."""
+        known = self._output_suffixes
+        while len(known) < count:
+            known.append(self._output_head + varint(len(known)))
+        return known[:count]
+
+    def _outputs_of(self, rows: Iterable[Row], out: Difference, failures: Difference) -> None:
+        """Add the outputs of rows, and their failures."""
+        for meta, _, made in rows:
+            if type(made) is Failed:
+                failures.metas.append(meta + self._failure_suffix)
+                failures.payloads.append(made.failure)
+            elif not self._logic.gives_many:
+                if made is not NOTHING:
+                    out.metas.append(meta)
+                    out.payloads.append(made)
+            elif made:
+                out.metas += [meta + suffix for suffix in self._suffixes(len(made))]
+                out.payloads += made
+
+    def _leaving(self, sent: Sequence[Columns], ports: Ports) -> Columns:
+        if self._failing.metas:
+            ports.setdefault(FAILURES, []).append(self._failing.columns())
+            self._failing = Difference()
+        filled = [columns for columns in sent if columns.metas]
+        return joined(filled) if len(filled) != 1 else filled[0]
+
+    # Timers.
+
+    def fire(self, ports: Ports) -> Columns:
+        """Fire the timers below the heartbeat; returns their outputs."""
+        if self._upcoming:
+            self._settle_complete(self._upcoming[0][0])
+        sent: list[Columns] = []
+        upcoming, heartbeat = self._upcoming, self.heartbeat
+        while upcoming and upcoming[0][0] < heartbeat:
+            first = upcoming[0][0]
+            moment = moment_of(first) if is_later(first) else first
+            entries = [heappop(upcoming)]
+            while upcoming and upcoming[0][0] < heartbeat and upcoming[0][0].startswith(moment):
+                entries.append(heappop(upcoming))
+            dues: dict[Any, Due] = {}  # of each key the first
+            again: list[tuple[bytes, int, Any, Due]] = []
+            for entry in entries:
+                _, _, key, due = entry
+                if due.alive and key not in dues and self._timers[key][0] is due and key not in self._blocked:
+                    dues[key] = due
+                else:
+                    again.append(entry)
+            fired = self._fire_together(dues) if dues else []
+            if not fired:
+                for _, _, key, due in entries:
+                    if due.alive:
+                        self._fire_below(key, due.meta, fired, including=True)
+            else:
+                for entry in again:
+                    heappush(upcoming, entry)
+            if fired:
+                sent.append(self._took_place(fired, is_complete=fired[-1].meta < self.complete_below))
+        return self._leaving(sent, ports)
+
+    def _fire_together(self, dues: dict[Any, Due]) -> list[_Fired]:
+        """Fire timers of one moment, each the first of its key, in one call; none, if that raises."""
+        states, initial = self._states, self._initial
+        keys, timers = list(dues), list(dues.values())
+        befores = list(map(states.get, keys, repeat(initial)))
+        metas = [due.meta for due in timers]
+        made: list[Any] = []
+        try:
+            if self._cyclic and max(map(len, metas)) > META_BYTES_MAX:
+                raise endless_cycle(self._group)
+            self._logic.on_timers(states, Rows(keys, [due.timer.note for due in timers], metas), made.append)
+        except BaseException as raised:  # raised again timer by timer, where it is reported
+            pass_interrupts(raised)
+            for key, before in zip(keys, befores):
+                self._put_state(key, before)
+            return []
+        fired: list[_Fired] = []
+        for key, due, outputs, before in zip(keys, timers, made, befores):
+            self._pop(key, due)
+            if Later in set(map(type, outputs)):
+                outputs = self._set_timers(key, due.meta, outputs)
+            elif states.get(key) is initial:
+                del states[key]
+            fired.append(_Fired(due.meta, key, due, outputs, before))
+        return fired
+
+    def _fire_below(self, key: Any, bound: bytes, fired: list[_Fired], *, including: bool = False) -> None:
+        """Fire a key's timers below a bound, one by one."""
+        while (heap := self._timers.get(key)) and (heap[0].meta < bound or (including and heap[0].meta == bound)):
+            due, before = heap[0], self._states.get(key, self._initial)
+            made: list[Any] = []
+            self._pop(key, due)
+            outputs: Sequence[Any] = ()
+            if before is not BLOCKED:
+                try:
+                    if len(due.meta) > META_BYTES_MAX:
+                        raise endless_cycle(self._group)
+                    self._logic.on_timers(self._states, Rows((key,), (due.timer.note,), [due.meta]), made.append)
+                    outputs = made[0]
+                except BaseException as error:
+                    pass_interrupts(error)
+                    outputs = self._failed(key, before, due.timer, error)
+                else:
+                    if Later in set(map(type, outputs)):
+                        outputs = self._set_timers(key, due.meta, outputs)
+            fired.append(_Fired(due.meta, key, due, outputs, before))
+
+    def _took_place(self, fired: Sequence[_Fired], *, is_complete: bool) -> Columns:
+        """Log timers that have fired, sorted by meta, if something may come below them; their outputs."""
+        metas, keys, dues, made, befores = map(list, zip(*fired))
+        if self._touched is not None:
+            self._touched.note(metas, keys)
+        if not is_complete:
+            self._log.append(metas, keys, dues, made, dict(zip(reversed(keys), reversed(befores))))
+            self._log.note(metas)
+        return self._sent(Keyed(metas, keys, dues), made)
+
+    def _set_timers(self, key: Any, meta: bytes, outputs: Sequence[Any]) -> list[Any]:
+        """Set the timers among the outputs of a row; returns the others."""
+        plain: list[Any] = []
+        timers: list[Due] = []
+        parent = meta + self._group_suffix
+        for each in outputs:
+            if type(each) is not Later:
+                plain.append(each)
+                continue
+            ending = self._timers_rank + varint(len(timers))
+            try:
+                where, timer = placed(parent, ending, self._logic.timer(key, each), self.ended)
+            except EndlessTimers as error:
+                assert self._timers_map is not None
+                failure = failed_step(self._timers_map, error, each.payload)
+                self._failing.replace(parent + self._timers_rank, NOTHING, failure)
+                timers.clear()
+                break
+            timers.append(Due(where, timer, meta))
+        for due in timers:
+            self._set(key, due)
+        return plain
+
+    def _set(self, key: Any, due: Due) -> None:
+        heappush(self._timers.setdefault(key, []), due)
+        self._timers_set += 1
+        heappush(self._upcoming, (due.meta, self._timers_set, key, due))
+
+    def _pop(self, key: Any, due: Due) -> None:
+        """Take the first timer of a key, because it fires."""
+        heap = self._timers[key]
+        if len(heap) == 1:
+            del self._timers[key]
+        else:
+            heappop(heap)
+        due.alive = False
+
+    @property
+    def least_timer(self) -> bytes | None:
+        """The meta of the first timer that has not fired; or a lower one, if a timer was taken back."""
+        return self._upcoming[0][0] if self._upcoming else None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether any timer is below the heartbeat."""
+        return bool(self._upcoming) and self._upcoming[0][0] < self.heartbeat
+
+    # Corrections: items below others of their key, and tombstones.
+
+    def _change(self, batch: Keyed, diffs: Sequence[int] | None) -> Columns:
+        """Insert items and tombstones anywhere in the order."""
+        metas, keys, payloads = batch
+        changes: dict[Any, list[tuple[bytes, Any, int]]] = {}
+        for key, meta, payload, diff in zip(keys, metas, payloads, diffs or [1] * len(metas)):
+            changes.setdefault(key, []).append((meta, payload, diff))
+        out = Difference()
+        for key, changed in changes.items():
+            self._change_key(key, changed, out)
+        return out.columns()
+
+    def _change_key(self, key: Any, changes: list[tuple[bytes, Any, int]], out: Difference) -> None:
+        """Go back to a state that was kept at or below the first change, and run again from there."""
+        history = self._history(key)
+        first, last = changes[0][0], changes[-1][0]
+        state = self._states.get(key, self._initial)
+        if history.metas and history.metas[-1] >= first:
+            place = history.place_before(first)
+            begin, before = min(history.kept_at[place], first), history.kept[place]
+        else:
+            place, begin, before = len(history.kept), first, state
+        start = bisect_left(history.metas, begin)
+        old = _Old(history.rows[start:], history.kept_at[place:], history.kept[place:], state, self._timers_of(key))
+        del history.rows[start:], history.metas[start:], history.kept_at[place:], history.kept[place:]
+        items = [row for row in old.rows if type(row.subject) is not Due]
+        for meta, payload, diff in changes:
+            self._apply(items, meta, payload, diff)
+        if self.is_timed:
+            self._put_timers(key, _waiting(old.timers, old.rows, begin))
+        self._put_state(key, before)
+        history.kept_at.append(begin)
+        history.kept.append(before)
+        stopped_at: bytes | None = None
+        if self.is_timed or len(items) > _APART_MIN:
+            rows, stopped_at = self._run_again(key, items, first, last, old, history)
+        else:
+            rows = []
+            if items:
+                part = Keyed([row.meta for row in items], [key] * len(items), [row.subject for row in items])
+                self._run_part(part, rows, [])
+        left = len(old.rows) if stopped_at is None else bisect_left(old.rows, stopped_at, key=_meta_of)
+        self._send_difference(
+            [row for row in old.rows[:left] if row.meta >= first], [row for row in rows if row.meta >= first], out
+        )
+        rows += old.rows[left:]
+        history.rows += rows
+        history.metas += [row.meta for row in rows]
+        history.drop_places()
+
+    def _send_difference(self, before: Sequence[Row], current: Sequence[Row], out: Difference) -> None:
+        """Send what rows make now in place of what they made before."""
+        if not self._logic.gives_many:
+            known = {row.meta: row.made for row in before}
+            made = {row.meta: row.made for row in current}
+            is_simple = len(known) == len(before) and len(made) == len(current)
+            if is_simple and Failed not in set(map(type, known.values())) | set(map(type, made.values())):
+                for meta, output in made.items():
+                    out.replace(meta, known.pop(meta, NOTHING), output)
+                for meta, output in known.items():
+                    out.replace(meta, output, NOTHING)
+                return
+        sent, failures = Difference(), Difference()
+        self._outputs_of(before, sent, failures)
+        now, failing = Difference(), Difference()
+        self._outputs_of(current, now, failing)
+        difference(zip(sent.metas, sent.payloads), now, out)
+        if failures.metas or failing.metas:
+            difference(zip(failures.metas, failures.payloads), failing, self._failing)
+
+    def _run_again(
+        self, key: Any, items: Sequence[Row], first: bytes, last: bytes, old: _Old, history: History
+    ) -> tuple[list[Row], bytes | None]:
+        """Run a key's items and timers, in parts between which states are kept.
+
+        Args:
+            first, last: metas of the changes.
+
+        Returns:
+            The rows, and the place at which it stopped because everything is there as it was; None at the end.
+        """
+        metas, subjects = [row.meta for row in items], [row.subject for row in items]
+        fired: list[_Fired] = []
+        done: list[Row] = []
+        known = {bisect_left(metas, at): (at, state) for at, state in zip(old.kept_at, old.kept) if at > last}
+        begin = bisect_left(metas, first)
+        at, apart, stopped_at = 0, _APART_MIN, None
+        for end in dict.fromkeys((begin, *known, len(metas))):
+            while at < end:
+                stop = min(at + apart, end) if at >= begin else end
+                while stop < end and metas[stop] == metas[stop - 1]:
+                    stop += 1
+                if self.is_timed:
+                    self._fire_below(key, metas[at], fired)
+                if metas[at] > history.kept_at[-1]:
+                    history.kept_at.append(metas[at])
+                    history.kept.append(self._states.get(key, self._initial))
+                if at >= begin:
+                    apart = min(2 * apart, _APART_MAX)
+                self._run_part(Keyed(metas[at:stop], [key] * (stop - at), subjects[at:stop]), done, fired)
+                at = stop
+            if end in known:
+                place, state = known[end]
+                if self.is_timed:
+                    self._fire_below(key, place, fired)
+                if self._is_as_before(key, place, state, old):
+                    stopped_at = place
+                    break
+        if stopped_at is None:
+            if self.is_timed:
+                self._fire_below(key, self.heartbeat, fired)
+        else:
+            left = bisect_left(old.kept_at, stopped_at)
+            history.kept_at += old.kept_at[left:]
+            history.kept += old.kept[left:]
+            self._put_state(key, old.state)
+            if self.is_timed:
+                self._put_timers(key, old.timers)
+        if fired:
+            if self._touched is not None:
+                for each in fired:
+                    self._touched.note_one(each.meta, key)
+            done += [Row(each.meta, each.due, each.made) for each in fired]
+            done.sort(key=_meta_of)
+            self._log.note([fired[-1].meta])
+        return done, stopped_at
+
+    def _run_part(self, batch: Keyed, done: list[Row], fired: list[_Fired]) -> None:
+        made: list[Any] = []
+        try:
+            self._run(batch, made, fired, None)
+        except BaseException as raised:  # raised again row by row, where it is reported
+            pass_interrupts(raised)
+        if len(made) < len(batch.keys):
+            self._run_one_by_one(batch, made, fired, None)
+        done += map(Row, batch.metas, batch.payloads, made)
+
+    def _is_as_before(self, key: Any, place: bytes, state: Any, old: _Old) -> bool:
+        """Whether a key has the state and the timers that it had at this place."""
+        current = self._states.get(key, self._initial)
+        if not (current is state or (current is not BLOCKED and same(current, state))):
+            return False
+        if not self.is_timed:
+            return True
+        before = sorted(_waiting(old.timers, old.rows, place), key=_meta_of)
+        now = sorted(self._timers_of(key), key=_meta_of)
+        return len(before) == len(now) and all(
+            one.meta == other.meta and same(one.timer.note, other.timer.note) for one, other in zip(before, now)
+        )
+
+    def _apply(self, items: list[Row], meta: bytes, payload: Any, diff: int) -> None:
+        """Apply an item or a tombstone to a key's unsettled items."""
+        at = bisect_left(items, meta, key=_meta_of)
+        if diff == 1:
+            if not self._debts.settles(meta, payload):
+                items.insert(at, Row(meta, payload, None))
+            return
+        while at < len(items) and items[at].meta == meta and not same(items[at].subject, payload):
+            at += 1
+        if at < len(items) and items[at].meta == meta:
+            del items[at]
+        else:
+            self._debts.owe(meta, payload)
+
+    def _history(self, key: Any) -> History:
+        """The history of a key, with all its logged rows."""
+        history = self._histories.get(key)
+        if history is None:
+            history = self._histories[key] = History()
+        self._log.draw(key, history)
+        return history
+
+    def _replayed(self, key: Any, state: Any, rows: Sequence[Row]) -> Any:
+        """The state after some rows of a key, which have run before."""
+        states = {key: state}
+        for is_timer, group in groupby(rows, lambda row: type(row.subject) is Due):
+            if states[key] is BLOCKED:
+                break
+            some = list(group)
+            metas, subjects = [row.meta for row in some], [row.subject for row in some]
+            made: list[Any] = []
+            try:
+                if is_timer:
+                    notes = [due.timer.note for due in subjects]
+                    for meta, note in zip(metas, notes):
+                        self._logic.on_timers(states, Rows((key,), (note,), [meta]), made.append)
+                else:
+                    self._logic.on_batch(states, Rows([key] * len(some), subjects, metas), made.append)
+            except BaseException as raised:  # it has been reported
+                pass_interrupts(raised)
+                return BLOCKED
+        return states.get(key, self._initial)
+
+    # States and timers.
+
+    def _put_state(self, key: Any, state: Any) -> None:
+        if state is BLOCKED:
+            self._blocked[key] = None
+        else:
+            self._blocked.pop(key, None)
+        if state is self._initial:
+            self._states.pop(key, None)
+        else:
+            self._states[key] = state
+
+    def _timers_of(self, key: Any) -> list[Due]:
+        return list(self._timers.get(key, ()))
+
+    def _put_timers(self, key: Any, timers: Iterable[Due]) -> None:
+        """Make these the timers of a key that are set."""
+        for due in self._timers.pop(key, ()):
+            due.alive = False
+        for due in timers:
+            due.alive = True
+            self._set(key, due)
+
+    # Memory.
+
+    def _settle_complete(self, least: bytes) -> None:
+        """What is below all that may still come is settled, whatever minimal time is.
+
+        Args:
+            least: the first meta of the batch that has come, or of a timer; either may correct what is above it.
+        """
+        bound = min(self.complete_below, least)
+        if bound > self._log.settled and (len(self._log) or self._histories):
+            self._settle_log(bound)
+
+    def _settle_log(self, settled: bytes) -> None:
+        self._log.settle(settled)
+        self._histories = self._log.unsettled(self._histories)
+
+    def settle(self, minimal_time: bytes) -> None:
+        """Drop rows below minimal time, since none will change any more; the last states stay."""
+        self._settle_log(max(minimal_time, self._log.settled))
+        if self._touched is not None:
+            self._touched.settle(minimal_time)
+        if self.is_timed and (len(self._states) > self._sweep_at or minimal_time == END_OF_TIME):
+            initial, kind = self._initial, type(self._initial)
+            for key, state in list(self._states.items()):
+                if state is initial or (type(state) is kind and same(state, initial)):
+                    del self._states[key]
+            self._sweep_at = max(_SWEPT_MIN, 2 * len(self._states))
+
+    # As of a cut.
+
+    def _above(self, cut: bytes) -> dict[Any, History]:
+        """The histories of the keys that have rows at or above a cut."""
+        keys = self._log.keys_above(cut)
+        keys.update((key, None) for key, each in self._histories.items() if each.metas and each.metas[-1] >= cut)
+        return {key: self._history(key) for key in keys}
+
+    def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
+        """The states of these keys as of the cut, with their timers in order if it has any; or DELETED."""
+        above = self._above(cut) if keys else {}
+        wanted = [(key, above[key]) for key in keys if key in above]
+        befores = {key: history.state_at(cut, key, self._replayed) for key, history in wanted}
+        initial, kind = self._initial, type(self._initial)
+        states = list(map(self._states.get, keys, repeat(initial)))
+        if befores:
+            states = [befores.get(key, state) for key, state in zip(keys, states)]
+        if self.is_timed:
+            return self._timed_as_of(cut, keys, states, above)
+        stored = self._logic.stored
+        if stored is not None:
+            states = [state if state is BLOCKED else stored(state) for state in states]
+        kinds = set(map(type, states))
+        if kind not in kinds or (kinds == {kind} and kind in _COMPARED and initial not in states):
+            return Entries(keys, states) if type(BLOCKED) not in kinds else _unblocked(keys, states)
+        is_same = eq if kind in _COMPARED else same
+        found = [DELETED if type(state) is kind and is_same(state, initial) else state for state in states]
+        return _unblocked(keys, found)
+
+    def _timed_as_of(
+        self, cut: bytes, keys: Sequence[Any], states: Sequence[Any], above: dict[Any, History]
+    ) -> Entries:
+        initial = self._initial
+        found: list[tuple[Any, Any]] = []
+        for key, state in zip(keys, states):
+            rows = above[key].rows if key in above else ()
+            timers = [(due.meta, due.timer) for due in sorted(_waiting(self._timers_of(key), rows, cut))]
+            is_new = not timers and (state is initial or same(state, initial))
+            found.append((key, DELETED if is_new else state if state is BLOCKED else (state, timers)))
+        return Entries.of(entry for entry in found if entry[1] is not BLOCKED)
+
+    def rewind(self, cut: bytes) -> None:
+        """Forget all that is at or above a cut; see `KeyedState.rewind`.
+
+        The heartbeat becomes the cut, and timers that had fired at or above it are set again.
+        """
+        for key, history in self._above(cut).items():
+            self._put_state(key, history.state_at(cut, key, self._replayed))
+            if self.is_timed:
+                self._put_timers(key, _waiting(self._timers_of(key), history.rows, cut))
+            history.truncate(cut)
+        self._log.rewind(cut)
+        self._debts.rewind(cut)
+        if self._touched is not None:
+            self._touched.rewind(cut)
+        self.heartbeat = cut
+
+    def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        if not self.is_timed:
+            entries = dict(entries)
+            self._states.update(entries)
+            self._logic.met(list(entries.values()))
+            return
+        for key, (state, timers) in entries:
+            self._put_state(key, state)
+            for meta, timer in timers:
+                self._set(key, Due(meta, timer, BEGINNING))
+
+    @property
+    def held(self) -> int:
+        """How many items are unsettled, timers have not fired, and tombstones wait for their items."""
+        timers = sum(map(len, self._timers.values()))
+        return len(self._debts) + self._log.held(self._histories) + timers
+
+
+class _Old(NamedTuple):
+    """What a key has from some place on, before it runs again from there; see `History`.
+
+    Attributes:
+        state, timers: after all.
+    """
+
+    rows: list[Row]
+    kept_at: list[bytes]
+    kept: list[Any]
+    state: Any
+    timers: list[Due]
+
+
+def _waiting(timers: Iterable[Due], rows: Sequence[Row], place: bytes) -> list[Due]:
+    """The timers that waited at a place, of those that wait and the rows of those that have fired."""
+    found = [due for due in timers if due.set_at < place]
+    start = bisect_left(rows, place, key=_meta_of)
+    return found + [row.subject for row in rows[start:] if type(row.subject) is Due and row.subject.set_at < place]
+
+
+def _unblocked(keys: Sequence[Any], states: Sequence[Any]) -> Entries:
+    """Without keys whose call raised."""
+    return Entries.of((key, state) for key, state in zip(keys, states) if state is not BLOCKED)
+
+
+_meta_of = attrgetter("meta")

@@ -1,0 +1,181 @@
+"""The logics of scans, groupings and processes: what a keyed stage runs.
+
+Invariant: for a key, states and outputs do not depend on how its rows are cut into batches, and keys do not see each
+other. States are values, replaced and never changed in place.
+
+Why: a logic reads the state of a row's key, stores the next one and gives what the row makes, row by row, whatever the
+rows beside it. So a stage may run any rows of a key again from a state that it has kept, in batches of its own choice:
+one row is a batch too, and there is no other form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, Protocol
+
+from drift.machines.sliding import loop_over
+from drift.operators import Rows, ScanState, Timer, pair_of
+from drift_graph.canonical import are_plain
+from drift_graph.later import Later
+from drift_graph.payloads import Plain
+
+#: Passes what a row made: its output, or for logics that give many a sequence of outputs and timers.
+Give = Callable[[Any], None]
+
+#: See `Logic`.
+InOneLoop = Callable[[dict[Any, Any], Callable[[Any], Any], type, Sequence[Any], Give], None]
+
+
+class Logic(Protocol):
+    """The states and outputs of keys.
+
+    Attributes:
+        key: of an item.
+        initial: the state of a key without one.
+        initials: what the user's functions get beside payloads and states; see `drift_graph.unchanged`.
+        form: names the form of the states in stored cuts.
+        gives_many: whether a row gives a sequence of outputs; else it gives one output.
+        is_timed: whether outputs may be timers.
+        stored: optional, what is stored of a state; it is a state too.
+        in_one_loop: optional, a faster form where nothing can come below the payloads, of keys that stand for
+            themselves: (states, key, kind, payloads, give). It finds the key of each payload, and ends at the first
+            that is not of this type.
+    """
+
+    key: Callable[[Any], Any]
+    initial: Any
+    initials: tuple[Any, ...]
+    form: str
+    gives_many: bool
+    is_timed: bool
+
+    @property
+    def stored(self) -> Callable[[Any], Any] | None: ...
+    @property
+    def in_one_loop(self) -> InOneLoop | None: ...
+
+    def on_batch(self, states: dict[Any, Any], rows: Rows, give: Give) -> None:
+        """Process rows: store the next state of each key in `states`, and give what each row makes, in order.
+
+        A key that is not in `states` is in the initial state. Where a call raises, the rows that gave something have
+        been processed, and none after them.
+        """
+
+    def outputs(self, payloads: Sequence[Any]) -> list[Any]:
+        """An empty list for what these payloads make."""
+
+    def on_timers(self, states: dict[Any, Any], due: Rows, give: Give) -> None:
+        """The same for timers, whose notes are the payloads."""
+
+    def timer(self, key: Any, asked: Later[Any]) -> Later[Timer]:
+        """A timer among the outputs of a row, as the item that goes back to the grouping."""
+
+    def met(self, states: Sequence[Any]) -> None:
+        """These states were restored."""
+
+
+class _Untimed:
+    """A logic without timers."""
+
+    gives_many = is_timed = False
+
+    @property
+    def stored(self) -> Callable[[Any], Any] | None:
+        return None
+
+    def on_timers(self, states: dict[Any, Any], due: Rows, give: Give) -> None:
+        raise AssertionError("it sets no timers")
+
+    def timer(self, key: Any, asked: Later[Any]) -> Later[Timer]:
+        raise AssertionError("it sets no timers")
+
+
+class ScanLogic(_Untimed):
+    """A scan: `step(state, payload)` gives the next state and one output."""
+
+    form = "ScanStage"
+
+    def __init__(self, key: Callable[[Any], Any], function: ScanState) -> None:
+        self.key = key
+        self.initial, self.initials, step = function.initial, function.initials, function.step
+        self._step = step
+        self.in_one_loop: Any = self._in_one_loop
+        on_batch = getattr(step, "on_batch", None)
+        if on_batch is not None:
+            self.on_batch, self.in_one_loop = on_batch, None  # type: ignore[method-assign]
+
+    def on_batch(self, states: dict[Any, Any], rows: Rows, give: Give) -> None:
+        find, step, initial = states.get, self._step, self.initial
+        for key, payload in zip(rows.keys, rows.payloads):
+            made = step(find(key, initial), payload)
+            if type(made) is not tuple or len(made) != 2:
+                made = pair_of(made)
+            states[key], output = made
+            give(output)
+
+    def _in_one_loop(
+        self,
+        states: dict[Any, Any],
+        key_of: Callable[[Any], Any],
+        kind: type,
+        payloads: Sequence[Any],
+        give: Give,
+    ) -> None:
+        find, step, initial = states.get, self._step, self.initial
+        for payload in payloads:
+            key = key_of(payload)
+            if type(key) is not kind:
+                break
+            made = step(find(key, initial), payload)
+            if type(made) is not tuple:
+                made = pair_of(made)
+            states[key], output = made
+            give(output)
+
+    def outputs(self, payloads: Sequence[Any]) -> list[Any]:
+        return []
+
+    def met(self, states: Sequence[Any]) -> None:
+        pass
+
+
+class GroupLogic(_Untimed):
+    """A grouping: the state of a key is its last window, the output the window that ends in the item."""
+
+    initial = ()
+    initials = ()
+    form = "GroupStage"
+
+    def __init__(self, key: Callable[[Any], Any], window: int) -> None:
+        self.key = key
+        self._tail_start = 1 - window or 1  # from this index on the next window has the last one's payloads
+        self._loop = loop_over(window)
+        self._plain = True  # so far all windows consisted of plain payloads
+
+    def on_batch(self, states: dict[Any, Any], rows: Rows, give: Give) -> None:
+        find, tail_start = states.get, self._tail_start
+        for key, payload in zip(rows.keys, rows.payloads):
+            states[key] = window = find(key, ())[tail_start:] + (payload,)  # noqa: RUF005 - faster
+            give(window)
+
+    def in_one_loop(
+        self,
+        states: dict[Any, Any],
+        key_of: Callable[[Any], Any],
+        kind: type,
+        payloads: Sequence[Any],
+        give: Give,
+    ) -> None:
+        self._loop(states, key_of, kind, payloads, give)
+
+    def outputs(self, payloads: Sequence[Any]) -> list[Any]:
+        self._plain = self._plain and are_plain(payloads)
+        return Plain() if self._plain else []
+
+    @property
+    def stored(self) -> Callable[[Any], Any]:
+        return itemgetter(slice(self._tail_start, None))
+
+    def met(self, states: Sequence[Any]) -> None:
+        self._plain = self._plain and are_plain(states)

@@ -1,0 +1,124 @@
+"""What sees the output of a run on its way to the callers.
+
+Invariant: each observer gets every batch, in the order of the list, before the callers do; and hears in that order that
+the callers have asked for more. What one takes from a batch, those behind it and the callers do not get.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drift.batches import EVERYTHING
+from drift.engines.base import Engine
+from drift.engines.feed import Feed
+from drift.segments.chain import ChainCuts
+from drift.state.run_cuts import RunCuts
+from drift.undisturbed import undisturbed
+from drift_barrier.barrier import Released
+from drift_barrier.digest import Digest
+from drift_graph.meta import BEGINNING, END_OF_TIME
+
+if TYPE_CHECKING:
+    from drift.records.recorder import Recorder
+
+
+class Observer:
+    """See the module."""
+
+    def take(self, batch: Released) -> Released:
+        """Take a batch; returns what of it goes on."""
+        return batch
+
+    def taken(self, batch: Released, below: int) -> bool:
+        """Hear that the callers have asked for more, and have taken everything below a position.
+
+        Returns:
+            Whether the run ends here.
+        """
+        return False
+
+
+class Limit(Observer):
+    """Counts and hashes the output that is given, and ends it before a position.
+
+    Attributes:
+        items: given so far.
+        digest: of these.
+    """
+
+    def __init__(self, until: int | None, digest: Digest) -> None:
+        self._until = until
+        self.digest = digest
+        self.items = 0
+
+    def take(self, batch: Released) -> Released:
+        if self._until is not None:
+            batch = batch.before(self._until)
+        self.digest.add(batch.metas, batch.payloads)
+        self.items += len(batch.metas)
+        return batch
+
+    def taken(self, batch: Released, below: int) -> bool:
+        return self._until is not None and batch.position + len(batch.metas) >= self._until
+
+
+class Recording(Observer):
+    """Records the output, up to the first item that a record cannot have; behind it the run fails."""
+
+    def __init__(self, recorder: Recorder, engine: Engine) -> None:
+        self._recorder = recorder
+        self._encoded = getattr(engine, "encoded", tuple)  # as bytes, if the digest was made in this process
+        self._error: Exception | None = None
+
+    @undisturbed
+    def take(self, batch: Released) -> Released:
+        if batch.metas:
+            batch, self._error = self._recorder.released(batch, self._encoded())
+        return batch
+
+    def taken(self, batch: Released, below: int) -> bool:
+        if self._error is not None:
+            raise self._error
+        return False
+
+
+class Acknowledging(Observer):
+    """Tells sources what was released below which time, if the callers have taken the output up to there."""
+
+    def __init__(self, engine: Engine, feed: Feed) -> None:
+        self._engine = engine
+        self._feed = feed
+        self._waiting = 0, BEGINNING  # a time, and the position that the output had there
+
+    def taken(self, batch: Released, below: int) -> bool:
+        end = batch.position + len(batch.metas)
+        now = end, self._engine.progress.released_below
+        position, time = now if below >= end else self._waiting
+        if below >= position:
+            self._feed.released(time)
+            self._waiting = now
+        return False
+
+    def complete(self, below: int) -> None:
+        """The output is complete."""
+        if below == EVERYTHING:
+            self._feed.released(END_OF_TIME, last=True)
+
+
+class Cutting(Observer):
+    """Takes the cuts of a run.
+
+    Attributes:
+        is_to_pause: whether the run is to end at a cut.
+    """
+
+    def __init__(self, run_cuts: RunCuts | ChainCuts, engine: Engine) -> None:
+        self._run_cuts = run_cuts
+        self._engine = engine
+        self.is_to_pause = False
+
+    def taken(self, batch: Released, below: int) -> bool:
+        if batch.error is not None:  # minimal time may be past what failed
+            return False
+        self._run_cuts.advance(self._engine.progress.items_in, below)
+        return self.is_to_pause and self._run_cuts.pause(below)

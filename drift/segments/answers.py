@@ -1,0 +1,192 @@
+"""Where answers of calls come from and go to: the log in the state folder, and the run's record.
+
+Invariant: an entry has the answers of what was asked about together; an answer is found again only for the same
+question at the same meta.
+
+Why: an entry is written before its answers are used. What was asked about together is written before it is asked, so
+after a death the same items are asked about together, with the same key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import xxhash
+
+from drift.engines.entries import Entries
+from drift_graph.canonical import canonical
+from drift_graph.errors import AnswerMissing
+from drift_graph.functions import brief
+from drift_graph.meta import BEGINNING
+
+if TYPE_CHECKING:
+    from drift.calling.asker import Question
+
+#: The first field of an entry: answers, or what is asked about together.
+_ANSWERS, _TOGETHER = 0, 1
+
+
+class AnswerLog:
+    """The log of the answers at one border.
+
+    Args:
+        folder: of this log alone.
+        what: the calls, for messages.
+    """
+
+    def __init__(self, folder: Path, what: str, *, on_disk: bool = False) -> None:
+        self._entries = Entries(folder, f"the answers of {what}", on_disk=on_disk)
+        self._what = what
+        self._found: dict[bytes, tuple[bytes, Any]] = {}  # (print of the question, answer) by meta
+        self._groups: dict[bytes, list[bytes]] = {}  # what was asked about together, by each of the metas
+        self._lasts: list[tuple[int, bytes]] = []  # numbers of entries, and their greatest metas
+
+    def open_to_read(self, begin: bytes) -> None:
+        """Read what is at or above a time; called before anything else.
+
+        Raises:
+            LogBroken: an entry is damaged: asking again could give other answers than those that were used.
+        """
+        for number, (kind, metas, prints, _, data) in self._entries.read(self._entries.first_number):
+            self._lasts.append((number, max(metas)))
+            if kind == _TOGETHER:
+                self._groups.update(dict.fromkeys(metas, metas))
+                continue
+            for meta, question, answer in zip(metas, prints, self._entries.payloads(data)):
+                self._groups.pop(meta, None)
+                if meta >= begin:
+                    self._found[meta] = question, answer
+
+    def take_over(self, folder: Path) -> None:
+        """Read what another log holds, whose writer is dead."""
+        other = AnswerLog(folder, self._what)
+        other.open_to_read(BEGINNING)
+        self._found.update(other._found)
+        self._groups.update(other._groups)
+        for meta in other._found:
+            self._groups.pop(meta, None)
+
+    def answers(self) -> Iterator[tuple[bytes, Any]]:
+        """Meta and answer of what was read."""
+        return ((meta, answer) for meta, (_, answer) in self._found.items())
+
+    def find(self, question: Question) -> bool:
+        """Give a question its answer, if it is here."""
+        found = self._found.pop(question.meta, None) if self._found else None
+        if found is None or found[0] != _print(question.payload):
+            return False
+        question.answer = found[1]
+        return True
+
+    def asked_together(self, meta: bytes) -> Sequence[bytes]:
+        """What was asked about with this item, and not answered."""
+        return self._groups.get(meta, ())
+
+    def together(self, metas: Sequence[bytes]) -> None:
+        """These are asked about together now."""
+        if len(metas) > 1:
+            self._append(_TOGETHER, metas, [], [])
+
+    def answered(self, questions: Sequence[Question]) -> None:
+        """Log answers; one that could not be read back becomes the error of its question."""
+        if not questions:
+            return
+        metas, prints = [each.meta for each in questions], [_print(each.payload) for each in questions]
+        self._append(_ANSWERS, metas, prints, [each.answer for each in questions])
+
+    def _append(self, kind: int, metas: Sequence[bytes], prints: Sequence[bytes], answers: Sequence[Any]) -> None:
+        data, bad = self._entries.stored(answers)
+        if bad is not None:
+            raise bad[1]
+        self._lasts.append((self._entries.next_number, max(metas)))
+        self._entries.append([kind, list(metas), list(prints)], data)
+
+    def drop_below(self, time: bytes) -> None:
+        """Entries whose metas are all below this time are not needed any more; called by another thread."""
+        lasts = list(self._lasts)  # others may be appended meanwhile
+        at = next((at for at, (_, last) in enumerate(lasts) if last >= time), None)
+        if at:
+            self._entries.drop_below(lasts[at][0])
+            del self._lasts[:at]
+
+    def close(self) -> None:
+        self._entries.close()
+
+
+class RecordedAnswers(Protocol):
+    """The answers in a record."""
+
+    def find(self, step: str, meta: bytes) -> tuple[Any] | None:
+        """The answer about the item with a meta, which may be a `Failure`; None if there is none."""
+
+
+@dataclass(frozen=True)
+class AnswersOfRun:
+    """What a run does about answers.
+
+    Attributes:
+        recorded: answers of an earlier run; None for none.
+        missing: the error for a question without an answer; None to ask.
+        on_passed: called with the operator of a call, and metas, payloads and answers of its items, in the order of the
+            metas, before the answers are used.
+    """
+
+    recorded: RecordedAnswers | None = None
+    missing: Callable[[str, Question], Exception] | None = None
+    on_passed: Callable[[str, Sequence[bytes], Sequence[Any], Sequence[Any]], None] | None = None
+
+    def with_log(self, log: AnswerLog | None) -> AnswersAtBorder:
+        """These, and the log of a border."""
+        return AnswersAtBorder(self, log)
+
+
+class AnswersAtBorder:
+    """All answers at one border: see `drift.segments.answering.Log`."""
+
+    def __init__(self, of_run: AnswersOfRun, log: AnswerLog | None) -> None:
+        self._of_run = of_run
+        self._log = log
+
+    def find(self, question: Question, step: str) -> bool | Exception:
+        of_run = self._of_run
+        if self._log is not None and self._log.find(question):
+            return True
+        if of_run.recorded is not None:
+            found = of_run.recorded.find(step, question.meta)
+            if found is not None:
+                question.answer = found[0]
+                return True
+        if of_run.missing is not None:
+            return of_run.missing(step, question)
+        return False
+
+    def together(self, step: str, metas: Sequence[bytes]) -> None:
+        if self._log is not None:
+            self._log.together(metas)
+
+    def asked_together(self, meta: bytes) -> Sequence[bytes]:
+        return self._log.asked_together(meta) if self._log is not None else ()
+
+    def answered(self, step: str, questions: Sequence[Question]) -> None:
+        if self._log is not None:
+            self._log.answered(questions)
+
+    def passed(self, step: str, questions: Sequence[Question]) -> None:
+        if self._of_run.on_passed is not None:
+            columns = zip(*[(each.meta, each.payload, each.answer) for each in questions])
+            self._of_run.on_passed(step, *map(list, columns))
+
+
+def missing_answer(step: str, question: Question) -> Exception:
+    """The error for a question that has no answer, in a run that may not ask."""
+    return AnswerMissing(
+        f"call {step!r} has no recorded answer about {brief(question.payload, 100)}, and this run takes recorded "
+        f"answers only; run with calls='ask' to ask, or calls={{{step!r}: function}} to ask something else"
+    )
+
+
+def _print(payload: Any) -> bytes:
+    return xxhash.xxh3_64_digest(canonical(payload))

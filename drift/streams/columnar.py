@@ -1,0 +1,120 @@
+"""Steps that take expressions over the fields of rows: maps that Polars computes a batch at a time (extra `columns`).
+
+Invariant: a stream knows the fields of its rows, or takes no expression.
+
+Why: a source says them (`graph.source(name, schema=...)`), each of these steps follows from the fields before it what
+fields it gives, and every other step gives payloads of any kind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from drift.extras import need
+from drift.streams.adding import Steps
+from drift_graph.errors import GraphError
+from drift_graph.functions import caller
+from drift_graph.operators import Map
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from drift.columns.expressions import Fields
+    from drift.streams.stream import Stream
+
+T = TypeVar("T")
+Row = dict[str, Any]
+Expression: TypeAlias = "pl.Expr | str"
+
+
+class Columnar(Steps[T]):
+    """The steps of streams that take expressions."""
+
+    _fields: Fields | None = None
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """Names and types (of Polars) of the fields of the rows; None if they are not known."""
+        return None if self._fields is None else dict(self._fields)
+
+    def select(self, *expressions: Any, name: str | None = None, **named: Any) -> Stream[Row]:
+        """Rows of these fields only: a core map with one child.
+
+        Args:
+            expressions: of Polars, or SQL texts of such, over the fields of one row.
+            name: of the step.
+            named: expressions by the names of their results.
+
+        Raises:
+            GraphError: the stream's fields are not known, or an expression does not fit them or needs other rows.
+
+        Example:
+            >>> import polars as pl
+            >>> import drift
+            >>> graph = drift.Graph("fares")
+            >>> trips = graph.source("trips", schema={"km": float, "fare": float})
+            >>> trips.select("km", per_km=pl.col("fare") / pl.col("km")).sink("out")
+            >>> next(drift.run(graph, {"trips": [{"km": 2.0, "fare": 5.0}]})).payload
+            {'km': 2.0, 'per_km': 2.5}
+        """
+        return self._computed("select", expressions, name, named)
+
+    def with_columns(self, *expressions: Any, name: str | None = None, **named: Any) -> Stream[Row]:
+        """Rows with further fields, or with other values in some: a core map with one child.
+
+        Args:
+            expressions, name, named: as for `select`.
+
+        Raises:
+            GraphError: as for `select`.
+
+        Example:
+            >>> import drift
+            >>> graph = drift.Graph("fares")
+            >>> trips = graph.source("trips", schema={"km": float, "fare": float})
+            >>> trips.with_columns(dear="fare > 3 * km").sink("out")
+            >>> next(drift.run(graph, {"trips": [{"km": 2.0, "fare": 5.0}]})).payload
+            {'km': 2.0, 'fare': 5.0, 'dear': False}
+        """
+        return self._computed("with_columns", expressions, name, named)
+
+    def _computed(
+        self,
+        kind: Literal["select", "with_columns"],
+        given: tuple[Any, ...],
+        name: str | None,
+        named: dict[str, Any],
+    ) -> Stream[Row]:
+        fields = self._known_fields(kind)
+        from drift.columns.expressions import expressions
+
+        where = caller()
+        function, made = expressions(fields, given, named, kind, where)
+        stream = self._add(Map(self._named(name, kind), "", where, function, "one"))
+        stream._fields = made
+        return stream
+
+    def _kept(self, condition: Any, name: str | None) -> Stream[T]:
+        """The rows for which an expression is true."""
+        fields = self._known_fields("filter by an expression")
+        from drift.columns.expressions import predicate
+
+        where = caller()
+        stream = self._add(Map(self._named(name, "filter"), "", where, predicate(fields, condition, where), "keep"))
+        stream._fields = fields
+        return stream
+
+    def _durable_if(self, durable: bool) -> Stream[Any]:
+        stream = super()._durable_if(durable)
+        stream._fields = self._fields
+        return stream
+
+    def _known_fields(self, kind: str) -> Fields:
+        need("columns", f"stream.{kind}")
+        if self._fields is None:
+            raise GraphError(
+                f"{kind} (at {caller()}) takes expressions over fields, and those of {self!r} are not known: say them "
+                f"at the source, graph.source(name, schema={{'fare': float, ...}}); behind steps that call functions "
+                f"of Python they are not known any more"
+            )
+        return self._fields

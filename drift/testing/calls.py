@@ -1,0 +1,386 @@
+"""Answers of calls in tests, and simulated runs of graphs with calls: segment by segment, with a caller that may die.
+
+Invariant: nothing outside is asked; every answer depends on the key of its call alone, or on the payload. What has been
+logged is not asked about again, whatever order answers come in and whenever the caller dies; and what goes on after a
+death is what had gone on before.
+
+Why in turn: what a segment gives does not depend on how far the next one is, so running the next one later is a
+schedule like others. The caller asks through the machine of every engine (`drift.segments.answering`), with a drawn
+order of answers in place of a loop; when it dies, calls are in flight, and it begins again from its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from drift.calling.asker import Question
+from drift.calling.asks import Asks, Call, calls_of, key_of, takes_call, with_functions
+from drift.engines.recorded import RecordedMachine
+from drift.engines.simulated.outcome import Outcome
+from drift.engines.simulated.schedule import Key
+from drift.engines.simulated.simulation import Simulation
+from drift.segments.answering import Answering, judge
+from drift.segments.log import Passed
+from drift_graph.errors import DriftBug, ProcessError, SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.item import Failure
+from drift_graph.meta import END_OF_TIME, global_time_of
+from drift_graph.operators import Map
+from drift_graph.reference import Answers
+from drift_graph.segments import Segment, segments_of
+from drift_graph.times import Arrived
+
+#: Deaths of the caller between two segments, at most.
+_DEATHS_MAX = 3
+
+
+class NoAnswer(Exception):
+    """A drawn call fails."""
+
+
+class TestAnswers:
+    """What a call is asked in tests.
+
+    Args:
+        function: a stub; or None, for values.
+        values: one of them is the answer, by the key of the call.
+        failing: for each value, whether the call fails in its place.
+    """
+
+    __test__ = False  # for pytest
+
+    def __init__(
+        self, function: Callable[..., Any] | None, values: Sequence[Any] = (), failing: Sequence[bool] = ()
+    ) -> None:
+        self.function = function
+        self.values = tuple(values)
+        self.failing = tuple(failing)
+
+    def __call__(self, payload: Any, call: Call) -> Any:
+        """The answer about one payload; a stub gets what the call's function would get."""
+        if self.function is not None:
+            return self.function(payload, call) if takes_call(self.function) else self.function(payload)
+        at = int(call.key, 16) % len(self.values)
+        if self.failing[at]:
+            raise NoAnswer("the service has no answer (drawn)")
+        return self.values[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TestAnswers) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(len(self.values))
+
+    def __repr__(self) -> str:
+        if self.function is not None:
+            return f"TestAnswers({self.function!r})"
+        return f"TestAnswers(None, {list(self.values)!r}, {list(self.failing)!r})"
+
+
+def answered(dataflow: Dataflow, answers: Mapping[str, TestAnswers]) -> Dataflow:
+    """A graph whose calls get their answers from a test.
+
+    Raises:
+        SettingsError: a call has none.
+    """
+    return _checked(with_functions(dataflow, answers))
+
+
+def _checked(dataflow: Dataflow) -> Dataflow:
+    for name, asks in calls_of(dataflow).items():
+        if not isinstance(asks.function, TestAnswers):
+            raise SettingsError(
+                f"graph {dataflow.name!r} has a call {name!r}, and a test asks nothing outside: draw its answers, "
+                f"deterministic(graph, ..., calls={{{name!r}: st.integers()}}), or give a stub, "
+                f"calls={{{name!r}: function}}"
+            )
+    return dataflow
+
+
+def reference_answers(dataflow: Dataflow) -> Answers | None:
+    """The answers that the reference gets; None for a graph without calls.
+
+    Raises:
+        SettingsError: a call has no answers of a test.
+    """
+    if not calls_of(dataflow):
+        return None
+    _checked(dataflow)
+
+    def answer(call: str, meta: bytes, payload: Any) -> Any:
+        operator, question = dataflow[call], Question(meta, payload, "")
+        assert isinstance(operator, Map)
+        _answer(operator, dataflow.name, [question])
+        judge(operator, question)
+        return question.answer
+
+    return answer
+
+
+def _answer(operator: Map, graph: str, group: Sequence[Question]) -> None:
+    """Ask, each item by itself: what is asked about together makes no difference to drawn answers."""
+    asks = operator.function
+    assert isinstance(asks, Asks)
+    for each in group:
+        key = key_of(graph, operator.name, each.meta)
+        try:
+            is_list = asks.batch and getattr(asks.function, "function", None) is not None
+            answer = asks.function([each.payload] if is_list else each.payload, Call(key, (key,), 1, None))
+            each.answer = answer[0] if is_list else answer
+        except Exception as error:
+            each.error = error
+
+
+class InTurn(Simulation):
+    """A simulated run of a graph with calls; see the module.
+
+    Args:
+        answers: of calls, in place of those of `TestAnswers` in the graph: the answer, or a `Failure`.
+    """
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        inputs: Mapping[str, Sequence[Any]],
+        schedule: Any = None,
+        *,
+        answers: Answers | None = None,
+        plan: Any = None,
+        **settings: Any,
+    ) -> None:
+        self._answers = answers or reference_answers(dataflow)
+        self._segments = [each for each in segments_of(dataflow, durable=False) if isinstance(each, Segment)]
+        self._settings = settings
+        self._ends_with: tuple[Exception, bytes] | None = None  # the error of the first segment, and its time
+        super().__init__(self._segments[0], inputs, schedule, **settings)
+
+    def run(self) -> Outcome:
+        first = outcome = super().run()
+        tombstones = outcome.tombstones
+        rest = {
+            name: each for name, each in self._settings.items() if name not in ("numbers", "live", "times", "machines")
+        }
+        for before, segment in zip(self._segments, self._segments[1:]):
+            if isinstance(outcome.error, ProcessError):  # messages were lost: nothing is sure from there on
+                return Outcome([], outcome.digest, outcome.error, first.late, tombstones, first.handed, first.log)
+            schedule = self._schedule
+            if outcome.error is not None:
+                self._ends_with = outcome.error, self.acker.minimal_time
+            assert self._answers is not None
+            passed = _Caller(before, outcome, self._answers, schedule, dies=self._settings.get("deaths", False)).run()
+            machines = []
+            for rank, source in enumerate(segment.sources):
+                borders = [border for border, name in before.source_of.items() if name == source.name]
+                rows = [row for row in passed if row[2] in borders]
+                arrived = [Arrived([meta], [payload], global_time_of(meta), [], None) for meta, payload, _ in rows]
+                machines.append(RecordedMachine(source.name, rank, arrived))
+            inputs = {machine.name: machine.payloads for machine in machines}
+            super().__init__(segment, inputs, schedule, machines=machines, **rest)
+            outcome = super().run()
+            tombstones += outcome.tombstones
+        self.late, self.handed = first.late, first.handed
+        return Outcome(
+            outcome.released, outcome.digest, outcome.error, first.late, tombstones, first.handed, outcome.log
+        )
+
+    def _know(self, name: str, payloads: list[Any], numbers: list[int], arrived: Arrived) -> None:
+        super()._know(name, payloads, numbers, arrived)
+        for meta in arrived.metas:  # of later segments: decisions are about the input item behind it
+            self._items.setdefault(global_time_of(meta), self._items[meta])
+
+    def _read(self, rank: int) -> None:
+        if self._ends_with is None or self._inputs[rank]:
+            super()._read(rank)
+            return
+        error, end = self._ends_with
+        machine = self.sources[rank]
+        machine.heartbeat = max(machine.heartbeat, end)
+        fed = self.intake.beat(rank, machine.heartbeat)
+        self.intake.inputs.fail(rank, error)
+        self.intake.error = self.intake.inputs.error
+        self._feed([fed])
+
+
+#: Sets the answers of questions about one call.
+_Ask = Callable[[str, Sequence[Question]], None]
+
+
+class _NoLoop:
+    """In place of an event loop."""
+
+    error: BaseException | None = None
+
+    def seen(self) -> None:
+        """Nobody waits."""
+
+
+class _DrawnAsker:
+    """In place of `Asker`: what it has in flight is answered when the schedule says so."""
+
+    def __init__(self, ask: _Ask, _: str, step: str, asks: Asks, __: Any, *, together: Any, ended: Any) -> None:
+        self.asks = asks
+        self._ask = ask
+        self.step = step
+        self._together = together
+        self._ended = ended
+        self._waiting: list[list[Question]] = []
+        self._few: list[Question] = []  # fewer than are asked about together
+        self.in_flight: list[list[Question]] = []
+
+    @property
+    def has_enough(self) -> bool:
+        return len(self._waiting) >= 2 * self.asks.concurrency
+
+    def submit(self, questions: Sequence[Question]) -> None:
+        most = max(self.asks.batch, 1)
+        self._few += questions
+        while len(self._few) >= most:
+            self._waiting.append(self._few[:most])
+            self._few = self._few[most:]
+        self._go()
+
+    def submit_together(self, questions: list[Question]) -> None:
+        self._waiting.insert(0, questions)
+        self._go()
+
+    def complete(self) -> None:
+        if self._few:
+            self._waiting.append(self._few)
+            self._few = []
+        self._go()
+
+    def _go(self) -> None:
+        while self._waiting and len(self.in_flight) < self.asks.concurrency:
+            group = self._waiting.pop(0)
+            self._together([each.meta for each in group])
+            self.in_flight.append(group)
+
+    def answer(self, at: int) -> None:
+        """The answer to the question in flight at an index comes."""
+        self._end(self.in_flight.pop(at))
+        self._go()
+
+    def ask_now(self, question: Question) -> None:
+        self._together([question.meta])
+        self._end([question])
+
+    def _end(self, group: list[Question]) -> None:
+        self._ask(self.step, group)
+        self._ended(group)
+        for each in group:
+            each.has_ended = True
+
+
+class _MemoryLog:
+    """What would be in the log when the caller dies."""
+
+    def __init__(self) -> None:
+        self.answers: dict[bytes, Any] = {}
+        self.groups: dict[bytes, Sequence[bytes]] = {}
+
+    def find(self, question: Question, step: str) -> bool:
+        if question.meta not in self.answers:
+            return False
+        question.answer = self.answers[question.meta]
+        return True
+
+    def together(self, step: str, metas: Sequence[bytes]) -> None:
+        for meta in metas:
+            if meta in self.answers:
+                raise DriftBug(f"call {step!r} asks about {meta.hex()} again, whose answer is in the log")
+        if len(metas) > 1:
+            self.groups.update({meta: list(metas) for meta in metas})
+
+    def asked_together(self, meta: bytes) -> Sequence[bytes]:
+        return self.groups.get(meta, ()) if meta not in self.answers else ()
+
+    def answered(self, step: str, questions: Sequence[Question]) -> None:
+        self.answers.update({each.meta: each.answer for each in questions})
+
+    def passed(self, step: str, questions: Sequence[Question]) -> None:
+        for each in questions:
+            if each.meta not in self.answers and type(each.answer) is not Failure:
+                raise DriftBug(f"the answer of call {step!r} about {each.meta.hex()} is used before it is logged")
+
+
+class _Caller:
+    """The calling process between two segments."""
+
+    def __init__(self, segment: Segment, outcome: Outcome, answers: Answers, schedule: Any, *, dies: bool) -> None:
+        self._segment = segment
+        self._answers = answers
+        self._schedule = schedule
+        self._deaths_left = _DEATHS_MAX if dies else 0
+        self._log = _MemoryLog()
+        self._arriving = [
+            Passed(list(each.metas), list(each.payloads), each.sinks, global_time_of(each.metas[-1]))
+            for each in outcome.released
+            if each.metas
+        ]
+        self._taken: list[tuple[bytes, Any, str]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """A new process, which has what was logged."""
+        self._askers: list[_DrawnAsker] = []
+        self._next = self._again = self._turn = 0
+
+        def made(*arguments: Any, **more: Any) -> Any:
+            self._askers.append(_DrawnAsker(self._ask, *arguments, **more))
+            return self._askers[-1]
+
+        name, calls, loop = self._segment.name, self._segment.calls, _NoLoop()
+        self._answering = Answering(name, calls, loop, 1_000_000, self._log, made)  # type: ignore[arg-type]
+
+    def run(self) -> list[tuple[bytes, Any, str]]:
+        """Meta, payload and border of what goes on."""
+        while self._next < len(self._arriving) or not self._answering.is_empty:
+            self._turn += 1
+            flights = [(asker, at) for asker in self._askers for at in range(len(asker.in_flight))]
+            if flights and self._deaths_left and self._chosen("caller dies", 2):
+                self._deaths_left -= 1
+                self._begin()
+                continue
+            has_room = self._next < len(self._arriving) and self._answering.has_room
+            choice = self._chosen("answer", len(flights) + has_room)
+            if has_room and choice == 0:
+                self._answering.put(self._arriving[self._next])
+                self._next += 1
+                if self._next == len(self._arriving):
+                    self._answering.put(Passed([], [], "", END_OF_TIME))
+                    self._answering.complete()
+            elif flights:
+                asker, at = flights[choice - has_room]
+                asker.answer(at)
+            self._take()
+        return self._taken
+
+    def _chosen(self, kind: str, count: int) -> int:
+        key = Key(kind, "", self._segment.borders[0].name, self._turn, self._deaths_left)
+        return self._schedule.choose(key, count) if count > 1 else 0
+
+    def _ask(self, step: str, group: Sequence[Question]) -> None:
+        for each in group:
+            each.answer = self._answers(step, each.meta, each.payload)
+
+    def _take(self) -> None:
+        passed = self._answering.take()
+        if passed is None:
+            return
+        metas, payloads, borders, below = passed
+        for at, meta in enumerate(metas):
+            row = meta, payloads[at], borders if isinstance(borders, str) else borders[at]
+            if self._again < len(self._taken):
+                if row != self._taken[self._again]:
+                    raise DriftBug(
+                        f"after a death of the caller {row!r:.200} goes on, before {self._taken[self._again]!r:.200}"
+                    )
+            elif self._taken and meta <= self._taken[-1][0]:
+                raise DriftBug(f"{meta.hex()} goes on after {self._taken[-1][0].hex()}")
+            else:
+                self._taken.append(row)
+            self._again += 1
+        head = self._answering.head
+        if head is not None and not head.has_ended and below > head.meta:
+            raise DriftBug(f"the time {below.hex()} is announced before the answer about {head.meta.hex()}")

@@ -1,0 +1,69 @@
+"""Breakages of calls: each breaks law 12, that an answer once logged is never asked for again, or the order."""
+
+from __future__ import annotations
+
+from broken import Breakage, Edit
+
+NO_CALLS = "the harness's graphs have no calls"
+SIMULATED = ("tests/test_calls_simulated.py",)
+LOGGED = ("tests/test_calls_logged.py",)
+ASKED = ("tests/test_calls.py",)
+_ASKER = "drift/calling/asker.py"
+_ANSWERING = "drift/segments/answering.py"
+
+
+def one(name: str, file: str, old: str, new: str, tests: tuple[str, ...]) -> Breakage:
+    return Breakage(name, [Edit(file, old, new)], tests, NO_CALLS)
+
+
+BREAKAGES = [
+    one(
+        "an answer is used before it is logged",
+        _ANSWERING,
+        "            log.answered(step, [each for each in questions if type(each.answer) is not Failure])\n",
+        "",
+        SIMULATED,
+    ),
+    one(
+        "the log of answers is not found by a resume",
+        "drift/segments/answers.py",
+        "        if self._log is not None and self._log.find(question):\n            return True\n",
+        "",
+        LOGGED,
+    ),
+    one(
+        "answers go on in the order of their arrival",
+        _ANSWERING,
+        "                if not head.has_ended:\n                    break\n",
+        "                if not head.has_ended:\n                    queue.rotate(-1)\n                    break\n",
+        SIMULATED,
+    ),
+    one(
+        "a key depends on the attempt",
+        _ASKER,
+        "Call(key_together(keys), keys, attempt, deadline)",
+        "Call(key_together(keys) + str(attempt), keys, attempt, deadline)",
+        ASKED,
+    ),
+    one(
+        "what is not settled is asked about",
+        "drift/segments/feed.py",
+        "            answering.put(arrived)\n",
+        "            answering.put(arrived)\n            answering.put(arrived)\n",
+        ASKED,
+    ),
+    one(
+        "what was asked about together is forgotten by a death",
+        "drift/segments/answers.py",
+        "                self._groups.update(dict.fromkeys(metas, metas))\n",
+        "                pass\n",
+        LOGGED,
+    ),
+    one(
+        "a time is announced before the answers below it",
+        _ANSWERING,
+        "            below = global_time_of(self.head.meta)\n",
+        '            below = global_time_of(self.head.meta) + b"\\xff"\n',
+        SIMULATED,
+    ),
+]

@@ -1,0 +1,115 @@
+"""Breakages of what sinks decide about the servers that they write to."""
+
+from __future__ import annotations
+
+from broken import Breakage, Edit, one
+
+LAW = ("tests/test_outside.py",)
+SOURCES = ("tests/test_sources_brokers.py", "-k", "offsets")
+NO_SERVERS = "the harness has no servers"
+_DELIVERING, _KAFKA, _RESUMING = "drift/sinks/delivering.py", "drift/sinks/kafka.py", "drift/sinks/resuming.py"
+
+
+def broken(name: str, file: str, old: str, new: str) -> Breakage:
+    return one(name, file, old, new, LAW, NO_SERVERS)
+
+
+BREAKAGES = [
+    broken(
+        "kafka: each message expires on its own",
+        _KAFKA,
+        "_TIMEOUTS[0]: 0}",
+        '_TIMEOUTS[0]: config.get("message.timeout.ms", 0)}',
+    ),
+    broken(
+        "kafka: what is behind a refused message is delivered",
+        _KAFKA,
+        '"enable.gapless.guarantee": True}',
+        '"enable.gapless.guarantee": False}',
+    ),
+    Breakage(
+        "kafka: what is behind a failure is flushed by close",
+        [
+            Edit(_KAFKA, '"enable.gapless.guarantee": True}', '"enable.gapless.guarantee": False}'),
+            Edit(_DELIVERING, "self._fault, self._has_failed = fault, True", "self._fault = fault"),
+        ],
+        LAW,
+        NO_SERVERS,
+    ),
+    broken(
+        "kafka: an acknowledgement at another offset is taken",
+        _DELIVERING,
+        "        if offset != meant:",
+        "        if offset is None:",
+    ),
+    broken(
+        "kafka: the last header is proof of all before it",
+        _DELIVERING,
+        "not in (None, end.offset - 1):",
+        "not in (None, end.offset - 1, end.meant[0]):",
+    ),
+    broken(
+        "kafka: the end is not looked at when the output is complete",
+        _DELIVERING,
+        "        if offset != self.offset:",
+        "        if offset is None:",
+    ),
+    broken(
+        "a server with older data is written to behind its end",
+        _RESUMING,
+        "                return count\n        raise self._moved(found)",
+        "                return count\n        return 0",
+    ),
+    broken(
+        "a transaction whose answer was lost is written again",
+        _RESUMING,
+        "            positions, metas, payloads = positions[stored:], metas[stored:], payloads[stored:]\n",
+        "",
+    ),
+    one(
+        "a partition that was added is begun at its end",
+        "drift/sources/offsets.py",
+        "            self.next[partition] = self._found[partition].first\n",
+        "            self.next[partition] = self._found[partition].end\n",
+        SOURCES,
+        NO_SERVERS,
+    ),
+    one(
+        "a topic that was made anew is read on",
+        "drift/sources/offsets.py",
+        "found is None or not found.first <= offset <= found.end:",
+        "found is None or offset < found.first:",
+        SOURCES,
+        NO_SERVERS,
+    ),
+    one(
+        "a partition is read to its end before the others",
+        "drift/sources/aligned.py",
+        "            has_more = part.next < ends.get(partition, part.next + 1)\n",
+        "            has_more = False\n",
+        ("tests/test_sources_brokers.py", "-k", "partitions_read"),
+        NO_SERVERS,
+    ),
+    one(
+        "a diverted item without a time is recorded as it was read",
+        "drift/records/recorder.py",
+        "        if is_other or len(arrived.payloads) != count:",
+        "        if len(arrived.payloads) != count:",
+        ("tests/test_diverted.py", "-k", "without_a_time"),
+        NO_SERVERS,
+    ),
+    one(
+        "a late item is set apart at its own time",
+        "graph/drift_graph/lateness.py",
+        "moved.append(heartbeat)\n            else:",
+        "moved.append(time)\n            else:",
+        ("tests/test_diverted.py", "-k", "late"),
+        NO_SERVERS,
+    ),
+    broken(
+        "the end of a server is not looked at when the output is complete",
+        _RESUMING,
+        "        if (found := self._find_end()) != self._last:",
+        "        if (found := self._last) != self._last:",
+    ),
+]

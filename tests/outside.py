@@ -1,0 +1,292 @@
+"""Models of what sinks write to, whose faults are decisions of a schedule; the sinks on them have the real logic.
+
+A `Schedule` decides everything: when something is stored, acknowledged, refused, lost, or when a connection breaks.
+Each model keeps its content as the real server would, and says whether it has ever lost what it had acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from drift.sinks.delivering import DeliveringSink, End
+from drift.sinks.kafka import producer_settings
+from drift.sinks.lines import as_json
+from drift.sinks.resuming import AppendingSink, Last
+from drift_graph.errors import SinkError
+from drift_graph.metas import Metas
+
+#: A decision: of so many possibilities one, by its number; 0 is what happens without faults.
+Schedule = Callable[[int], int]
+
+STALL_MS = 400  # message.timeout.ms of the model's producers
+
+
+class Far(Protocol):
+    """What a sink writes to.
+
+    Attributes:
+        heals: whether no fault is drawn any more.
+        has_lost: whether it has lost what it had acknowledged.
+    """
+
+    heals: bool
+    has_lost: bool
+
+    def sink(self) -> Any:
+        """A new sink on it, as a new run makes one."""
+
+    def parts(self) -> list[list[int]]:
+        """The positions that it has, in the order in which it has them, of each partition."""
+
+    def shares(self, length: int) -> list[list[int]]:
+        """The positions that it should have of so many, of each partition."""
+
+
+class Rows:
+    """A server with transactions: Redis, Postgres or SQLite."""
+
+    def __init__(self, choose: Schedule) -> None:
+        self._choose = choose
+        self.heals = self.has_lost = False
+        self.stored: list[Last] = []
+
+    def choose(self, count: int) -> int:
+        return 0 if self.heals else self._choose(count)
+
+    def sink(self) -> Any:
+        return RowsSink(self)
+
+    def parts(self) -> list[list[int]]:
+        return [[each.position for each in self.stored]]
+
+    def shares(self, length: int) -> list[list[int]]:
+        return [list(range(length))]
+
+    def maybe_older(self) -> None:
+        """It may come back with what it had some time ago."""
+        if self.stored and self.choose(8) == 7:
+            del self.stored[self.choose(len(self.stored)) :]
+            self.has_lost = True
+
+    @property
+    def last(self) -> Last | None:
+        return self.stored[-1] if self.stored else None
+
+    def append(self, left: Last | None, items: Sequence[Last]) -> Last | None:
+        """A transaction, as a client calls it that calls again where the answer is lost."""
+        self.maybe_older()
+        match self.choose(12):
+            case 9:
+                raise ConnectionError("before the transaction")
+            case 10:
+                self._transact(left, items)
+                raise ConnectionError("behind the transaction")
+            case 11:
+                self._transact(left, items)
+                self.maybe_older()
+        found = self._transact(left, items)
+        self.maybe_older()
+        return found
+
+    def _transact(self, left: Last | None, items: Sequence[Last]) -> Last | None:
+        found = self.last
+        if found == left:
+            self.stored += items
+        return found
+
+
+class RowsSink(AppendingSink):
+    _calls_again = True
+
+    def __init__(self, far: Rows) -> None:
+        super().__init__("the model", "continue")
+        self._far = far
+
+    def _begin(self, resume: str) -> Last | None:
+        return self._far.last
+
+    def _append(
+        self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
+    ) -> Last | None:
+        with self._taking(positions, ConnectionError):
+            return self._far.append(left, list(map(Last, positions, metas)))
+
+    def _find_end(self) -> Last | None:
+        return self._far.last
+
+
+class Message(NamedTuple):
+    last: Last
+    meant: int
+    partitions: int | None
+
+
+class Sent(NamedTuple):
+    """A message on its way."""
+
+    at_s: float
+    partition: int
+    message: Message
+    tracked: bool
+
+
+class Topic:
+    """A topic of Kafka, and librdkafka's producer as its documents describe it, with the settings that it is given.
+
+    Attributes:
+        logs: the messages of each partition.
+        now_s: the clock of the producers.
+    """
+
+    def __init__(self, choose: Schedule, partitions: int, key: Callable[[Any], str | bytes] | None) -> None:
+        self._choose = choose
+        self.key = key
+        self.heals = self.has_lost = False
+        self.is_down = False
+        self.logs: list[list[Message]] = [[] for _ in range(partitions)]
+        self.now_s = 0.0
+
+    def choose(self, count: int) -> int:
+        return 0 if self.heals else self._choose(count)
+
+    def sink(self) -> Any:
+        if self.heals:
+            self.is_down = False
+        return TopicSink(self)
+
+    def parts(self) -> list[list[int]]:
+        return [[each.last.position for each in log] for log in self.logs]
+
+    def shares(self, length: int) -> list[list[int]]:
+        found: list[list[int]] = [[] for _ in self.logs]
+        for position in range(length):
+            found[0 if self.key is None else partition_for(position, len(found))].append(position)
+        return found
+
+
+def partition_for(position: int, count: int) -> int:
+    from drift.sinks.delivering import partition_of
+
+    return partition_of(str(position % 5).encode(), count)
+
+
+class TopicSink(DeliveringSink):
+    """Kafka's sink, with a model of its producer."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._settings, patience_s = producer_settings({"message.timeout.ms": STALL_MS})
+        super().__init__("the model", as_json, topic.key, "continue", patience_s)
+        self._topic = topic
+        self._queue: list[Sent] = []
+        self._reports: list[tuple[Sent, int | None]] = []  # with the offset, or None for a failure
+        self._fatal = False
+
+    def _open(self) -> list[End]:
+        if self._topic.is_down and self._topic.choose(2) == 0:
+            raise SinkError("the model cannot be opened")
+        ends = []
+        for log in self._topic.logs:
+            last = log[-1] if log else None
+            meant = (None, None) if last is None else (last.meant, last.partitions)
+            ends.append(End(len(log), None if last is None else last.last, meant))
+        return ends
+
+    def _send(
+        self,
+        partition: int,
+        offset: int,
+        positions: Sequence[int],
+        metas: Metas,
+        keys: Sequence[bytes] | None,
+        values: Sequence[bytes],
+    ) -> tuple[int, Exception | None]:
+        count = None if keys is None else len(self._topic.logs)
+        for at, (position, meta) in enumerate(zip(positions, metas)):
+            match 0 if self._topic.heals else self._topic.choose(30):
+                case 28:
+                    return at, None  # the queue is full
+                case 29:
+                    return at, ValueError("too large")
+            if self._fatal:
+                self._fail_delivery(partition, "fatal")
+                return at, None
+            message = Message(Last(position, meta), offset + at, count)
+            self._queue.append(Sent(self._topic.now_s, partition, message, at == len(positions) - 1))
+        return len(positions), None
+
+    def _serve(self, wait_s: float, *, hurry: bool) -> int:
+        topic = self._topic
+        topic.now_s += 0.1 * (1 + topic.choose(3))
+        match topic.choose(10):
+            case 7:
+                topic.is_down = True
+            case 8:
+                topic.is_down = False
+            case 9:
+                self._lose()
+        if topic.heals:
+            topic.is_down = False
+        self._expire()
+        if not topic.is_down:
+            self._deliver()
+        self._report()
+        return len(self._queue) + len(self._reports)
+
+    def _lose(self) -> None:
+        """The broker comes back without the newest messages of a partition, all of which it may have acknowledged."""
+        log = self._topic.logs[self._topic.choose(len(self._topic.logs))]
+        if log:
+            del log[self._topic.choose(len(log)) :]
+            self._topic.has_lost = True
+
+    def _expire(self) -> None:
+        """Each message expires on its own, after a time."""
+        limit_s = self._settings["message.timeout.ms"] / 1000
+        while limit_s and self._queue and self._topic.now_s - self._queue[0].at_s > limit_s:
+            self._reports.append((self._queue.pop(0), None))
+
+    def _deliver(self) -> None:
+        """What is in the queue is stored in its order; where one is refused, all behind it are, if there are to be no
+        gaps."""
+        rest = self._topic.choose(len(self._queue) + 1)  # so many are not stored yet
+        for _ in range(len(self._queue) - rest):
+            sent = self._queue.pop(0)
+            if self._topic.choose(25) == 24:
+                self._reports.append((sent, None))
+                if self._settings["enable.gapless.guarantee"]:
+                    self._fatal = True
+                    self._reports += [(each, None) for each in self._queue]
+                    self._queue.clear()
+                    break
+                continue
+            log = self._topic.logs[sent.partition]
+            log.append(sent.message)
+            self._reports.append((sent, len(log) - 1))
+
+    def _report(self) -> None:
+        """Some of what is known is reported, not in order among the partitions."""
+        late = self._topic.choose(len(self._reports) + 1)
+        served, self._reports = self._reports[: len(self._reports) - late], self._reports[len(self._reports) - late :]
+        for sent, offset in sorted(served, key=lambda each: each[0].partition, reverse=self._topic.choose(2) == 1):
+            if offset is None:
+                self._fail_delivery(sent.partition, "it was not stored")
+            elif sent.tracked:
+                self._acknowledge(sent.partition, sent.message.meant, offset)
+
+    def _drop(self) -> None:
+        """Some of it may have been on its way: that is stored all the same, in its order."""
+        for sent in self._queue[: self._topic.choose(len(self._queue) + 1)]:
+            if not self._fatal:
+                self._topic.logs[sent.partition].append(sent.message)
+        self._queue.clear()
+        self._reports.clear()
+
+    def _offsets_at_end(self) -> list[int]:
+        return list(map(len, self._topic.logs))
+
+    def _end(self) -> None:
+        self._drop()
+
+    def _now_s(self) -> float:
+        return self._topic.now_s

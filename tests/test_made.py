@@ -1,0 +1,234 @@
+"""What is in memory is bounded by the bytes that are made, whatever was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import flows
+import pytest
+from test_nodes import batches, fed, items
+
+import drift
+from drift.engines.simulated.simulation import Simulation
+from drift.machines import maps, room
+from drift.machines.nodes import batching
+from drift.machines.nodes import worker as workers
+from drift.machines.nodes.batching import FIRST_ITEMS, GROWTH, BatchPolicy
+from drift.machines.nodes.feeding import FeedNode
+from drift.machines.nodes.intake import Intake
+from drift.machines.nodes.messages import AckMessage, Batch, MinimalTime
+from drift.machines.nodes.node import Send, tracked
+from drift.machines.nodes.worker import WorkerNode
+from drift.machines.plan import Plan
+from drift.testing.schedule import Player, Schedule
+from drift_acker.ledger import ack_of
+from drift_acker.table import Ack, AckTable
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.metas import NumberedMetas
+from drift_graph.sizes import BATCH_BYTES
+from drift_graph.times import SourceMachine
+
+MEGABYTE = 1 << 20
+LARGE = MEGABYTE // 4
+#: Calls that may be made between two looks at what they make.
+UNSEEN = 256
+
+
+class Meter:
+    """How much a function has made that the caller has not taken."""
+
+    def __init__(self, big_from: int, big: int) -> None:
+        self.big_from, self.big = big_from, big
+        self.untaken = self.greatest = 0
+
+    def make(self, number: int) -> str:
+        made = "x" * (self.big if number >= self.big_from else 1)
+        self.untaken += len(made)
+        self.greatest = max(self.greatest, self.untaken)
+        return made
+
+    def make_many(self, number: int) -> list[str]:
+        return [self.make(number) for _ in range(2000)]
+
+    def take(self, items: Iterator[drift.Item[str]]) -> int:
+        count = 0
+        for item in items:
+            self.untaken -= len(item.payload)
+            count += 1
+        return count
+
+
+def test_few_large_payloads_are_made_before_the_first_is_released() -> None:
+    meter = Meter(0, MEGABYTE)
+    graph = drift.Graph("large")
+    graph.source("numbers").map(meter.make).sink("out")
+    assert meter.take(iter(drift.run(graph, {"numbers": range(100)}))) == 100
+    assert meter.greatest <= (FIRST_ITEMS + 1) * MEGABYTE
+
+
+def test_payloads_that_become_large_in_the_middle_of_a_batch_cut_it() -> None:
+    meter = Meter(12_000, LARGE)
+    graph = drift.Graph("jump")
+    graph.source("numbers").map(str).map(int).map(meter.make).sink("out")
+    run = drift.run(graph, {"numbers": range(12_300)})
+    assert meter.take(iter(run)) == 12_300
+    assert meter.greatest <= (2 * UNSEEN + FIRST_ITEMS * GROWTH) * LARGE + BATCH_BYTES
+
+
+def test_one_item_that_becomes_many_is_taken_alone() -> None:
+    meter = Meter(0, 10_000)
+    graph = drift.Graph("many")
+    graph.source("numbers").flat_map(meter.make_many).sink("out")
+    assert meter.take(iter(drift.run(graph, {"numbers": range(20)}))) == 40_000
+    assert meter.greatest <= (FIRST_ITEMS + 1) * 2000 * 10_000
+
+
+def test_a_failing_call_among_large_ones_changes_no_bound() -> None:
+    meter = Meter(12_000, LARGE)
+
+    def fails(number: int) -> str:
+        if number == 12_200:
+            raise ValueError("no")
+        return meter.make(number)
+
+    graph = drift.Graph("failing")
+    graph.source("numbers").map(fails).sink("out")
+    with pytest.raises(drift.StepError):
+        meter.take(iter(drift.run(graph, {"numbers": range(12_300)})))
+    assert meter.greatest <= (2 * UNSEEN + FIRST_ITEMS * GROWTH) * LARGE + BATCH_BYTES
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are cut wherever they can be."""
+    monkeypatch.setattr(batching, "MADE_MAX", 600)
+    monkeypatch.setattr(workers, "_MADE_MAX", 600)
+    monkeypatch.setattr(workers, "_AHEAD_BYTES_MAX", 1000)
+    monkeypatch.setattr(maps, "ROOM_BYTES", 400)
+    monkeypatch.setattr(room, "_AT_ONCE", 2)
+    monkeypatch.setattr(room, "BATCH_BYTES", 200)
+
+
+def grown(number: int) -> list[str]:
+    return ["x" * (number * 37 % 211), str(number % 5)][: number % 3 + 1]
+
+
+def words() -> drift.Graph:
+    graph = drift.Graph("words")
+    first = graph.source("a", time=drift.EventTime(lambda n: n * 7 % 90, lateness=90)).flat_map(grown)
+    second = graph.source("b").map(lambda n: "y" * (n % 120)).filter(bool)
+    both = first.merge(second)
+    both.key_by(len).window(drift.windows.tumbling(10)).count().sink("counts")
+    both.scan(len, 0, lambda state, word: (state + 1, (word, state))).flat_map(lambda pair: [pair] * 3).sink("states")
+    first.map(lambda word: word * 3).sink("longer")
+    return graph
+
+
+@pytest.mark.usefixtures("tiny")
+def test_batches_cut_by_what_they_make_change_no_output() -> None:
+    inputs = {"a": list(range(80)), "b": list(range(60))}
+    flows.outputs(words(), inputs, [{"batch_items": 40}, {"batch_items": 4096}, {"fused": False}])
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("workers", [1, 3])
+def test_nor_with_several_workers_whatever_the_schedule(workers: int) -> None:
+    inputs = {"a": list(range(80)), "b": list(range(60))}
+    expected = drift.run(words(), inputs, engine="reference")
+    assert len(list(expected)) > 300
+    for noise in range(10):
+        schedule = Player(Schedule(noise=noise))
+        outcome = Simulation(words().build(), inputs, schedule, workers=workers, batch_items=40).run()
+        assert (outcome.error, outcome.digest) == (None, expected.digest)
+
+
+def batch(numbers: int, *, time: int) -> Batch:
+    """A batch of a source with so many items."""
+    metas = NumberedMetas(time * 1000, numbers, b"\0\0\0")
+    return Batch(metas[0], time, [("numbers", Columns(metas, list(range(numbers)), None))])
+
+
+def all_turns(node: WorkerNode, sends: list[Send]) -> list[Send]:
+    """And what it sends in the turns that it asks for at once."""
+    while node.wake_s == 1.0:
+        sends = [*sends, *node.turn([], 1.0)]
+    return sends
+
+
+def made_of(sends: list[Send]) -> int:
+    return sum(len(payload) for batch in batches(sends) for _, columns in batch.parts for payload in columns.payloads)
+
+
+def large(number: int) -> str:
+    return "x" * MEGABYTE
+
+
+class Receivers:
+    """The acker's table, and the processes that take what a worker sends, all at once when they are asked to."""
+
+    def __init__(self, node: WorkerNode, fed: list[Batch]) -> None:
+        self.table = AckTable(range(1))
+        self.table.handle(ack_of((), map(tracked, fed), [(0, END_OF_TIME)]))
+        self.node = node
+        self.sends = all_turns(node, node.turn(fed, 1.0))
+
+    def take(self) -> list[Send]:
+        """Take everything, and tell the worker; returns what it sends then."""
+        for send in self.sends:
+            if isinstance(send.message, AckMessage):
+                self.table.handle(Ack(send.message.cells, send.message.heartbeats, send.message.waiting))
+            elif isinstance(send.message, Batch):
+                self.table.handle(ack_of([tracked(send.message)], ()))
+        notice = MinimalTime(self.table.minimal_time, self.table.least_in_flight, -1)
+        self.sends = all_turns(self.node, self.node.turn([notice], 1.0))
+        return self.sends
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_worker_makes_no_more_until_what_it_made_has_arrived(count: int) -> None:
+    """And in the end it has made everything, also of input that is older than what came before it."""
+    graph = drift.Graph("large")
+    graph.source("numbers").map(large).sink("out")
+    node = WorkerNode(Plan(graph.build()), 0, count, starts_small=True)
+    receivers = Receivers(node, [batch(60, time=2), batch(60, time=3), batch(1, time=1)])
+    most = workers._AHEAD_BYTES_MAX + workers._MADE_MAX + FIRST_ITEMS * MEGABYTE
+    arrived, times = receivers.sends, 0
+    assert workers._AHEAD_BYTES_MAX < made_of(arrived) <= most
+    while more := receivers.take():
+        assert made_of(more) <= most
+        arrived, times = [*arrived, *more], times + 1
+    assert items(arrived) == 121 and times > 3
+    assert receivers.table.minimal_time == END_OF_TIME
+
+
+def test_the_first_batches_go_to_all_workers_and_grow_only_where_functions_are_fast() -> None:
+    graph = drift.Graph("slow")
+    graph.source("numbers").map(abs).sink("out")
+    dataflow = graph.build()
+    machines = [SourceMachine(source.name, rank, source.time) for rank, source in enumerate(dataflow.sources)]
+    intake = Intake(machines, batch_items=4096, in_flight_max=100_000)
+    node = FeedNode(Plan(dataflow), 4, intake, starts_small=True)
+    assert [send.to for at in range(4) for send in fed(node, intake, [at]) if isinstance(send.message, Batch)] == [
+        0, 1, 2, 3,
+    ]  # fmt: skip
+
+    def learned(mapped_items: int, mapped_s: float) -> int:
+        node.turn([MinimalTime(BEGINNING, END_OF_TIME, 0, 4, mapped_items=mapped_items, mapped_s=mapped_s)], 1.0)
+        return intake.policy.items
+
+    assert learned(4, 0.2) == 1  # each took as long as a batch should
+    assert learned(8, 0.2004) == GROWTH
+    assert learned(9, 0.2005) == GROWTH**2
+    assert learned(109, 1.2005) == 5
+
+
+def test_a_policy_takes_at_least_one_item_and_at_most_what_it_may() -> None:
+    policy = BatchPolicy(100)
+    policy.learn(100, 1000 * BATCH_BYTES)
+    assert policy.items == 1
+    for expected in (8, 64, 100, 100):
+        policy.learn(1, 1)
+        assert policy.items == expected
+    policy.pace(3)
+    assert policy.items == 3

@@ -1,0 +1,278 @@
+"""Rows as columns are their dicts: the same forms, and one digest whatever of a graph is written with expressions."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from flows import ZEROMQ
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import drift
+from drift.auditing.replay import GraphDiffers
+from drift.columns.forms import forms_of_rows
+from drift.columns.rows import Frame, frame_of_batch
+from drift_graph import payloads
+from drift_graph.canonical import canonical_each, encode_many, hash64_each, stored_each
+from drift_graph.errors import GraphError, ImpureStep, InputError, StepError
+
+KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-40, 300),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.int8(): st.integers(-128, 127),
+    pa.uint16(): st.integers(0, 2**16 - 1),
+    pa.float64(): st.floats(),
+    pa.float32(): st.floats(width=32),
+    pa.bool_(): st.booleans(),
+    pa.string(): st.text(max_size=40),
+    pa.large_string(): st.sampled_from(["", "a", "z" * 31, "z" * 32, "é" * 200, "z" * 70_000]),
+    pa.binary(): st.binary(max_size=300),
+    pa.date32(): st.dates(),
+    pa.timestamp("us"): st.datetimes(),
+    pa.timestamp("us", "UTC"): st.datetimes(timezones=st.just(datetime.UTC)),
+    pa.duration("us"): st.timedeltas(datetime.timedelta(-9), datetime.timedelta(9)),
+    pa.decimal128(20, 2): st.decimals(-(10**17), 10**17, places=2),
+    pa.list_(pa.int64()): st.lists(st.integers(0, 9), max_size=3),
+    pa.struct([("b", pa.int64()), ("a", pa.string())]): st.fixed_dictionaries({"b": st.integers(0, 9), "a": st.text()}),
+    pa.dictionary(pa.int32(), pa.string()): st.sampled_from(["x", "yy"]),
+    pa.null(): st.none(),
+}
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> pa.RecordBatch:
+    count = draw(st.integers(0, 6))
+    letters = st.characters(codec="utf-8", exclude_characters="\0")
+    names = draw(st.lists(st.text(letters, max_size=3), unique=True, min_size=1, max_size=5))
+    columns = []
+    for _ in names:
+        kind = draw(st.sampled_from(list(KINDS)))
+        values = st.none() | KINDS[kind] if draw(st.booleans()) else KINDS[kind]
+        columns.append(pa.array(draw(st.lists(values, min_size=count, max_size=count)), kind))
+    return pa.RecordBatch.from_arrays(columns, names)
+
+
+@given(batches(), st.data())
+@settings(max_examples=150)
+def test_rows_have_the_forms_of_their_dicts(batch: pa.RecordBatch, data: st.DataObject) -> None:
+    made = frame_of_batch(batch.schema.names, batch)
+    start = data.draw(st.integers(0, len(made)))
+    for rows in (made, made[start:], made[start:][1:]):
+        dicts = Frame(rows.frame).values
+        assert encode_many(rows) == b"".join(canonical_each(dicts))
+        assert canonical_each(rows) == canonical_each(dicts) and stored_each(rows) == stored_each(dicts)
+        assert hash64_each(rows) == hash64_each(dicts)
+        assert forms_of_rows(rows.batch.schema.names, rows.batch.columns, len(rows)).to_pylist() == canonical_each(
+            dicts
+        )
+    wanted = bytes(data.draw(st.lists(st.booleans(), min_size=len(made), max_size=len(made))))
+    order = data.draw(st.permutations(range(len(made))))
+    dicts = made.values
+    for rows, expected in (
+        (payloads.chosen(made, wanted), [each for each, is_wanted in zip(dicts, wanted) if is_wanted]),
+        (payloads.in_order(made, order), [dicts[at] for at in order]),
+        (payloads.joined([made, made[start:]]), [*dicts, *dicts[start:]]),
+        (pickle.loads(pickle.dumps(made)), dicts),
+    ):
+        assert type(rows) is Frame and stored_each(rows) == stored_each(expected)
+
+
+def test_rows_of_other_fields_are_joined_as_dicts() -> None:
+    one, other = Frame(pl.DataFrame({"a": [1, 2]})), Frame(pl.DataFrame({"b": ["x"]}))
+    assert payloads.joined([one, other]) == [{"a": 1}, {"a": 2}, {"b": "x"}]
+    assert payloads.merged([one, other], [0, 1, 0]) == [{"a": 1}, {"b": "x"}, {"a": 2}]
+    assert payloads.merged([one, one], [1, 0, 0, 1]).values == [{"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}]
+    assert one[-1] == {"a": 2} and one[::-1].values == [{"a": 2}, {"a": 1}]
+    with pytest.raises(IndexError):
+        one[2]
+
+
+# Expressions, and functions that say the same.
+
+SCHEMA = {"at": int, "key": str, "fare": float}
+Rows = list[dict[str, Any]]
+rows_of_trips = st.lists(
+    st.fixed_dictionaries({"at": st.integers(0, 50), "key": st.sampled_from("abé"), "fare": st.floats(-9, 9)}),
+    max_size=30,
+)
+
+
+def dear(row: dict[str, Any]) -> bool:
+    return bool(row["fare"] > 1.0)
+
+
+def with_tip(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "tip": row["fare"] * 0.15, "at": row["at"] + 1}
+
+
+def brief(row: dict[str, Any]) -> dict[str, Any]:
+    return {"key": row["key"] + "!", "tip": row["tip"]}
+
+
+def trips(written: tuple[bool, ...], policy: Any = None) -> drift.Graph:
+    """Each step is an expression or a function, as `written` says."""
+    graph = drift.Graph("trips")
+    stream: Any = graph.source("trips", schema=SCHEMA, time=policy)
+    schemas: tuple[Any, ...] = (stream._fields,) * 2 + ((*stream._fields, ("tip", pl.Float64())),)
+    steps: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = (
+        (lambda rows: rows.filter(pl.col("fare") > 1.0, name="dear"), lambda rows: rows.filter(dear, name="dear")),
+        (
+            lambda rows: rows.with_columns(pl.col("at") + 1, tip="fare * 0.15", name="tip"),
+            lambda rows: rows.map(with_tip, name="tip"),
+        ),
+        (
+            lambda rows: rows.select(pl.concat_str("key", pl.lit("!")), "tip", name="brief"),
+            lambda rows: rows.map(brief, name="brief"),
+        ),
+    )
+    for (by_expression, by_function), is_expression, fields in zip(steps, written, schemas):
+        stream._fields = fields
+        stream = (by_expression if is_expression else by_function)(stream)
+    stream.sink("out")
+    stream.count(key=lambda row: row["key"]).sink("counts")
+    return graph
+
+
+def table(rows: Rows) -> Any:
+    return drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
+
+
+@given(rows_of_trips, st.tuples(st.booleans(), st.booleans(), st.booleans()), st.booleans(), st.integers(1, 9))
+@example([{"at": 5, "key": "a", "fare": 2.5}, {"at": 3, "key": "é", "fare": 0.5}], (True, True, True), True, 1)
+def test_rows_and_dicts_expressions_and_functions_have_one_digest(
+    rows: Rows, written: tuple[bool, ...], in_event_time: bool, batch_items: int
+) -> None:
+    policy = drift.EventTime(lambda row: row["at"], lateness=60) if in_event_time else None
+    plain = drift.run(trips((False,) * 3, policy), {"trips": rows}, engine="reference")
+    expected = list(plain)
+    for source in (rows, table(rows)):
+        for engine in ("local", "reference"):
+            run = drift.run(trips(written, policy), {"trips": source}, engine=engine, batch_items=batch_items)
+            assert list(run) == expected and run.digest == plain.digest
+
+
+@drift.testing.deterministic(trips((True, True, True)), trips=rows_of_trips)
+def test_expressions_pass_the_harness() -> None: ...
+
+
+def test_over_processes_and_from_a_file_and_in_a_record(tmp_path: Path) -> None:
+    rows = [{"at": n * 7 % 50, "key": "abé"[n % 3], "fare": n % 5 - 1.5} for n in range(500)]
+    policy = drift.EventTime(lambda row: row["at"], lateness=60)
+    graph = trips((True,) * 3, policy)
+    digest = drift.run(trips((False,) * 3, policy), {"trips": rows}).finish().digest
+    assert drift.run(graph, {"trips": table(rows)}, **ZEROMQ).finish().digest == digest
+    pq.write_table(pl.DataFrame(rows, schema=SCHEMA).to_arrow(), tmp_path / "trips.parquet")
+    source = drift.sources.parquet(tmp_path / "trips.parquet", payload="rows")
+    run = drift.run(graph, {"trips": source}, record=tmp_path / "record", batch_items=64)
+    assert run.finish().digest == digest
+    assert drift.replay(tmp_path / "record", graph).finish().digest == digest
+    out = drift.sinks.parquet(tmp_path / "out.parquet")
+    assert drift.run(graph, {"trips": source}, sinks={"out": out}).finish().digest == digest
+    assert pl.read_parquet(tmp_path / "out.parquet").height == sum(row["fare"] > 1 for row in rows)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        (lambda rows: rows.select(pl.col("fair")), "the field 'fair', and the rows have .*; did you mean 'fare'"),
+        (lambda rows: rows.select(pl.col("fare").sum()), "is not row by row"),
+        (lambda rows: rows.with_columns(x=pl.col("fare") - pl.col("fare").mean()), "is not row by row"),
+        (lambda rows: rows.with_columns(x=pl.col("fare").shift()), "is not row by row"),
+        (lambda rows: rows.with_columns(x=pl.col("fare").rank()), "is not row by row"),
+        (lambda rows: rows.select(pl.col("key").map_elements(str.upper)), "calls Python; use stream.map"),
+        (lambda rows: rows.select(pl.col("key").dt.year()), "cannot be computed of these rows"),
+        (lambda rows: rows.filter(pl.col("fare") * 2), "give one that is true or false"),
+        (lambda rows: rows.filter("fare >"), "no SQL text of one"),
+        (lambda rows: rows.select(), "is given no expression"),
+        (lambda rows: rows.select(7), "is no expression of Polars"),
+        (lambda rows: rows.map(dict).select("fare"), "are not known: say them at the source"),
+        (lambda rows: rows.filter(pl.col("fare") > 0, on_error="divert"), "takes neither with_time nor on_error"),
+    ],
+)
+def test_expressions_that_cannot_be_are_refused_when_the_step_is_written(
+    write: Callable[[Any], Any], says: str
+) -> None:
+    with pytest.raises(GraphError, match=says):
+        write(drift.Graph("refused").source("trips", schema=SCHEMA))
+
+
+def test_an_expression_that_needs_other_rows_for_certain_values_is_found_in_the_first_batches() -> None:
+    graph = drift.Graph("seldom")
+    highest = pl.when(pl.col("fare") > 100).then(pl.col("fare")).otherwise(0.0).max()
+    graph.source("trips", schema=SCHEMA).with_columns(x=pl.col("fare") - highest).sink("out")
+    with pytest.raises(ImpureStep, match="is not row by row: of a batch of 3 rows"):
+        drift.run(graph, {"trips": [{"at": 1, "key": "a", "fare": fare} for fare in (1.0, 200.0, 3.0)]}).finish()
+
+
+@pytest.mark.parametrize("schema", [{}, {"a": 7}, 5])
+def test_a_schema_that_is_none_is_refused(schema: Any) -> None:
+    with pytest.raises(GraphError, match="schema="):
+        drift.Graph("refused").source("trips", schema=schema)
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+@pytest.mark.parametrize("bad", [{"at": 1, "key": "a"}, {"at": 1, "key": "a", "fare": "x"}, 5])
+def test_a_payload_without_these_fields_ends_the_run_at_its_item(bad: Any, engine: Any) -> None:
+    graph = drift.Graph("bad")
+    graph.source("trips", schema=SCHEMA).with_columns(tip="fare * 2").sink("out")
+    good = {"at": 1, "key": "a", "fare": 1.5}
+    run = drift.run(graph, {"trips": [good, bad, good]}, engine=engine)
+    assert next(run).payload["tip"] == 3.0
+    with pytest.raises(StepError, match="change the schema"):
+        next(run)
+
+
+def test_columns_that_rows_cannot_have_are_refused() -> None:
+    graph = drift.Graph("maps")
+    graph.source("rows").sink("out")
+    maps = pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
+    with pytest.raises(InputError, match="a map is a dict of any keys"):
+        drift.run(graph, {"rows": drift.sources.table(maps, payload="rows")}).finish()
+
+
+def test_schemas_follow() -> None:
+    rows = drift.Graph("schemas").source("trips", schema=SCHEMA)
+    assert rows.schema == {"at": pl.Int64, "key": pl.String, "fare": pl.Float64}
+    made = rows.filter(pl.col("fare") > 0).with_columns(dear=pl.col("fare") > 9).select("dear", twice="at * 2")
+    assert made.schema == {"dear": pl.Boolean, "twice": pl.Int64}
+    assert rows.map(dict).schema is None
+
+
+def test_a_graph_with_other_expressions_is_another(tmp_path: Path) -> None:
+    def graph(factor: float) -> drift.Graph:
+        made = drift.Graph("prints")
+        made.source("trips", schema=SCHEMA).with_columns(tip=pl.col("fare") * factor).sink("out")
+        return made
+
+    assert graph(2.0) == graph(2.0) and graph(2.0) != graph(3.0)
+    drift.run(graph(2.0), {"trips": []}, record=tmp_path / "record").finish()
+    with pytest.warns(GraphDiffers, match="tip|with_columns"):
+        drift.replay(tmp_path / "record", graph(3.0)).finish()
+
+
+def test_decimals_and_times_of_a_file_are_those_of_its_dicts(tmp_path: Path) -> None:
+    values = {
+        "d": [decimal.Decimal("1.50"), None],
+        "t": [datetime.time(1, 2, 3), None],
+        "z": [datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), None],
+    }
+    pq.write_table(pa.table(values), tmp_path / "in.parquet")
+    graph = drift.Graph("same")
+    graph.source("rows").sink("out")
+    digests = {
+        drift.run(graph, {"rows": drift.sources.parquet(tmp_path / "in.parquet", payload=kind)}).finish().digest  # type: ignore[arg-type]
+        for kind in ("dict", "rows")
+    }
+    assert len(digests) == 1

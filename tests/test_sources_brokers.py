@@ -1,0 +1,319 @@
+"""Sources of servers and tables: what cannot be decoded is diverted in its place, or ends the input there."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sqlite3
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import msgspec
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis as redis_client
+from hypothesis import given
+from hypothesis import strategies as st
+from servers import Kafka
+from sourced import all_of, drained
+from waiting import HANG_S, wait_until
+
+import drift
+from drift import InputError, SinkError, sinks, sources
+from drift.sources.aligned import Aligned, Message
+from drift.sources.offsets import Offsets, Range
+from drift_graph.meta import global_time
+
+numbers = count()
+
+
+def diverted(source: Any, bad: int = 1) -> tuple[list[Any], list[dict[str, Any]]]:
+    """The payloads of a run that diverts, without the bad ones, and these; both engines that read here agree."""
+    graph = drift.Graph("read")
+    graph.source("in", on_error="divert").sink("out")
+    results = []
+    for engine in ("reference", "local"):
+        out: dict[str, list[Any]] = {"out": [], "errors": []}
+        order = []
+        for item in drift.run(graph, {"in": source}, engine=engine):
+            out[item.sink].append(item.payload)
+            order.append(item.sink)
+        results.append((out["out"], out["errors"], order))
+    assert results[0] == results[1] and len(results[0][1]) == bad
+    return results[0][:2]
+
+
+def test_an_entry_of_redis_that_cannot_be_decoded_is_diverted_with_its_id(redis_url: str) -> None:
+    name = f"in{next(numbers)}"
+    with redis_client.Redis.from_url(redis_url) as client:
+        for at, fields in enumerate(
+            [{"payload": "1"}, {"payload": "{"}, {"other": "2"}, {"payload": b"\xff"}, {"payload": "3"}]
+        ):
+            client.xadd(name, fields, id=f"{at + 1}-0")
+    ended = sources.redis(redis_url, name, decode="json", until_end=True)
+    values, errors = diverted(ended, 3)
+    assert values == [1, 3]
+    assert [error["location"] for error in errors] == [f"in, stream {name!r}, entry {at}-0" for at in (2, 3, 4)]
+    assert [error["payload"] for error in errors] == [b"{", {b"other": b"2"}, b"\xff"]
+    assert errors[1]["error"] == "it has no field 'payload'; it has b'other'"
+    for start, words in (("1-0", "the message b'{' cannot be decoded"), ("2-0", "it has no field 'payload'")):
+        received, error = drained(sources.redis(redis_url, name, decode="json", start=start, until_end=True))
+        assert received == [] and words in str(error) and "on_error='divert'" in str(error)
+    values, errors = diverted(sources.redis(redis_url, name, until_end=True))
+    assert len(values) == 4 and errors[0]["payload"] == {b"payload": b"\xff"}
+
+
+def test_a_message_of_kafka_is_none_without_a_value_and_diverted_with_its_offset_if_bad(kafka: Kafka) -> None:
+    topic = kafka.topic(f"bad{next(numbers)}")
+    kafka.send(topic, {0: [b"1", None, b"{", b"\xff", b"2"], 1: [None]})
+    values, errors = diverted(sources.kafka(kafka.servers, topic, decode="json", until_end=True), 2)
+    assert values == [1, None, 2, None]
+    assert [error["location"] for error in errors] == [
+        f"in, topic {topic!r}, partition 0, offset 2", f"in, topic {topic!r}, partition 0, offset 3",
+    ]  # fmt: skip
+    for decode, expected in (("bytes", b"1"), ("text", "1")):
+        source = sources.kafka(kafka.servers, topic, decode=decode, until_end=True)  # type: ignore[arg-type]
+        received, error = drained(source, 3)
+        assert received[:2] == [expected, None] and (error is None) == (decode == "bytes")
+    graph = drift.Graph("live")
+    graph.source("in", on_error="divert").sink("out")
+    live = drift.run(graph, {"in": sources.kafka(kafka.servers, topic, decode="json")})
+    assert sorted(next(live).sink for _ in range(6)) == ["errors", "errors", "out", "out", "out", "out"]
+    live.close()
+
+
+def test_a_row_that_python_cannot_hold_is_diverted_with_its_key(postgres_url: str, tmp_path: Path) -> None:
+    name = f"rows{next(numbers)}"
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute(f"create table {name} (id bigint, at timestamp)".encode())
+        rows = (
+            f"insert into {name} select n, '2024-01-01'::timestamp + n * interval '1 day' from generate_series(0, 9) n"
+        )
+        connection.execute(rows.encode())
+        connection.execute(f"update {name} set at = 'infinity' where id in (0, 4, 9)".encode())
+    path = tmp_path / "in.db"
+    with sqlite3.connect(path) as made:
+        made.execute("create table t (id integer, word text)")
+        made.executemany("insert into t values (?, cast(? as text))", [(n, b"w%d" % n) for n in range(10)])
+        made.execute("update t set word = cast(x'ff' as text) where id in (0, 4, 9)")
+    for items in (3, 4096):
+        for source in (
+            sources.postgres(postgres_url, name, key="id", rows_at_once=items),
+            sources.sqlite(str(path), "t", key="id", rows_at_once=items),
+        ):
+            values, errors = diverted(source, 3)
+            assert [value["id"] for value in values] == [1, 2, 3, 5, 6, 7, 8]
+            assert [error["location"] for error in errors] == [f"in, the row with id {n}" for n in (0, 4, 9)]
+            assert "infinity" in errors[0]["payload"] or "xff" in errors[0]["payload"]
+            received, error = drained(source)
+            assert received == [] and "the row with id 0 cannot be read" in str(error)
+    behind = sources.sqlite(str(path), "select * from t where id > 0", key="id", rows_at_once=2)
+    received, error = drained(behind)
+    assert [row["id"] for row in received] == [1, 2, 3] and "id 4 cannot be read" in str(error)
+
+
+class Row(msgspec.Struct, frozen=True):
+    n: int
+
+
+def test_a_row_of_a_table_that_is_no_such_object_is_diverted_with_its_number(tmp_path: Path) -> None:
+    table = pa.table({"n": pa.array([1, None, 3])})
+    values, errors = diverted(sources.table(table, type=Row))
+    assert values == [Row(1), Row(3)] and errors[0]["location"] == "in, row 2" and errors[0]["payload"] == {"n": None}
+    pq.write_table(table, tmp_path / "a.parquet")
+    pq.write_table(table, tmp_path / "b.parquet")
+    values, errors = diverted(sources.parquet(tmp_path, type=Row), 2)
+    assert values == [Row(1), Row(3), Row(1), Row(3)]
+    assert [error["location"] for error in errors] == ["in, a.parquet, row 2", "in, b.parquet, row 2"]
+    assert diverted(sources.parquet(tmp_path / "a.parquet", type=Row))[1][0]["location"] == "in, row 2"
+
+
+def test_a_live_topic_gives_what_comes_into_new_partitions(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = kafka.topic(f"grows{next(numbers)}")
+    kafka.send(topic, {0: [b"0"], 2: [b"2"]})
+    monkeypatch.setattr(sys.modules["drift.sources.kafka"], "_LOOK_S", 0.0)
+    monkeypatch.setattr(sys.modules["drift.sources.kafka"], "_ranges", lambda consumer, topic: {0: Range(0, 1)})
+    graph = drift.Graph("live")
+    graph.source("in").sink("out")
+    run = drift.run(graph, {"in": sources.kafka(kafka.servers, topic, decode="text", start="latest")})
+    received = [next(run).payload]  # a partition that is new is read from its beginning
+    kafka.send(topic, {0: [b"more"]})
+    received.append(next(run).payload)
+    run.close()
+    assert received == ["2", "more"]
+
+
+def test_a_source_without_a_broker_says_so_and_when_it_answers_again(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = kafka.topic(f"away{next(numbers)}")
+    monkeypatch.setattr(sys.modules["drift.sources.kafka"], "_LOOK_S", 0.0)
+    monkeypatch.setattr(sys.modules["drift.sources.kafka"], "_LOOK_MAX_S", 0.2)
+    reader: Any = sources.kafka(kafka.servers, topic, decode="text").open()
+    assert reader.read(1) == []
+    with kafka.outage("down"):
+        wait_until(lambda: f"topic {topic!r} of Kafka: no answer" in caplog.text, "it says so")
+    wait_until(lambda: f"topic {topic!r} of Kafka answers again" in caplog.text, "it says that it is back")
+    kafka.send(topic, {0: [b"more"]})
+    received: list[Any] = []
+    wait_until(lambda: received.extend(reader.read(1)) or received, "it reads on")
+    reader.close()
+
+
+def test_a_source_that_is_shorter_than_it_was_is_not_read_on(kafka: Kafka, redis_url: str) -> None:
+    topic = kafka.topic(f"short{next(numbers)}")
+    kafka.send(topic, {0: [b"0"]})
+    reader: Any = sources.kafka(kafka.servers, topic).open()
+    position = reader.position()
+    position["offsets"]["0"] = [7, 7]
+    with pytest.raises(InputError, match=r"up to offset 7 of partition 0 .* it ends at 1; bring back the data"):
+        reader.seek(position)
+    reader.close()
+    with redis_client.Redis.from_url(redis_url) as client:
+        client.xadd("short", {"payload": "1"}, id="1-0")
+    stream: Any = sources.redis(redis_url, "short", decode="text").open()
+    with pytest.raises(InputError, match=r"up to entry 5-0 .* its newest was 1-0; bring back the data"):
+        stream.seek({**stream.position(), "behind": "5-0"})
+    stream.close()
+
+
+@given(
+    lengths=st.lists(st.integers(0, 5), min_size=1, max_size=3),
+    added=st.lists(st.integers(1, 4), max_size=2),
+    data=st.data(),
+)
+def test_offsets_give_each_message_once_whatever_is_added_and_wherever_it_goes_on(
+    lengths: list[int], added: list[int], data: st.DataObject
+) -> None:
+    """A model of a topic, of which partitions grow and are added; reading stops and continues at any position."""
+    logs = {partition: length for partition, length in enumerate(lengths)}  # noqa: C416
+    seen: list[tuple[int, int]] = []
+    opened = Offsets("t", {each: Range(0, length) for each, length in logs.items()}, "earliest")
+    started = dict.fromkeys(logs, 0)
+    for _ in range(data.draw(st.integers(0, 12))):
+        match data.draw(st.sampled_from(["read", "grow", "add", "restart"])):
+            case "read":
+                partition = data.draw(st.sampled_from(sorted(started)))
+                if started[partition] < logs[partition]:
+                    mark = (partition, started[partition])
+                    started[partition] += 1
+                    opened.behind([mark])
+                    seen.append(mark)
+            case "grow":
+                logs[data.draw(st.sampled_from(sorted(logs)))] += 1
+            case "add":
+                if added:
+                    logs[len(logs)] = added.pop()
+                for partition in opened.added(logs):
+                    opened.add(partition, Range(0, logs[partition]))
+                    started[partition] = 0
+            case "restart":
+                position = json.loads(json.dumps(opened.position()))
+                opened = Offsets("t", {each: Range(0, length) for each, length in logs.items()}, "latest")
+                opened.seek(position)
+                started = dict(opened.next)
+    for partition, length in logs.items():
+        seen += [(partition, offset) for offset in range(started.get(partition, 0), length)]
+    assert sorted(seen) == [(partition, offset) for partition, length in logs.items() for offset in range(length)]
+    if any(offset for offset, _ in opened.position()["offsets"].values()):
+        shorter = Offsets("t", {each: Range(0, 0) for each in logs}, "earliest")
+        with pytest.raises(InputError, match="bring back the data"):
+            shorter.seek(opened.position())
+
+
+@given(
+    lengths=st.lists(st.integers(0, 6), min_size=1, max_size=4),
+    times=st.lists(st.integers(0, 5), min_size=24, max_size=24),
+    data=st.data(),
+)
+def test_partitions_read_at_any_speed_are_given_in_the_order_of_their_timestamps(
+    lengths: list[int], times: list[int], data: st.DataObject
+) -> None:
+    logs = {
+        part: [Message(max(times[part * 6 : part * 6 + at + 1]), part, at, at) for at in range(length)]
+        for part, length in enumerate(lengths)
+    }
+    ends = {part: len(log) for part, log in logs.items()}
+    aligned = Aligned(dict.fromkeys(logs, 0), 0.0, patience_s=10.0, most=100)
+    given_: list[Message] = []
+    left = {part: list(log) for part, log in logs.items() if log}
+    while left:
+        part = data.draw(st.sampled_from(sorted(left)))
+        many = data.draw(st.integers(1, len(left[part])))
+        aligned.put(left[part][:many], 1.0)
+        left[part] = left[part][many:]
+        if not left[part]:
+            del left[part]
+        given_ += aligned.take(ends, 1.0)
+    assert sorted(given_) == sorted(message for log in logs.values() for message in log)
+    assert [message.timestamp for message in given_] == sorted(message.timestamp for message in given_)
+    for part, log in logs.items():
+        assert [message for message in given_ if message.partition == part] == log
+
+
+def test_a_partition_that_gives_nothing_is_not_waited_for_for_ever_nor_one_at_its_end() -> None:
+    aligned = Aligned({0: 0, 1: 0}, 0.0, patience_s=10.0, most=2)
+    aligned.put([Message(5, 0, 0, "a"), Message(3, 0, 1, "b")], 1.0)
+    assert aligned.take({0: 2, 1: 7}, 9.0) == [] and aligned.full == {0}
+    assert [message.value for message in aligned.take({0: 2, 1: 7}, 10.0)] == ["a", "b"] and not aligned.full
+    aligned.put([Message(6, 0, 2, "c")], 11.0)
+    aligned.put([Message(4, 1, 0, "d")], 11.0)
+    assert [message.value for message in aligned.take({0: 3, 1: 7}, 11.0)] == ["d"]
+    aligned.reach(1, 7)
+    assert [message.value for message in aligned.take({0: 3, 1: 7}, 11.0)] == ["c"]
+
+
+def test_no_item_of_a_backlog_is_late_because_another_partition_was_read_before(kafka: Kafka) -> None:
+    topic = kafka.topic(f"skewed{next(numbers)}")
+    producer = confluent_kafka.Producer({"bootstrap.servers": kafka.servers, "log_level": 0})
+    length = 3000
+    for partition in (0, 1, 3):  # partition 2 is empty
+        for n in range(length):
+            producer.produce(topic, b"%d" % n, partition=partition, timestamp=1_000_000 + n)
+    assert producer.flush(HANG_S) == 0
+    graph = drift.Graph("skewed")
+    graph.source("in", time=drift.EventTime(time=lambda n: n, lateness=1)).sink("out")
+    run = drift.run(graph, {"in": sources.kafka(kafka.servers, topic, decode="json")})
+    received = [next(run).payload for _ in range(3 * (length - 2))]
+    run.close()
+    assert received == [n for n in range(length - 2) for _ in range(3)]
+
+
+def test_what_a_database_cannot_hold_is_refused_in_words(postgres_url: str, tmp_path: Path, redis_url: str) -> None:
+    def write(sink: Any, *payloads: Any) -> None:
+        sink.open()
+        try:
+            sink.write(range(len(payloads)), [global_time(n, 0, 0, 0) for n in range(len(payloads))], list(payloads))
+        finally:
+            sink.close()
+
+    for make, where in ((sinks.postgres, postgres_url), (sinks.sqlite, tmp_path / "out.db"), (sinks.redis, redis_url)):
+        with pytest.raises(SinkError, match=r"does not take the items at positions 0 to 1: .*surrogates not allowed"):
+            write(make(where, "surrogate"), "fine", "\ud800")  # type: ignore[operator]
+    zoned = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    plain = datetime.datetime(2024, 1, 1)
+    with pytest.raises(
+        SinkError, match=r"position 1 has .* in 'at', with a zone, and the column has no zone \(timestamp"
+    ):
+        write(sinks.postgres(postgres_url, "plain", columns={"at": "timestamp"}), {"at": plain}, {"at": zoned})
+    with pytest.raises(
+        SinkError, match=r"position 1 has .* in 'at', with no zone, and the column has a zone \(timestamp"
+    ):
+        write(sinks.postgres(postgres_url, "zoned"), {"at": zoned}, {"at": plain})
+    write(sinks.postgres(postgres_url, "both"), {"at": zoned, "on": plain})
+
+
+@pytest.mark.parametrize("decode", ["json", "text", "fields"])
+@given(data=st.lists(st.one_of(st.binary(max_size=12), st.none()), max_size=20))
+def test_garbage_in_a_stream_is_diverted_or_decoded(redis_url: str, decode: Any, data: list[bytes | None]) -> None:
+    name = f"garbage{next(numbers)}"
+    with redis_client.Redis.from_url(redis_url) as client:
+        for value in data:
+            client.xadd(name, {b"other": b""} if value is None else {b"payload": value})
+    source = sources.redis(redis_url, name, decode=decode, until_end=True).diverting("in")
+    assert len(all_of(source, 7)) == len(data)

@@ -1,0 +1,156 @@
+"""Lines that are too long are named, or diverted in their place; they take no more memory than the limit says."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sourced import all_of, drained, fault_of, temporary
+from test_sources_positions import check, chunks
+
+from drift import SettingsError, sources
+from drift.sources import Source
+from drift_graph.diverted import diverted, is_diverted
+
+MAKES: list[Callable[..., Any]] = [
+    sources.text,
+    sources.jsonl,
+    lambda path, **more: sources.csv(path, columns=["x"], **more),
+]
+
+
+@given(
+    lengths=st.lists(st.integers(0, 12), min_size=1, max_size=12),
+    newline=st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    ended=st.booleans(),
+    line_max=st.integers(1, 10),
+    chunk_bytes=st.integers(1, 30),
+    items_max=st.integers(1, 4),
+    zipped=st.booleans(),
+)
+@settings(deadline=None, max_examples=60)
+def test_a_line_is_too_long_by_its_bytes_alone_however_the_file_is_cut(
+    lengths: list[int], newline: bytes, ended: bool, line_max: int, chunk_bytes: int, items_max: int, zipped: bool
+) -> None:
+    lines = [bytes([97 + at]) * length for at, length in enumerate(lengths)]
+    data = newline.join(lines) + newline * ended
+    lines = [line.encode() for line in io.TextIOWrapper(io.BytesIO(data)).read().removesuffix("\n").split("\n")]
+    lines = lines if data else []
+
+    def expected(at: int, line: bytes) -> Any:
+        if len(line) <= line_max:
+            return line.decode()
+        return diverted(f"s, line {at}", f"the line has more than line_max={line_max} bytes", line[:line_max])
+
+    wanted = [expected(at, line) for at, line in enumerate(lines, 1)]
+    good = next((at for at, line in enumerate(wanted) if is_diverted(line)), None)
+
+    def make(*, diverts: bool) -> Source:
+        source = sources.text(path, line_max=line_max)
+        return source.diverting("s") if diverts else source
+
+    with chunks(chunk_bytes), temporary(gzip.compress(data) if zipped else data) as path:
+        assert all_of(make(diverts=True), items_max) == wanted
+        check(lambda: make(diverts=True), items_max)
+        check(lambda: make(diverts=False), items_max)
+        if good is not None:
+            payloads, fault = fault_of(make(diverts=False), items_max)
+            assert payloads == wanted[:good]
+            assert fault.startswith(f"{path}, line {good + 1}: the line has more than line_max={line_max} bytes, which")
+            assert fault.endswith("raise line_max")
+
+
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_line_without_an_end_takes_no_memory(make: Callable[..., Any], encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for text in ["1\n", *["1" * (1 << 20)] * 24, "\n2\n"]:
+            file.write(text.encode(encoding.replace("16", "16-le")))
+    more: dict[str, Any] = {"line_max": 1 << 20}
+    if encoding != "utf-8":
+        if make is sources.jsonl:
+            return
+        more["encoding"] = "utf-16-le"
+    tracemalloc.start()
+    try:
+        payloads, fault = fault_of(make(path, **more))
+        assert len(payloads) == 1
+        assert f"{path}, line 2: the line has more than line_max=1048576 bytes, which begins with b'1111" in fault
+        if encoding == "utf-8":
+            found = all_of(make(path, **more).diverting("s"))
+            assert len(found) == 3
+            assert is_diverted(found[1]) and found[1][1] == "s, line 2" and found[1][3] == b"1" * 1000
+        assert tracemalloc.get_traced_memory()[1] < 12 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("diverts", [False, True])
+@pytest.mark.parametrize("chunk_bytes", [3, 20, 1000])
+def test_a_row_over_many_lines_is_limited(tmp_path: Path, diverts: bool, chunk_bytes: int) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('a,b\n1,"x\ny\nz"\n2,"01\n' + "0123\n" * 4 + "3,c\n")  # a quote that is never closed
+    source: Any = sources.csv(path, line_max=18)
+    made = source.diverting("s") if diverts else source
+    good = {"a": "1", "b": "x\ny\nz"}
+    with chunks(chunk_bytes):
+        payloads, error = drained(made)
+        check(lambda: made, 1)
+    reason = "the row that starts here has more than line_max=18 characters"
+    if diverts:
+        apart = diverted("s, line 5", reason, '2,"01\n0123\n0123\n0123\n0123')
+        assert payloads == [good, apart, {"a": "3", "b": "c"}] and error is None
+    else:
+        assert payloads == [good]
+        assert str(error) == f"{path}, line 5: {reason}; close its quotes, or raise line_max"
+
+
+def test_a_field_of_csv_that_never_ends_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    with path.open("w") as file:
+        file.write('a,b\n1,"')
+        for _ in range(200_000):
+            file.write('"",\n","')
+    tracemalloc.start()
+    try:
+        source: Any = sources.csv(path, line_max=10_000)
+        assert "line 2: the row that starts here has more than line_max=10000 characters" in fault_of(source)[1]
+        assert tracemalloc.get_traced_memory()[1] < 30 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_followed_file_goes_on_behind_a_line_that_is_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "1"
+    path.write_text("one\n")
+    source: Any = sources.text(tmp_path, follow=True, line_max=5)
+    reader = source.diverting("s").open()
+    found: list[Any] = []
+    for text in ("two\nthre", "eeeee", "eeee", "ee\nfour\n"):
+        with path.open("a") as file:
+            file.write(text)
+        while payloads := reader.read(1):
+            found += payloads
+        position = reader.position()
+        assert position["within"]["within"] == (3 <= len(found) < 4)
+        again = source.diverting("s").open()
+        again.seek(position)
+        assert again.read(1) == []
+        again.close()
+    assert [each[1] if is_diverted(each) else each for each in found] == ["one", "two", "s, 1, line 3", "four"]
+    reader.close()
+
+
+def test_a_limit_that_is_none_is_refused() -> None:
+    for make in MAKES:
+        for wrong in (0, -1, 1.5, None, True):
+            with pytest.raises(SettingsError, match=r"line_max=.* is not an int of 1 or more, in bytes"):
+                make("x", line_max=wrong)

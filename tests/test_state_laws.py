@@ -1,0 +1,238 @@
+"""The law of a store in trouble: what resumes is a prefix without a gap, or the run has said what is wrong.
+
+The store is a model of a server behind the same calls as the real ones; what befalls it is drawn call by call: it is
+away, loses the answer to a write, comes back with older data, is full, or takes long.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import strategies as st
+from strategies import cases
+from test_cuts import later_steps, rows, with_later
+
+import drift
+import drift.state.run_cuts
+import drift.state.store
+from drift.state.backend import Away, Changes, Expected, older_error
+from drift.testing.recipes import Flags, Noted
+from drift_graph.errors import StorageError
+
+#: What may befall a call. "older N" goes back by N writes; "lost" is a write that succeeds and whose answer is lost.
+FAULTS = ("away", "lost", "full", "older 1", "older 2", "older 5", "older 99", "slow")
+faults = st.dictionaries(st.integers(0, 120), st.sampled_from(FAULTS), max_size=4)
+
+Tables = Mapping[str, Mapping[bytes, bytes]]
+
+
+class Server:
+    """Tables, and what they were after each write.
+
+    Attributes:
+        faults: by the number of the call.
+        is_slow: whether a write waits for the run to go on.
+    """
+
+    def __init__(self) -> None:
+        self.history: list[Tables] = [{}]
+        self.calls = 0
+        self.faults: Mapping[int, str] = {}
+        self.going_on = threading.Event()
+        self.pausing = threading.Event()
+        self.is_slow = False
+
+    @property
+    def tables(self) -> Tables:
+        return self.history[-1]
+
+    def befalls(self) -> str:
+        """What befalls this call; the past is what is left after a restart."""
+        fault = self.faults.get(self.calls, "")
+        self.calls += 1
+        if fault == "away":
+            raise Away("no route")
+        if fault.startswith("older"):
+            del self.history[max(len(self.history) - int(fault.split()[1]), 1) :]
+        return fault
+
+    def write(self, changes: Changes, expected: Sequence[Expected]) -> None:
+        fault = self.befalls()
+        if fault == "full":
+            raise StorageError("no room in the model; run again")
+        if fault == "slow":
+            self.is_slow = True
+            self.pausing.set()
+            self.going_on.wait()
+            self.going_on.clear()
+        for each in expected:
+            if not is_there(self.tables, each):
+                raise older_error("the model", each)
+        tables = {name: dict(its_rows) for name, its_rows in self.tables.items()}
+        for name, changed in changes.items():
+            for key, value in changed.items():
+                if value is None:
+                    tables.get(name, {}).pop(key, None)
+                else:
+                    tables.setdefault(name, {})[key] = value
+        self.history.append(tables)
+        if fault == "lost":
+            raise Away("the connection was lost")
+
+
+def is_there(tables: Tables, expected: Expected) -> bool:
+    return expected.is_met(tables.get(expected.table, {}).get(expected.key))
+
+
+class Model:
+    """See `Backend`."""
+
+    logs = ""
+    where = "the model"
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self) -> None: ...
+
+    def reader(self) -> Model:
+        return self
+
+    def sizes(self, table: str) -> dict[bytes, int]:
+        self._server.befalls()
+        return {key: len(value) for key, value in self._server.tables.get(table, {}).items()}
+
+    def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._server.befalls()
+        return [self._server.tables.get(table, {}).get(key) for key in keys]
+
+    def write(self, changes: Changes, expected: Sequence[Expected] = ()) -> None:
+        self._server.write(changes, expected)
+
+    def close(self) -> None: ...
+
+
+def check_law(
+    dataflow: drift.Dataflow, inputs: dict[str, Any], breaks: Sequence[int], troubles: Sequence[Mapping[int, str]]
+) -> None:
+    """Runs that are broken off or end with an error, each with its troubles; the last one has none, and ends."""
+    whole = drift.run(dataflow, inputs)
+    expected = [(item.position, item.sink, item.meta, repr(item.payload)) for item in whole]
+    server = Server()
+    seen = 0
+    cuts = drift.Cuts("model://", every_s=0, keep=1 + len(breaks) % 2, classes=(Noted, Flags), away_max_s=0.05)
+    with (
+        mock.patch.dict(drift.state.run_cuts._SERVERS, {"model": lambda _: Model(server)}),  # type: ignore[dict-item]
+        mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1),
+    ):
+        for count, faults_of_run in [*zip(breaks, troubles), (10**9, {})]:
+            server.faults, server.calls = faults_of_run, 0
+            run: drift.Run | None = None
+            try:
+                run = drift.run(dataflow, inputs, state=cuts, batch_items=2)
+                begin = run.resumed_from.output.position if run.resumed_from is not None else 0
+                assert begin <= seen, "a gap"
+                for number, batch in enumerate(run.batches()):
+                    for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
+                        sink = batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at]
+                        assert (batch.position + at, sink, meta, repr(payload)) == expected[batch.position + at]
+                        seen = max(seen, batch.position + at + 1)
+                    settle(run, server)
+                    if number == count:
+                        break
+                else:
+                    assert seen == len(expected) and run.report.digest == whole.report.digest
+            except StorageError:
+                assert count < 10**9, "the last run has no trouble"
+            finally:
+                if run is not None:
+                    server.faults = {}
+                    server.going_on.set()
+                    try:
+                        run.close()
+                    except StorageError:
+                        assert count < 10**9
+                    server.going_on.clear()
+                    server.is_slow = False
+    assert seen == len(expected)
+
+
+def settle(run: drift.Run, server: Server) -> None:
+    """Let the writer come to its end, or to a slow write, which it ends behind the next batch."""
+    if server.is_slow:
+        server.is_slow = False
+        server.going_on.set()
+    writing = run._run_cuts._store._writing  # type: ignore[union-attr]
+    if writing is not None:
+        pausing = server.pausing = threading.Event()
+        writing.add_done_callback(lambda _: pausing.set())
+        if not server.is_slow:
+            pausing.wait()
+
+
+breaks = st.lists(st.integers(0, 6), min_size=1, max_size=3)
+troubles = st.lists(faults, min_size=3, max_size=3)
+quick = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+
+
+@given(cases(items_max=10), breaks, troubles)
+@quick
+def test_a_store_in_trouble_makes_no_gap(case: Any, breaks: list[int], troubles: list[Mapping[int, str]]) -> None:
+    check_law(case.dataflow(), case.sources(), breaks, troubles)
+
+
+@given(later_steps, rows(), rows(), breaks, troubles)
+@quick
+def test_a_store_in_trouble_loses_no_timer(
+    steps: list[str], first: Any, second: Any, breaks: list[int], troubles: list[Mapping[int, str]]
+) -> None:
+    check_law(with_later(steps), {"in0": first, "in1": second}, breaks, troubles)
+
+
+def counting(state: int, item: int) -> tuple[int, tuple[int, int]]:
+    return state + 1, (item, state + 1)
+
+
+def counted() -> drift.Dataflow:
+    graph = drift.Graph("counted")
+    graph.source("items").scan(lambda item: item % 3, 0, counting).sink("out")
+    return graph.build()
+
+
+@pytest.mark.parametrize("fault", ["lost", "full", "older 1", "older 99"])
+def test_whatever_call_a_trouble_meets_there_is_no_gap(fault: str) -> None:
+    for call in range(60):
+        check_law(counted(), {"items": range(16)}, [4, 4], [{call: fault}, {call // 2: fault}])
+
+
+def breaks_the_law(breaks: list[int], troubles: list[Mapping[int, str]]) -> bool:
+    try:
+        check_law(counted(), {"items": range(16)}, breaks, troubles)
+    except (AssertionError, IndexError, StorageError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("broken", ["a write into older data", "a look into older data"])
+def test_the_law_finds(broken: str) -> None:
+    if broken == "a write into older data":
+        breakage = mock.patch(f"{__name__}.is_there", lambda tables, expected: True)
+    else:
+        breakage = mock.patch("drift.state.restored.check_base", lambda *_: None)
+    found = settings(max_examples=3000, database=None, deadline=None, phases=[Phase.generate], derandomize=True)
+    drawn = st.tuples(breaks, st.lists(older, min_size=3, max_size=3))
+    with breakage:
+        find(drawn, lambda both: breaks_the_law(*both), settings=found)
+
+
+older = st.dictionaries(st.integers(0, 40), st.sampled_from(["older 1", "older 2", "older 5", "older 99"]), max_size=2)

@@ -1,0 +1,536 @@
+"""Where the state of a run is stored, in trouble: damaged, full, read-only, removed, away, or back with older data."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import psycopg
+import pytest
+import redis
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from servers import redis_program
+from waiting import wait_until
+
+import drift
+import drift.state.store
+from drift.cli.check import check_command
+from drift.cli.errors import exit_code
+from drift.cli.state import state_group
+from drift.sinks.contents import BLOCK_BYTES, ContentHash
+from drift.state import base
+from drift.state.base import Base
+from drift.state.run_cuts import RunCuts, store_of
+
+ITEMS = 2000
+
+
+def counting(state: int, item: int) -> tuple[int, tuple[int, int]]:
+    return state + 1, (item, state + 1)
+
+
+def counted() -> drift.Graph:
+    """Counts by key, sessions with timers, and items for later."""
+    graph = drift.Graph("counted")
+    items = graph.source("items", time=drift.EventTime(int, lateness=0))
+    items.scan(lambda item: item % 97, 0, counting, name="counting").sink("counts")
+    items.key_by(lambda item: item % 7).window(drift.windows.session(gap=5)).count().sink("sessions")
+    items.map(lambda item: drift.at(item + 30, item), later=True).sink("later")
+    return graph
+
+
+graph = counted().build()
+
+
+def items_of(run: drift.Run) -> list[Any]:
+    return [(item.position, item.sink, item.meta, item.payload) for item in run]
+
+
+class Whole:
+    """What a run without trouble gives."""
+
+    def __init__(self, items: list[Any], digest: str) -> None:
+        self.items = items
+        self.digest = digest
+
+
+@pytest.fixture(scope="module")
+def whole() -> Whole:
+    run = drift.run(graph, {"items": range(ITEMS)})
+    return Whole(items_of(run), run.report.digest)
+
+
+def some_cuts(where: Path | str, keep: int, *, kill: bool = False) -> None:
+    """A run that is broken off behind some cuts, the oldest of which were merged."""
+    with mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1):
+        run = drift.run(graph, {"items": range(ITEMS)}, state=drift.Cuts(where, every_s=0, keep=keep), batch_items=200)
+        assert run._run_cuts is not None
+        for batch in run.batches():
+            run._run_cuts._store._wait()
+            if batch.position > 2.5 * ITEMS:
+                break
+        run.close()
+
+
+# Damages.
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    folder = tmp_path_factory.mktemp("templates")
+    for keep in (1, 3):
+        some_cuts(folder / str(keep), keep)
+        assert sorted(path.name for path in (folder / str(keep) / "hashes").iterdir()) == ["0000000000"]
+    return {keep: folder / str(keep) for keep in (1, 3)}
+
+
+DAMAGES = ("flip", "noise", "truncate", "zero", "remove", "swap", "append", "folder")
+
+
+def damage(kind: str, path: Path, other: Path, at: float, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    begin = min(int(at * len(data)), max(len(data) - 1, 0))
+    if kind == "remove":
+        path.unlink()
+    elif kind == "folder":
+        path.unlink()
+        path.mkdir()
+    elif kind == "swap":
+        path.write_bytes(other.read_bytes())
+        other.write_bytes(data)
+    elif kind == "truncate":
+        os.truncate(path, begin)
+    elif kind == "append":
+        path.write_bytes(data + bytes([bit]) * 100)
+    elif data:
+        if kind == "flip":
+            data[begin] ^= 1 << bit
+        elif kind == "zero":
+            data[begin : begin + 16] = bytes(len(data[begin : begin + 16]))
+        else:
+            data[begin : begin + 64] = bytes((each * 31 + bit) % 256 for each in data[begin : begin + 64])
+        path.write_bytes(data)
+
+
+@given(
+    st.sampled_from([1, 3]),
+    st.sampled_from(DAMAGES),
+    st.integers(0, 99),
+    st.integers(0, 99),
+    st.floats(0, 1),
+    st.integers(0, 7),
+)
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+def test_whatever_is_damaged_there_is_one_clear_error_or_the_right_output(
+    templates: dict[int, Path],
+    whole: Whole,
+    tmp_path_factory: pytest.TempPathFactory,
+    keep: int,
+    kind: str,
+    file: int,
+    other: int,
+    at: float,
+    bit: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged") / "state"
+    shutil.copytree(templates[keep], folder)
+    # The base is half of what is drawn: it has the most to lose.
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    paths += [folder / "base.sqlite"] * len(paths)
+    damage(kind, paths[file % len(paths)], paths[other % len(paths)], at, bit)
+    for command, arguments in (
+        (state_group, ["list", str(folder)]),
+        (state_group, ["show", str(folder)]),
+        (check_command, [f"{__file__}:graph", "--state", str(folder)]),
+    ):
+        done = CliRunner().invoke(command, arguments)
+        if not isinstance(done.exception, SystemExit):
+            check_clear(done.exception)
+    run: drift.Run | None = None
+    try:
+        run = drift.run(graph, {"items": range(ITEMS)}, state=folder)
+        begin = run.resumed_from.output.position if run.resumed_from is not None else 0
+        found = items_of(run)
+    except drift.DriftError as error:
+        check_clear(error)
+    else:
+        assert found == whole.items[begin:] and run.report.digest == whole.digest
+    finally:
+        if run is not None:
+            run.close()
+
+
+def check_clear(error: BaseException | None) -> None:
+    """One error of storage, or of settings, which says what to do."""
+    if error is None:
+        return
+    assert isinstance(error, (drift.StorageError, drift.SettingsError)), repr(error)
+    assert exit_code(error) in (2, 9)
+    assert any(said in str(error) for said in ("start a new run", "resume", "run again", "name the one", "has no cuts"))
+
+
+@given(st.lists(st.dictionaries(st.binary(max_size=3), st.binary(max_size=40) | st.none(), max_size=60), max_size=8))
+@settings(deadline=None)
+def test_a_base_has_what_a_dictionary_has(tmp_path_factory: pytest.TempPathFactory, writes: list[Any]) -> None:
+    path = tmp_path_factory.mktemp("base") / "base.sqlite"
+    written, expected = Base(path, writes=True), {}
+    reader = Base(path)
+    for rows in writes:
+        written.write({"one": rows, "other": {key: value for key, value in rows.items() if value}})
+        expected.update(rows)
+        expected = {key: value for key, value in expected.items() if value is not None}
+        assert reader.sizes("one") == {key: len(value) for key, value in expected.items()}
+    keys = [*expected, b"no such key", *(key for rows in writes for key in rows)]
+    assert reader.read("one", keys) == [expected.get(key) for key in keys]
+    assert reader.read("none", keys) == [None] * len(keys) and reader.sizes("none") == {}
+    with mock.patch.object(base, "_KEYS", 1):  # it grows chunk by chunk
+        for number in range(40):
+            written.write({"one": {b"new %d" % number: b"x"}})
+        assert len(reader.sizes("one")) == len(expected) + 40
+        assert reader.read("one", keys) == [expected.get(key) for key in keys]
+    written.close()
+    reader.close()
+
+
+def test_the_form_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    some_cuts(tmp_path, 3)
+    with mock.patch.object(drift.state.cut, "FORMAT", 3), pytest.raises(drift.StorageError, match="has format 2"):
+        drift.run(graph, {"items": range(ITEMS)}, state=tmp_path)
+
+
+# A folder that cannot be written.
+
+
+def full(path: Path, data: bytes) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def over_quota(path: Path, data: bytes) -> None:
+    raise OSError(122, "Disk quota exceeded")
+
+
+def read_only(path: Path, data: bytes) -> None:
+    raise OSError(30, "Read-only file system")
+
+
+def removed(path: Path, data: bytes) -> None:
+    shutil.rmtree(path.parent.parent, ignore_errors=True)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("fault", [full, over_quota, read_only, removed])
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_a_folder_that_cannot_be_written_is_an_error_of_storage(
+    tmp_path: Path, fault: Callable[[Path, bytes], None], engine: str
+) -> None:
+    folder = tmp_path / "state"
+    run = drift.run(graph, {"items": range(ITEMS)}, engine=engine, state=drift.Cuts(folder, every_s=0), batch_items=100)  # type: ignore[call-overload]
+    batches = run.batches()
+    next(batches)
+    assert run._run_cuts is not None
+    run._run_cuts._store._wait()
+    with (
+        mock.patch.object(drift.state.files, "_write", fault),
+        pytest.raises(drift.StorageError, match=r"cannot be written to .*state: .*; .* run again") as ended,
+    ):
+        for _ in batches:
+            pass
+    assert exit_code(ended.value) == 9
+
+
+def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_cut_above_the_gap(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    run = drift.run(graph, {"items": range(ITEMS)}, state=drift.Cuts(folder, every_s=0), batch_items=100)
+    batches = run.batches()
+    next(batches)
+    next(batches)
+    assert run._run_cuts is not None
+    run._run_cuts._store._wait()
+    shutil.rmtree(folder)
+    shutil.copytree(Path(__file__).parent / "data", folder, ignore=lambda *_: [])
+    for each in ("cuts", "snapshots", "hashes"):
+        (folder / each).mkdir()
+    with pytest.raises(drift.StorageError, match="lacks what this run has stored there"):
+        for _ in batches:
+            pass
+    assert not list((folder / "cuts").iterdir())
+
+
+# Servers that are away, or come back with older data.
+
+
+class RedisThatRestarts:
+    """A server of a test's own, which keeps what it is told to save.
+
+    Attributes:
+        url: of the server.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.url = f"unix://{folder}/redis.sock"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        settings = ["--port", "0", "--unixsocket", f"{self._folder}/redis.sock", "--save", "", "--dir", self._folder]
+        self._process = subprocess.Popen([redis_program(), *settings], stdout=subprocess.DEVNULL)
+
+        def answers() -> bool:
+            try:
+                with redis.Redis.from_url(self.url) as client:
+                    return bool(client.ping())
+            except redis.ConnectionError:
+                return False
+
+        wait_until(answers, "Redis answers")
+
+    def save(self) -> None:
+        with redis.Redis.from_url(self.url) as client:
+            client.save()
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+
+@pytest.fixture
+def restarting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisThatRestarts]:
+    server = RedisThatRestarts(tmp_path_factory.mktemp("r"))
+    yield server
+    server.kill()
+
+
+@contextmanager
+def merging_at_once() -> Iterator[None]:
+    with mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1):
+        yield
+
+
+@pytest.mark.parametrize("saved", [2, 4])
+def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_resumes(
+    restarting: RedisThatRestarts, whole: Whole, saved: int
+) -> None:
+    cuts = drift.Cuts(f"{restarting.url}#run", every_s=0, keep=2)
+    with merging_at_once():
+        run = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
+        assert run._run_cuts is not None
+        seen: list[Any] = []
+        with pytest.raises(drift.StorageError, match="lacks what this run has stored there") as ended:
+            for number, batch in enumerate(run.batches()):
+                seen += batch.payloads
+                run._run_cuts._store._wait()
+                if number == saved:
+                    restarting.save()
+                if number == 8:
+                    restarting.kill()
+                    restarting.start()
+    run.close()
+    assert exit_code(ended.value) == 9 and "appendonly" in str(ended.value)
+    items, digest = whole.items, whole.digest
+    assert seen == [payload for *_, payload in items[: len(seen)]]
+    again = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
+    assert again.resumed_from is not None and 0 < again.resumed_from.output.position < len(seen)
+    assert items_of(again) == items[again.resumed_from.output.position :] and again.report.digest == digest
+
+
+def test_states_are_not_looked_up_in_older_data(restarting: RedisThatRestarts) -> None:
+    cuts = drift.Cuts(f"{restarting.url}#run", every_s=0, keep=1)
+    with merging_at_once():
+        run = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
+        assert run._run_cuts is not None
+        for number, _ in enumerate(run.batches()):
+            run._run_cuts._store._wait()
+            if number == 3:
+                restarting.save()
+            if number == 12:
+                break
+        run.close()
+    run = drift.run(
+        graph, {"items": range(ITEMS)}, state=drift.Cuts(f"{restarting.url}#run", every_s=1000), batch_items=100
+    )
+    assert run.resumed_from is not None
+    restarting.kill()
+    restarting.start()
+    with pytest.raises(drift.StorageError, match="older data was put in their place"):
+        run.finish()
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "postgresql://me@127.0.0.1:1/none"])
+@pytest.mark.parametrize("command", ["list", "show", "check"])
+def test_a_server_that_is_away_is_one_clear_error_of_a_command(url: str, command: str) -> None:
+    done = (
+        CliRunner().invoke(check_command, [f"{__file__}:graph", "--state", url])
+        if command == "check"
+        else CliRunner().invoke(state_group, [command, url])
+    )
+    assert isinstance(done.exception, drift.StorageError), repr(done.exception)
+    assert "could not be reached" in str(done.exception) and exit_code(done.exception) == 9
+
+
+def test_a_server_that_goes_away_during_a_run_ends_it_with_a_clear_error(restarting: RedisThatRestarts) -> None:
+    cuts = drift.Cuts(f"{restarting.url}#run", every_s=0, away_max_s=0.2)
+    run = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
+    batches = run.batches()
+    next(batches)
+    restarting.kill()
+    with pytest.raises(drift.StorageError, match="could not be reached for"):
+        for _ in batches:
+            pass
+    restarting.start()
+
+
+# Outputs below a cut.
+
+plain = drift.Graph("plain")
+plain.source("items").sink("out")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+@pytest.mark.parametrize("at", ["far below the cut", "near the cut"])
+def test_a_byte_that_was_flipped_below_the_cut_is_found_on_request_and_in_the_last_block_always(
+    tmp_path: Path, kind: str, at: str
+) -> None:
+    out, state = tmp_path / f"out.{kind}", tmp_path / "state"
+    make = getattr(drift.sinks, kind)
+    inputs = {"items": [{"n": number} for number in range(30_000)]}
+    for number in range(3):
+        run = drift.run(plain, inputs, state=drift.Cuts(state, every_s=0), sinks={"out": make(out)}, batch_items=2000)
+        for batch in run.batches():
+            if batch.position > 8000 * (number + 1):
+                break
+        run.close()
+    arguments = [f"{__file__}:plain", "--state", str(state), "--sink", str(out), "--outputs"]
+    done = CliRunner().invoke(check_command, arguments)
+    assert done.exit_code == 0 and "as of the cut unchanged" in done.output, done.output
+    cut = cuts_in(state)[-1]
+    data = bytearray(out.read_bytes())
+    data[100 if at == "far below the cut" else cut.sinks["out"]["bytes"] - 5] ^= 1
+    out.write_bytes(data)
+    done = CliRunner().invoke(check_command, arguments)
+    assert isinstance(done.exception, drift.SinkError) and "changed below the cut" in str(done.exception)
+    run = drift.run(plain, inputs, state=state, sinks={"out": make(out)})
+    if at == "near the cut" or cut.sinks["out"]["bytes"] < BLOCK_BYTES:
+        with pytest.raises(drift.SinkError, match="changed below the cut"):
+            run.finish()
+    else:
+        run.finish()
+    done = CliRunner().invoke(check_command, arguments)
+    assert isinstance(done.exception, drift.SinkError)
+
+
+def cuts_in(where: Path) -> list[Any]:
+    store = store_of(where)
+    store.open_to_read()
+    try:
+        return store.cuts()
+    finally:
+        store.close()
+
+
+@given(st.lists(st.binary(max_size=30)), st.integers(0, 100))
+def test_the_hash_of_a_content_does_not_depend_on_its_parts(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("content") / "file"
+    data = b"".join(parts)
+    path.write_bytes(data)
+    with mock.patch("drift.sinks.contents.BLOCK_BYTES", 16), path.open("rb") as file:
+        content = ContentHash()
+        for part in parts:
+            content.add(part)
+        assert content.form() == ContentHash.of(file.fileno(), len(data)).form()
+        begin = ContentHash()
+        begin.add(data[:cut])
+        again = ContentHash.resumed(begin.form(), file.fileno(), len(data[:cut]))
+        again.add(data[cut:])
+        assert again.form() == content.form()
+
+
+LIMITED = """
+import itertools, resource, sys
+from unittest import mock
+import drift, drift.state.store
+from test_state_storage import counting
+
+graph = drift.Graph("limited")
+items = graph.source("items", time=drift.EventTime(int, lateness=0))
+if sys.argv[3] == "durable":
+    items = items.map(lambda item: item, durable=True)
+items.scan(lambda item: item % 5000, 0, counting).sink("out")
+limit = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    with mock.patch.object(drift.state.store, "_FOLDED_BYTES", 50_000):
+        cuts = drift.Cuts(sys.argv[1], every_s=0, every_items=2000)
+        for item in drift.run(graph, {"items": itertools.count()}, state=cuts, batch_items=500):
+            assert item.position < 1_000_000
+except drift.StorageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("limit", [10_000, 100_000, 300_000])
+@pytest.mark.parametrize("durable", ["plain", "durable"])
+def test_a_disk_that_takes_no_more_is_an_error_of_storage_wherever_it_is_met(
+    tmp_path: Path, limit: int, durable: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path / "state"), str(limit), durable],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "too large" in done.stdout or "disk" in done.stdout, done.stdout
+    assert "again" in done.stdout and "changed" not in done.stdout
+
+
+def test_a_table_of_postgres_that_was_restored_from_a_backup_ends_the_run(
+    postgres_url: str, tmp_path: Path, whole: Whole
+) -> None:
+    cuts = drift.Cuts(f"{postgres_url}#{tmp_path.name}", every_s=0, keep=2)
+    run = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
+    assert isinstance(run._run_cuts, RunCuts)
+    of_run = "from drift_state_rows where run = %s"
+    with (
+        psycopg.connect(postgres_url, autocommit=True) as connection,
+        pytest.raises(drift.StorageError, match="lacks what this run has stored there"),
+    ):
+        for number, _ in enumerate(run.batches()):
+            run._run_cuts._store._wait()
+            if number == 3:
+                backup = connection.execute(f"select * {of_run}".encode(), (tmp_path.name,)).fetchall()
+            if number == 8:
+                with connection.transaction():
+                    connection.execute(f"delete {of_run}".encode(), (tmp_path.name,))
+                    for row in backup:
+                        connection.execute("insert into drift_state_rows values (%s, %s, %s, %s, %s)", row)
+    run.close()
+    again = drift.run(graph, {"items": range(ITEMS)}, state=cuts)
+    assert again.resumed_from is not None
+    assert items_of(again) == whole.items[again.resumed_from.output.position :]
+    assert again.report.digest == whole.digest
+
+
+def test_state_of_the_version_before_is_refused_in_postgres(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("create table if not exists drift_state_cuts (run text, number bigint, manifest bytea)")
+        connection.execute("insert into drift_state_cuts values ('of before', 1, 'x')")
+        for state in (f"{postgres_url}#of before", drift.Cuts(f"{postgres_url}#of before", away_max_s=0)):
+            with pytest.raises(drift.StorageError, match="version of drift before"):
+                drift.run(graph, {"items": range(ITEMS)}, state=state)
+        connection.execute("drop table drift_state_cuts")

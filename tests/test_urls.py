@@ -1,0 +1,101 @@
+"""Passwords of addresses: they come out nowhere, whatever characters they have."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import drift
+from drift.cli.specs import sink_of, source_of
+from drift.state.run_cuts import store_of
+from drift.urls import checked_url, without_secrets
+
+BEGIN, END = "Zq1", "Xk9"
+passwords = st.text(st.sampled_from("/#?@ :%&='\"\\[]ä\t+.0a"), max_size=8).map(lambda text: f"{BEGIN}{text}{END}")
+
+
+def written_to(sink: Any) -> None:
+    sink.open()
+
+
+def opened(source: Any) -> None:
+    source.open().close()
+
+
+def run_with_state(url: str) -> None:
+    graph = drift.Graph("none")
+    graph.source("s").sink("out")
+    drift.run(graph, {"s": []}, state=drift.Cuts(url, away_max_s=0)).finish()
+
+
+def read_state(url: str) -> None:
+    store = store_of(drift.Cuts(url, away_max_s=0))
+    store.open_to_read()
+    store.cuts()
+
+
+#: Each ends in an error, since nobody listens there.
+USES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "state in Redis": ("redis", run_with_state),
+    "state in Postgres": ("postgresql", run_with_state),
+    "state that is read in Redis": ("redis", read_state),
+    "state that is read in Postgres": ("postgresql", read_state),
+    "state of no kind": ("ftp", run_with_state),
+    "sink of Redis": ("redis", lambda url: written_to(drift.sinks.redis(url, "stream"))),
+    "sink of Postgres": ("postgresql", lambda url: written_to(drift.sinks.postgres(url, "table"))),
+    "source of Redis": ("redis", lambda url: opened(drift.sources.redis(url, "stream", until_end=True))),
+    "source of Postgres": ("postgresql", lambda url: opened(drift.sources.postgres(url, "select 1", key="k"))),
+    "sink of the command line": ("redis", lambda url: written_to(sink_of(f"{url}#stream", "continue"))),
+    "source of the command line": ("postgresql", lambda url: opened(source_of(f"{url}#table:key", "s"))),
+    "no source of the command line": ("sftp", lambda url: source_of(url, "s")),
+    "no sink of the command line": ("sftp", lambda url: sink_of(url, "continue")),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@given(passwords)
+@example(f"{BEGIN}/{END}")
+@example(f"{BEGIN}#{END}")
+@example(f"{BEGIN}?{END}")
+@example(f"{BEGIN}@{END}")
+@example(f"{BEGIN} {END}")
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_no_part_of_a_password_comes_out_in_an_error_or_in_the_log(
+    caplog: pytest.LogCaptureFixture, use: str, password: str
+) -> None:
+    kind, call = USES[use]
+    url = f"{kind}://me:{password}@127.0.0.1:1/0"
+    caplog.clear()
+    caplog.set_level(logging.DEBUG, "drift")
+    with pytest.raises(drift.DriftError) as refused:
+        call(url)
+    assert "bug" not in str(refused.value)
+    shown = [caplog.text, repr(drift.Cuts(url)), "".join(traceback.format_exception_only(refused.value))]
+    error: BaseException | None = refused.value
+    while error is not None:
+        shown += [str(error), repr(error), *getattr(error, "__notes__", ())]
+        error = error.__cause__ or error.__context__
+    for each in shown:
+        assert BEGIN not in each and END not in each, each
+
+
+@given(passwords, st.sampled_from(["", " failed: no route", "; ask me@there.org", " and redis://you:other@there"]))
+def test_a_text_has_no_password(password: str, rest: str) -> None:
+    for text in (
+        f"redis://me:{password}@host/0{rest}",
+        f"cannot reach postgresql://:{password}@[::1]:5432/db#name{rest}",
+        f"redis:/me:{password}@host",
+    ):
+        assert BEGIN not in without_secrets(text) and END not in without_secrets(text)
+
+
+@pytest.mark.parametrize("password", ["simple", "a%2Fb", "", "a:b", "a+b=c&d"])
+def test_a_url_whose_password_is_escaped_is_passed_on_as_it_is(password: str) -> None:
+    for url in (f"redis://me:{password}@host:6379/0#name", "unix:///a/socket?db=0", "redis://host:6379/0#a@b"):
+        assert checked_url(url) == url
