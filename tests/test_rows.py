@@ -198,6 +198,9 @@ def test_over_processes_and_from_a_file_and_in_a_record(tmp_path: Path) -> None:
         (lambda rows: rows.select(), "is given no expression"),
         (lambda rows: rows.select(7), "is no expression of Polars"),
         (lambda rows: rows.map(dict).select("fare"), "are not known: say them at the source"),
+        (lambda rows: rows.map(dict).filter(pl.col("fare") > 0), "are not known: say them at the source"),
+        (lambda rows: rows.filter(bool).select("fair"), "did you mean 'fare'"),
+        (lambda rows: rows.filter(7), "filter takes a function, not 7"),
         (lambda rows: rows.filter(pl.col("fare") > 0, on_error="divert"), "takes neither with_time nor on_error"),
     ],
 )

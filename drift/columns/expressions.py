@@ -140,10 +140,6 @@ def predicate(fields: Fields, given: Any, where: str) -> Predicate:
     return Predicate(fields, computed, text)
 
 
-def is_expression(value: object) -> bool:
-    return isinstance(value, (pl.Expr, str))
-
-
 def _expression(given: Any, where: str) -> pl.Expr:
     if isinstance(given, pl.Expr):
         return given

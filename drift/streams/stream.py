@@ -295,11 +295,13 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
             on_error: "error" ends the run if the predicate raises; "divert" sends the payload to the sink "errors".
             durable: whether a run with state logs the output of the step; see `flat_map`.
         """
-        if not callable(predicate) and (self._fields is not None or isinstance(predicate, str)):
+        if isinstance(predicate, str) or type(predicate).__module__.startswith("polars."):
             if with_time or on_error != "error":
                 raise GraphError(f"a filter by an expression (at {caller()}) takes neither with_time nor on_error")
             return self._kept(predicate, name)._durable_if(durable)
-        return self._map(predicate, "keep", name, "filter", with_time, on_error=on_error)._durable_if(durable)
+        stream = self._map(predicate, "keep", name, "filter", with_time, on_error=on_error)
+        stream._fields = self._fields
+        return stream._durable_if(durable)
 
     def scan(
         self,
