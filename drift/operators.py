@@ -123,7 +123,7 @@ class MapsEach:
         raise NotImplementedError
 
 
-class Rows:
+class KeyedItems:
     """Items of keys, or notes of timers, in the order of metas; iterating gives (key, payload, time) of each.
 
     Attributes:
@@ -165,10 +165,10 @@ class BatchStep:
     def __call__(self, state: Any, payload: Any) -> tuple[Any, Any]:
         """The next state, and the output."""
         states, made = {None: state}, list[Any]()
-        self.on_batch(states, Rows((None,), (payload,), []), made.append)
+        self.on_batch(states, KeyedItems((None,), (payload,), []), made.append)
         return states[None], made[0]
 
-    def on_batch(self, states: dict[Any, Any], rows: Rows, give: Callable[[Any], None]) -> None:
+    def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
         """Process rows: stores the next state of each key in `states`, and gives an output for each row, in order.
 
         A key that is not in `states` is in the initial state. If a call raises, the rows with an output have been

@@ -361,8 +361,8 @@ BREAKAGES = [
         "the state before a batch is that after it",
         _KEYED,
         "                befores.update(zip(distinct, map(self._states.get, distinct, repeat(self._initial))))\n"
-        "            self._logic.on_batch(self._states, Rows(keys, payloads, metas), made.append)\n",
-        "            self._logic.on_batch(self._states, Rows(keys, payloads, metas), made.append)\n"
+        "            self._logic.on_batch(self._states, KeyedItems(keys, payloads, metas), made.append)\n",
+        "            self._logic.on_batch(self._states, KeyedItems(keys, payloads, metas), made.append)\n"
         "            if befores is not None:\n"
         "                befores.update(zip(distinct, map(self._states.get, distinct, repeat(self._initial))))\n",
     ),

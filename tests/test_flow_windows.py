@@ -24,7 +24,7 @@ from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
 from drift.machines.windowing import WindowStage
 from drift.machines.worker import Worker
-from drift.operators import Rows
+from drift.operators import KeyedItems
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time
 
@@ -388,7 +388,7 @@ def test_windows_by_number_take_many_items_as_they_take_one(
     for start in range(0, len(items), 6):
         some = items[start : start + 6]
         try:
-            step.on_batch(many, Rows(list(map(value, some)), some, []), outputs.append)
+            step.on_batch(many, KeyedItems(list(map(value, some)), some, []), outputs.append)
         except (ValueError, RuntimeError):
             assert bad is not None and any(item[1] == 7 for item in some)
             break

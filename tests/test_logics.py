@@ -16,7 +16,7 @@ from drift.machines.keyed import KeyedStage
 from drift.machines.keys import identities
 from drift.machines.logics import GroupLogic, Logic, ScanLogic
 from drift.machines.plan import Plan
-from drift.operators import Rows, ScanState
+from drift.operators import KeyedItems, ScanState
 from drift_graph.canonical import canonical, encode_many, same
 
 numbers = st.lists(st.integers(-50, 50), max_size=30)
@@ -61,7 +61,7 @@ def run(logic: Logic, rows: list[Any], ends: list[int]) -> tuple[list[Any], dict
     for start, end in zip([0, *ends], [*ends, len(rows)]):
         if start < end:
             made = logic.outputs(rows[start:end])
-            logic.on_batch(states, Rows(keys[start:end], rows[start:end], []), made.append)
+            logic.on_batch(states, KeyedItems(keys[start:end], rows[start:end], []), made.append)
             assert len(made) == end - start and encode_many(made) == b"".join(map(canonical, made))
             outputs += made
     return outputs, states

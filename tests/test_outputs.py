@@ -21,7 +21,7 @@ import drift
 import drift.cli
 from drift.auditing import outputs
 from drift.auditing.diff import diff
-from drift.auditing.outputs import KINDS, RecordedRows, Rows, difference, same_rows
+from drift.auditing.outputs import KINDS, OutputRows, RecordedRows, difference, same_rows
 from drift.auditing.text import diff_lines, versions_lines
 from drift.auditing.versions import versions
 from drift.records.format import RecordError
@@ -35,11 +35,11 @@ _item = st.tuples(st.integers(0, 5), st.integers(0, 3), st.sampled_from("ab"), s
 _items = st.lists(_item, unique_by=lambda item: item[:2]).map(sorted)
 
 
-def pieces(items: list[tuple[int, int, str, str]], size: int) -> Iterator[Rows]:
+def pieces(items: list[tuple[int, int, str, str]], size: int) -> Iterator[OutputRows]:
     for at in range(0, len(items), size):
         some = items[at : at + size]
         metas = [global_time(time, 0, 0, 0) + bytes((number,)) for time, number, _, _ in some]
-        yield Rows(at, metas, [sink for _, _, sink, _ in some], [data.encode() for _, _, _, data in some])
+        yield OutputRows(at, metas, [sink for _, _, sink, _ in some], [data.encode() for _, _, _, data in some])
 
 
 def by_hand(old: list[Any], new: list[Any]) -> tuple[int, int, int, int]:

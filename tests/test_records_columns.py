@@ -14,6 +14,7 @@ from drift.records import columns
 from drift.records.blocks import Blocks, checks
 from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, split, wrong_tie
 from drift.records.reader import restored_many
+from drift.strings import Strings, cut, joined, of_arrow, of_list, plain, to_arrow
 from drift_barrier.digest import Digest
 from drift_graph.canonical import canonical, encode_many, encode_metas, stored_each, stored_plain
 from drift_graph.meta import global_time, global_time_of, time_of, varint
@@ -41,23 +42,23 @@ def several_of(given_metas: list[bytes]) -> st.SearchStrategy[list[bytes]]:
     return st.lists(st.sampled_from(given_metas), max_size=30)
 
 
-def listed(found: columns.Strings) -> list[bytes]:
+def listed(found: Strings) -> list[bytes]:
     return [found.slice(index, index + 1).joined().tobytes() for index in range(len(found))]
 
 
 @given(strings, st.data())
 def test_strings_are_what_they_were_made_of(given_strings: list[bytes], data: st.DataObject) -> None:
-    made = columns.of_list(given_strings)
+    made = of_list(given_strings)
     assert made.listed() == listed(made) == given_strings
     start = data.draw(st.integers(0, len(given_strings)))
     end = data.draw(st.integers(start, len(given_strings)))
     part = made.slice(start, end)
     assert part.listed() == given_strings[start:end]
-    assert columns.of_arrow(columns.to_arrow(part)).listed() == given_strings[start:end]
+    assert of_arrow(to_arrow(part)).listed() == given_strings[start:end]
     each = list(map(msgspec.msgpack.encode, given_strings[start:end]))
     assert columns.read_bins(end - start, b"".join(each)).listed() == each
     assert checks(part).tolist() == [sum(one) % 256 | len(one) % 256 << 8 for one in given_strings[start:end]]
-    assert columns.joined([made, part]).listed() == given_strings + given_strings[start:end]
+    assert joined([made, part]).listed() == given_strings + given_strings[start:end]
 
 
 @given(strings, st.data())
@@ -66,15 +67,15 @@ def test_parts_are_cut_out(given_strings: list[bytes], data: st.DataObject) -> N
     ends = [data.draw(st.integers(start, len(string))) for string in given_strings]
     if data.draw(st.booleans()) and ends:  # all of one length
         ends = [min(ends)] * len(ends)
-    found = columns.cut(uniform(given_strings), np.full(len(ends), start), np.array(ends, np.int64) - start)
+    found = cut(uniform(given_strings), np.full(len(ends), start), np.array(ends, np.int64) - start)
     assert found.listed() == listed(found) == [string[start:end] for string, end in zip(given_strings, ends)]
 
 
-def uniform(given_strings: list[bytes]) -> columns.Strings:
+def uniform(given_strings: list[bytes]) -> Strings:
     """The same, said to be of one length where they are."""
-    made = columns.of_list(given_strings)
+    made = of_list(given_strings)
     lengths = set(map(len, given_strings))
-    return columns.Strings(made.data, made.offsets, lengths.pop() if len(lengths) == 1 else 0)
+    return Strings(made.data, made.offsets, lengths.pop() if len(lengths) == 1 else 0)
 
 
 @given(st.one_of(st.lists(metas, max_size=30), *map(several_of, (FEW, MIXED))), st.sampled_from([0, 2]))
@@ -84,7 +85,7 @@ def test_metas_are_split_and_joined(given_metas: list[bytes], head: int) -> None
     assert times.tolist() == list(map(time_of, given_metas))
     assert ties.listed() == [global_time_of(meta)[8:] for meta in given_metas]
     assert paths.listed() == [meta[len(global_time_of(meta)) :] for meta in given_metas]
-    arrays = [columns.plain(times, pa.int64()), columns.to_arrow(ties), columns.to_arrow(paths)]
+    arrays = [plain(times, pa.int64()), to_arrow(ties), to_arrow(paths)]
     coded = [arrays[0], *(array.dictionary_encode() for array in arrays[1:])]
     for each in (arrays, coded, [arrays[0], coded[1], arrays[2]]):
         rows = pa.table(each, names=list(META))

@@ -20,7 +20,6 @@ import pytest
 
 import drift
 from drift.auditing.intact import _Items, check_intact
-from drift.records import columns
 from drift.records.blocks import Blocks
 from drift.records.format import (
     MANIFEST,
@@ -34,6 +33,7 @@ from drift.records.format import (
 from drift.records.metas import GLOBAL_TIME, META
 from drift.records.tables import SCHEMAS
 from drift.records.watch import Watch
+from drift.strings import of_list
 from drift_graph.errors import DriftBug, DriftError
 from drift_graph.meta import END_OF_TIME, TIME_MAX, TIME_MIN, pack_time, varint
 
@@ -186,8 +186,8 @@ def blocks_anew(record: Path, manifest: Manifest) -> None:
         if any(None in item.values() for item in items):
             return  # there are no bytes of it to be hashed
         metas = [pack_time(item["time"]) + b"".join(item[name] for name in names[1:]) for item in items]
-        bins = columns.of_list(list(map(msgspec.msgpack.encode, metas)))
-        blocks.add(bins, columns.of_list([item["payload"] for item in items]))
+        bins = of_list(list(map(msgspec.msgpack.encode, metas)))
+        blocks.add(bins, of_list([item["payload"] for item in items]))
         found = blocks.take() + ([blocks.open] if blocks.open is not None else [])
         rows += [dict(zip(SCHEMAS["blocks"].names, (table, *block))) for block in found]
         setattr(manifest, "digest" if table == "output" else "input_digest", blocks.digest.hexdigest())

@@ -27,7 +27,6 @@ from drift.engines.feed import Feed
 from drift.engines.packing import metas_of, unpacked_output
 from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
-from drift.records.columns import of_list
 from drift.records.order import Arrivals
 from drift.sources import as_source
 from drift.spark.batches import ROWS, error_row, record_batch
@@ -39,6 +38,7 @@ from drift.spark.prepare import cuts
 from drift.spark.recording import STORED_ITEMS, run_stored, store_items
 from drift.spark.sampling import RowSample, row_order, sample_rows
 from drift.spark.spool import Spool
+from drift.strings import of_list
 from drift.testing.recipes import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block
 from drift_graph.meta import BEGINNING

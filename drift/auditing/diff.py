@@ -16,10 +16,10 @@ import xxhash
 from drift.auditing.outputs import Difference, difference, rows_of_record, same_rows
 from drift.auditing.versions import difference_as_dict
 from drift.records.changes import Change, compare
-from drift.records.columns import of_arrow
 from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record
 from drift.records.shown import readable
+from drift.strings import of_arrow
 from drift_graph.functions import safe_text
 from drift_graph.meta import MetaParts
 

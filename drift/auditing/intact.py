@@ -24,9 +24,7 @@ import pyarrow as pa
 
 from drift.auditing.checks import Check, Trouble, found_by
 from drift.auditing.unlisted import unlisted_checks
-from drift.records import columns
 from drift.records.blocks import Block, checks
-from drift.records.columns import Numbers, first_of
 from drift.records.format import (
     MANIFEST,
     TABLES,
@@ -44,6 +42,7 @@ from drift.records.metas import GLOBAL_TIME, META, bins_of
 from drift.records.reader import Record
 from drift.records.tables import DAMAGE, ROW_GROUP_ITEMS, check_values, open_table
 from drift.records.watch import Watch
+from drift.strings import Numbers, first_of, of_arrow
 from drift_barrier.digest import BLOCK_ITEMS, hash_block, hash_of_parts
 
 _TROUBLES_MAX = 20
@@ -247,7 +246,7 @@ def _hashes(path: Path, manifest: Manifest, table: str) -> Iterator[tuple[int, b
         with open_table(path / file.path, table, coded=True) as parquet:
             for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=[*_names[table], "payload"], use_threads=False):
                 of_metas = bins_of(check_values(batch), _names[table])
-                of_payloads = columns.of_arrow(batch.column("payload"))
+                of_payloads = of_arrow(batch.column("payload"))
                 start = 0
                 while start < len(batch):
                     end = min(start + BLOCK_ITEMS - rows, len(batch))
@@ -267,7 +266,7 @@ class _Rows:
     def __init__(self, table: pa.Table, names: Sequence[str]) -> None:
         self.table = table
         self.metas = bins_of(table, names)
-        self.payloads = columns.of_arrow(table.column("payload"))
+        self.payloads = of_arrow(table.column("payload"))
 
     def __len__(self) -> int:
         return self.table.num_rows  # type: ignore[no-any-return]

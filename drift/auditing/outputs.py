@@ -21,11 +21,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from drift.records.columns import numbers, of_arrow
 from drift.records.format import RecordError
 from drift.records.metas import metas_of
 from drift.records.reader import Record
 from drift.running import Run
+from drift.strings import numbers, of_arrow
 from drift_graph.canonical import canonical_each
 from drift_graph.errors import DriftError
 from drift_graph.meta import global_time_of, time_of
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 @dataclass
-class Rows:
+class OutputRows:
     """Consecutive items of an output."""
 
     position: int
@@ -69,7 +69,7 @@ class Rows:
             yield sink, sum(1 for _ in rows)
 
 
-class RecordedRows(Rows):
+class RecordedRows(OutputRows):
     """The same as columns; lists are made of them on access."""
 
     def __init__(self, position: int, batch: pa.RecordBatch) -> None:
@@ -161,7 +161,7 @@ class Difference:
         return not self.counts.different and self.error is None
 
 
-def rows_of_record(record: Record) -> Iterator[Rows]:
+def rows_of_record(record: Record) -> Iterator[OutputRows]:
     """The output of a record."""
     position = 0
     for batch in record.output_rows():
@@ -169,15 +169,17 @@ def rows_of_record(record: Record) -> Iterator[Rows]:
         position += len(batch)
 
 
-def rows_of_run(run: Run) -> Iterator[Rows]:
+def rows_of_run(run: Run) -> Iterator[OutputRows]:
     """The output of a run, as it comes."""
     for position, metas, payloads, sinks, _ in run.batches():
         if metas:
             named = [sinks] * len(metas) if isinstance(sinks, str) else sinks
-            yield Rows(position, list(metas), named, canonical_each(payloads))
+            yield OutputRows(position, list(metas), named, canonical_each(payloads))
 
 
-def difference(old: Iterable[Rows], new: Iterable[Rows], key: Callable[[bytes], Any] | None = None) -> Difference:
+def difference(
+    old: Iterable[OutputRows], new: Iterable[OutputRows], key: Callable[[bytes], Any] | None = None
+) -> Difference:
     """Compare two outputs.
 
     Args:
@@ -199,9 +201,9 @@ def difference(old: Iterable[Rows], new: Iterable[Rows], key: Callable[[bytes], 
 class _Reader:
     """Reads items of an output in batches; those before `at` are done."""
 
-    def __init__(self, batches: Iterable[Rows]) -> None:
+    def __init__(self, batches: Iterable[OutputRows]) -> None:
         self._batches = iter(batches)
-        self.rows: Rows = Rows(0, [], [], [])
+        self.rows: OutputRows = OutputRows(0, [], [], [])
         self.at = self._size = 0
 
     @property

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drift.arrow import python_values
+from drift.strings import Bytes, Numbers, Strings, of_arrow, of_step, offsets_of, to_arrow
 from drift_graph.canonical import canonical, canonical_each, stored_each
 
-Bytes = npt.NDArray[np.uint8]
 #: A byte string that is the same for all rows, a matrix of byte strings of one length, or an array of any.
 Piece: TypeAlias = Any
 _EMPTY = np.zeros(0, np.uint8)
@@ -168,10 +168,8 @@ def _with_lengths(column: pa.Array, values: pa.Array, head: Callable[[int], byte
     valid = _valid(column)
     lengths = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False)
     if valid is None and len(values) and (lengths == lengths[0]).all():
-        _, offsets, data = values.buffers()
-        start = np.frombuffer(offsets, np.int32, 1, values.offset * 4)[0]
         size = int(lengths[0])
-        rows = np.frombuffer(data, np.uint8, len(values) * size, start).reshape(-1, size) if size else _EMPTY
+        rows = np.frombuffer(of_arrow(values).joined(), np.uint8).reshape(-1, size) if size else _EMPTY
         return [np.frombuffer(head(size), np.uint8), rows]
     known = np.unique(lengths)
     heads = [head(int(length)) for length in known]
@@ -207,20 +205,12 @@ def _head(length: int, one: int, two: int, four: int) -> bytes:
 
 def _of_length(rows: Bytes) -> pa.Array:
     """Byte strings of one length, from a matrix of them."""
-    count, length = rows.shape
-    offsets = np.arange(0, (count + 1) * length, length, dtype=np.int32)
-    return _binary(offsets, np.ascontiguousarray(rows))
+    return to_arrow(of_step(rows.ravel(), *rows.shape))
 
 
-def _of_lengths(rows: Bytes, lengths: npt.NDArray[np.int64]) -> pa.Array:
+def _of_lengths(rows: Bytes, lengths: Numbers) -> pa.Array:
     """Byte strings, from a matrix that has each at the beginning of its row."""
-    offsets = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return _binary(offsets, rows[np.arange(rows.shape[1]) < lengths[:, None]])
-
-
-def _binary(offsets: npt.NDArray[np.int32], data: Bytes) -> pa.Array:
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return to_arrow(Strings(rows[np.arange(rows.shape[1]) < lengths[:, None]], offsets_of(lengths)))
 
 
 _texts: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], Sequence[Piece]]], ...] = (

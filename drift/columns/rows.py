@@ -9,7 +9,6 @@ the two for every type.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Self, overload
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from drift.arrow import common_column, payloads_of
 from drift.columns.forms import forms_of_rows
+from drift.strings import of_arrow
 from drift_graph.errors import InputError
 from drift_graph.payloads import Rows
 
@@ -99,17 +99,14 @@ class Frame(Rows):
         return type(self)(pl.concat([self.frame, *(each.frame for each in others)], rechunk=True))
 
     def encoded(self) -> bytes:
-        forms = self._canonical()
-        _, offsets, data = forms.buffers()
-        numbers = np.frombuffer(offsets, np.int32, len(forms) + 1, forms.offset * 4)
-        return b"" if data is None else bytes(memoryview(data)[numbers[0] : numbers[-1]])
+        return of_arrow(self._canonical()).joined().tobytes()
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
         batch = self.batch
         found = self._canonical()
         if stored:
             found = forms_of_rows(batch.schema.names, batch.columns, batch.num_rows, in_order=False)
-        return _listed(found)
+        return of_arrow(found).listed()
 
     def _canonical(self) -> pa.Array:
         if self._forms is None:
@@ -148,12 +145,3 @@ def frame_of_batch(names: Sequence[str], batch: pa.RecordBatch) -> Frame:
                 f"take payload='dict'"
             ) from error
     return Frame(pl.DataFrame(columns))
-
-
-def _listed(strings: pa.Array) -> list[bytes]:
-    _, offsets, data = strings.buffers()
-    if data is None:
-        return [b""] * len(strings)
-    ends = np.frombuffer(offsets, np.int32, len(strings) + 1, strings.offset * 4).tolist()
-    joined = data.to_pybytes()
-    return [joined[start:end] for start, end in itertools.pairwise(ends)]

@@ -27,7 +27,7 @@ from drift.flow.aggregates import Aggregate
 from drift.flow.ends import EndItem
 from drift.flow.sides import Side, appended
 from drift.flow.windows import Stepped
-from drift.operators import BatchStep, MapsEach, Rows, TakesEach, _ByValue
+from drift.operators import BatchStep, KeyedItems, MapsEach, TakesEach, _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.later import Later, Moves, at
 from drift_graph.meta import END, PHASE_ITEMS, PHASE_ROUND_END, PHASE_STATE
@@ -152,7 +152,7 @@ class Gate(_ByValue, BatchStep, frozen=True):
     initial: Any
     user_function: Callable[..., Any]
 
-    def on_batch(self, states: dict[Any, Any], rows: Rows, give: Callable[[Any], None]) -> None:
+    def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
         for key, payload in zip(rows.keys, rows.payloads):
             current = states.get(key)
             if type(payload) in _to_gate:

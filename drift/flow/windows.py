@@ -41,7 +41,7 @@ from drift.flow.opened import Step as Step
 from drift.flow.opened import Stepped as Stepped
 from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
-from drift.operators import BatchStep, FiresEach, OpensWindows, ProlongsWindows, Rows, TakesEach, _ByValue
+from drift.operators import BatchStep, FiresEach, KeyedItems, OpensWindows, ProlongsWindows, TakesEach, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import at
@@ -371,7 +371,7 @@ class NumberedStep(OfAggregate, BatchStep, frozen=True):
         """Offset within each `every` at which a second slice begins; 0 if there is only the one that begins at 0."""
         return self.size % self.every if self.size > self.every else 0
 
-    def on_batch(self, states: dict[Any, Any], rows: Rows, give: Callable[[Any], None]) -> None:
+    def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
         size, every, cut, key_of, find, aggregate = (
             self.size, self.every, self.cut, self.key, states.get, self.aggregate,
         )  # fmt: skip

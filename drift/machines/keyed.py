@@ -32,7 +32,7 @@ from drift.machines.keys import keyed, stands_for_itself
 from drift.machines.log import History, Keyed, Log, Row
 from drift.machines.logics import Logic
 from drift.machines.maps import Ports
-from drift.operators import Rows, State, Timer
+from drift.operators import KeyedItems, State, Timer
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
@@ -247,12 +247,12 @@ class KeyedStage(KeyedState):
         metas, keys, payloads = batch
         if self.is_timed:
             each = self._fed(batch, made, fired, befores)
-            self._logic.on_batch(self._states, Rows(keys, payloads, metas, each), made.append)
+            self._logic.on_batch(self._states, KeyedItems(keys, payloads, metas, each), made.append)
         elif not self._blocked or self._blocked.keys().isdisjoint(keys):
             if befores is not None:
                 distinct = dict.fromkeys(keys)
                 befores.update(zip(distinct, map(self._states.get, distinct, repeat(self._initial))))
-            self._logic.on_batch(self._states, Rows(keys, payloads, metas), made.append)
+            self._logic.on_batch(self._states, KeyedItems(keys, payloads, metas), made.append)
 
     def _run_one_by_one(
         self, batch: Keyed, made: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None
@@ -262,7 +262,7 @@ class KeyedStage(KeyedState):
         for key, payload, _ in self._fed(batch, made, fired, befores):
             at, before = len(made), states.get(key, initial)
             try:
-                run(states, Rows((key,), (payload,), metas[at : at + 1]), made.append)
+                run(states, KeyedItems((key,), (payload,), metas[at : at + 1]), made.append)
             except BaseException as error:
                 pass_interrupts(error)
                 del made[at:]
@@ -397,7 +397,7 @@ class KeyedStage(KeyedState):
         try:
             if self._cyclic and max(map(len, metas)) > META_BYTES_MAX:
                 raise endless_cycle(self._group)
-            self._logic.on_timers(states, Rows(keys, [due.timer.note for due in timers], metas), made.append)
+            self._logic.on_timers(states, KeyedItems(keys, [due.timer.note for due in timers], metas), made.append)
         except BaseException as raised:  # raised again timer by timer, where it is reported
             pass_interrupts(raised)
             for key, before in zip(keys, befores):
@@ -424,7 +424,7 @@ class KeyedStage(KeyedState):
                 try:
                     if len(due.meta) > META_BYTES_MAX:
                         raise endless_cycle(self._group)
-                    self._logic.on_timers(self._states, Rows((key,), (due.timer.note,), [due.meta]), made.append)
+                    self._logic.on_timers(self._states, KeyedItems((key,), (due.timer.note,), [due.meta]), made.append)
                     outputs = made[0]
                 except BaseException as error:
                     pass_interrupts(error)
@@ -677,9 +677,9 @@ class KeyedStage(KeyedState):
                 if is_timer:
                     notes = [due.timer.note for due in subjects]
                     for meta, note in zip(metas, notes):
-                        self._logic.on_timers(states, Rows((key,), (note,), [meta]), made.append)
+                        self._logic.on_timers(states, KeyedItems((key,), (note,), [meta]), made.append)
                 else:
-                    self._logic.on_batch(states, Rows([key] * len(some), subjects, metas), made.append)
+                    self._logic.on_batch(states, KeyedItems([key] * len(some), subjects, metas), made.append)
             except BaseException as raised:  # it has been reported
                 pass_interrupts(raised)
                 return BLOCKED

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from drift.machines.sliding import loop_over
-from drift.operators import Rows, ScanState, Timer, pair_of
+from drift.operators import KeyedItems, ScanState, Timer, pair_of
 from drift_graph.canonical import are_plain
 from drift_graph.later import Later
 from drift_graph.payloads import Plain
@@ -55,7 +55,7 @@ class Logic(Protocol):
     @property
     def in_one_loop(self) -> InOneLoop | None: ...
 
-    def on_batch(self, states: dict[Any, Any], rows: Rows, give: Give) -> None:
+    def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         """Process rows: store the next state of each key in `states`, and give what each row makes, in order.
 
         A key that is not in `states` is in the initial state. Where a call raises, the rows that gave something have
@@ -65,7 +65,7 @@ class Logic(Protocol):
     def outputs(self, payloads: Sequence[Any]) -> list[Any]:
         """An empty list for what these payloads make."""
 
-    def on_timers(self, states: dict[Any, Any], due: Rows, give: Give) -> None:
+    def on_timers(self, states: dict[Any, Any], due: KeyedItems, give: Give) -> None:
         """The same for timers, whose notes are the payloads."""
 
     def timer(self, key: Any, asked: Later[Any]) -> Later[Timer]:
@@ -84,7 +84,7 @@ class _Untimed:
     def stored(self) -> Callable[[Any], Any] | None:
         return None
 
-    def on_timers(self, states: dict[Any, Any], due: Rows, give: Give) -> None:
+    def on_timers(self, states: dict[Any, Any], due: KeyedItems, give: Give) -> None:
         raise AssertionError("it sets no timers")
 
     def timer(self, key: Any, asked: Later[Any]) -> Later[Timer]:
@@ -105,7 +105,7 @@ class ScanLogic(_Untimed):
         if on_batch is not None:
             self.on_batch, self.in_one_loop = on_batch, None  # type: ignore[method-assign]
 
-    def on_batch(self, states: dict[Any, Any], rows: Rows, give: Give) -> None:
+    def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         find, step, initial = states.get, self._step, self.initial
         for key, payload in zip(rows.keys, rows.payloads):
             made = step(find(key, initial), payload)
@@ -153,7 +153,7 @@ class GroupLogic(_Untimed):
         self._loop = loop_over(window)
         self._plain = True  # so far all windows consisted of plain payloads
 
-    def on_batch(self, states: dict[Any, Any], rows: Rows, give: Give) -> None:
+    def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         find, tail_start = states.get, self._tail_start
         for key, payload in zip(rows.keys, rows.payloads):
             states[key] = window = find(key, ())[tail_start:] + (payload,)  # noqa: RUF005 - faster

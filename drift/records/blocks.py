@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from drift.records import columns
-from drift.records.columns import Strings
+from drift.strings import Strings, sums
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, Digest, Encoded
 
 
@@ -41,7 +40,7 @@ def checks(strings: Strings) -> npt.NDArray[np.uint16]:
     it.
     """
     both = np.empty((len(strings), 2), np.uint8)
-    both[:, 0], both[:, 1] = columns.sums(strings), strings.lengths & 0xFF
+    both[:, 0], both[:, 1] = sums(strings), strings.lengths & 0xFF
     return both.view("<u2").reshape(-1)
 
 

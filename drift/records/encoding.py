@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from drift.records.columns import Strings, of_arrow
 from drift.records.tables import REPEATING
+from drift.strings import Strings, of_arrow
 
 _SAMPLE_ITEMS = 1024
 #: Compress if the result is smaller than this share of the original.

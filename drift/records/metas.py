@@ -17,21 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from drift.records.columns import (
-    BIN_HEAD_BYTES,
-    BIN_MARK,
-    BIN_MAX,
-    Bytes,
-    Numbers,
-    Strings,
-    cut,
-    first_of,
-    numbers,
-    of_arrow,
-    of_list,
-    offsets_of,
-    words_of,
-)
+from drift.records.columns import BIN_HEAD_BYTES, BIN_MARK, BIN_MAX
+from drift.strings import Bytes, Numbers, Strings, cut, first_of, numbers, of_arrow, of_list, offsets_of, words_of
 
 #: The columns that make a global time, and a meta.
 GLOBAL_TIME = ("time", "tie")

@@ -14,7 +14,7 @@ from collections import deque
 
 import numpy as np
 
-from drift.records.columns import Strings, first_of
+from drift.strings import Strings, first_of
 from drift_graph.meta import BEGINNING, END_OF_TIME, varint
 from drift_graph.metas import Metas, is_increasing, least_meta
 

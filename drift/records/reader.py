@@ -19,9 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from drift.records import columns
 from drift.records.blocks import Block
-from drift.records.columns import Strings, of_arrow
 from drift.records.format import TABLES, File, Manifest, RecordError, read_manifest
 from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, wrong_tie
 from drift.records.order import Arrivals
@@ -30,6 +28,7 @@ from drift.records.tables import DAMAGE, check_values, open_table, unread
 from drift.records.watch import Watch
 from drift.records.writing import current_manifest
 from drift.sinks.typed import Tables
+from drift.strings import Strings, of_arrow, of_list
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
 from drift_graph.item import Failure, Item
@@ -193,11 +192,11 @@ class Record:
                         f"source {source!r:.80}, and its sources are {', '.join(map(repr, ranks))}"
                     )
                 metas: Metas = []
-                strings = data = columns.of_list([])
+                strings = data = of_list([])
                 if count:
                     taken = items.take(count)
                     strings = metas_of(taken, GLOBAL_TIME)
-                    data = columns.of_arrow(taken.column("payload"))
+                    data = of_arrow(taken.column("payload"))
                     metas = _numbered(strings) if is_numbered else strings.listed()
                 wrong = arrivals_of[source].wrong_in(metas, strings, heartbeat)
                 if wrong is not None:
@@ -252,7 +251,7 @@ class Record:
     def input(self, first: int = 0) -> Iterator[tuple[Strings, Strings]]:
         """Global times, as canonical bytes, and payloads of input items, from a row on, in batches."""
         for batch in self.rows("input", first, self.manifest.items_in, [*GLOBAL_TIME, "payload"]):
-            yield bins_of(batch, GLOBAL_TIME), columns.of_arrow(batch.column("payload"))
+            yield bins_of(batch, GLOBAL_TIME), of_arrow(batch.column("payload"))
 
     def input_rows(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
         """Source, time, tie and payload of input items, from a row up to another."""

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from drift.records import columns, metas
 from drift.records.blocks import Block, Blocks
-from drift.records.columns import BIN_HEAD_BYTES, Strings, plain, to_arrow
+from drift.records.columns import BIN_HEAD_BYTES
 from drift.records.encoding import encoding
 from drift.records.environment import environment
 from drift.records.format import (
@@ -39,6 +39,7 @@ from drift.records.format import (
 from drift.records.journal import JournalWriter, sync_folder
 from drift.records.messages import Answers, Arrival, Begin, Finish, LateRow, Learned, Message, Output
 from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
+from drift.strings import Strings, plain, to_arrow
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, new_hash
 from drift_graph.canonical import encode_metas
 from drift_graph.errors import DriftBug

@@ -20,7 +20,7 @@ import msgspec
 from drift.guarantees import SinkGuarantee
 from drift.sinks.lines import JsonLinesSink, as_json
 from drift.sinks.resuming import check_resume
-from drift.sinks.rows import Rows
+from drift.sinks.rows import RowMaker
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
 
@@ -61,11 +61,11 @@ class CsvSink(JsonLinesSink):
     def __init__(self, path: str, columns: Sequence[str] | None, resume: str) -> None:
         super().__init__(path, resume)
         self._columns = columns
-        self._rows = Rows(path, columns)
+        self._rows = RowMaker(path, columns)
         self._begun = False  # whether the header row is written
 
     def open(self) -> None:
-        self._rows, self._begun = Rows(self._path, self._columns), False
+        self._rows, self._begun = RowMaker(self._path, self._columns), False
         super().open()
         if self._cut is not None:
             self._begun = self._cut["bytes"] > 0

@@ -19,7 +19,7 @@ import msgspec
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
 from drift.sinks.resuming import AppendingSink, Last, check_resume, refuse_existing
-from drift.sinks.rows import Rows
+from drift.sinks.rows import RowMaker
 from drift.urls import checked_url, cleaned
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
@@ -89,7 +89,7 @@ class PostgresSink(AppendingSink):
         resume: str,
     ) -> None:
         target = f"table {table!r} of Postgres"
-        self._rows = Rows(target, None if columns is None else list(columns))
+        self._rows = RowMaker(target, None if columns is None else list(columns))
         super().__init__(target, resume, self._rows)
         self._url = checked_url(url)
         self._table = table

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from drift.sinks.rows import Rows
+from drift.sinks.rows import RowMaker
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
 
@@ -117,7 +117,7 @@ class ResumingSink:
         rows: makes rows of items, if they are written as rows.
     """
 
-    def __init__(self, target: str, resume: str, rows: Rows | None = None) -> None:
+    def __init__(self, target: str, resume: str, rows: RowMaker | None = None) -> None:
         self._target = target
         self._resume = resume
         self._rows_of_items = rows

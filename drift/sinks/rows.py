@@ -18,7 +18,7 @@ from drift_graph.metas import Metas
 OF_ITEMS = ("position", "time")
 
 
-class Rows:
+class RowMaker:
     """Makes rows of items.
 
     Args:

@@ -17,7 +17,7 @@ import msgspec
 
 from drift.guarantees import SinkGuarantee
 from drift.sinks.resuming import AppendingSink, Last, check_resume, refuse_existing
-from drift.sinks.rows import Rows
+from drift.sinks.rows import RowMaker
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
 
@@ -62,7 +62,7 @@ class SqliteSink(AppendingSink):
     def __init__(
         self, path: str, table: str, columns: Sequence[str] | None, statement: str | None, resume: str
     ) -> None:
-        self._rows = Rows(f"table {table!r} of {path}", columns)
+        self._rows = RowMaker(f"table {table!r} of {path}", columns)
         super().__init__(f"table {table!r} of {path}", resume, self._rows)
         self._path = path
         self._table = table

@@ -25,9 +25,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from drift.load import absolute_target, load_dataflow
 from drift.records.appending import Appender, Batch
-from drift.records.columns import of_arrow
 from drift.records.reader import restored_many
 from drift.spark.frames import Reading
+from drift.strings import of_arrow
 from drift_graph.canonical import stored_each
 from drift_graph.errors import SettingsError
 from drift_graph.policies import ArrivalTime

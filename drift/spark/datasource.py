@@ -27,12 +27,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from drift.records import columns as stored
 from drift.records.format import Manifest, RecordError, read_manifest
 from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record, restored_many
 from drift.sinks.typed import payload_arrays
 from drift.spark.datasink import BatchSink, StreamSink, Target
+from drift.strings import of_arrow, to_arrow
 from drift_graph.errors import SettingsError
 
 _SCHEMAS = {
@@ -177,7 +177,7 @@ class _RowReader:
         if wanted.columns:
             plain = self._fields[: _SCHEMAS[wanted.table].count(",")]
             classes = Record(wanted.path).classes
-            payloads = restored_many(stored.of_arrow(batch.column("payload")), classes) if len(batch) else []
+            payloads = restored_many(of_arrow(batch.column("payload")), classes) if len(batch) else []
             arrays = payload_arrays(payloads, self._fields[len(plain) :], wanted.only or wanted.table)
         arrays = [*(batch.column(field.name).cast(field.type) for field in plain), *arrays]
         return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in self._fields])
@@ -185,8 +185,8 @@ class _RowReader:
 
 def _with_metas(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Rows with their global times as one column, and their metas as another if they have paths."""
-    batch = batch.append_column("global_time", stored.to_arrow(metas_of(batch, GLOBAL_TIME)))
-    return batch.append_column("meta", stored.to_arrow(metas_of(batch))) if "path" in batch.schema.names else batch
+    batch = batch.append_column("global_time", to_arrow(metas_of(batch, GLOBAL_TIME)))
+    return batch.append_column("meta", to_arrow(metas_of(batch))) if "path" in batch.schema.names else batch
 
 
 class _Reader(_RowReader, DataSourceReader):
