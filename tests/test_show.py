@@ -7,6 +7,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -183,11 +184,12 @@ def test_lines_run_down_and_feedback_runs_up(make: Any) -> None:
         assert target.top - 2 <= tip.y <= target.top + target.height + 2
 
 
+@pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("make", GRAPHS)
-def test_the_picture_is_well_formed_and_holds_every_step_and_line(make: Any) -> None:
+def test_the_picture_is_well_formed_and_holds_every_step_and_line(make: Any, live: bool) -> None:
     pytest.importorskip("pygraphviz")
     dataflow = make()
-    root = ElementTree.fromstring(as_svg(dataflow))
+    root = ElementTree.fromstring(as_svg(dataflow, live=live))
     texts = [element.text or "" for element in root.iter(f"{SVG}text")]
     tooltips = [element.text or "" for element in root.iter(f"{SVG}title")]
     assert all(any(tip.startswith(f"{operator.name}\n") for tip in tooltips) for operator in dataflow.operators)
@@ -195,6 +197,19 @@ def test_the_picture_is_well_formed_and_holds_every_step_and_line(make: Any) -> 
     paths = list(root.iter(f"{SVG}path"))
     assert len(paths) == len(dataflow.edges)
     assert sum("stroke-dasharray" in path.attrib for path in paths) == sum(edge.feedback for edge in dataflow.edges)
+
+
+def test_the_picture_of_a_run_names_the_ends_of_each_edge_and_has_two_lines_for_its_numbers() -> None:
+    pytest.importorskip("pygraphviz")
+    graph = drift.Graph("control \x01")
+    graph.source("in").map(abs, name=NASTY + "\x01").sink("out")
+    dataflow = graph.build()
+    root = ElementTree.fromstring(as_svg(dataflow, live=True))
+    parts = list(root.iter())
+    paths = [at for at, each in enumerate(parts) if each.tag == f"{SVG}path"]
+    ends = [(unquote(parts[at].attrib["data-origin"]), unquote(parts[at].attrib["data-target"])) for at in paths]
+    assert ends == [(edge.origin, edge.target) for edge in dataflow.edges]
+    assert [parts[at + n].tag for at in paths for n in (2, 3)] == [f"{SVG}text"] * 2 * len(paths)
 
 
 def test_no_text_is_wider_than_its_box() -> None:

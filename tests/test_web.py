@@ -32,6 +32,7 @@ from drift.engines.base import Progress
 from drift.engines.observed import Timeline
 from drift.machines.nodes.intake import Intake
 from drift.running.notebook import bar_of
+from drift.show import as_svg
 from drift.show.steps import columns_of
 from drift.web.address import as_address
 from drift.web.status import Status
@@ -169,9 +170,7 @@ def test_a_run_is_seen_over_http_and_nothing_of_it_is_left(engine: str) -> None:
         assert all(each["memory_bytes"] > 1e6 for each in status["processes"])
         assert status["output"][0]["position"] == 799 and status["output"][0]["payload"] == "('<b>bold</b>', 200)"
         wait_until(lambda: seen.status()["bars"], "a batch on the timeline")
-        graph = json.loads(seen.get("graph.json"))
-        assert {box["name"] for box in graph["boxes"]} >= {"lines", "split", "counts"}
-        assert all(line["label"] for line in graph["lines"])
+        assert seen.get("graph.svg") == as_svg(words().build(), live=True)
         metrics = seen.get("metrics")
         assert 'drift_items_in_total{graph="words"} 200.0' in metrics
         assert 'drift_operator_items_total{graph="words",operator="split"} 800.0' in metrics
@@ -260,7 +259,7 @@ def test_elsewhere_a_token_is_asked_for() -> None:
         found = re.fullmatch(r"http://[^:]+:(\d+)/\?token=(\S{20,})", seen.run.web)
         assert found is not None
         at, token = f"http://127.0.0.1:{found[1]}/", found[2]
-        for path in ("", "status.json", "events", "metrics", "graph.json"):
+        for path in ("", "status.json", "events", "metrics", "graph.svg"):
             assert code_of(at + path) == 401 and code_of(f"{at}{path}?token=wrong") == 401
         assert code_of(f"{at}?token={token}") == 200
         assert code_of(at + "metrics", Authorization=f"Bearer {token}") == 200

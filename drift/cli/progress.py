@@ -19,8 +19,7 @@ from rich.text import Text
 from drift.engines.base import Progress
 from drift.records.watch import Watch
 from drift.running import SILENT_S, Run
-from drift.show.boxes import cut
-from drift.show.steps import columns_of
+from drift.show.steps import columns_of, cut
 
 _DRAWN_PER_SECOND = 5
 _RATE_OVER_S = 2.0

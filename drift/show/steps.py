@@ -83,6 +83,16 @@ def columns_of(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
 
 
+def cut(text: str, columns_max: int) -> str:
+    """The text as printable characters, cut to at most `columns_max` columns."""
+    text = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    if columns_of(text) <= columns_max:
+        return text
+    while columns_of(text) > columns_max - 1:
+        text = text[:-1]
+    return f"{text}\N{HORIZONTAL ELLIPSIS}"
+
+
 def short_location(where: str, *, full: bool = False) -> str:
     """ "file:line", shortened: relative to the working folder if inside it; or only the file's name."""
     file, colon, line = where.rpartition(":")

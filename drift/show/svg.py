@@ -1,101 +1,209 @@
 """A graph as SVG: boxes for operators, frames around the operators of one step, dotted lines for feedback edges.
 
-Invariant: all positions are those of `drawing_of`; this module only adds colours.
+Invariant: no text is wider than its box. Why: the font is monospaced, so a text's width is its length, and a text that
+is too long is cut with an ellipsis; the box's tooltip has the full text.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from urllib.parse import quote
 
-from drift.show.boxes import CHARACTER, DETAIL, PADDING, TITLE, PlacedBox, cut, drawing_of
-from drift.show.layout import Layout, Point, Rectangle
-from drift.show.steps import columns_of
+from drift.show.layout import Box, Frame, Layout, Line, Point, Rectangle, lay_out
+from drift.show.steps import Step, columns_of, cut, rank_label, short_location, steps_of, what_it_does
 from drift_graph.graph import Dataflow
+from drift_graph.operators import Edge, Operator, Sink, Source
 
 _FONT = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace"
-_MARGIN = 20.0
+_CHARACTER = 0.61  # width of the font, of its size; Menlo and DejaVu have 0.602, the others less
+_TITLE, _DETAIL = 13.0, 10.5  # font sizes
+_PADDING = 12.0
+_MARGIN, _LIVE_MARGIN = 20.0, 16.0
+_CHARACTERS_MAX = 40
+#: Room beside an edge for its numbers: two lines.
+_NUMBERS = (128.0, 30.0)
 
-_INK, _GREY, _LINE, _BACK = "#1c2733", "#5a6775", "#4a5866", "#b3402a"
-_FILLS = {  # fill and border
-    "source": ("#e3f1e5", "#4e8d58"),
-    "sink": ("#e2ecf8", "#4a78ad"),
-    "group": ("#fdf0d5", "#c08a2b"),
-    "map": ("#ffffff", "#7b8794"),
-}
+_COLOURS = {
+    "ink": "#1c2733", "grey": "#5a6775", "line": "#4a5866", "loop": "#b3402a", "frame": "#f4f6f8", "rule": "#b9c2cc",
+    "source": "#e3f1e5", "source-edge": "#4e8d58", "sink": "#e2ecf8", "sink-edge": "#4a78ad",
+    "group": "#fdf0d5", "group-edge": "#c08a2b", "map": "#ffffff", "map-edge": "#7b8794",
+}  # fmt: skip
 
 
-def as_svg(dataflow: Dataflow) -> str:
-    """A picture, dark on white, from sources at the top to sinks at the bottom.
+def as_svg(dataflow: Dataflow, *, live: bool = False) -> str:
+    """A picture, from sources at the top to sinks at the bottom.
+
+    Args:
+        live: whether it is for the page of a run: then its colours are the page's, and each edge has two empty lines
+            of text for its numbers. Otherwise it is dark on white, with a title.
 
     Raises:
         SettingsError: where the extra `picture` is not installed.
     """
-    drawing = drawing_of(dataflow)
-    parts = [_head(dataflow, drawing.layout)]
-    parts += [_rect(frame.at, "#f4f6f8", "#b9c2cc", 8) for frame in drawing.frames]
-    parts += [_drawn_line(line.points, line.tip, line.edge.feedback) for line in drawing.lines]
-    parts += [_drawn_title(frame.at, frame.texts) for frame in drawing.frames]
-    parts += [_drawn_box(box) for box in drawing.boxes]
-    return "\n".join([*parts, "</g>", "</svg>", ""])
+    colours = {name: f"var(--{name})" for name in _COLOURS} if live else _COLOURS
+    return _Picture(dataflow, colours, live).svg()
 
 
-def _head(dataflow: Dataflow, layout: Layout) -> str:
-    title = cut(f"graph {dataflow.name}", 100)
-    width = max(layout.width, columns_of(title) * TITLE * CHARACTER) + 2 * _MARGIN
-    height = layout.height + 2 * _MARGIN + 26
-    shift = (width - layout.width) / 2
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{_FONT}">\n'
-        f"<title>{escape(dataflow.name, quote=False)}</title>\n"
-        f'<rect width="100%" height="100%" fill="#ffffff"/>\n'
-        f"{_text(_MARGIN, _MARGIN + 6, title, TITLE, _GREY)}\n"
-        f'<g transform="translate({shift:.1f} {_MARGIN + 26:.1f})">'
-    )
-
-
-def _drawn_title(at: Rectangle, title: Sequence[str]) -> str:
-    """A frame's title; a line that happens to pass behind it stops short of the letters."""
-    halo = 'stroke="#f4f6f8" stroke-width="6" stroke-linejoin="round" paint-order="stroke"'
-    name, location = title
-    return "\n".join(
-        [
-            f"<g {halo}>",
-            _text(at.left + PADDING, at.top + 20, name, TITLE, _INK),
-            _text(at.left + PADDING, at.top + 34, location, DETAIL, _GREY),
-            "</g>",
+class _Picture:
+    def __init__(self, dataflow: Dataflow, colours: Mapping[str, str], live: bool) -> None:
+        self._dataflow = dataflow
+        self._colours = colours
+        self._live = live
+        self._steps = steps_of(dataflow)
+        self._texts = {each.name: self._lines_of(step, each) for step in self._steps for each in step.operators}
+        self._titles = {
+            step.name: [cut(text, _CHARACTERS_MAX) for text in (step.name, short_location(step.where))]
+            for step in self._steps
+            if step.is_sugar
+        }
+        boxes = [
+            Box(each.name, _width(self._texts[each.name]) + 2 * _end_width(each), 54.0, step.name * step.is_sugar)
+            for step in self._steps
+            for each in step.operators
         ]
+        frames = [Frame(name, _width(title) - 2 * _PADDING, 28.0) for name, title in self._titles.items()]
+        numbers = _NUMBERS if live else None
+        lines = [Line(edge.origin, edge.target, edge.feedback, numbers) for edge in dataflow.edges]
+        self._layout = lay_out(boxes, frames, lines)
+        self._frames = {name: _around_loops(name, self._layout, boxes, lines) for name in self._titles}
+
+    def svg(self) -> str:
+        layout = self._layout
+        edges = zip(self._dataflow.edges, layout.curves, layout.labels)
+        parts = [self._live_head() if self._live else self._head()]
+        parts += [self._rect(at, "frame", "rule", 8) for at in self._frames.values()]
+        parts += [self._line(edge, *curve, numbers) for edge, curve, numbers in edges]
+        parts += [self._title(at, self._titles[name]) for name, at in self._frames.items()]
+        parts += [self._box(each) for step in self._steps for each in step.operators]
+        return "\n".join([*parts, "</g>", "</svg>", ""])
+
+    def _lines_of(self, step: Step, operator: Operator) -> list[str]:
+        """Three lines: name, what it does, rank and location."""
+        rank = rank_label(self._dataflow, operator)
+        if step.is_sugar:
+            lines = [step.short_name(operator), what_it_does(operator), rank]
+        else:
+            lines = [step.name, what_it_does(operator), f"{rank}, {short_location(step.where)}"]
+        return [cut(line, _CHARACTERS_MAX) for line in lines]
+
+    def _head(self) -> str:
+        title = cut(f"graph {self._dataflow.name}", 100)
+        width = max(self._layout.width, columns_of(title) * _TITLE * _CHARACTER) + 2 * _MARGIN
+        height = self._layout.height + 2 * _MARGIN + 26
+        shift = (width - self._layout.width) / 2
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+            f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{_FONT}">\n'
+            f"<title>{_escaped(self._dataflow.name)}</title>\n"
+            f'<rect width="100%" height="100%" fill="#ffffff"/>\n'
+            f"{self._text(_MARGIN, _MARGIN + 6, title, _TITLE, 'grey')}\n"
+            f'<g transform="translate({shift:.1f} {_MARGIN + 26:.1f})">'
+        )
+
+    def _live_head(self) -> str:
+        rights = [at.left + at.width for at in self._frames.values()]
+        rights += [point.x for points, _ in self._layout.curves for point in points]
+        width = max([self._layout.width, *rights]) + 2 * _LIVE_MARGIN
+        height = self._layout.height + 2 * _LIVE_MARGIN
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.1f}" height="{height:.1f}" role="img" '
+            f'viewBox="{-_LIVE_MARGIN} {-_LIVE_MARGIN} {width:.1f} {height:.1f}" preserveAspectRatio="xMidYMin meet">\n'
+            f"<title>graph {_escaped(self._dataflow.name)}</title>\n<g>"
+        )
+
+    def _title(self, at: Rectangle, title: Sequence[str]) -> str:
+        """A frame's title; a line that happens to pass behind it stops short of the letters."""
+        halo = f'stroke="{self._colours["frame"]}" stroke-width="6" stroke-linejoin="round" paint-order="stroke"'
+        name, location = title
+        return "\n".join(
+            [
+                f"<g {halo}>",
+                self._text(at.left + _PADDING, at.top + 20, name, _TITLE, "ink"),
+                self._text(at.left + _PADDING, at.top + 34, location, _DETAIL, "grey"),
+                "</g>",
+            ]
+        )
+
+    def _box(self, operator: Operator) -> str:
+        at, shape = self._layout.boxes[operator.name], operator.kind
+        radius = at.height / 2 if shape in ("source", "sink") else 5.0
+        middle = at.left + at.width / 2
+        title, does, rank = self._texts[operator.name]
+        full = [operator.name, what_it_does(operator), short_location(operator.where, full=True)]
+        return "\n".join(
+            [
+                f"<g><title>{_escaped(chr(10).join(full))}</title>",
+                self._rect(at, shape, f"{shape}-edge", radius),
+                self._text(middle, at.top + 18, title, _TITLE, "ink", "middle"),
+                self._text(middle, at.top + 33, does, _DETAIL, "ink", "middle"),
+                self._text(middle, at.top + 46, rank, _DETAIL, "grey", "middle"),
+                "</g>",
+            ]
+        )
+
+    def _line(self, edge: Edge, points: Sequence[Point], tip: Point, numbers: Point | None) -> str:
+        colour = self._colours["loop" if edge.feedback else "line"]
+        shown = [f"{point.x:.1f} {point.y:.1f}" for point in points]
+        path = f"M {shown[0]} C {', '.join(shown[1:])}"
+        more = ' stroke-dasharray="2 4" stroke-linecap="round"' if edge.feedback else ""
+        if numbers is not None:
+            more += f' data-origin="{_quoted(edge.origin)}" data-target="{_quoted(edge.target)}"'
+        drawn = f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{more}/>'
+        drawn += f"\n{_arrow(points[-1], tip, colour)}"
+        if numbers is not None:
+            drawn += f"\n{self._text(numbers.x, numbers.y - 3, '', _DETAIL, 'ink', 'middle')}"
+            drawn += f"\n{self._text(numbers.x, numbers.y + 9, '', 9.5, 'grey', 'middle')}"
+        return drawn
+
+    def _rect(self, at: Rectangle, fill: str, border: str, radius: float) -> str:
+        return (
+            f'<rect x="{at.left:.1f}" y="{at.top:.1f}" width="{at.width:.1f}" height="{at.height:.1f}" '
+            f'rx="{radius:.1f}" fill="{self._colours[fill]}" stroke="{self._colours[border]}" stroke-width="1.2"/>'
+        )
+
+    def _text(self, x: float, y: float, text: str, size: float, colour: str, anchor: str = "start") -> str:
+        return (
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{self._colours[colour]}" text-anchor="{anchor}" '
+            f'xml:space="preserve">{_escaped(text)}</text>'
+        )
+
+
+def _escaped(text: str) -> str:
+    """Text between tags; XML cannot hold most characters that are not printable."""
+    return escape(
+        "".join(each if each == "\n" or each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text),
+        quote=False,
     )
 
 
-def _drawn_box(box: PlacedBox) -> str:
-    at, shape = box.at, box.operator.kind
-    fill, border = _FILLS[shape]
-    radius = at.height / 2 if shape in ("source", "sink") else 5.0
-    middle = at.left + at.width / 2
-    title, does, rank = box.texts
-    return "\n".join(
-        [
-            f"<g><title>{escape(box.tooltip, quote=False)}</title>",
-            _rect(at, fill, border, radius),
-            _text(middle, at.top + 18, title, TITLE, _INK, "middle"),
-            _text(middle, at.top + 33, does, DETAIL, _INK, "middle"),
-            _text(middle, at.top + 46, rank, DETAIL, _GREY, "middle"),
-            "</g>",
-        ]
-    )
+def _quoted(name: str) -> str:
+    """A name for an attribute, as in a URL: XML would make spaces of its line ends."""
+    return quote(name, errors="replace")
 
 
-def _drawn_line(points: Sequence[Point], tip: Point, back: bool) -> str:
-    colour = _BACK if back else _LINE
-    numbers = [f"{point.x:.1f} {point.y:.1f}" for point in points]
-    path = f"M {numbers[0]} C {', '.join(numbers[1:])}"
-    dots = ' stroke-dasharray="2 4" stroke-linecap="round"' if back else ""
-    return (
-        f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dots}/>\n{_arrow(points[-1], tip, colour)}'
-    )
+def _around_loops(name: str, layout: Layout, boxes: Sequence[Box], lines: Sequence[Line]) -> Rectangle:
+    """A frame, wide enough for the lines that go back inside it."""
+    at = layout.frames[name]
+    inside = {box.name for box in boxes if box.frame == name}
+    right = at.left + at.width
+    for (points, _), line in zip(layout.curves, lines):
+        if line.back and line.origin in inside and line.target in inside:
+            right = max(right, *(point.x + 4 for point in points))
+    return at._replace(width=right - at.left)
+
+
+def _width(texts: Sequence[str]) -> float:
+    """The width of a box around lines of text, of which the first is a title."""
+    sizes = (_TITLE, _DETAIL, _DETAIL)
+    widest = max(columns_of(text) * size for text, size in zip(texts, sizes))
+    return max(90.0, math.ceil(widest * _CHARACTER + 2 * _PADDING))
+
+
+def _end_width(operator: Operator) -> float:
+    """Room that the round ends of sources and sinks take."""
+    return 10.0 if isinstance(operator, (Source, Sink)) else 0.0
 
 
 def _arrow(end: Point, tip: Point, colour: str) -> str:
@@ -104,17 +212,3 @@ def _arrow(end: Point, tip: Point, colour: str) -> str:
     across = Point(-(tip.y - end.y) / length * 4, (tip.x - end.x) / length * 4)
     corners = (tip, Point(end.x + across.x, end.y + across.y), Point(end.x - across.x, end.y - across.y))
     return f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in corners)}" fill="{colour}"/>'
-
-
-def _rect(at: Rectangle, fill: str, border: str, radius: float) -> str:
-    return (
-        f'<rect x="{at.left:.1f}" y="{at.top:.1f}" width="{at.width:.1f}" height="{at.height:.1f}" rx="{radius:.1f}" '
-        f'fill="{fill}" stroke="{border}" stroke-width="1.2"/>'
-    )
-
-
-def _text(x: float, y: float, text: str, size: float, colour: str, anchor: str = "start") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}" '
-        f'xml:space="preserve">{escape(text, quote=False)}</text>'
-    )

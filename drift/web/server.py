@@ -23,9 +23,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from drift.show import as_svg
 from drift.web.address import Address, host_of, is_loopback
 from drift.web.metrics import CONTENT_TYPE, as_text
-from drift.web.picture import as_data
 from drift.web.status import Status, Watched
 
 _SAMPLE_S = 0.5
@@ -49,7 +49,7 @@ class LivePage:
 
     def __init__(self, address: Address, run: Watched) -> None:
         self._address = address
-        self._picture = as_data(run.dataflow)
+        self._picture = as_svg(run.dataflow, live=True)
         self.status = Status(run)
         self._socket = address.bound()
         self.url = address.url(self._socket.getsockname()[1])
@@ -146,7 +146,7 @@ class LivePage:
             return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
         async def picture(request: Request) -> Response:
-            return JSONResponse(self._picture)
+            return Response(self._picture, media_type="image/svg+xml")
 
         async def status(request: Request) -> Response:
             self._sample_if_old()
@@ -162,7 +162,7 @@ class LivePage:
 
         routes = [
             Route("/", page),
-            Route("/graph.json", picture),
+            Route("/graph.svg", picture),
             Route("/status.json", status),
             Route("/events", events),
             Route("/metrics", metrics),
