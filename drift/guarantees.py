@@ -4,13 +4,13 @@ Invariant: if `guarantee` is "exactly once", every item of the output is in ever
 at any moment and repeated.
 
 Why: equal input gives equal output, item by item. So the guarantee depends on whether each source, or its log, gives
-the same input again, and on whether each sink knows what it has stored: no item is lost with such sources, and none is
-stored twice with such sinks.
+the same input again, on whether the answers of calls are logged, which are input too, and on whether each sink knows
+what it has stored: no item is lost with such sources, and none is stored twice with such sinks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from drift_graph.policies import ArrivalTime, TimePolicy
@@ -25,6 +25,9 @@ _LEVELS: dict[tuple[bool, bool], Level] = {  # whether sources can be read again
     (False, True): "at most once",
     (False, False): "none",
 }
+
+_TWICE = "if its process dies between an answer and its log"
+_UNLOGGED = "without state= its answers are not logged, and a repeated run may get others"
 
 
 class SourceGuarantee(NamedTuple):
@@ -52,32 +55,46 @@ class Guarantee(NamedTuple):
 
     Attributes:
         level: "exactly once"; "at least once": some items twice; "at most once": some lost; "none": both can happen.
-        because: each source or sink that limits it, with the reason; empty for "exactly once".
+        because: each source, call or sink that limits it, with the reason; empty for "exactly once".
+        asks: how often calls ask about an item; "" for a graph without calls.
     """
 
     level: Level
     because: tuple[str, ...]
+    asks: str = ""
 
     def __str__(self) -> str:
-        return self.level if not self.because else f"{self.level}, because of {'; of '.join(self.because)}"
+        said = self.level if not self.because else f"{self.level}, because of {'; of '.join(self.because)}"
+        return f"{said}; {self.asks}" if self.asks else said
 
 
 def guarantee(
-    sources: Mapping[str, tuple[Any, TimePolicy]], sinks: Mapping[str, Any], *, with_state: bool
+    sources: Mapping[str, tuple[Any, TimePolicy]],
+    sinks: Mapping[str, Any],
+    *,
+    with_state: bool,
+    calls: Sequence[str] = (),
 ) -> Guarantee:
     """The guarantee of a run of these sources, with their time policies, into these sinks.
 
     Args:
+        calls: the names of those that ask, or compute what cannot be repeated.
         with_state: whether the run keeps its state, with logs of sources that cannot be read again; otherwise it is
             repeated from the start.
     """
     losing = [] if with_state else [(name, why_not_reread(*each)) for name, each in sources.items()]
     limits_in = [f"source {name!r}: {why}" for name, why in losing if why]
+    limits_in += [] if with_state else [f"call {name!r}: {_UNLOGGED}" for name in calls]
     limits_out = [f"sink {name!r}: {why}" for name, sink in sinks.items() if (why := _why_twice(sink))]
     if not sinks:
         again = "the item in hand and those before it, back to the last cut" if with_state else "all items"
         limits_out = [f"the caller, who takes the output: a repeated run yields {again} once more"]
-    return Guarantee(_LEVELS[not limits_in, not limits_out], (*limits_in, *limits_out))
+    asks = f"{_named(calls)} about each item once, or twice with one key, {_TWICE}" if calls else ""
+    return Guarantee(_LEVELS[not limits_in, not limits_out], (*limits_in, *limits_out), asks)
+
+
+def _named(calls: Sequence[str]) -> str:
+    return f"call {calls[0]!r} asks" if len(calls) == 1 else f"calls {', '.join(map(repr, calls))} ask"
 
 
 def why_not_reread(source: Any, policy: TimePolicy) -> str:

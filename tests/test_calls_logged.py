@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -12,8 +15,10 @@ from typing import Any
 
 import asked
 import pytest
+from waiting import HANG_S, wait_until
 
 import drift
+from drift.calling.asker import Question
 from drift.segments.answers import AnswerLog
 from drift_graph.errors import AnswerMissing, SettingsError, StorageError
 
@@ -177,6 +182,43 @@ def test_a_diverted_answer_is_logged_and_a_failure_is_asked_about_again(tmp_path
     assert output(tmp_path).count("\n") == ITEMS
 
 
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_those_asked_about_together_with_one_that_failed_keep_their_answers(tmp_path: Path, engine: str) -> None:
+    together: list[list[int]] = []
+
+    def ask(items: list[int]) -> list[Any]:
+        together.append(items)
+        return [object() if item == 9 and items[0] == 8 else (item, len(together)) for item in items]
+
+    state, sinks = drift.Cuts(tmp_path / "state", every_s=0), {"out": drift.sinks.jsonl(tmp_path / "out.jsonl")}
+
+    def once() -> None:
+        made = graph(ask, concurrency=1, batch=4, retries=0)
+        drift.run(made, {"numbers": range(12)}, state=state, sinks=sinks, engine=engine).finish()
+
+    with pytest.raises(drift.PayloadError, match="raised NoCanonicalForm"):
+        once()
+    assert together == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    once()
+    assert together[3:] == [[9]], "it alone has no answer"
+    assert output(tmp_path).count("\n") == 12
+
+
+def test_a_log_has_what_was_asked_about_together_and_has_no_answer(tmp_path: Path) -> None:
+    questions = [Question(b"%d" % at, at, "ask") for at in range(4)]
+    metas = [each.meta for each in questions]
+    log = AnswerLog(tmp_path, "the test")
+    log.together(metas)
+    log.answered(questions[:1])
+    log.together(metas[1:3])
+    log.close()
+    again = AnswerLog(tmp_path, "the test")
+    again.open_to_read(b"")
+    assert again.find(questions[0]) and not again.asked_together(metas[0])
+    assert [again.asked_together(meta) for meta in metas[1:]] == [metas[1:]] * 3
+    again.close()
+
+
 def test_an_answer_that_cannot_be_read_back_is_refused_at_its_item(tmp_path: Path) -> None:
     class Local:
         def __eq__(self, other: object) -> bool:
@@ -203,6 +245,58 @@ def test_the_caller_dies_and_nothing_logged_is_asked_for_again(tmp_path: Path) -
     assert asked.one(tmp_path, Random(5), [100, 250], workers=False) == 2
 
 
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_ctrl_c_cancels_calls_in_flight_and_they_are_asked_again_with_the_same_key(tmp_path: Path, engine: str) -> None:
+    command = [sys.executable, __file__, str(tmp_path), engine]
+    interrupted = subprocess.Popen([*command, "wait"], stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: (tmp_path / "waits").exists() or interrupted.poll() is not None, "calls are in flight")
+    first, logged = keys_asked(tmp_path), answers_in(tmp_path)
+    interrupted.send_signal(signal.SIGINT)
+    _, said = interrupted.communicate(timeout=HANG_S)
+    assert interrupted.returncode == -signal.SIGINT and "KeyboardInterrupt" in said, said
+    assert (tmp_path / "cancelled").read_text() == "cancelled\n" * 4
+    assert (len(first), logged) == (10, 6) and set(first.values()) == {1}
+    subprocess.run([*command, "answer"], check=True, timeout=HANG_S)
+    both = keys_asked(tmp_path)
+    assert len(both) == ITEMS and sorted(both.values()) == [1] * (ITEMS - 4) + [2] * 4
+    assert {key for key, count in both.items() if count == 2} == set(list(first)[6:])
+    assert output(tmp_path).count("\n") == ITEMS
+
+
+def keys_asked(folder: Path) -> Counter[str]:
+    return Counter((folder / "asked").read_text().split())
+
+
+def interrupted_run(folder: Path, engine: str, then: str) -> None:
+    """A run in a process of its own; from the seventh item on it may have to wait for answers."""
+
+    def note(file: str, line: str) -> None:
+        with (folder / file).open("a") as opened:
+            opened.write(line + "\n")
+
+    in_flight = 0
+
+    async def ask(item: int, call: drift.Call) -> tuple[int, str]:
+        nonlocal in_flight
+        if item >= 6 and then == "wait":
+            while answers_in(folder) != 6:
+                await asyncio.sleep(0.001)
+        note("asked", call.key)
+        if item >= 6 and then == "wait":
+            in_flight += 1
+            if in_flight == 4:
+                note("waits", "all")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                note("cancelled", "cancelled")
+        return item, call.key
+
+    state, sinks = drift.Cuts(folder / "state", every_s=0), {"out": drift.sinks.jsonl(folder / "out.jsonl")}
+    made = graph(ask, concurrency=4)
+    drift.run(made, {"numbers": range(ITEMS)}, state=state, sinks=sinks, engine=engine).finish()
+
+
 @pytest.mark.kills
 def test_workers_die_and_every_item_is_asked_about_once(tmp_path: Path) -> None:
     assert asked.one(tmp_path, Random(5), [60], workers=True) == 1
@@ -216,3 +310,7 @@ def test_a_slow_call_is_named_as_what_the_run_waits_for(tmp_path: Path, monkeypa
     assert made.progress.held_by == "call 'ask' about 20"
     assert made.progress.silent_since_s is not None and made.progress.unsettled
     made.close()
+
+
+if __name__ == "__main__":
+    interrupted_run(Path(sys.argv[1]), *sys.argv[2:])

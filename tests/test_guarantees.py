@@ -94,6 +94,27 @@ def test_what_limits_a_run_is_named(tmp_path: Path) -> None:
     assert "the caller, who takes the output" in str(guarantee({}, {}, with_state=True))
 
 
+def test_calls_are_asked_once_and_limit_a_run_that_does_not_log_their_answers(tmp_path: Path) -> None:
+    graph = drift.Graph("asked")
+    graph.source("n").call(len, name="ask").sink("out")
+    out = {"out": sinks.jsonl(tmp_path / "out")}
+    asks = "call 'ask' asks about each item once, or twice with one key, if its process dies between an answer and"
+    asks += " its log"
+    unlogged = drift.run(graph, {"n": [1]}, sinks=out).guarantee
+    assert unlogged is not None and unlogged.level == "at most once" and unlogged.asks == asks
+    assert unlogged.because == (
+        "call 'ask': without state= its answers are not logged, and a repeated run may get others",
+    )
+    logged = drift.run(graph, {"n": [1]}, sinks=out, state=tmp_path / "state")
+    assert str(logged.guarantee) == f"exactly once; {asks}" == logged.report.guarantee
+    logged.close()
+    replayed = drift.run(graph, {"n": [1]}, sinks=out, state=tmp_path / "state", calls="replay")
+    assert str(replayed.guarantee) == "exactly once"
+    assert "; calls 'ask', 'tell' ask about each item once" in str(
+        guarantee({}, {}, with_state=True, calls=["ask", "tell"])
+    )
+
+
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     run = [sys.executable, "-m", "drift", *arguments]
     return subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, stdin=subprocess.DEVNULL)

@@ -71,6 +71,38 @@ def test_an_attempt_again_finds_what_was_logged(tmp_path: Path) -> None:
     assert run.finish().digest == died.stdout.strip()
 
 
+def test_failed_and_diverted_calls_are_in_the_record(spark: Any, tmp_path: Path) -> None:
+    def ask(pair: tuple[int, int]) -> tuple[int, int]:
+        (tmp_path / "asked").touch()
+        if pair[0] == 7:
+            raise ValueError("no answer to seven")
+        return pair
+
+    def failing(on_error: Any) -> drift.Graph:
+        made = drift.Graph("failing on Spark")
+        answers = made.source("numbers").map(lambda n: (n, n)).call(ask, retries=0, name="ask", on_error=on_error)
+        answers.count(lambda answer: answer[0] % 2).sink("counts")
+        return made
+
+    def ended(run: drift.Run) -> tuple[Any, str]:
+        out = []
+        try:
+            out += rows(run)
+        except drift.StepError as error:
+            return run.report.items_out, str(error).partition("\n")[0]
+        return out, ""
+
+    for on_error in ("error", "divert"):
+        made, record = failing(on_error), tmp_path / on_error
+        expected = ended(drift.run(made, {"numbers": range(ITEMS)}))
+        assert ("no answer to seven" in str(expected[1])) is (on_error == "error")
+        on_spark = drift.run(made, {"numbers": range(ITEMS)}, engine="spark", spark=spark, record=record)
+        assert ended(on_spark) == expected
+        (tmp_path / "asked").unlink()
+        assert ended(drift.replay(record, made)) == expected
+        assert not (tmp_path / "asked").exists()
+
+
 def test_a_run_with_state_asks_in_the_driver(spark: Any, tmp_path: Path) -> None:
     made = graph(asking(tmp_path))
     run = drift.run(made, {"numbers": range(ITEMS)}, engine="spark", spark=spark, state=tmp_path / "state")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from queue import SimpleQueue
@@ -29,7 +28,9 @@ _CLOSE_S = 2.0
 
 
 class Question:
-    """An item on its way past a call; `asked_s` is when it was asked about, on `time.monotonic`, 0.0 before."""
+    """An item on its way past a call; `asked_s` is when it was asked about, on the loop's clock, `time.monotonic`; 0.0
+    before.
+    """
 
     __slots__ = ("meta", "payload", "border", "answer", "error", "has_ended", "asked_s")
 
@@ -46,12 +47,16 @@ class Question:
 class Loop:
     """The event loop of a run, in a thread of its own that begins with the first call.
 
+    Args:
+        make_loop: its clock is that of waits, limits of time, and rates.
+
     Attributes:
         wake: readable when a question has ended.
         error: that the run must end with: a log could not be written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
+        self._make_loop = make_loop
         self.wake = Wake()
         self.error: BaseException | None = None
         self._lock = threading.Lock()
@@ -67,7 +72,7 @@ class Loop:
     def call(self, function: Callable[[], None]) -> None:
         """Call a function in the loop's thread, soon."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            self._loop = self._make_loop()
             self._thread = threading.Thread(target=self._run, name="drift calls", daemon=True)
             self._thread.start()
         self._loop.call_soon_threadsafe(function)
@@ -267,7 +272,7 @@ class Asker:
             except BaseException as error:
                 self._fail(error)
                 return
-            now_s = time.monotonic()
+            now_s = self._loop.now.time()
             for each in group:
                 each.asked_s = now_s
             self._loop.start(self._ask(group))
@@ -280,7 +285,9 @@ class Asker:
         """Whether the rate allows no call now; then `_go` comes again."""
         if self._has_alarm:
             return True
-        wait_s = self._turn_s() if self._next_s <= time.monotonic() else self._next_s - time.monotonic()
+        wait_s = self._next_s - self._loop.now.time()
+        if wait_s <= 0:
+            wait_s = self._turn_s()
         if wait_s <= 0:
             return False
         self._has_alarm = True
@@ -295,7 +302,7 @@ class Asker:
         """How long to wait for the next turn by the rate, which is taken."""
         if self.asks.rate_per_s is None:
             return 0.0
-        now_s = time.monotonic()
+        now_s = self._loop.now.time()
         turn_s = max(self._next_s, now_s)
         self._next_s = turn_s + 1 / self.asks.rate_per_s
         return turn_s - now_s
@@ -336,7 +343,7 @@ class Asker:
         """The answers."""
         asks = self.asks
         asked = [each.payload for each in group] if asks.batch else group[0].payload
-        deadline = None if asks.timeout_s is None else time.monotonic() + asks.timeout_s
+        deadline = None if asks.timeout_s is None else self._loop.now.time() + asks.timeout_s
         arguments = (asked, Call(key_together(keys), keys, attempt, deadline)) if self._takes_call else (asked,)
         called = asks.function(*arguments) if self._is_coroutine else self._loop.in_thread(asks.function, arguments)
         if asks.timeout_s is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from drift.calling.asks import calls_of
 from drift.cli.errors import to_json
 from drift.cli.specs import by_name, sink_of, source_of
 from drift.guarantees import SinkGuarantee, SourceGuarantee, guarantee
@@ -62,7 +63,7 @@ def check_command(
         sinks = {name: sink_of(spec, "continue", name) for name, spec in kinds.items()}
         policies = {source.name: source.time for source in dataflow.sources}
         sources = {name: (source, policies[name]) for name, source in opened.items()}
-        guaranteed = guarantee(sources, sinks, with_state=state is not None)
+        guaranteed = guarantee(sources, sinks, with_state=state is not None, calls=[*calls_of(dataflow)])
     finally:
         for source in opened.values():
             if hasattr(source, "close"):  # it listens

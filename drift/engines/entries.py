@@ -56,6 +56,7 @@ class Entries:
         self._named: set[str] = set()  # classes named in the file
         self.next_number = 0
         self._was_read = False
+        self._followed: dict[str, int] = {}  # bytes of each file that `appended` has given
 
     # Written.
 
@@ -167,6 +168,30 @@ class Entries:
                     yield number - 1, fields
         if number < first:
             raise self._broken(first, f"it ends at {number}")
+
+    def appended(self) -> Iterator[list[Any]]:
+        """The fields of the entries that another process has appended since the last call.
+
+        Nothing is changed: an entry that is being written, or whose writer died, is left out.
+
+        Raises:
+            LogBroken: one of them is damaged.
+        """
+        for path in self._files():
+            begin = at = self._followed.get(path.name, 0)
+            with path.open("rb") as file:
+                file.seek(begin)
+                data = file.read()
+            while len(data) - (at - begin) >= _HEAD.size:
+                length, check = _HEAD.unpack_from(data, at - begin)
+                body = data[at - begin + _HEAD.size : at - begin + _HEAD.size + length]
+                if len(body) < length:
+                    break
+                if zlib.crc32(body) != check:
+                    raise self._broken(self.first_number, f"{path} is damaged at byte {at}")
+                at += _HEAD.size + length
+                self._followed[path.name] = at
+                yield self._fields(body)
 
     def payloads(self, data: bytes) -> list[Any]:
         """The payloads of an entry, from its last field."""

@@ -114,7 +114,8 @@ class Run(Exports):
         else:
             policies = {source.name: times.get(source.name, source.time) for source in dataflow.sources}
             of_sources = {name: (source, policies[name]) for name, source in opened.items()}
-            self.guarantee = guarantee(of_sources, self._sinks.by_name, with_state=state is not None)
+            asking = [*calls_of(dataflow)] if calls != "replay" else []
+            self.guarantee = guarantee(of_sources, self._sinks.by_name, with_state=state is not None, calls=asking)
             self._feed = self._make_feed(watched, opened, watched_times, take_late, state)
         try:
             self._engine = self._make_engine(engine, watched, state)

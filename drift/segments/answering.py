@@ -40,7 +40,7 @@ class Log(Protocol):
         """What was asked about with this item before, without an answer."""
 
     def answered(self, step: str, questions: Sequence[Question]) -> None:
-        """Log answers; in the thread of the calls."""
+        """Log answers, and failures if these are final; in the thread of the calls."""
 
     def passed(self, step: str, questions: Sequence[Question]) -> None:
         """These go on, in the order of their metas; in the calling thread."""
@@ -100,7 +100,7 @@ class Answering:
         def ended(questions: Sequence[Question]) -> None:
             for each in questions:
                 judge(operator, each)
-            log.answered(step, [each for each in questions if type(each.answer) is not Failure])
+            log.answered(step, questions)
 
         return self._make_asker(graph, step, asks, self._loop, together=together, ended=ended)
 

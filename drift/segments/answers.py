@@ -4,13 +4,13 @@ Invariant: an entry has the answers of what was asked about together; an answer 
 question at the same meta.
 
 Why: an entry is written before its answers are used. What was asked about together is written before it is asked, so
-after a death the same items are asked about together, with the same key.
+after a death the same items are asked about together, with the same key: those of them that have no answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,13 +20,14 @@ from drift.engines.entries import Entries
 from drift_graph.canonical import canonical
 from drift_graph.errors import AnswerMissing
 from drift_graph.functions import brief
+from drift_graph.item import Failure
 from drift_graph.meta import BEGINNING
 
 if TYPE_CHECKING:
     from drift.calling.asker import Question
 
-#: The first field of an entry: answers, or what is asked about together.
-_ANSWERS, _TOGETHER = 0, 1
+#: The first field of an entry: answers; what is asked about together; failures, as tuples, in place of answers.
+_ANSWERS, _TOGETHER, _FAILURES = 0, 1, 2
 
 
 class AnswerLog:
@@ -50,24 +51,27 @@ class AnswerLog:
         Raises:
             LogBroken: an entry is damaged: asking again could give other answers than those that were used.
         """
-        for number, (kind, metas, prints, _, data) in self._entries.read(self._entries.first_number):
-            self._lasts.append((number, max(metas)))
-            if kind == _TOGETHER:
-                self._groups.update(dict.fromkeys(metas, metas))
-                continue
-            for meta, question, answer in zip(metas, prints, self._entries.payloads(data)):
-                self._groups.pop(meta, None)
-                if meta >= begin:
-                    self._found[meta] = question, answer
+        for number, fields in self._entries.read(self._entries.first_number):
+            self._lasts.append((number, max(fields[1])))
+            self._take(fields, self._entries, begin)
 
-    def take_over(self, folder: Path) -> None:
-        """Read what another log holds, whose writer is dead."""
-        other = AnswerLog(folder, self._what)
-        other.open_to_read(BEGINNING)
-        self._found.update(other._found)
-        self._groups.update(other._groups)
-        for meta in other._found:
-            self._groups.pop(meta, None)
+    def follow(self, other: Entries) -> None:
+        """Read what another process has appended to its log since the last call."""
+        for fields in other.appended():
+            self._take(fields, other, BEGINNING)
+
+    def _take(self, fields: Sequence[Any], entries: Entries, begin: bytes) -> None:
+        kind, metas, prints, _, data = fields
+        if kind == _TOGETHER:
+            if not any(meta in self._groups for meta in metas):
+                group = [meta for meta in metas if meta not in self._found]
+                self._groups.update(dict.fromkeys(group, group))
+            return
+        for meta, question, stored in zip(metas, prints, entries.payloads(data)):
+            if meta in self._groups:
+                self._groups.pop(meta).remove(meta)  # the others are asked about without it, if one of them has failed
+            if meta >= begin:
+                self._found[meta] = question, Failure(*stored) if kind == _FAILURES else stored
 
     def answers(self) -> Iterator[tuple[bytes, Any]]:
         """Meta and answer of what was read."""
@@ -91,11 +95,21 @@ class AnswerLog:
             self._append(_TOGETHER, metas, [], [])
 
     def answered(self, questions: Sequence[Question]) -> None:
-        """Log answers; one that could not be read back becomes the error of its question."""
-        if not questions:
-            return
+        """Log answers, and failures that are given.
+
+        Raises:
+            PayloadError: an answer could not be read back.
+        """
+        failed = [each for each in questions if type(each.answer) is Failure]
+        if failed:
+            questions = [each for each in questions if type(each.answer) is not Failure]
+            self._append_answers(_FAILURES, failed, [astuple(each.answer) for each in failed])
+        if questions:
+            self._append_answers(_ANSWERS, questions, [each.answer for each in questions])
+
+    def _append_answers(self, kind: int, questions: Sequence[Question], answers: Sequence[Any]) -> None:
         metas, prints = [each.meta for each in questions], [_print(each.payload) for each in questions]
-        self._append(_ANSWERS, metas, prints, [each.answer for each in questions])
+        self._append(kind, metas, prints, answers)
 
     def _append(self, kind: int, metas: Sequence[bytes], prints: Sequence[bytes], answers: Sequence[Any]) -> None:
         data, bad = self._entries.stored(answers)
@@ -171,8 +185,8 @@ class AnswersAtBorder:
         return self._log.asked_together(meta) if self._log is not None else ()
 
     def answered(self, step: str, questions: Sequence[Question]) -> None:
-        if self._log is not None:
-            self._log.answered(questions)
+        if self._log is not None:  # a failure is no answer: who goes on asks again
+            self._log.answered([each for each in questions if type(each.answer) is not Failure])
 
     def passed(self, step: str, questions: Sequence[Question]) -> None:
         if self._of_run.on_passed is not None:

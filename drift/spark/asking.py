@@ -1,16 +1,17 @@
 """Calls in tasks of Spark: between two segments, the tasks of the output's ranges ask about the items they release.
 
-Invariant: a task logs answers before it uses them, in a folder of its range that another attempt reads first; so an
-answer is asked for again only if the task died between the answer and its log.
+Invariant: a task logs answers before it uses them, where other attempts of it find them; so an answer is asked for
+again only if the task died between the answer and its log, or another attempt is asking for it now. All attempts use
+one answer.
 
 Why: the items of a range are the same in each attempt, since they are settled and in order. Attempts of one range come
-one after the other, unless Spark runs tasks speculatively: then both ask, with the same keys.
+one after the other, unless Spark runs tasks speculatively: then both ask, with the same keys, and the first answer in
+the log counts (`answer_log.py`).
 """
 
 from __future__ import annotations
 
 import select
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,8 @@ import pyarrow as pa
 from drift.calling.asker import Loop
 from drift.engines.shipping import rebuilt
 from drift.segments.answering import Answering
-from drift.segments.answers import AnswerLog, AnswersAtBorder, AnswersOfRun
 from drift.segments.log import Passed
+from drift.spark.answer_log import RangeLog, answers_of_range
 from drift.spark.batches import READ, RETRACTED, Row, error_row, record_batch
 from drift.spark.kernels import OutputRange, Work, through_maps
 from drift_graph.graph import Dataflow
@@ -73,9 +74,9 @@ def _asked(asking: Asking, work: Work, output: OutputRange, segment: Segment) ->
     if first is None:
         return
     calls = rebuilt(asking.calls, work.around, "a task of Spark", same_machine=False)
-    loop, log = Loop(), _log(Path(asking.folder) / f"range-{output.target:05}")
+    loop, log = Loop(), RangeLog(Path(asking.folder) / f"range-{output.target:05}")
     try:
-        answering = Answering(segment.name, calls, loop, asking.in_flight_max, AnswersAtBorder(AnswersOfRun(), log))
+        answering = Answering(segment.name, calls, loop, asking.in_flight_max, log)
         batch, has_ended = first, False
         while not (has_ended and answering.is_empty):
             while not has_ended and answering.has_room:
@@ -115,22 +116,12 @@ def _by_source(passed: Passed, segment: Segment) -> Iterator[tuple[str, Columns,
         yield source, Columns(its_metas, its_payloads, None), global_time_of(metas[0]) if left else below
 
 
-def _log(folder: Path) -> AnswerLog:
-    """A log for this attempt, which has the answers of those before it."""
-    log = AnswerLog(folder / uuid.uuid4().hex, "a task of Spark")
-    for earlier in sorted(folder.iterdir()) if folder.is_dir() else ():
-        log.take_over(earlier)
-    return log
-
-
 def answers_in(folder: Path, dataflow: Dataflow) -> Iterator[tuple[str, Sequence[bytes], Sequence[Any], Sequence[Any]]]:
-    """All answers that tasks have logged: for each call metas, nothing in place of questions, and answers."""
-    everything = AnswerLog(folder / "none", "the tasks of Spark")
-    for attempt in sorted(folder.glob("*/*/*")):
-        everything.take_over(attempt)
+    """What tasks have logged: for each call metas, nothing in place of questions, and answers or failures."""
     by_call: dict[str, list[tuple[bytes, Any]]] = {}
-    for meta, answer in everything.answers():
-        by_call.setdefault(dataflow.passed(meta)[-1].operator.name, []).append((meta, answer))
+    for of_range in sorted(folder.glob("*/*")):
+        for meta, answer in answers_of_range(of_range):
+            by_call.setdefault(dataflow.passed(meta)[-1].operator.name, []).append((meta, answer))
     for call, rows in by_call.items():
         metas, answers = zip(*sorted(rows, key=lambda row: row[0]))
         yield call, metas, [None] * len(metas), answers

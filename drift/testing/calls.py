@@ -293,10 +293,10 @@ class _MemoryLog:
             self.groups.update({meta: list(metas) for meta in metas})
 
     def asked_together(self, meta: bytes) -> Sequence[bytes]:
-        return self.groups.get(meta, ()) if meta not in self.answers else ()
+        return [each for each in self.groups.get(meta, ()) if each not in self.answers]
 
     def answered(self, step: str, questions: Sequence[Question]) -> None:
-        self.answers.update({each.meta: each.answer for each in questions})
+        self.answers.update({each.meta: each.answer for each in questions if type(each.answer) is not Failure})
 
     def passed(self, step: str, questions: Sequence[Question]) -> None:
         for each in questions:
@@ -353,6 +353,8 @@ class _Caller:
             elif flights:
                 asker, at = flights[choice - has_room]
                 asker.answer(at)
+            else:
+                raise DriftBug(f"a call behind {self._segment.name!r} waits, and nothing is in flight")
             self._take()
         return self._taken
 
