@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
-from drift.sinks.typed import Tables
-from drift_graph.meta import TIME_MIN
-from drift_graph.metas import Metas, numbers_of
+from drift.sinks.typed import Gathered, Tables
+from drift_graph.metas import Metas, metas_in_order
+from drift_graph.payloads import in_order
 
 if TYPE_CHECKING:
     from drift_barrier.barrier import Released
@@ -33,8 +32,8 @@ def table_of(
             rows.add(range(position, position + len(payloads)), metas, payloads, sinks)
         elif not isinstance(sinks, str):
             at = [index for index, sink in enumerate(sinks) if sink == of]
-            chosen = [metas[index] for index in at]
-            rows.add([position + index for index in at], chosen, [payloads[index] for index in at], of)
+            metas = metas_in_order(metas, at, increasing=True)
+            rows.add([position + index for index in at], metas, in_order(payloads, at), of)
     return rows.table()
 
 
@@ -43,35 +42,25 @@ class _Rows:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._items: list[tuple[pa.Array, pa.Array, pa.Array]] = []
-        self._payloads: list[Any] = []
+        self._gathered = Gathered()
+        self._sinks: list[pa.Array] = []
 
-    def add(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any], sinks: str | Sequence[str]) -> None:
-        if not payloads:
+    def add(self, positions: Sequence[int], metas: Metas, payloads: Any, sinks: str | Sequence[str]) -> None:
+        if not len(payloads):
             return
-        numbers = np.arange(positions.start, positions.stop) if isinstance(positions, range) else positions
+        self._gathered.add(positions, metas, payloads)
         names = pa.repeat(sinks, len(payloads)) if isinstance(sinks, str) else pa.array(sinks, pa.string())
-        self._items.append((pa.array(numbers, pa.int64()), names, _times(metas)))
-        self._payloads += payloads
-        if len(self._payloads) >= _GATHERED_ITEMS:
+        self._sinks.append(names)
+        if len(self._gathered) >= _GATHERED_ITEMS:
             self._hand_over()
 
     def table(self) -> pa.Table:
-        if self._payloads or not self._tables.batches:
+        if len(self._gathered) or not self._tables.batches:
             self._hand_over()
         return self._tables.table()
 
     def _hand_over(self) -> None:
-        kinds = (pa.int64(), pa.string(), pa.int64())
-        columns = zip(*self._items) if self._items else ((), (), ())
-        arrays = [pa.chunked_array(list(each), kind).combine_chunks() for each, kind in zip(columns, kinds)]
-        self._tables.add(dict(zip(("position", "sink", "time"), arrays)), self._payloads)
-        self._items, self._payloads = [], []
-
-
-def _times(metas: Metas) -> pa.Array:
-    numbers = numbers_of(metas)
-    if numbers is not None:
-        return pa.array(np.arange(numbers[0], numbers[0] + len(metas)))
-    packed = np.frombuffer(b"".join([meta[:8] for meta in metas]), ">u8").astype(np.uint64)
-    return pa.array((packed ^ np.uint64(-TIME_MIN)).view(np.int64))
+        items, payloads = self._gathered.take()
+        names = pa.chunked_array(self._sinks, pa.string()).combine_chunks()
+        self._tables.add({"position": items["position"], "sink": names, "time": items["time"]}, payloads)
+        self._sinks = []

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 import drift
 from drift.auditing.replay import GraphDiffers
+from drift.columns import rows as rows_module
 from drift.columns.forms import forms_of_rows
 from drift.columns.rows import Frame, frame_of_batch
 from drift_graph import payloads
 from drift_graph.canonical import canonical_each, encode_many, hash64_each, stored_each
-from drift_graph.errors import GraphError, ImpureStep, InputError, StepError
+from drift_graph.errors import GraphError, ImpureStep, InputError, PayloadError, StepError
 
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-40, 300),
@@ -178,6 +179,55 @@ def test_over_processes_and_from_a_file_and_in_a_record(tmp_path: Path) -> None:
     out = drift.sinks.parquet(tmp_path / "out.parquet")
     assert drift.run(graph, {"trips": source}, sinks={"out": out}).finish().digest == digest
     assert pl.read_parquet(tmp_path / "out.parquet").height == sum(row["fare"] > 1 for row in rows)
+
+
+# Outputs.
+
+
+def many_rows() -> Rows:
+    return [{"at": n * 7 % 50, "key": "abé"[n % 3], "fare": None if n % 11 == 0 else n % 5 - 1.5} for n in range(3000)]
+
+
+def exported(run: drift.Run, how: str, folder: Path) -> pl.DataFrame:
+    made = run.finish() if how == "parquet" else getattr(run, how)(of="out")
+    if how == "parquet":
+        return pl.read_parquet(folder / "*.parquet")
+    return made.pl() if how == "to_duckdb" else made if how == "to_polars" else pl.DataFrame(made)
+
+
+@pytest.mark.parametrize("how", ["to_arrow", "to_polars", "to_pandas", "to_duckdb", "parquet"])
+def test_outputs_take_columns_as_they_are(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    by_columns = rows_module.payloads_of
+    monkeypatch.setattr(rows_module, "payloads_of", lambda *of: made.append(of[-1]) or by_columns(*of))
+    outputs = []
+    for at, source in enumerate((many_rows(), table(many_rows()))):
+        graph = drift.Graph("out")
+        stream = graph.source("trips", schema=SCHEMA).with_columns(tip="fare * 2")
+        stream.filter(pl.col("at") > 9).sink("out")
+        stream.filter(pl.col("at") < 20).sink("others")
+        del made[:]
+        folder = tmp_path / str(at)
+        sinks = {"out": drift.sinks.parquet(folder, part_items=900)} if how == "parquet" else {}
+        run = drift.run(graph, {"trips": source}, sinks=sinks, batch_items=1000)
+        outputs.append(exported(run, how, folder))
+    assert outputs[0].equals(outputs[1], null_equal=True)
+    assert outputs[0].height == sum(row["at"] > 9 for row in many_rows())
+    assert sum(made) < 1000  # of samples
+
+
+def test_outputs_of_columns_take_the_columns_that_are_named() -> None:
+    graph = drift.Graph("named")
+    graph.source("trips", schema=SCHEMA).sink("out")
+    wanted = {"fare": pa.float32(), "at": pa.int8(), "none": pa.string()}
+    for columns in (wanted, list(wanted)):
+        tables = [
+            drift.run(graph, {"trips": each}).to_arrow(columns=columns) for each in (many_rows(), table(many_rows()))
+        ]
+        assert tables[0].to_pylist() == tables[1].to_pylist()
+    assert tables[0].column_names == ["position", "sink", "time", *wanted]
+    with pytest.raises(PayloadError, match="declared as int8"):
+        drift.run(graph, {"trips": table([{"at": 300, "key": "a", "fare": 1.0}])}).to_arrow(columns=wanted)
 
 
 # What is refused.

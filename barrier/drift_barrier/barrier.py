@@ -265,7 +265,7 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
     metas, payloads, _ = joined(of_sinks)
     sinks: str | list[str] = taken[0][0]
     if len(of_sinks) > 1:
-        sinks = [name for name, columns in zip(names, of_sinks) for _ in columns.payloads]
+        sinks = [name for name, columns in zip(names, of_sinks) for _ in columns.metas]
         order = sorted(range(len(metas)), key=list(metas).__getitem__)
         metas, payloads, _ = Columns(metas, payloads, None).in_order(order)
         sinks = [sinks[index] for index in order]

@@ -13,6 +13,8 @@ from drift.sinks.base import Sink, as_sink
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_graph.errors import SinkError
+from drift_graph.metas import metas_in_order
+from drift_graph.payloads import in_order
 from drift_graph.unchanged import Sample, Sampler
 
 
@@ -62,8 +64,8 @@ def _write_to(name: str, sink: Sink, batch: Released) -> None:
         if at:
             sink.write(
                 [batch.position + index for index in at],
-                [batch.metas[index] for index in at],
-                [batch.payloads[index] for index in at],
+                metas_in_order(batch.metas, at, increasing=True),
+                in_order(batch.payloads, at),
             )
 
 

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
 from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
-from drift.sinks.rows import OF_ITEMS
 from drift_graph.errors import PayloadError, SettingsError, SinkError
-from drift_graph.meta import time_of
 from drift_graph.metas import Metas
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from drift.sinks.typed import Gathered
 
 _PART = re.compile(r"part-(\d{15})-(\d{15})\.parquet")
 _WAITING = re.compile(r"\.waiting-(\d{15})-(\d{15})\.parquet")
@@ -79,10 +79,7 @@ class ParquetSink(ResumingSink):
         self._columns = columns
         self._part_items = part_items
         self._lock: int | None = None
-        self._positions: list[int] = []
-        self._times: list[int] = []
-        self._payloads: list[Any] = []
-        self._meta = b""  # of the last of them
+        self._items: Gathered | None = None  # that no file has yet
         self._waiting: list[Path] = []  # files with the items before these that no part has yet
         self._waiting_items = 0
         self._schema: pa.Schema | None = None
@@ -119,25 +116,26 @@ class ParquetSink(ResumingSink):
             ) from error
 
     def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
-        self._positions += positions
-        self._times += map(time_of, metas)
-        self._payloads += payloads
-        self._meta = metas[-1]
-        if len(self._positions) + self._waiting_items >= self._part_items:
+        if self._items is None:
+            from drift.sinks.typed import Gathered
+
+            self._items = Gathered()
+        self._items.add(positions, metas, payloads)
+        if len(self._items) + self._waiting_items >= self._part_items:
             self._write_part()
         return self._last
 
     def commit(self) -> dict[str, Any]:
         """See `Committing`: items that are in no part yet are written to a hidden file, until there is a part."""
-        if self._positions:
-            count = len(self._positions)
-            self._waiting.append(self._write("." + _NAME.format("waiting", self._positions[0], self._positions[-1])))
+        if self._items:
+            count = len(self._items)
+            self._waiting.append(self._write("." + _NAME.format("waiting", self._items.first, self._items.end)))
             self._waiting_items += count
         return super().commit()
 
     def _end(self) -> None:
         try:
-            if self._positions or self._waiting:
+            if self._items or self._waiting:
                 self._write_part()
         finally:
             lock, self._lock = self._lock, None
@@ -148,8 +146,12 @@ class ParquetSink(ResumingSink):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        first = self._first_of(self._waiting[0]) if self._waiting else self._positions[0]
-        last = self._positions[-1] if self._positions else self.committed_position()
+        if self._waiting:
+            first = self._first_of(self._waiting[0])
+        else:
+            assert self._items
+            first = self._items.first
+        last = self._items.end if self._items else self.committed_position()
         assert last is not None
         try:
             before = [pq.read_table(path) for path in self._waiting]
@@ -166,14 +168,15 @@ class ParquetSink(ResumingSink):
         import pyarrow.parquet as pq
 
         assert self._lock is not None
-        last = self._last if not self._positions else Last(self._positions[-1], self._meta)
+        last = Last(self._items.end, self._items.last) if self._items else self._last
         assert last is not None
         unfinished = self._path / f".part-{os.getpid()}.unfinished"
         try:
-            with self._taking(self._positions or [last.position], PayloadError, OSError):
+            first = self._items.first if self._items else last.position
+            with self._taking([first, last.position], PayloadError, OSError):
                 tables = [table.replace_schema_metadata() for table in before]
-                if self._positions:
-                    tables.append(self._table())
+                if self._items:
+                    tables.append(self._table(self._items))
                 table = pa.concat_tables(tables, promote_options="permissive")
                 table = table.replace_schema_metadata({_META: last.meta.hex()})
                 pq.write_table(table, unfinished, compression="zstd")
@@ -186,18 +189,17 @@ class ParquetSink(ResumingSink):
                 unfinished.unlink()
             raise
         finally:
-            self._positions, self._times, self._payloads = [], [], []
+            self._items = None
         self._last = last
         return finished
 
-    def _table(self) -> pa.Table:
+    def _table(self, gathered: Gathered) -> pa.Table:
         import pyarrow as pa
 
         from drift.sinks.typed import Tables
 
-        items = dict(zip(OF_ITEMS, (pa.array(self._positions, pa.int64()), pa.array(self._times, pa.int64()))))
         tables = Tables(str(self._path), self._columns)
-        tables.add(items, self._payloads)
+        tables.add(*gathered.take())
         table = tables.table()
         if self._schema is not None:  # of the parts before: parts share one schema if possible
             try:

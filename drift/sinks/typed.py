@@ -16,11 +16,16 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from drift.arrow import common_column, python_values
 from drift.fields import DECLARE, VALUE, names_in, names_of, values_of
 from drift_graph.canonical import canonical
 from drift_graph.errors import PayloadError
+from drift_graph.meta import TIME_MIN
+from drift_graph.metas import Metas, are_computed, times_of
+from drift_graph.payloads import are_rows, joined
 
 _NUMBERS = {int, float}  # Arrow refuses an int that is no float
 _REFUSED = (pa.ArrowException, OverflowError, TypeError)
@@ -66,8 +71,11 @@ class Tables:
         self._types = dict(wanted) if isinstance(wanted, Mapping) else {}
         self.batches: list[pa.Table] = []
 
-    def add(self, items: Mapping[str, pa.Array], payloads: list[Any]) -> None:
-        """The next items: what is known of them, and their payloads."""
+    def add(self, items: Mapping[str, pa.Array], payloads: Any) -> None:
+        """The next items: what is known of them, and their payloads; columns of rows keep their types."""
+        if are_rows(payloads):
+            self._add_rows(items, payloads.batch)
+            return
         names = self._names if self._names is not None else names_in(payloads)
         if self._names is None and tuple in set(map(type, payloads)):
             self._names = names  # tuples of another length have other columns; a dict may lack a field
@@ -78,6 +86,21 @@ class Tables:
             column = _inferred(each, name, self._of) if kind is None else _array(each, pa.field(name, kind), self._of)
             arrays[f"payload.{name}" if name in items else name] = column
         self.batches.append(pa.table(arrays))
+
+    def _add_rows(self, items: Mapping[str, pa.Array], rows: pa.RecordBatch) -> None:
+        arrays, known = dict(items), rows.schema.names
+        for name in known if self._names is None else self._names:
+            column = rows.column(name) if name in known else pa.nulls(rows.num_rows)
+            kind = self._types.get(name)
+            column = common_column(column) if kind is None else self._declared(column, pa.field(name, kind))
+            arrays[f"payload.{name}" if name in items else name] = column
+        self.batches.append(pa.table(arrays))
+
+    def _declared(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        """A column with the declared type; what another kind of type holds goes through Python, as values do."""
+        if column.type == field.type:
+            return column
+        return _array(python_values(column), field, self._of)
 
     def table(self) -> pa.Table:
         """All of them.
@@ -91,6 +114,59 @@ class Tables:
             return pa.concat_tables(self.batches, promote_options="permissive")
         except pa.ArrowTypeError as error:
             raise PayloadError(f"{self._of!r}: {error}; {DECLARE}", step=self._of) from None
+
+
+class Gathered:
+    """Items on their way into a table; rows stay columns.
+
+    Attributes:
+        last: the meta of the last item.
+    """
+
+    def __init__(self) -> None:
+        self.last = b""
+        self._count = 0
+        self._positions: list[pa.Array] = []
+        self._times: list[pa.Array] = []
+        self._payloads: list[Any] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def first(self) -> int:
+        """The position of the first item."""
+        return int(self._positions[0][0].as_py())
+
+    @property
+    def end(self) -> int:
+        """The position of the last item."""
+        return int(self._positions[-1][-1].as_py())
+
+    def add(self, positions: Sequence[int], metas: Metas, payloads: Any) -> None:
+        """Further items, one or more."""
+        numbers = np.arange(positions.start, positions.stop) if isinstance(positions, range) else np.array(positions)
+        self._positions.append(pa.array(numbers, pa.int64()))
+        self._times.append(_times(metas))
+        self._payloads.append(payloads)
+        self._count += len(payloads)
+        self.last = metas[-1]
+
+    def take(self) -> tuple[dict[str, pa.Array], Any]:
+        """Positions and times, and the payloads; none are left."""
+        both = {"position": self._positions, "time": self._times}
+        items = {name: pa.chunked_array(arrays, pa.int64()).combine_chunks() for name, arrays in both.items()}
+        payloads = joined(self._payloads)
+        self.__init__()  # type: ignore[misc]
+        return items, payloads
+
+
+def _times(metas: Metas) -> pa.Array:
+    if are_computed(metas):
+        times = times_of(metas)
+        return pa.array(np.arange(times.start, times.stop) if isinstance(times, range) else np.array(times, np.int64))
+    packed = np.frombuffer(b"".join([meta[:8] for meta in metas]), ">u8").astype(np.uint64)
+    return pa.array((packed ^ np.uint64(-TIME_MIN)).view(np.int64))
 
 
 def _inferred(values: list[Any], name: str, of: str) -> pa.Array:

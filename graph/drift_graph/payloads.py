@@ -39,6 +39,11 @@ class Rows:
         """The size of the columns in memory."""
         raise NotImplementedError
 
+    @property
+    def batch(self) -> Any:
+        """The columns as a pyarrow.RecordBatch."""
+        raise NotImplementedError
+
     def chosen(self, wanted: Sequence[int]) -> Self:
         """The rows for which `wanted` has a 1."""
         raise NotImplementedError

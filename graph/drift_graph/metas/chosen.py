@@ -54,6 +54,9 @@ class ChosenMetas(ComputedMetas):
     def _computed(self) -> list[bytes]:
         return list(compress(self.every, self.chosen))
 
+    def times(self) -> list[int]:
+        return list(compress(self.every.times(), self.chosen))
+
     def with_suffix(self, suffix: bytes) -> ChosenMetas:
         return ChosenMetas(self.every.with_suffix(suffix), self.chosen)
 
