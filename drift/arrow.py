@@ -85,7 +85,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column, pa.ExtensionArray):
         return _cast(column.storage, kind)
     if _kinds.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        return _cast(column.dictionary, kind).take(column.indices)  # `dictionary_decode` takes no views of text
     return column if column.type == kind else column.cast(kind)
 
 

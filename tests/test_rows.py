@@ -22,6 +22,7 @@ from drift.auditing.replay import GraphDiffers
 from drift.columns import rows as rows_module
 from drift.columns.forms import forms_of_rows
 from drift.columns.rows import Frame, frame_of_batch
+from drift.engines.packing import packed_columns, unpacked_columns
 from drift_graph import payloads
 from drift_graph.canonical import canonical_each, encode_many, hash64_each, stored_each
 from drift_graph.errors import GraphError, ImpureStep, InputError, PayloadError, StepError
@@ -179,6 +180,27 @@ def test_over_processes_and_from_a_file_and_in_a_record(tmp_path: Path) -> None:
     out = drift.sinks.parquet(tmp_path / "out.parquet")
     assert drift.run(graph, {"trips": source}, sinks={"out": out}).finish().digest == digest
     assert pl.read_parquet(tmp_path / "out.parquet").height == sum(row["fare"] > 1 for row in rows)
+
+
+def test_rows_travel_to_workers_and_back_as_columns(tmp_path: Path) -> None:
+    frame = pl.DataFrame(many_rows(), schema=SCHEMA).with_columns(
+        kind=pl.Series(["x", "y", None] * 1000, dtype=pl.Enum(["x", "y"])), parts=pl.concat_list("at", "at")
+    )
+    some = Frame(frame)[7:2900]
+    metas = [bytes([0, at >> 8, at & 0xFF]) for at in range(len(some))]
+    there = pickle.loads(pickle.dumps(packed_columns(metas, some, None), 5))
+    assert type(there[2]) is bytes
+    back = unpacked_columns(*there)
+    assert type(back.payloads) is Frame and back.payloads.frame.equals(some.frame) and back.metas == metas
+    assert back.payloads.encoded() == some.encoded() and back.payloads.frame.schema == frame.schema
+
+    graph = drift.Graph("travels")
+    graph.source("rows", schema=frame.schema).filter(pl.col("at") > 9).with_columns(x=pl.col("at") * 2).sink("out")
+    plain = drift.run(graph, {"rows": frame.to_dicts()})
+    run = drift.run(graph, {"rows": drift.sources.table(frame, payload="rows")}, **ZEROMQ)
+    made = [each.payloads for each in run.batches() if each.metas]
+    assert set(map(type, made)) == {Frame}
+    assert run.digest == plain.finish().digest
 
 
 # Outputs.

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drift.arrow import python_values
+from drift.arrow import common_column, python_values
 from drift.strings import Bytes, Numbers, Strings, of_arrow, of_step, offsets_of, to_arrow
 from drift_graph.canonical import canonical, canonical_each, stored_each
 
@@ -84,7 +84,7 @@ def _pieces(column: pa.Array, in_order: bool) -> Sequence[Piece]:
     """What, joined row by row, is the forms of a column's values."""
     kind = column.type
     if _kinds.is_dictionary(kind):
-        column = column.dictionary_decode()
+        column = common_column(column)
         kind = column.type
     if _kinds.is_integer(kind):
         return [_integers(column)]

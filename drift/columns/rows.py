@@ -9,6 +9,7 @@ the two for every type.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from typing import Any, Self, overload
 
@@ -98,6 +99,11 @@ class Frame(Rows):
             return None
         return type(self)(pl.concat([self.frame, *(each.frame for each in others)], rechunk=True))
 
+    def packed(self) -> bytes:
+        written = io.BytesIO()
+        self.frame.write_ipc_stream(written, compression="uncompressed")
+        return written.getvalue()
+
     def encoded(self) -> bytes:
         return of_arrow(self._canonical()).joined().tobytes()
 
@@ -117,7 +123,7 @@ class Frame(Rows):
         return self._forms
 
     def __reduce__(self) -> Any:
-        return Frame, (self.frame,)
+        return unpacked, (self.packed(),)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -125,6 +131,11 @@ class Frame(Rows):
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def unpacked(data: bytes) -> Frame:
+    """The inverse of `Frame.packed`; the columns are read where they are."""
+    return Frame(pl.read_ipc_stream(data))
 
 
 def frame_of_batch(names: Sequence[str], batch: pa.RecordBatch) -> Frame:

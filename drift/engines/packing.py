@@ -4,7 +4,8 @@ Invariant: `unpacked_columns` restores the arguments of `packed_columns`.
 
 Why: payloads that MessagePack restores exactly are packed with it, in half the time of a pickle; all others are left
 for pickle. Tuples of scalars are read back as tuples; no other payload packed so is a sequence. The output barrier
-needs no values: it gets canonical forms, if these are complete, and does not decode them.
+needs no values: it gets canonical forms, if these are complete, and does not decode them. Rows stay columns, as an IPC
+stream of Arrow, to the barrier too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from drift_barrier.digest import Encoded
 from drift_graph.canonical import plain_forms
 from drift_graph.item import Columns
 from drift_graph.metas import ComputedMetas, Metas, are_computed
-from drift_graph.payloads import Forms, are_forms
+from drift_graph.payloads import Forms, are_forms, are_rows
 from drift_graph.restore import plain_values
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -34,9 +35,10 @@ _unpack_payloads: dict[int, Callable[[Any], list[Any]]] = {
     1: msgspec.msgpack.Decoder(list[Any]).decode,
     2: msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode,
     3: lambda data: Forms(_unpack_bytes(data)),
+    4: lambda data: _rows(data),
 }
 #: How payloads are packed: 0 as they are, for pickle; as MessagePack 1 scalars, 2 tuples of them, 3 the canonical form
-#: of each.
+#: of each; 4 rows, as Arrow's IPC.
 Packed = tuple[bytes | ComputedMetas, int, Any, list[int] | None]
 
 
@@ -45,6 +47,8 @@ def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -
     packed = metas if are_computed(metas) else _pack(metas)
     if are_forms(payloads):
         return packed, 3, _pack(payloads), diffs
+    if are_rows(payloads):
+        return packed, 4, payloads.packed(), diffs
     kinds = set(map(type, payloads))
     form = 0
     if kinds <= _scalars:
@@ -57,9 +61,15 @@ def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -
         return packed, 0, payloads, diffs
 
 
+def _rows(data: bytes) -> Any:
+    from drift.columns.rows import unpacked  # imports Polars
+
+    return unpacked(data)
+
+
 def in_forms(columns: Columns) -> Columns:
     """Columns for the output barrier: with canonical forms in place of the payloads, if the forms are complete."""
-    forms = plain_forms(columns.payloads)
+    forms = None if are_rows(columns.payloads) else plain_forms(columns.payloads)
     return columns if forms is None else Columns(columns.metas, forms, columns.diffs)
 
 

@@ -56,6 +56,10 @@ class Rows:
         """These rows and then all others; None if their columns differ."""
         raise NotImplementedError
 
+    def packed(self) -> bytes:
+        """The columns as bytes, for other processes of the run."""
+        raise NotImplementedError
+
     def encoded(self) -> bytes:
         """The canonical bytes of all rows, joined."""
         raise NotImplementedError
