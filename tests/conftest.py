@@ -103,6 +103,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if unit_of(item.nodeid).startswith(_LONG):
             item.add_marker(pytest.mark.long)
 
+    if "DRIFT_ALONE" not in os.environ:  # what other tests left warns when it is collected: no verdict of this test
+        ignored = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+        for module in {item.getparent(pytest.Module): None for item in items}:
+            if module is not None and module.get_closest_marker("filterwarnings") is not None:
+                module.add_marker(ignored)
+
     def place(item: pytest.Item) -> int:
         unit = unit_of(item.nodeid)
         return next((at for at, beginning in enumerate(_LONG) if unit.startswith(beginning)), len(_LONG))

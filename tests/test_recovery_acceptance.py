@@ -359,8 +359,9 @@ def test_11_everything_dies_and_each_segment_resumes_from_a_cut_of_its_own(tmp_p
             data[len(data) // 3] ^= 1
             files[-1].write_bytes(data)
         with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
+            warnings.simplefilter("always", UserWarning)
             run = segmented.run(folder, engine, batch_items=70)
+        said = [str(each.message) for each in warned if each.category is UserWarning]  # others' garbage may warn, too
         assert run.resumed_from is not None and run.resumed_from.at == behind[-1].at
         assert run.finish().digest == digest
         assert (folder / "out.jsonl").read_bytes() == (tmp_path / "unbroken" / "out.jsonl").read_bytes()
@@ -368,10 +369,10 @@ def test_11_everything_dies_and_each_segment_resumes_from_a_cut_of_its_own(tmp_p
         begin, newest = min(calls), time_of(before[-1].at)
         assert sorted(calls) == list(range(begin, segmented.ITEMS)), log
         if log == "whole":
-            assert begin == newest and not warned, "nothing before it is computed again"
+            assert begin == newest and not said, "nothing before it is computed again"
         else:
             older = [time_of(cut.at) for cut in before if cut.at <= behind[-1].at][-1]
-            assert any("log of durable step 'dear'" in str(each.message) for each in warned)
+            assert any("log of durable step 'dear'" in each for each in said)
             assert begin == older if log == "gone" else older <= begin < newest
         assert begin - 50 < min(segmented.noted(folder, "read")) <= begin, "from the batch on that the cut is in"
 

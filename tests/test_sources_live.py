@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sourced import all_of, drained
-from waiting import HANG_S
+from waiting import HANG_S, wait_until
 
 from drift import SettingsError, sources
 
@@ -71,12 +71,14 @@ def test_closing_does_not_wait_for_ever_and_says_so() -> None:
     go_on = threading.Event()
 
     def silent() -> Iterator[int]:
+        began.append(threading.current_thread())
         go_on.wait(HANG_S)
         yield 1
 
-    before = set(threading.enumerate())
+    began: list[threading.Thread] = []
     reader = sources.live(silent(), close_max_s=0.0).open()
-    (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "drift live source")
+    wait_until(lambda: began, "it waits for its first item")
+    (thread,) = began
     with pytest.warns(ResourceWarning, match="has not given its next item"):
         reader.close()
     go_on.set()

@@ -518,7 +518,7 @@ def test_a_backend_that_is_away_is_waited_for_up_to_a_limit(where: str, caplog: 
     run = drift.run(counted(), {"numbers": inputs["numbers"] * 2}, state=drift.Cuts(where, from_cut=1, away_max_s=0))
     with (
         mock.patch.object(type(store._backend), "write", mock.Mock(side_effect=Away("no route"))),
-        pytest.raises(drift.StorageError, match="could not be reached for 0 s: no route"),
+        pytest.raises(drift.StorageError, match=r"could not be reached for \d+ s: no route"),
     ):
         run.finish()
 
@@ -673,7 +673,7 @@ def test_a_state_that_cannot_be_pickled_is_reported_where_only_recovery_needs_it
         UserWarning, match="a state of graph 'unpickled' cannot be stored: .*it stays where it is"
     ) as warned:
         for _ in run.batches():
-            if len(warned):
+            if any("cannot be stored" in str(each.message) for each in warned):
                 break
     run.close()
 

@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbclient
@@ -115,15 +116,23 @@ def code_of(url: str, **headers: str) -> int:
     return 200
 
 
-def nobody_listens(url: str) -> bool:
+def listens(url: str) -> bool:
     found = re.search(r":(\d+)/", url)
     assert found is not None
     with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", int(found[1]))) != 0
+        return client.connect_ex(("127.0.0.1", int(found[1]))) == 0
 
 
-def web_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "drift web"]
+def page_of(run: drift.Run) -> tuple[socket.socket, threading.Thread | None]:
+    """Where its page listens, and what serves it: its own, since a port that was given back may be anybody's."""
+    page = run._watching.page
+    assert page is not None
+    return page._socket, page._thread
+
+
+def gone(page: tuple[socket.socket, threading.Thread | None]) -> bool:
+    listens, thread = page
+    return listens.fileno() == -1 and (thread is None or not thread.is_alive())
 
 
 @pytest.mark.parametrize("engine", WATCHED)
@@ -157,6 +166,7 @@ def test_a_run_without_a_page_loads_no_server_and_starts_no_thread() -> None:
 @pytest.mark.parametrize("engine", WATCHED)
 def test_a_run_is_seen_over_http_and_nothing_of_it_is_left(engine: str) -> None:
     with Seen(engine) as seen:
+        page = page_of(seen.run)
         wait_until(lambda: seen.status()["items_out"] == 800, "all released and told")
         wait_until(lambda: seen.status()["operators"].get("split", {}).get("items") == 800, "all counted")
         told = 1 if engine == "local" else 3
@@ -181,7 +191,7 @@ def test_a_run_is_seen_over_http_and_nothing_of_it_is_left(engine: str) -> None:
             seen.end()
             last = [line for line in events.read().decode().splitlines() if line][-1]
         assert json.loads(last.removeprefix("data: "))["state"] == "finished"
-    assert nobody_listens(seen.run.web) and not web_threads()
+    assert gone(page)
     plain = drift.run(words(), {"lines": [f"to be {n} <b>bold</b>" for n in range(200)]})
     assert [report.items_out for report in (seen.report, plain.finish()) if report] == [800, 800]
 
@@ -197,25 +207,29 @@ def test_the_page_of_a_run_that_is_interrupted_is_gone() -> None:
     with pytest.raises(KeyboardInterrupt), run:
         for item in run:
             if item.position == 10_000:
-                assert code_of(run.web) == 200 and web_threads()
+                page = page_of(run)
+                assert code_of(run.web) == 200 and not gone(page)
                 raise KeyboardInterrupt
-    assert nobody_listens(run.web) and not web_threads()
+    assert gone(page)
 
 
 def test_a_page_ends_though_somebody_looks_who_takes_nothing() -> None:
     with Seen() as seen:
+        page = page_of(seen.run)
         port = int(seen.run.web.rsplit(":", 1)[1].strip("/"))
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert client.recv(12) == b"HTTP/1.1 200"
             seen.end()
-    assert not web_threads()
+    assert gone(page)
 
 
 def test_the_page_of_a_run_that_never_begins_is_gone_with_it() -> None:
     run = drift.run(words(), {"lines": ["to be"]}, web=0)
+    page = page_of(run)
+    assert not gone(page)
     run.close()
-    assert nobody_listens(run.web) and not web_threads()
+    assert gone(page)
 
 
 def test_a_failed_run_is_reported_as_failed() -> None:
@@ -236,11 +250,10 @@ def test_the_page_of_the_command_is_gone_after_a_signal(signal_number: int, tmp_
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         url = next(line.split()[-1] for line in process.stderr if line.startswith("see the run at"))
-        wait_until(lambda: not nobody_listens(url), "the page")
+        wait_until(lambda: listens(url), "the page")
         assert json.loads(got(url + "status.json"))["graph"] == "g"
         process.send_signal(signal_number)
         assert process.wait(HANG_S) == (130 if signal_number == signal.SIGINT else 0)
-    assert nobody_listens(url)
 
 
 def test_on_loopback_only_who_names_it_is_served() -> None:
@@ -359,8 +372,9 @@ def test_a_source_is_silent_since_it_last_gave_an_item() -> None:
     assert intake.silent_since_s(0) is None
 
 
-def test_a_silent_source_is_reported_where_items_wait_for_it() -> None:
-    since_s = time.monotonic() - 75
+def test_a_silent_source_is_reported_where_items_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drift.engines.base.time", SimpleNamespace(monotonic=lambda: 175.0))
+    since_s = 100.0
     waiting = Progress(held_by="source b", silent_since_s=since_s, unsettled=115_935)
     assert line_text(waiting, (0.0, 0.0), 80).startswith("held by source b, silent 1:15  ")
     nothing_waits = Progress(held_by="source b", silent_since_s=since_s)
@@ -370,10 +384,16 @@ def test_a_silent_source_is_reported_where_items_wait_for_it() -> None:
 # What it says to the log.
 
 
+def logged(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """What runs of this thread have logged; others of the process may log, too."""
+    thread = threading.get_ident()
+    return [each for each in caplog.records if each.name == "drift" and each.thread == thread]
+
+
 def test_a_run_says_when_it_starts_and_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "drift")
     drift.run(words(), {"lines": ["to be"]}).finish()
-    assert [record.message.split(",")[0] for record in caplog.records] == [
+    assert [record.message.split(",")[0] for record in logged(caplog)] == [
         "graph 'words': run started on local",
         "graph 'words': run finished",
     ]
@@ -385,7 +405,7 @@ def test_late_and_diverted_items_are_warned_of_now_and_then(caplog: pytest.LogCa
     graph.source("n", time=late, on_error="divert").map(lambda n: 10 // n, on_error="divert").sink("out")
     run = drift.run(graph, {"n": [*range(0, 100, 5), *range(60)]}, batch_items=10)
     run.finish()
-    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    warnings = [record.message for record in logged(caplog) if record.levelno == logging.WARNING]
     assert any("late items diverted" in message for message in warnings) and len(warnings) <= 5
     assert any("1 items that could not be processed" in message for message in warnings)
 
@@ -395,7 +415,7 @@ def test_a_run_that_fails_is_an_error_in_the_log(caplog: pytest.LogCaptureFixtur
     graph.source("n").map(lambda n: 1 // n).sink("out")
     with pytest.raises(drift.StepError):
         drift.run(graph, {"n": [0]}).finish()
-    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    (record,) = [record for record in logged(caplog) if record.levelno == logging.ERROR]
     assert "run failed, StepError: " in record.message and "ZeroDivisionError" in record.message
 
 
