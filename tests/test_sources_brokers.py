@@ -25,7 +25,7 @@ from waiting import HANG_S, wait_until
 
 import drift
 from drift import InputError, SinkError, sinks, sources
-from drift.sources.aligned import Aligned, Message
+from drift.sources.aligned import Aligned, Merged, Message
 from drift.sources.offsets import Offsets, Range
 from drift_graph.meta import global_time
 
@@ -268,6 +268,42 @@ def test_a_partition_that_gives_nothing_is_not_waited_for_for_ever_nor_one_at_it
     assert [message.value for message in aligned.take({0: 3, 1: 7}, 11.0)] == ["c"]
 
 
+@given(
+    logs=st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=4),
+    behind=st.integers(0, 2),
+    most=st.integers(1, 3),
+    data=st.data(),
+)
+def test_partitions_with_ends_are_merged_in_one_order_however_they_are_read_and_resumed(
+    logs: list[list[int]], behind: int, most: int, data: st.DataObject
+) -> None:
+    """Also with messages behind the ends, and without those that a transaction has in place of a message."""
+    given_, heads = [], {part: list(enumerate(log)) for part, log in enumerate(logs) if log}
+    while heads:  # too simple to be wrong
+        part = min(heads, key=lambda part: (heads[part][0][1], part))
+        given_.append((part, heads[part].pop(0)[0]))
+        heads = {part: left for part, left in heads.items() if left}
+    ends = {part: len(log) + 1 for part, log in enumerate(logs)}  # its last is none
+    offsets = dict.fromkeys(ends, 0)
+    merged, read, taken = Merged(offsets, ends, most=2), dict(offsets), []
+    while not merged.ended:
+        part = data.draw(st.sampled_from(sorted(set(merged.partitions) - merged.full) or merged.partitions))
+        at = read[part]
+        if at < len(logs[part]):
+            merged.put([Message(logs[part][at], part, at, at)])
+            read[part] = at + 1
+        elif behind:
+            merged.put(Message(9, part, len(logs[part]) + 1 + n, "behind") for n in range(behind))
+        else:
+            merged.reach(part, ends[part])
+        for message in merged.take(most):
+            taken.append((message.partition, message.offset))
+            offsets[message.partition] = message.offset + 1
+        if data.draw(st.booleans()):
+            merged, read = Merged(offsets, ends, most=2), dict(offsets)
+    assert taken == given_
+
+
 def test_no_item_of_a_backlog_is_late_because_another_partition_was_read_before(kafka: Kafka) -> None:
     topic = kafka.topic(f"skewed{next(numbers)}")
     producer = confluent_kafka.Producer({"bootstrap.servers": kafka.servers, "log_level": 0})
@@ -282,6 +318,8 @@ def test_no_item_of_a_backlog_is_late_because_another_partition_was_read_before(
     received = [next(run).payload for _ in range(3 * (length - 2))]
     run.close()
     assert received == [n for n in range(length - 2) for _ in range(3)]
+    ended = drift.run(graph, {"in": sources.kafka(kafka.servers, topic, decode="json", until_end=True)})
+    assert [item.payload for item in ended] == [n for n in range(length) for _ in range(3)]
 
 
 def test_what_a_database_cannot_hold_is_refused_in_words(postgres_url: str, tmp_path: Path, redis_url: str) -> None:

@@ -6,12 +6,18 @@ has more to read has been read up to its timestamp, unless such a partition has 
 Why: a source in event time has one heartbeat. If one partition were read to its end before another, all items of the
 other would be late, although none came late to Kafka. A partition that is read to its end holds nothing back, so a
 message of a topic without a backlog is given at once.
+
+Where a reading has an end (`Merged`), each partition with more to read is waited for, however long: the order is that
+of the timestamps, of equal ones that of the partitions, and hangs on nothing but the messages. A partition's timestamps
+may go back; then its next message is compared as it is, so that the order goes on from offsets alone.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heapreplace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -109,3 +115,73 @@ class Aligned:
     def full(self) -> set[int]:
         """The partitions that are not to be read on now."""
         return {partition for partition, part in self._parts.items() if len(part.waiting) >= self._most}
+
+
+class Merged:
+    """Messages up to the ends of the partitions, in one order.
+
+    Args:
+        offsets: of each partition, where reading begins.
+        ends: the offsets behind the last messages that are given.
+        most: where so many messages of a partition wait for others, it is not read on.
+    """
+
+    def __init__(self, offsets: Mapping[int, int], ends: Mapping[int, int], *, most: int) -> None:
+        self._next = {partition: offset for partition, offset in sorted(offsets.items()) if offset < ends[partition]}
+        self._waiting: dict[int, deque[Message]] = {partition: deque() for partition in self._next}
+        self._ends = ends
+        self._most = most
+
+    @property
+    def partitions(self) -> list[int]:
+        """Those that are read."""
+        return list(self._waiting)
+
+    def reach(self, partition: int, offset: int) -> None:
+        """A partition has been read up to an offset, maybe without messages: those of transactions have no value."""
+        self._next[partition] = max(self._next[partition], offset)
+
+    def put(self, messages: Iterable[Message]) -> None:
+        """Messages that were read, those of a partition in their order; those behind the ends are passed over."""
+        for message in messages:
+            partition, offset = message.partition, message.offset
+            if offset < self._ends[partition]:
+                self._waiting[partition].append(message)
+            self._next[partition] = offset + 1
+
+    def take(self, most: int) -> list[Message]:
+        """At most so many messages that come next, as far as that is known."""
+        waiting = self._waiting
+        if any(not each and self._has_more(partition) for partition, each in waiting.items()):
+            return []
+        firsts = [(each[0].timestamp, partition) for partition, each in waiting.items() if each]
+        heapify(firsts)
+        taken = []
+        while firsts and len(taken) < most:
+            _, partition = firsts[0]
+            each = waiting[partition]
+            taken.append(each.popleft())
+            if each:
+                heapreplace(firsts, (each[0].timestamp, partition))
+            elif self._has_more(partition):
+                break
+            else:
+                heappop(firsts)
+        return taken
+
+    @property
+    def ended(self) -> bool:
+        """Whether all was given."""
+        return not any(each or self._has_more(partition) for partition, each in self._waiting.items())
+
+    @property
+    def full(self) -> set[int]:
+        """The partitions that are not to be read on now."""
+        return {
+            partition
+            for partition, each in self._waiting.items()
+            if len(each) >= self._most or not self._has_more(partition)
+        }
+
+    def _has_more(self, partition: int) -> bool:
+        return self._next[partition] < self._ends[partition]

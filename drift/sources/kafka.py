@@ -1,7 +1,7 @@
 """A topic of Kafka.
 
-Invariant: the items are the messages behind the initial offsets, each once; with `until_end` partition after partition,
-so that the same topic gives the same items in the same order.
+Invariant: the items are the messages behind the initial offsets, each once; with `until_end` in the order of their
+timestamps and partitions, so that the same topic gives the same items in the same order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.sources.aligned import Aligned, Message
+from drift.sources.aligned import Aligned, Merged, Message
 from drift.sources.base import Reader
 from drift.sources.offsets import Offsets, Range
 from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
@@ -28,6 +28,7 @@ _LOOK_S = 10.0  # from one look at the partitions to the next
 _LOOK_MAX_S = 5.0
 _PATIENCE_S = 10.0  # for a partition that is not at its end and gives nothing, while messages of others wait for it
 _WAITING_MAX = 8192
+_FETCHED_MIN = 1024
 _LOG = logging.getLogger("drift")
 _SILENT = logging.getLogger("drift.kafka")  # librdkafka's messages to standard error are reported in errors instead
 _SILENT.addHandler(logging.NullHandler())
@@ -47,17 +48,17 @@ def kafka(
     """The value of each message of a topic is a payload; a message without a value (a tombstone of Kafka) is None.
 
     All partitions are read, of a live source also those that are added, and the offsets are part of the run's own
-    state. Kafka has no order over partitions, so for the same output each time use event time, or `until_end`. A live
-    source that has a backlog reads its partitions side by side, in the order of the messages' timestamps, so that an
-    item is not late because another partition was read faster.
+    state. Kafka has no order over partitions, so for the same output each time use event time, or `until_end`.
+    Partitions are read side by side, in the order of the messages' timestamps, so that an item is not late because
+    another partition was read faster.
 
     Args:
         servers: bootstrap servers, "HOST:PORT,HOST:PORT".
         decode: what a value is converted to: bytes, text (UTF-8), or the value of its JSON.
         type: each JSON value is converted to it, for instance a dataclass or a msgspec Struct.
         start: where to begin, or the offset in each partition (others from the earliest).
-        until_end: end with the messages that exist when the run begins, read partition after partition; without it the
-            source is live, and does not end.
+        until_end: end with the messages that exist when the run begins, in the order of their timestamps, of equal ones
+            in that of the partitions; without it the source is live, and does not end.
         group: a consumer group, to which the offsets of released items are committed, each second and at the end, so
             that Kafka's tools show the lag of the run. Nothing is read from it.
         config: more settings of librdkafka, for instance for TLS and passwords.
@@ -158,6 +159,7 @@ class _Poller:
         self.behind = offsets.behind
         self._looked_s = time.monotonic()
         self._silent_s: float | None = None  # since when no broker answers
+        self._paused: set[int] = set()
 
     @property
     def acknowledges(self) -> bool:
@@ -215,6 +217,17 @@ class _Poller:
         topic, offsets = self._offsets.topic, self._offsets.next
         self._consumer.assign([TopicPartition(topic, each, offsets[each]) for each in partitions])
 
+    def _pause(self, full: set[int]) -> None:
+        """Read on in all partitions but these."""
+        from confluent_kafka import TopicPartition
+
+        topic = self._offsets.topic
+        if full - self._paused:
+            self._consumer.pause([TopicPartition(topic, each) for each in full - self._paused])
+        if self._paused - full:
+            self._consumer.resume([TopicPartition(topic, each) for each in self._paused - full])
+        self._paused = full
+
     def _look(self) -> None:
         """Ask now and then which partitions there are; the log says if nobody answers, and when somebody does again."""
         from confluent_kafka import KafkaException
@@ -271,7 +284,7 @@ class _LivePoller(_Poller):
         next_offsets = self._offsets.next
         self._aligned = Aligned(next_offsets, time.monotonic(), patience_s=_PATIENCE_S, most=_WAITING_MAX)
         self._ends = dict(self._offsets.ends)
-        self._paused: set[int] = set()
+        self._paused = set()
 
     def _add(self, added: Mapping[int, Range]) -> None:
         from confluent_kafka import TopicPartition
@@ -308,16 +321,6 @@ class _LivePoller(_Poller):
             _, end = self._consumer.get_watermark_offsets(part, cached=True)
             self._ends[partition] = max(known, end)  # below 0 where it has not heard yet
 
-    def _pause(self, full: set[int]) -> None:
-        from confluent_kafka import TopicPartition
-
-        topic = self._offsets.topic
-        if full - self._paused:
-            self._consumer.pause([TopicPartition(topic, each) for each in full - self._paused])
-        if self._paused - full:
-            self._consumer.resume([TopicPartition(topic, each) for each in self._paused - full])
-        self._paused = full
-
 
 class _FinitePoller(_Poller):
     def __init__(self, consumer: Consumer, offsets: Offsets, group: str | None) -> None:
@@ -325,21 +328,20 @@ class _FinitePoller(_Poller):
         self._begin()
 
     def _begin(self) -> None:
-        offsets = self._offsets
-        self._partitions_left = [each for each, end in offsets.ends.items() if offsets.next[each] < end]
-        if self._partitions_left:
-            self._assign(self._partitions_left[:1])
+        self._merged = Merged(self._offsets.next, self._offsets.ends, most=_WAITING_MAX)
+        self._assign(self._merged.partitions)
+        self._paused = set()
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
-        if not self._partitions_left:
-            return None
-        partition = self._partitions_left[0]
-        end = self._offsets.ends[partition]
-        messages, at_end = self._messages(items_max, wait_s)
-        fitting = [each for each in messages if each.offset() < end]
-        if at_end or len(fitting) < len(messages) or (fitting and fitting[-1].offset() + 1 == end):
-            self._partitions_left.pop(0)
-            self._consumer.unassign()
-            if self._partitions_left:
-                self._assign(self._partitions_left[:1])
-        return Fetched([each.value() for each in fitting], [(partition, each.offset()) for each in fitting])
+        merged = self._merged
+        taken = merged.take(items_max)
+        if not taken:
+            if merged.ended:
+                return None
+            messages, at_end = self._messages(max(items_max, _FETCHED_MIN), wait_s)
+            merged.put(Message(each.timestamp()[1], each.partition(), each.offset(), each.value()) for each in messages)
+            for partition, offset in at_end.items():
+                merged.reach(partition, offset)
+            self._pause(merged.full)
+            taken = merged.take(items_max)
+        return Fetched([each.value for each in taken], [(each.partition, each.offset) for each in taken])
