@@ -156,7 +156,7 @@ class Merged:
             return []
         firsts = [(each[0].timestamp, partition) for partition, each in waiting.items() if each]
         heapify(firsts)
-        taken = []
+        taken: list[Message] = []
         while firsts and len(taken) < most:
             _, partition = firsts[0]
             each = waiting[partition]
