@@ -34,6 +34,7 @@ from typing import NamedTuple
 
 import broken_callers
 import broken_calls
+import broken_columns
 import broken_core
 import broken_files
 import broken_outside
@@ -53,7 +54,7 @@ _MEMORY_MAX_BYTES = 3 * 2**30
 BREAKAGES = [*broken_core.BREAKAGES, *broken_records.BREAKAGES, *broken_spark.BREAKAGES, *broken_purity.BREAKAGES]
 BREAKAGES += broken_files.BREAKAGES
 BREAKAGES += [*broken_recovery.BREAKAGES, *broken_outside.BREAKAGES, *broken_callers.BREAKAGES]
-BREAKAGES += broken_calls.BREAKAGES
+BREAKAGES += [*broken_calls.BREAKAGES, *broken_columns.BREAKAGES]
 
 
 def controls(breakages: Sequence[Breakage]) -> list[Breakage]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import pickle
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,9 @@ from drift.columns.forms import forms_of_rows
 from drift.columns.rows import Frame, frame_of_batch
 from drift.engines.packing import packed_columns, unpacked_columns
 from drift_graph import payloads
-from drift_graph.canonical import canonical_each, encode_many, hash64_each, stored_each
+from drift_graph.canonical import canonical_each, encode_many, encode_metas, hash64_each, stored_each
 from drift_graph.errors import GraphError, ImpureStep, InputError, PayloadError, StepError
+from drift_graph.metas import Metas, NumberedMetas, chosen_metas, with_suffix
 
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-40, 300),
@@ -73,9 +76,7 @@ def test_rows_have_the_forms_of_their_dicts(batch: pa.RecordBatch, data: st.Data
         assert encode_many(rows) == b"".join(canonical_each(dicts))
         assert canonical_each(rows) == canonical_each(dicts) and stored_each(rows) == stored_each(dicts)
         assert hash64_each(rows) == hash64_each(dicts)
-        assert forms_of_rows(rows.batch.schema.names, rows.batch.columns, len(rows)).to_pylist() == canonical_each(
-            dicts
-        )
+        assert forms_of_rows(rows.batch.schema.names, rows.batch.columns, len(rows)).listed() == canonical_each(dicts)
     wanted = bytes(data.draw(st.lists(st.booleans(), min_size=len(made), max_size=len(made))))
     order = data.draw(st.permutations(range(len(made))))
     dicts = made.values
@@ -86,6 +87,34 @@ def test_rows_have_the_forms_of_their_dicts(batch: pa.RecordBatch, data: st.Data
         (pickle.loads(pickle.dumps(made)), dicts),
     ):
         assert type(rows) is Frame and stored_each(rows) == stored_each(expected)
+
+
+def test_a_nan_has_one_form_whatever_its_bits() -> None:
+    bits = [bytes.fromhex(each) for each in ("7ff8000000000000", "fff8000000000000", "7ff8000000000001")]
+    frame = pl.DataFrame({"a": [*struct.unpack(">3d", b"".join(bits)), 1.5]})
+    assert canonical_each(Frame(frame)) == [*canonical_each([{"a": math.nan}]) * 3, *canonical_each([{"a": 1.5}])]
+
+
+def test_forms_are_the_same_however_many_are_computed_at_once() -> None:
+    count = 20_000
+    frame = pl.DataFrame({"n": range(count), "text": ["x" * (at % 70) for at in range(count)]})
+    made, dicts = Frame(frame), frame.to_dicts()
+    assert encode_many(made[8000:17_000]) == b"".join(canonical_each(dicts[8000:17_000]))
+    assert canonical_each(made[8000:17_000][100:]) == canonical_each(dicts[8100:17_000])
+    assert encode_many(made) == b"".join(canonical_each(dicts))
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=30), st.data())
+def test_the_metas_of_chosen_rows_are_those_of_their_dicts(mask: list[bool], data: st.DataObject) -> None:
+    metas: Metas = NumberedMetas(2**40 - 7, len(mask), b"ab")
+    wanted, rows = bytes(mask), Frame(pl.DataFrame({"a": mask}))
+    for _ in range(2):  # chosen from all of them, and then from those
+        made, listed = rows.chosen_metas(metas, wanted), list(chosen_metas(list(metas), wanted))
+        start = data.draw(st.integers(0, len(listed)))
+        assert list(made) == listed and list(made[start:]) == listed[start:]
+        assert encode_metas(with_suffix(made, b"c")) == encode_metas(with_suffix(listed, b"c"))
+        assert encode_metas(made[start:]) == encode_metas(listed[start:])
+        rows, metas, wanted = rows.chosen(wanted), made, bytes(at % 2 for at in range(len(listed)))
 
 
 def test_rows_of_other_fields_are_joined_as_dicts() -> None:

@@ -79,9 +79,10 @@ class Predicate(MapsEach, _ByValue, frozen=True):
     def __call__(self, payload: Any) -> bool:
         return bool(self.each([payload])[0])
 
-    def each(self, payloads: Sequence[Any]) -> list[Any]:
+    def each(self, payloads: Sequence[Any]) -> Any:
+        """A byte for each row: 1 for those to keep."""
         found = _tried(frame_of(payloads, self.schema), "select", self.computed)
-        return found.to_series().fill_null(False).to_list()
+        return found.to_series().fill_null(False).to_numpy().tobytes()
 
     def __str__(self) -> str:
         return self.text

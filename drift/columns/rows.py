@@ -19,9 +19,14 @@ import pyarrow as pa
 
 from drift.arrow import common_column, payloads_of
 from drift.columns.forms import forms_of_rows
-from drift.strings import of_arrow
+from drift.columns.metas import MaskedMetas
+from drift.strings import Strings
 from drift_graph.errors import InputError
+from drift_graph.metas import ChosenMetas, Metas, chosen_metas
 from drift_graph.payloads import Rows
+
+#: Rows whose forms are computed at once: as many as stay in the processor's cache meanwhile.
+_FORMS_AT_ONCE = 1 << 13
 
 
 class Frame(Rows):
@@ -39,7 +44,7 @@ class Frame(Rows):
         self._start = start
         self._values: list[Any] | None = None
         self._batch: pa.RecordBatch | None = None
-        self._forms: pa.Array | None = None
+        self._forms: dict[int, Strings] = {}
 
     def __len__(self) -> int:
         return self.frame.height
@@ -88,8 +93,12 @@ class Frame(Rows):
         return self._batch
 
     def chosen(self, wanted: Sequence[int]) -> Self:
-        mask = np.frombuffer(bytes(wanted), np.uint8).astype(bool)
+        mask = np.frombuffer(bytes(wanted), np.bool_)
         return type(self)(self.frame.filter(pl.Series(mask)))
+
+    def chosen_metas(self, metas: Metas, wanted: bytes) -> Metas:
+        found = chosen_metas(metas, wanted)
+        return MaskedMetas(found.every, found.chosen) if type(found) is ChosenMetas else found
 
     def in_order(self, order: Sequence[int]) -> Self:
         return type(self)(self.frame[np.fromiter(order, np.int64, len(order))])
@@ -105,22 +114,30 @@ class Frame(Rows):
         return written.getvalue()
 
     def encoded(self) -> bytes:
-        return of_arrow(self._canonical()).joined().tobytes()
+        return b"".join(some.joined() for some in self._canonical())
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
+        if not stored:
+            return [form for some in self._canonical() for form in some.listed()]
         batch = self.batch
-        found = self._canonical()
-        if stored:
-            found = forms_of_rows(batch.schema.names, batch.columns, batch.num_rows, in_order=False)
-        return of_arrow(found).listed()
+        return forms_of_rows(batch.schema.names, batch.columns, batch.num_rows, in_order=False).listed()
 
-    def _canonical(self) -> pa.Array:
-        if self._forms is None:
-            if self._whole is not None:
-                self._forms = self._whole._canonical().slice(self._start, len(self))
-            else:
-                self._forms = forms_of_rows(self.batch.schema.names, self.batch.columns, self.batch.num_rows)
-        return self._forms
+    def _canonical(self) -> Iterator[Strings]:
+        """The forms, some rows at a time."""
+        whole, at = (self, 0) if self._whole is None else (self._whole, self._start)
+        end = at + len(self)
+        while at < end:
+            chunk, first = divmod(at, _FORMS_AT_ONCE)
+            taken = min(end - at, _FORMS_AT_ONCE - first)
+            yield whole._chunk(chunk).slice(first, first + taken)
+            at += taken
+
+    def _chunk(self, number: int) -> Strings:
+        found = self._forms.get(number)
+        if found is None:
+            batch = self.batch.slice(number * _FORMS_AT_ONCE, _FORMS_AT_ONCE)
+            found = self._forms[number] = forms_of_rows(batch.schema.names, batch.columns, batch.num_rows)
+        return found
 
     def __reduce__(self) -> Any:
         return unpacked, (self.packed(),)

@@ -33,7 +33,7 @@ from drift_graph.later import Later, Moves, Undeclared, placed
 from drift_graph.meta import child_suffixes, global_time_of, is_later, time_of, varint
 from drift_graph.metas import Metas, chosen_metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Border, Map, Operator, Sink, as_sequence
-from drift_graph.payloads import chosen
+from drift_graph.payloads import are_rows, chosen
 from drift_graph.unchanged import SAMPLED_MAX, Sampler, check_unchanged
 
 
@@ -167,11 +167,12 @@ class _Step:
         if arity == "one":
             return _Batch(metas, suffix + self.only_child, results, diffs)
         if arity == "keep":
-            selected = called(bool, results)
-            if all(selected):
+            known: Any = results  # of a function that says it in bytes
+            selected = known if type(known) is bytes else bytes(called(bool, results))
+            if 0 not in selected:
                 return _Batch(metas, suffix + self.only_child, payloads, diffs)
             return _Batch(
-                chosen_metas(metas, bytes(selected)),
+                payloads.chosen_metas(metas, selected) if are_rows(payloads) else chosen_metas(metas, selected),
                 suffix + self.only_child,
                 chosen(payloads, selected),
                 None if diffs is None else list(compress(diffs, selected)),

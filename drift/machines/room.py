@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from drift_graph.payloads import are_rows
 from drift_graph.sizes import BATCH_BYTES, size_of
 
 #: What a program may make at once. It is more than batches are made for, so that only a jump in size reaches it.
@@ -63,7 +64,7 @@ class Room:
 
 def are_numbers(results: Sequence[Any]) -> bool:
     """Whether the last of a function's results is a number or nothing: then the next batch's are not measured."""
-    return bool(results) and type(results[-1]) in _NUMBERS
+    return not are_rows(results) and bool(results) and type(results[-1]) in _NUMBERS
 
 
 def listed(results: Iterator[Any], count: int, room: Room | None) -> list[Any]:

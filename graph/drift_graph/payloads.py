@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, compress
 from typing import Any, Self, TypeGuard
 
+from drift_graph.metas import Metas, chosen_metas
+
 
 class Rows:
     """Payloads that are stored as columns; as a sequence it has the values, which are made once.
@@ -47,6 +49,10 @@ class Rows:
     def chosen(self, wanted: Sequence[int]) -> Self:
         """The rows for which `wanted` has a 1."""
         raise NotImplementedError
+
+    def chosen_metas(self, metas: Metas, wanted: bytes) -> Metas:
+        """The metas, each of one row, for which `wanted` has a 1."""
+        return chosen_metas(metas, wanted)
 
     def in_order(self, order: Sequence[int]) -> Self:
         """The rows at these indices, in this order."""

@@ -17,7 +17,7 @@ from drift_graph.payloads import are_rows
 
 #: Readers stop a batch at about this size: it holds as many usual payloads as make a fast batch, or few large ones.
 BATCH_BYTES = 4 << 20
-#: What an item takes besides its payload: its meta, and its place in the columns.
+#: What an item takes besides its payload: its meta, and its place in the columns. For rows that is little.
 ITEM_BYTES = 100
 _ENTRIES = 2
 _DEPTH = 4
@@ -37,7 +37,9 @@ def about_bytes(payloads: Sequence[Any]) -> int:
 
 def made_bytes(batches: Iterable[Sequence[Any]]) -> int:
     """Approximate bytes of items that were made, from their payloads."""
-    return sum(about_bytes(payloads) + ITEM_BYTES * len(payloads) for payloads in batches)
+    return sum(
+        about_bytes(payloads) + (0 if are_rows(payloads) else ITEM_BYTES * len(payloads)) for payloads in batches
+    )
 
 
 def size_of(payload: Any, depth: int = _DEPTH) -> int:

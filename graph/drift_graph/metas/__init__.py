@@ -52,7 +52,7 @@ def interleaved(several: Sequence[Metas]) -> tuple[ComputedMetas, bytes] | None:
     every: ComputedMetas | None = None
     union = owners = 0
     for index, metas in enumerate(several):
-        if type(metas) is not ChosenMetas or index > 0xFF:
+        if not isinstance(metas, ChosenMetas) or index > 0xFF:
             return None
         if every is None:
             every, made_of = metas.every, metas.every.made_of()

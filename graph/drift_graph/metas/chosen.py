@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import compress
+from typing import Self
 
 from drift_graph.metas.computed import ComputedMetas
 
@@ -25,7 +26,7 @@ class ChosenMetas(ComputedMetas):
         self._list = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ChosenMetas, (self.every, self.chosen)
+        return type(self), (self.every, self.chosen)
 
     def made_of(self) -> tuple[object, ...]:
         return self.chosen, *self.every.made_of()
@@ -45,11 +46,11 @@ class ChosenMetas(ComputedMetas):
             self._indices = list(compress(range(len(self.chosen)), self.chosen))
         return self._indices
 
-    def _cut(self, start: int, stop: int) -> ChosenMetas:
+    def _cut(self, start: int, stop: int) -> Self:
         if start == stop:
-            return ChosenMetas(self.every[:0], b"")
+            return type(self)(self.every[:0], b"")
         first, end = self._listed_indices()[start], self._listed_indices()[stop - 1] + 1
-        return ChosenMetas(self.every[first:end], self.chosen[first:end])
+        return type(self)(self.every[first:end], self.chosen[first:end])
 
     def _computed(self) -> list[bytes]:
         return list(compress(self.every, self.chosen))
@@ -57,18 +58,23 @@ class ChosenMetas(ComputedMetas):
     def times(self) -> list[int]:
         return list(compress(self.every.times(), self.chosen))
 
-    def with_suffix(self, suffix: bytes) -> ChosenMetas:
-        return ChosenMetas(self.every.with_suffix(suffix), self.chosen)
+    def with_suffix(self, suffix: bytes) -> Self:
+        return type(self)(self.every.with_suffix(suffix), self.chosen)
 
     def split_out_of(self) -> tuple[object, ...]:
         return self.every.made_of()
 
-    def followed_by(self, later: ComputedMetas) -> ChosenMetas | None:
-        every = self.every.followed_by(later.every) if type(later) is ChosenMetas else None
-        return None if every is None else ChosenMetas(every, self.chosen + later.chosen)  # type: ignore[attr-defined]
+    def followed_by(self, later: ComputedMetas) -> Self | None:
+        every = self.every.followed_by(later.every) if isinstance(later, ChosenMetas) else None
+        return None if every is None else type(self)(every, self.chosen + later.chosen)  # type: ignore[attr-defined]
 
     def joined(self, head: bytes) -> bytes:
         if not self._length:
             return b""
         rows, length = self.every.joined(head), len(head) + len(self.every[0])  # all have one length
-        return b"".join([rows[at : at + length] for at in compress(range(0, len(rows), length), self.chosen)])
+        result = bytearray(rows[:length] * self._length)
+        for at in range(len(head), length):  # byte by byte: few of them differ between the rows
+            column = rows[at::length]
+            if column.count(column[0]) < len(column):
+                result[at::length] = bytes(compress(column, self.chosen))
+        return bytes(result)
