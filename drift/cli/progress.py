@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
@@ -50,9 +49,7 @@ class ProgressLine:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
-from types import TracebackType
 
 from drift.cli.seeding import Failed, Ready, Run, RunCase, RunSeed, SeedReport, Setup, Tally
 from drift.engines.companion import Companion
@@ -49,9 +48,7 @@ class Search:
     def __enter__(self) -> Search:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

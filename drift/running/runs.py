@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, engine_kinds
@@ -264,9 +263,7 @@ class Run(Exports):
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _make_recorder(

@@ -6,7 +6,8 @@ Invariant: a reader returns every payload it has read before it raises, so an er
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from copy import copy
+from typing import Any, Protocol, Self, runtime_checkable
 
 from drift_graph.errors import InputError
 
@@ -53,6 +54,18 @@ class Diverts(Protocol):
 
     def diverting(self, name: str) -> Source:
         """The same source, which returns `drift_graph.diverted` in place of what it cannot read, under this name."""
+
+
+class Diverting:
+    """A source that diverts what its readers cannot read once it has a name for that; see `Diverts`."""
+
+    _diverts_as = ""
+
+    def diverting(self, name: str) -> Self:
+        """See `Diverts`."""
+        source = copy(self)
+        source._diverts_as = name
+        return source
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import NothingYet, Reader
+from drift.sources.base import Diverting, NothingYet, Reader
 from drift.sources.chunks import LINE_MAX, File, Lines, Start, is_pipe
 from drift.sources.csv_rows import check_columns, rows_of, rows_or_errors
 from drift.sources.json_lines import values_of
@@ -109,7 +109,7 @@ def csv(
     return FileSource("csv", path, lines, batches)
 
 
-class FileSource:
+class FileSource(Diverting):
     """A file that is read in batches; it can be opened repeatedly."""
 
     guarantee = SourceGuarantee("from a position", "a line of the file, as long as it is there")
@@ -125,16 +125,9 @@ class FileSource:
         self._kind = kind
         self._lines = lines
         self._batches = batches
-        self._diverts_as = ""
         self._grows = False
         if self._path == "-" or is_pipe(self._path):
             self.guarantee = SourceGuarantee("not at all", "a pipe gives each byte once")
-
-    def diverting(self, name: str) -> FileSource:
-        """See `Diverts`."""
-        source = copy.copy(self)
-        source._diverts_as = name
-        return source
 
     def growing(self) -> FileSource:
         """The same source, whose reader raises `NothingYet` at the present end, and then can be asked again.

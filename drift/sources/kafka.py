@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.aligned import Aligned, Merged, Message
-from drift.sources.base import Reader
+from drift.sources.base import Diverting, Reader
 from drift.sources.offsets import Offsets, Range
 from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
 from drift_graph.errors import InputError, SettingsError
@@ -69,7 +68,7 @@ def kafka(
     return KafkaSource(servers, topic, decoder("kafka", decode, type), start, until_end, group, dict(config or {}))
 
 
-class KafkaSource:
+class KafkaSource(Diverting):
     """See `kafka`."""
 
     guarantee: ClassVar = SourceGuarantee("from a position", "the offsets of its partitions, while Kafka has them")
@@ -85,7 +84,6 @@ class KafkaSource:
         config: dict[str, Any],
     ) -> None:
         self._group = group
-        self._diverts_as = ""
         self.live = not until_end
         self.same_order = until_end  # partitions read in parallel have another order each time
         self._topic = topic
@@ -99,12 +97,6 @@ class KafkaSource:
             "auto.offset.reset": "error",  # offsets that Kafka no longer has are an error, not skipped
             **config,
         }
-
-    def diverting(self, name: str) -> KafkaSource:
-        """See `Diverts`."""
-        source = copy(self)
-        source._diverts_as = name
-        return source
 
     def open(self) -> Reader:
         from confluent_kafka import Consumer, KafkaException

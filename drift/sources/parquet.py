@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -20,7 +19,7 @@ import xxhash
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader
+from drift.sources.base import Diverting, Reader
 from drift.sources.followed import FollowedSource
 from drift.sources.frames import Payload
 from drift.sources.many import folder_of, reader_of
@@ -67,7 +66,7 @@ def parquet(
     return FollowedSource(named, source, lambda each: ParquetSource(each, columns, payload, type))
 
 
-class ParquetSource:
+class ParquetSource(Diverting):
     """See `parquet`."""
 
     live = False
@@ -78,13 +77,6 @@ class ParquetSource:
         self._columns = None if columns is None else list(columns)
         self._payload = payload
         self._kind = kind
-        self._diverts_as = ""
-
-    def diverting(self, name: str) -> ParquetSource:
-        """See `Diverts`."""
-        source = copy(self)
-        source._diverts_as = name
-        return source
 
     def open(self) -> Reader:
         return reader_of(self._path, self._open_one)

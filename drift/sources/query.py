@@ -10,12 +10,11 @@ key. The last row is read again, so that another one with its key is detected, a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from typing import Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader
+from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
 from drift.sources.positions import position_fields, position_of
 from drift.urls import checked_url, cleaned
@@ -49,7 +48,7 @@ def sqlite(
     return QuerySource("sqlite", path, query, key, payload, rows_at_once)
 
 
-class QuerySource:
+class QuerySource(Diverting):
     """See `postgres` and `sqlite`."""
 
     live = False
@@ -68,13 +67,6 @@ class QuerySource:
         self._key = key
         self._payload = payload
         self._rows_at_once = rows_at_once
-        self._diverts_as = ""
-
-    def diverting(self, name: str) -> QuerySource:
-        """See `Diverts`."""
-        source = copy(self)
-        source._diverts_as = name
-        return source
 
     def open(self) -> Reader:
         opening = _Postgres if self._kind == "postgres" else _Sqlite

@@ -6,12 +6,11 @@ Invariant: what is read is what lies behind the ID that it began with, each entr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader
+from drift.sources.base import Diverting, Reader
 from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, Undecodable, decoder
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.urls import checked_url, cleaned
@@ -50,7 +49,7 @@ def redis(
     return RedisSource(url, stream, decoder("redis", decode, type), field.encode(), start, until_end)
 
 
-class RedisSource:
+class RedisSource(Diverting):
     """See `redis`."""
 
     guarantee: ClassVar = SourceGuarantee("from a position", "the ID of an entry, as long as the stream keeps it")
@@ -62,13 +61,6 @@ class RedisSource:
         self._decode = decode
         self._field = field
         self._start = start
-        self._diverts_as = ""
-
-    def diverting(self, name: str) -> RedisSource:
-        """See `Diverts`."""
-        source = copy(self)
-        source._diverts_as = name
-        return source
 
     def open(self) -> Reader:
         import redis

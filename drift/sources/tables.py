@@ -8,12 +8,11 @@ Why: every table is read as batches of Arrow, through the one way from its colum
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from typing import TYPE_CHECKING, Any, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader
+from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
 from drift.sources.rows import Maker, RowsReader, check_payload, without
 from drift_graph.errors import InputError, SettingsError
@@ -52,7 +51,7 @@ def is_table(values: Any) -> bool:
     return has_columns and any(hasattr(kind, name) for name in ("__arrow_c_stream__", "__arrow_c_array__"))
 
 
-class TableSource:
+class TableSource(Diverting):
     """See `table`."""
 
     live = False
@@ -64,13 +63,6 @@ class TableSource:
         self._frame = frame
         self._payload = payload
         self._kind = kind
-        self._diverts_as = ""
-
-    def diverting(self, name: str) -> TableSource:
-        """See `Diverts`."""
-        source = copy(self)
-        source._diverts_as = name
-        return source
 
     def open(self) -> Reader:
         name = f"the {type(self._frame).__name__}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from drift.engines.base import Progress
@@ -31,9 +30,7 @@ class Watch:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(5)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from drift.show.steps import short_location
 from drift.testing.calls import reference_answers
 from drift.testing.check import Case, Result, Row, reference_run
 from drift.testing.schedule import Schedule
@@ -156,7 +156,7 @@ def _chain(result: Result, row: Row) -> list[str]:
             shown = "" if isinstance(operator, Sink) else "(not in the reference)"
         else:
             shown = safe_text(repr, gave, _SHOWN_CHARACTERS_MAX)
-        rows.append((what, short_location(location_of(operator)), shown))
+        rows.append((what, short_location(location_of(operator), full=True), shown))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for what, where, shown in rows:
         lines.append(f"  {what:{widths[0]}}  {where:{widths[1]}}  {shown}".rstrip())
@@ -164,15 +164,6 @@ def _chain(result: Result, row: Row) -> list[str]:
 
 
 _NOTHING = object()
-
-
-def short_location(where: str) -> str:
-    """ "file:line" relative to the working folder if it is inside it."""
-    file, colon, line = where.rpartition(":")
-    try:
-        return f"{Path(file).relative_to(Path.cwd())}:{line}" if colon else where
-    except (ValueError, OSError):
-        return where
 
 
 def in_words(result: Result) -> Sequence[str]:

@@ -12,7 +12,7 @@ both shrink well, and independently.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import xxhash
@@ -108,14 +108,8 @@ class Schedule:
 
     def settings(self) -> dict[str, Any]:
         """The settings for `Simulation`."""
-        return {
-            "workers": self.workers,
-            "batch_items": self.batch_items,
-            "fused": self.fused,
-            "in_flight_max": self.in_flight_max,
-            "live": self.live,
-            "deaths": self.deaths,
-        }
+        names = ("workers", "batch_items", "fused", "in_flight_max", "live", "deaths")
+        return {name: getattr(self, name) for name in names}
 
     def with_deviations(self, deviations: Iterable[Deviation]) -> Schedule:
         """The same schedule without noise, and with other deviations."""
@@ -125,20 +119,12 @@ class Schedule:
 
     def as_json(self) -> dict[str, Any]:
         """The schedule as JSON, for a case file."""
-        return {
-            "workers": self.workers,
-            "batch_items": self.batch_items,
-            "fused": self.fused,
-            "in_flight_max": self.in_flight_max,
-            "live": list(self.live),
-            "noise": self.noise,
-            "losses": self.losses,
-            "deaths": self.deaths,
-            "deviations": [
-                {"key": list(each.key), "choice": each.choice, "until": list(each.until) if each.until else None}
-                for each in self.deviations
-            ],
-        }
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "deviations"}
+        deviations = [
+            {"key": list(each.key), "choice": each.choice, "until": list(each.until) if each.until else None}
+            for each in self.deviations
+        ]
+        return {**plain, "live": list(self.live), "deviations": deviations}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Schedule:
