@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from drift.auditing import InputBatch
-from drift.engines.feed import Feed
+from drift.engines.source_feed import SourceFeed
 from drift.sources.arguments import as_source
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
@@ -28,7 +28,7 @@ class Given:
 
     def batches(self) -> Iterator[InputBatch]:
         opened = {name: as_source(name, made()) for name, made in self._sources.items()}
-        feed = Feed(
+        feed = SourceFeed(
             self._dataflow, opened, {}, batch_items=self._batch_items, in_flight_max=10**9, on_late=lambda late: None
         )
         while not feed.finished:

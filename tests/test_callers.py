@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import drift
-from drift.engines.feed import Feed
+from drift.engines.source_feed import SourceFeed
 from drift.state.run_cuts import RunCuts
 from drift.testing.callers import Visit, check_visits, visits
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
@@ -251,7 +251,7 @@ def test_loops_in_loops_take_turns() -> None:
 
 def test_sources_hear_of_a_release_when_the_caller_has_taken_it(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[tuple[bytes, bool]] = []
-    monkeypatch.setattr(Feed, "released", lambda self, below, last=False: heard.append((below, last)))
+    monkeypatch.setattr(SourceFeed, "released", lambda self, below, last=False: heard.append((below, last)))
     graph = drift.Graph("acknowledged")
     graph.source("s").sink("o")
     run = drift.run(graph, {"s": range(100)}, batch_items=10)

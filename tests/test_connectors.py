@@ -671,7 +671,7 @@ def test_a_topic_of_kafka_is_read_to_its_end_and_live_and_offsets_are_positions(
 def test_what_is_released_of_a_topic_is_committed_to_the_group_and_no_more(
     engine: drift.EngineName, stores_state: bool, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drift.engines.feed._ACKNOWLEDGE_S", 0.0)
+    monkeypatch.setattr("drift.engines.source_feed._ACKNOWLEDGE_S", 0.0)
     topic = kafka.topic(f"group_{engine}_{stores_state}")
     graph = drift.Graph("group")
     graph.source("n", time=drift.EventTime(time=lambda n: n, lateness=5)).sink("out")

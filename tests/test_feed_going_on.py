@@ -17,8 +17,8 @@ from sourced import temporary
 
 import drift
 from drift import ArrivalTime, EventTime, sources
-from drift.engines.feed import Feed
 from drift.engines.logged import ArrivalLog
+from drift.engines.source_feed import SourceFeed
 from drift_graph.lateness import Late
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.meta import time_of as drift_time
@@ -34,7 +34,7 @@ class Taken:
         self.late: list[Late] = []
         self.items: list[tuple[bytes, str, Any]] = []
         by_name = {name: drift.sources.arguments.as_source(name, each) for name, each in inputs.items()}
-        self.feed = Feed(
+        self.feed = SourceFeed(
             graph.build(), by_name, times, batch_items=batch_items, in_flight_max=10_000, on_late=self.late.append,
             has_positions=True, log_folder=folder,
         )  # fmt: skip
@@ -204,7 +204,7 @@ def test_what_an_idle_policy_decided_is_decided_again_by_the_log(tmp_path: Path)
 
 def test_the_stamps_of_a_live_source_are_those_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100, 90, 110, 500, 501, 502, 503])  # it goes back, and on the next day it is another
-    monkeypatch.setattr("drift.engines.feed.time.time_ns", lambda: next(clock) * 1_000_000)
+    monkeypatch.setattr("drift.engines.source_feed.time.time_ns", lambda: next(clock) * 1_000_000)
     script: Iterator[list[int] | None] = iter([[1], [2], [3], [4], None])
 
     def make() -> Taken:

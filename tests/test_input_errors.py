@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drift
-from drift.engines.feed import Feed
 from drift.engines.simulated.simulation import Simulation
+from drift.engines.source_feed import SourceFeed
 from drift.sources.arguments import as_source
 from drift.testing import Schedule
 from drift.testing.schedule import Player
@@ -185,7 +185,9 @@ def test_late_items_that_wait_to_be_reported_count_towards_credit() -> None:
 
     late: list[Any] = []
     sources = {"s0": as_source("s0", many()), "s1": _Silent()}
-    feed = Feed(graph_of(DIVERTING, A).build(), sources, {}, batch_items=10, in_flight_max=100, on_late=late.append)
+    feed = SourceFeed(
+        graph_of(DIVERTING, A).build(), sources, {}, batch_items=10, in_flight_max=100, on_late=late.append
+    )
     for _ in range(500):
         feed.poll(BEGINNING)
     assert len(taken) == 99 and late == []

@@ -10,6 +10,7 @@ import pytest
 
 import drift
 from drift.engines.feed import Feed
+from drift.engines.source_feed import SourceFeed
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.messages import AckMessage, Batch, MinimalTime
 from drift.machines.nodes.node import ACKER, CALLER, Send
@@ -82,7 +83,7 @@ def test_over_zeromq_feeding_begins_with_one_item_and_goes_at_the_pace_of_the_ac
     windows.flat_map(lambda window: [(window[0][0] - 1, window[0][1])] if window[0][0] else []).feed(loop)
     windows.sink("out")
     paces: list[int] = []
-    read = Feed._read
+    read = SourceFeed._read
 
     def noted(feed: Feed, *arguments: Any) -> Any:
         paces.append(feed.batch_items)
@@ -90,7 +91,7 @@ def test_over_zeromq_feeding_begins_with_one_item_and_goes_at_the_pace_of_the_ac
 
     given = {"numbers": range(400)}
     expected = drift.run(graph, given).finish().digest
-    monkeypatch.setattr(Feed, "_read", noted)
+    monkeypatch.setattr(SourceFeed, "_read", noted)
     report = drift.run(graph, given, engine="zeromq", workers=2).finish()
     assert (report.digest, report.tombstones) == (expected, 0)
     assert paces[0] == 1 < max(paces)

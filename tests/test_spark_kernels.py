@@ -23,9 +23,9 @@ import drift
 import drift.spark.batches as batches_module
 import drift.spark.kernels as kernels_module
 import drift.spark.recording as recording_module
-from drift.engines.feed import Feed
 from drift.engines.packing import metas_of, unpacked_output
 from drift.engines.shipping import packed
+from drift.engines.source_feed import SourceFeed
 from drift.engines.surroundings import surroundings
 from drift.records.order import Arrivals
 from drift.sources import as_source
@@ -49,7 +49,7 @@ def in_lists(case: Case, targets: int, splits: int, *, held_max: int = 1000, fus
     dataflow = case.dataflow()
     late: list[Any] = []
     sources = {name: as_source(name, given) for name, given in case.sources().items()}
-    feed = Feed(dataflow, sources, {}, batch_items=3, in_flight_max=1000, on_late=late.append)
+    feed = SourceFeed(dataflow, sources, {}, batch_items=3, in_flight_max=1000, on_late=late.append)
     spool = Spool(feed, held_max)
     tables = list(spool.batches(lambda: None))
     work = Work(packed(dataflow), surroundings(), fused, targets, cuts(spool.firsts, targets), spool.end)

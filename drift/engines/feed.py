@@ -1,118 +1,109 @@
-"""The sources of a run with their readers: a shell that reads sources as `Intake` decides, and reads the clocks.
+"""The input of a run, as its engine gets it: what all feeds share, wherever their items come from.
 
-Invariant: a reader is only read when the intake says so, and for at most as many items as it says.
+Invariant: once there is an error, no more batches come; a feed that was stopped ends every source where it is.
 """
 
 from __future__ import annotations
 
-import contextlib
 import select
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drift.engines.logged import ArrivalLog, Entry, why_logged
 from drift.engines.observed import SourceState
 from drift.machines.nodes.intake import Fed, Intake
-from drift.sources.base import Acknowledging, Diverts, Positioned, Reader, Source
+from drift.sources.base import Source
 from drift.undisturbed import undisturbed
-from drift_graph.errors import DriftError, InputError, SettingsError
+from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
+from drift_graph.operators import Source as SourceOfGraph
 from drift_graph.policies import TimePolicy
-from drift_graph.rereading import Position, as_plain, from_plain
 from drift_graph.times import Arrived, SourceMachine
 
 if TYPE_CHECKING:
     from drift.records.messages import Stored
 
 _TICK_S = 0.001
-_ACKNOWLEDGE_S = 1.0
 
 
 class Feed:
-    """All sources of a run.
+    """The input of a run, as its engine gets it; a subclass says where it comes from (`poll`).
 
     Args:
-        dataflow: the graph.
-        sources: for each source of the graph, where its items come from.
-        times: time policies that replace the graph's.
+        machines: of the sources, by rank.
+        sources: for each source of the graph, where its items come from, if they are read from sources.
         batch_items: most items read from a source at once.
         in_flight_max: most unsettled items of a source.
         on_late: called with each item that a policy diverts.
-        on_read: called with the name of a source and the payloads read; returns the payloads to use, and the error that
-            follows them, if any.
         on_fed: called with each batch of a source before the engine gets it.
-        on_stored: called with a batch that the engine itself reads from a source, before it is processed.
-        has_positions: whether `positions_at` will be called.
-        log_folder: for the logs of sources that cannot be read again to the same effect; needed with `has_positions`.
-        logs_on_disk: flush each log entry to the disk.
 
     Attributes:
         intake: decides which source is read, and for how many items; an engine may set the batch size.
         error: the error that the input ends with, once all sources have reached its time.
         late_items: number of late items diverted and reported.
+        on_stored: called with a batch that the engine itself reads from a source, before it is processed.
     """
 
-    _acknowledging: Sequence[int] = ()  # sources that get acknowledgements of released items
-    _acknowledged_s = 0.0
+    on_stored: Callable[[Stored], None] | None = None
 
     def __init__(
         self,
-        dataflow: Dataflow,
+        machines: Sequence[SourceMachine],
         sources: Mapping[str, Source],
-        times: Mapping[str, TimePolicy],
         *,
         batch_items: int,
-        in_flight_max: int,
+        in_flight_max: int = sys.maxsize,
         on_late: Callable[[Late], None],
-        on_read: Callable[[str, list[Any]], tuple[list[Any], Exception | None]] | None = None,
         on_fed: Callable[[str, int, Arrived], None] | None = None,
-        on_stored: Callable[[Stored], None] | None = None,
-        has_positions: bool = False,
-        log_folder: Path | None = None,
-        logs_on_disk: bool = False,
     ) -> None:
-        self._has_positions = has_positions
-        self._logs: dict[int, ArrivalLog] = {}
-        self._repeats: dict[int, Iterator[Entry]] = {}  # logs that are replayed before their sources are read
-        self._sought: dict[int, Any] = {}  # the position from which a reader then continues
-        self._on_read = on_read
-        self._on_fed = on_fed
-        self.on_stored = on_stored
-        self._on_late = on_late
         self.sources = sources
         self.stopped = False
         self.late_items = 0
-        self._readers: list[Reader] = []
-        machines: list[SourceMachine] = []
-        try:
-            for rank, source in enumerate(dataflow.sources):
-                opened = sources[source.name]
-                if source.diverting:
-                    opened = opened.diverting(source.name) if isinstance(opened, Diverts) else opened
-                policy = times.get(source.name, source.time)
-                machines.append(
-                    SourceMachine(
-                        source.name,
-                        rank,
-                        policy,
-                        live=opened.live,
-                        diverting=source.diverting,
-                        late_apart=source.late_apart,
-                    )
-                )
-                self._readers.append(opened.open())
-                if has_positions and (why := why_logged(opened, policy, self._readers[-1])):
-                    folder = _folder_of_logs(log_folder, source.name, why)
-                    self._logs[rank] = ArrivalLog(folder, source.name, on_disk=logs_on_disk)
-        except BaseException:
-            self.close()
-            raise
-        readers = enumerate(self._readers)
-        self._acknowledging = [at for at, each in readers if isinstance(each, Acknowledging) and each.acknowledges]
+        self._on_late = on_late
+        self._on_fed = on_fed
         self.intake = Intake(machines, batch_items=batch_items, in_flight_max=in_flight_max, now_s=time.monotonic())
+
+    def poll(self, minimal_time: bytes) -> list[Fed]:
+        """The batches that there are now; blocks only if every source that may be read is finite.
+
+        If a source fails, the others are fed until they are past the time of the failure. Then `error` is set, and no
+        more batches come.
+        """
+        raise NotImplementedError
+
+    def fraction(self) -> float | None:
+        """The share of the input that has been fed, 0 to 1; None if it is not known."""
+        return None
+
+    def filenos(self) -> Sequence[int]:
+        """Descriptors to wait on for live items."""
+        return ()
+
+    def positions_at(self, cut: bytes) -> dict[str, Any]:
+        """The positions from which everything at or above a cut can be fed again; JSON values.
+
+        Cuts must not decrease from call to call.
+        """
+        raise NotImplementedError
+
+    def committed(self, positions: Mapping[str, Any]) -> None:
+        """The run can resume from these positions, so what only earlier cuts need may be dropped."""
+
+    def resume(self, positions: Mapping[str, Any], cut: bytes) -> None:
+        """Resume at a cut: called before anything is fed, so that everything at or above the cut comes.
+
+        Args:
+            positions: from `positions_at`.
+
+        Raises:
+            InputError: the data are not there any more.
+        """
+        raise NotImplementedError
+
+    def released(self, below: bytes, *, last: bool = False) -> None:
+        """The sinks have all output below this, which never decreases; `last` in the last call."""
 
     @property
     def error(self) -> Exception | None:
@@ -144,11 +135,9 @@ class Feed:
         """Items of all sources at or above minimal time."""
         return self.intake.unsettled(minimal_time)
 
-    def fraction(self) -> float | None:
-        """The share of the input that has been read, 0 to 1; None if a source does not know."""
-        known = [reader.fraction() for reader in self._readers if hasattr(reader, "fraction")]
-        parts = [part for part in known if part is not None]
-        return min(parts) if parts and len(parts) == len(self._readers) else None
+    def wait(self) -> None:
+        """Wait a moment for input of live sources and pipes."""
+        select.select(self.filenos(), (), (), _TICK_S)
 
     def name_of(self, rank: int) -> str:
         return self.intake.machines[rank].name
@@ -176,107 +165,6 @@ class Feed:
         """The least heartbeat of all sources."""
         return self.intake.heartbeat
 
-    def positions_at(self, cut: bytes) -> dict[str, Any]:
-        """For each source the position from which everything at or above a cut can be read again; JSON values.
-
-        Cuts must not decrease from call to call. Only with `has_positions`.
-        """
-        assert self._has_positions
-        found = [self.intake.rereadings[rank].at(cut, self._here(rank)) for rank in range(len(self._readers))]
-        for rank in self._acknowledging:
-            self._acknowledge(rank, found[rank])
-        return {self.name_of(rank): as_plain(position) for rank, position in enumerate(found)}
-
-    def released(self, below: bytes, *, last: bool = False) -> None:
-        """The sinks have all output below this, which never decreases; about once a second, acknowledge it to sources.
-
-        Args:
-            last: whether this is the last call.
-        """
-        if not self._acknowledging or (not last and time.monotonic() - self._acknowledged_s < _ACKNOWLEDGE_S):
-            return
-        self._acknowledged_s = time.monotonic()
-        if not self._has_positions:  # otherwise cuts acknowledge, which may be lower
-            for rank in self._acknowledging:
-                self._acknowledge(rank, self.intake.rereadings[rank].at(below, self._here(rank)))
-
-    def _acknowledge(self, rank: int, position: Position) -> None:
-        reader = self._readers[rank]
-        if position.reader is not None and isinstance(reader, Acknowledging):
-            reader.released(position.reader)
-
-    def committed(self, positions: Mapping[str, Any]) -> None:
-        """The run can resume from these positions, so drop log entries that only earlier cuts need."""
-        for rank, log in self._logs.items():
-            position = from_plain(self.name_of(rank), positions[self.name_of(rank)])
-            log.drop_below(position.entry or 0)
-
-    def resume(self, positions: Mapping[str, Any], cut: bytes) -> None:
-        """Resume at a cut: called before anything is read, so that the sources give everything at or above the cut.
-
-        Args:
-            positions: from `positions_at`; a source that is not in it starts from the beginning, after its log.
-
-        Raises:
-            InputError: a source no longer has its data.
-        """
-        for rank, machine in enumerate(self.intake.machines):
-            entry, reader = 0, None
-            if machine.name in positions:
-                position = from_plain(machine.name, positions[machine.name])
-                machine.resume(position.judging, position.stamp_count)
-                entry, reader = position.entry or 0, position.reader
-            self._sought[rank] = reader
-            if rank in self._logs:
-                self._logs[rank].next_number = entry
-                self._repeats[rank] = self._logs[rank].repeat(entry)
-            else:
-                self._seek(rank)
-        self.intake.resume(cut)
-        self.late_items = sum(machine.late_items for machine in self.intake.machines)
-
-    def _seek(self, rank: int) -> None:
-        position, reader = self._sought.pop(rank, None), self._readers[rank]
-        if position is not None and isinstance(reader, Positioned):
-            reader.seek(position)
-
-    def _here(self, rank: int) -> Position:
-        reader, log = self._readers[rank], self._logs.get(rank)
-        if rank in self._sought:
-            position = self._sought[rank]
-        else:
-            position = reader.position() if isinstance(reader, Positioned) else None
-        return self.intake.rereadings[rank].here(position, None if log is None else log.next_number)
-
-    def wait(self) -> None:
-        """Wait a moment for input of live sources and pipes."""
-        select.select(self.filenos(), (), (), _TICK_S)
-
-    def filenos(self) -> Sequence[int]:
-        """Descriptors to wait on for live items, of the sources that may be read."""
-        ready = [self._readers[rank] for rank in self.intake.readable() if not self.intake.starved(rank)]
-        return [number for reader in ready for number in reader.filenos()]
-
-    def poll(self, minimal_time: bytes) -> list[Fed]:
-        """The batches that the sources have now; blocks only if every source that may be read is finite.
-
-        A source that fails is no longer read; the others are read until they are past the time of the failure. Then
-        `error` is set, and no more batches come.
-        """
-        if self.error is not None:
-            return []
-        if self.stopped:
-            return self._ended()
-        fed: list[Fed] = []
-        for rank, items_max in self.intake.turns(minimal_time):
-            batch = self._read(rank, items_max)
-            if batch is not None:
-                self._announce(batch)
-                fed.append(batch)
-        self._report_late()
-        self.error = self.intake.inputs.error
-        return fed
-
     def stop(self) -> None:
         """End all sources at their present positions; callable from any thread."""
         self.stopped = True
@@ -298,63 +186,6 @@ class Feed:
             self.late_items += 1
             self._on_late(late)
 
-    def _read(self, rank: int, items_max: int) -> Fed | None:
-        machine = self.intake.machines[rank]
-        has_position = self._has_positions or rank in self._acknowledging
-        before = self._here(rank) if has_position else None
-        try:
-            if rank in self._repeats:
-                entry = next(self._repeats[rank], None)
-                if entry is not None:
-                    return self._repeat(rank, entry, before)
-                del self._repeats[rank]
-                self._seek(rank)
-                before = self._here(rank) if has_position else None
-            payloads = self._readers[rank].read(items_max)
-        except DriftError as error:
-            self.intake.inputs.fail(rank, error)
-            return None
-        except Exception as error:
-            failed = InputError(
-                f"source {machine.name!r} raised {type(error).__name__} after {machine.items_in} items: {error}"
-            )
-            failed.__cause__ = error
-            self.intake.inputs.fail(rank, failed)
-            return None
-        refused = None
-        if payloads and self._on_read is not None:
-            payloads, refused = self._on_read(machine.name, payloads)
-        now_ms = time.time_ns() // 1_000_000 if machine.live else 0
-        log = self._logs.get(rank)
-        if log is not None and payloads:
-            now_ms = machine.stamp_at(now_ms) if machine.live else 0
-            reader = self._readers[rank]
-            next_position = reader.position() if isinstance(reader, Positioned) else None
-            payloads, unlogged = log.items(payloads, now_ms, next_position)
-            refused = unlogged or refused
-        elif log is not None and payloads is None and refused is None:
-            log.end()
-        batch = None
-        if payloads or refused is None:
-            least = machine.least_time
-            batch = self.intake.give(rank, payloads, now_ms, time.monotonic(), before)
-            if log is not None and not payloads and machine.least_time > least:  # the idle policy has decided
-                log.heartbeat(machine.least_time)
-        if refused is not None and (batch is None or batch.arrived.error is None):
-            self.intake.inputs.fail(rank, refused)
-        return batch
-
-    def _repeat(self, rank: int, entry: Entry, before: Position | None) -> Fed | None:
-        """A batch from the log of a source, with the stamps and heartbeats that the clock decided then."""
-        machine = self.intake.machines[rank]
-        if before is not None:
-            before = before._replace(entry=entry.number)
-        if entry.heartbeat is not None:
-            return self.intake.beat(rank, machine.advance(entry.heartbeat))
-        if entry.payloads is not None:
-            self._sought[rank] = entry.reader
-        return self.intake.give(rank, entry.payloads, entry.at_ms, time.monotonic(), before)
-
     @undisturbed
     def _announce(self, batch: Fed) -> None:
         if self._on_fed is not None:
@@ -365,24 +196,17 @@ class Feed:
         return self.intake.out_of_credit(minimal_time)
 
     def close(self) -> None:
-        with contextlib.ExitStack() as stack:
-            for reader in self._readers:
-                stack.callback(reader.close)
-            for log in self._logs.values():
-                stack.callback(log.close)
+        """Release what was opened."""
 
 
-def _folder_of_logs(folder: Path | None, source: str, why: str) -> Path:
-    """
-    Raises:
-        SettingsError: there is no folder.
-    """
-    if folder is None:
-        raise SettingsError(
-            f"source {source!r} cannot be read again to the same effect ({why}), so what it gives is logged in a "
-            f"folder, and the state is stored on a server: name a folder too, logs= of drift.Cuts, or --state-logs"
-        )
-    return folder
+def machines_of(dataflow: Dataflow, *, live: bool) -> list[SourceMachine]:
+    """The machines of a graph's sources, for a feed that repeats what they have made."""
+    return [machine_of(source, rank, source.time, live=live) for rank, source in enumerate(dataflow.sources)]
+
+
+def machine_of(source: SourceOfGraph, rank: int, policy: TimePolicy, *, live: bool) -> SourceMachine:
+    """The machine of a source of a graph."""
+    return SourceMachine(source.name, rank, policy, live=live, diverting=source.diverting, late_apart=source.late_apart)
 
 
 def taker_of_late(on_late: Callable[[Late], None] | None, otherwise: Callable[[Late], None]) -> Callable[[Late], None]:

@@ -8,12 +8,11 @@ Why it gives the same output: an engine's output depends on global times, payloa
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from drift.engines.feed import Feed
+from drift.engines.feed import Feed, machines_of
 from drift.machines.nodes.intake import Fed
 from drift_graph.errors import InputError
 from drift_graph.graph import Dataflow
@@ -33,25 +32,6 @@ class RecordedBatch(NamedTuple):
 
 class RecordEnds(InputError):
     """A record ends before its input did: the recorded run did not get further."""
-
-
-class Nothing:
-    """A stand-in for a source that is not read."""
-
-    def __init__(self, live: bool) -> None:
-        self.live = live
-
-    def open(self) -> Nothing:
-        return self
-
-    def read(self, items_max: int) -> list[Any] | None:
-        raise AssertionError("the source of a replay is not read")
-
-    def filenos(self) -> Sequence[int]:
-        return ()
-
-    def close(self) -> None:
-        pass
 
 
 class RecordedFeed(Feed):
@@ -80,8 +60,7 @@ class RecordedFeed(Feed):
         record: Any = None,
         ends: bool = True,
     ) -> None:
-        nothing = {source.name: Nothing(paced) for source in dataflow.sources}
-        super().__init__(dataflow, nothing, {}, batch_items=batch_items, in_flight_max=sys.maxsize, on_late=on_late)
+        super().__init__(machines_of(dataflow, live=paced), {}, batch_items=batch_items, on_late=on_late)
         self._batches = self._cut(iter(batches))
         self._next: RecordedBatch | None = None
         self._paced = paced
@@ -142,12 +121,6 @@ class RecordedFeed(Feed):
         if self._began_ns is None:
             self._began_ns, self._first_ns = now_ns, at_ns
         return now_ns - self._began_ns >= at_ns - self._first_ns
-
-    def fraction(self) -> float | None:
-        return None
-
-    def filenos(self) -> Sequence[int]:
-        return ()
 
 
 class RecordedMachine(SourceMachine):

@@ -23,6 +23,7 @@ from drift.engines.metrics import Reading, reported
 from drift.engines.observed import Observed, SourceState
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.engines.settings import Settings
+from drift.engines.source_feed import SourceFeed
 from drift.extras import need
 from drift.guarantees import Guarantee, guarantee
 from drift.running.checks import check_named, check_state
@@ -296,7 +297,7 @@ class Run(Exports):
         state: Any,
     ) -> Feed:
         recorder = self._recorder
-        return Feed(
+        return SourceFeed(
             dataflow,
             sources,
             times,

@@ -10,15 +10,13 @@ for, and its output is in the log before anybody else has it.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from drift.engines.base import Engine
-from drift.engines.feed import Feed
-from drift.engines.recorded import Nothing
+from drift.engines.feed import Feed, machines_of
 from drift.machines.nodes.intake import Fed
 from drift.segments.log import BorderLog, Passed
 from drift.state.run_cuts import Begin, Cuts, RunCuts, Taken, TakesCuts
@@ -51,10 +49,7 @@ class BorderFeed(Feed):
         self, dataflow: Segment, before: Before, *, batch_items: int, answering: Answering | None = None
     ) -> None:
         self.answering = answering
-        nothing = {source.name: Nothing(live=False) for source in dataflow.sources}
-        super().__init__(
-            dataflow, nothing, {}, batch_items=batch_items, in_flight_max=sys.maxsize, on_late=lambda _: None
-        )
+        super().__init__(machines_of(dataflow, live=False), {}, batch_items=batch_items, on_late=lambda _: None)
         self._before = before
         self._ranks = {source.name: rank for rank, source in enumerate(dataflow.sources)}
         self._logged: Iterator[Passed] = iter(())

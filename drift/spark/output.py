@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from drift.engines.feed import Feed, taker_of_late
+from drift.engines.feed import taker_of_late
+from drift.engines.source_feed import SourceFeed
 from drift.sinks.typed import payload_arrays
 from drift.sources.arguments import as_source
 from drift.sources.frames import FrameSource
@@ -51,7 +52,7 @@ def output_frame(
     settings = SPARK.settings_of({"partitions": partitions, **more})
     opened = {name: as_source(name, source) for name, source in sources.items()}
     spark = spark or _session(opened)
-    feed = Feed(
+    feed = SourceFeed(
         dataflow,
         opened,
         times,

@@ -96,7 +96,7 @@ class Prepared:
         readings = [
             self._reading(rank, source.name, feed, frame_source, targets)
             for rank, source in enumerate(dataflow.sources)
-            if isinstance(frame_source := feed.sources[source.name], FrameSource)
+            if isinstance(frame_source := feed.sources.get(source.name), FrameSource)
         ]
         work = Work(
             dataflow=packed(dataflow),
@@ -243,11 +243,11 @@ def check_finite(feed: Feed) -> None:
     Raises:
         SettingsError: there is a live source.
     """
-    for name, source in feed.sources.items():
-        if source.live:
+    for machine in feed.intake.machines:
+        if machine.live:
             raise SettingsError(
-                f"source {name!r} is live, and engine='spark' reads only input that ends; use engine='zeromq', or "
-                f"record the run and replay the record on Spark"
+                f"source {machine.name!r} is live, and engine='spark' reads only input that ends; use "
+                f"engine='zeromq', or record the run and replay the record on Spark"
             )
 
 

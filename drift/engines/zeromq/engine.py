@@ -302,7 +302,7 @@ class ZeromqEngine:
         """How long to wait for messages, and for items of the sources that may be read."""
         wait_ms = _WAIT_MS
         if self._feed.live:
-            beats_seldom = self._feed.intake.beat_interval_s and len(self._watched) == len(self._feed.sources)
+            beats_seldom = self._feed.intake.beat_interval_s and len(self._watched) == len(self._feed.intake.machines)
             wait_ms = _LONG_TICK_MS if beats_seldom or not may_read else _TICK_MS
         return min(wait_ms, poll_ms(self._output.wake_s))
 
