@@ -79,7 +79,20 @@ class Comparing(Protocol):
         """
 
 
-class CallableSink:
+class PlainSink:
+    """A sink that has nothing to open, to complete or to close."""
+
+    def open(self) -> None:
+        pass
+
+    def complete(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class CallableSink(PlainSink):
     """Calls a function with each item.
 
     Each item has its position. A function with an attribute `committed_position`, called without arguments for the
@@ -116,14 +129,8 @@ class CallableSink:
                     f"{type(error).__name__} at position {item.position}: {error}; it has taken every item before that"
                 ) from error
 
-    def complete(self) -> None:
-        pass
 
-    def close(self) -> None:
-        pass
-
-
-class ListSink:
+class ListSink(PlainSink):
     """Appends each item to a list."""
 
     guarantee: ClassVar = SinkGuarantee("at least once", "a rerun appends every item; each has its position")
@@ -132,17 +139,8 @@ class ListSink:
         self._name = name
         self._taken = taken
 
-    def open(self) -> None:
-        pass
-
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         self._taken.extend(items(payloads, positions, self._name, metas))
-
-    def complete(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def as_sink(name: str, value: Any) -> Sink:

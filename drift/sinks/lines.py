@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from drift.guarantees import SinkGuarantee
-from drift.sinks.base import Sink
+from drift.sinks.base import PlainSink, Sink
 from drift.sinks.contents import ContentHash
 from drift.sinks.resuming import as_committed, check_committed
 from drift_graph.errors import SettingsError, SinkError
@@ -302,16 +302,13 @@ class JsonLinesSink:
         )
 
 
-class StdoutSink:
+class StdoutSink(PlainSink):
     """See `stdout`."""
 
     guarantee: ClassVar = SinkGuarantee("at least once", "nobody can ask what was printed: a rerun prints it all")
 
     def __init__(self, format: str) -> None:
         self._format = format
-
-    def open(self) -> None:
-        pass
 
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         fault: SinkError | None = None
@@ -332,12 +329,6 @@ class StdoutSink:
             ) from error
         if fault is not None:
             raise fault
-
-    def complete(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def drop_stdout() -> None:

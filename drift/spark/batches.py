@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pickle
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -55,7 +55,6 @@ STATE = "\0state"
 #: A LATER holds items that are due after a micro-batch; `items` is the level that they go to, `first` their first meta.
 LATER = "\0later"
 
-_BITS = 0xFFFFFFFF
 BATCH_ITEMS = 4096
 _BATCH_ITEMS_MIN = 64
 _BATCH_BYTES = 1 << 20  # where items are large, batches have fewer
@@ -144,11 +143,11 @@ def _not_picklable(port: str, payloads: list[Any], error: Exception) -> PayloadE
     )
 
 
-def record_batch(rows: list[Row]) -> pa.RecordBatch:
+def record_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema = ROWS) -> pa.RecordBatch:
     """Rows as Arrow."""
-    columns = zip(*rows) if rows else [[] for _ in ROWS]
-    arrays = [pa.array(list(each), field.type) for each, field in zip(columns, ROWS)]
-    return pa.RecordBatch.from_arrays(arrays, schema=ROWS)
+    columns = zip(*rows) if rows else [[] for _ in schema]
+    arrays = [pa.array(list(each), field.type) for each, field in zip(columns, schema)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def rows_in(batch: pa.RecordBatch) -> Iterator[Row]:

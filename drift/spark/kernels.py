@@ -36,6 +36,7 @@ from drift.spark.batches import (
     Repeats,
     Row,
     error_row,
+    record_batch,
     rows_in,
 )
 from drift.spark.blocks import PartDigest
@@ -241,10 +242,10 @@ def run_release(work: Work, batches: Iterable[pa.RecordBatch], *, with_items: bo
     for batch in output.released():
         if with_items and batch.payloads:
             body = pickle.dumps((*packed_output(batch.metas, batch.payloads, output.encoded), batch.sinks), 5)
-            yield _released_row(output.target, batch.position, len(batch.metas), body)
+            yield record_batch([(output.target, batch.position, len(batch.metas), body)], RELEASED)
     if output.target >= 0:
         end = RangeEnd(*output.digest.parts(), output.error, output.items_read, output.tombstones)
-        yield _released_row(output.target, output.position, -1, pickle.dumps(end, 5))
+        yield record_batch([(output.target, output.position, -1, pickle.dumps(end, 5))], RELEASED)
 
 
 def released_batches(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[Released]:
@@ -253,11 +254,6 @@ def released_batches(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[
     yield from output.released()
     if output.error is not None:
         yield Released(output.position, [], [], "", output.error)
-
-
-def _released_row(target: int, position: int, items: int, body: bytes) -> pa.RecordBatch:
-    values = zip((target, position, items, body), RELEASED)
-    return pa.RecordBatch.from_arrays([pa.array([value], field.type) for value, field in values], schema=RELEASED)
 
 
 class OutputRange:

@@ -25,7 +25,7 @@ from drift.engines.packing import metas_of, plain_columns
 from drift.machines.worker import Part
 from drift.records.messages import Stored
 from drift.records.storable import Storable
-from drift.spark.batches import BATCH_ITEMS, DDL, ERROR, READ, Inbox, all_rows, shuffled
+from drift.spark.batches import BATCH_ITEMS, DDL, ERROR, READ, Inbox, all_rows, record_batch, shuffled
 from drift.spark.frames import Reading, RowOrder, level_0
 from drift.spark.jobs import Job, answer
 from drift.spark.kernels import Work, through_maps
@@ -143,16 +143,12 @@ def _stored(
             data, bad = storable.stored(items.payloads, f"source {name!r}")
             if bad is not None:
                 raise bad[1]
-        yield _row((rank, len(items.metas), encode_metas(items.metas), data, plain, heartbeat, None))
+        row = rank, len(items.metas), encode_metas(items.metas), data, plain, heartbeat, None
+        yield record_batch([row], _STORED)
 
 
 def _refused(error: bytes) -> pa.RecordBatch:
-    return _row((0, 0, b"", b"", True, b"", error))
-
-
-def _row(values: tuple[Any, ...]) -> pa.RecordBatch:
-    arrays = [pa.array([value], field.type) for value, field in zip(values, _STORED)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_STORED)
+    return record_batch([(0, 0, b"", b"", True, b"", error)], _STORED)
 
 
 def run_stored(work: Work, names: Mapping[int, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
