@@ -16,9 +16,7 @@ from drift.machines.nodes.intake import Fed, Intake
 from drift.sources.base import Source
 from drift.undisturbed import undisturbed
 from drift_graph.errors import SettingsError
-from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
-from drift_graph.operators import Source as SourceOfGraph
 from drift_graph.policies import TimePolicy
 from drift_graph.times import Arrived, SourceMachine
 
@@ -197,16 +195,6 @@ class Feed:
 
     def close(self) -> None:
         """Release what was opened."""
-
-
-def machines_of(dataflow: Dataflow, *, live: bool) -> list[SourceMachine]:
-    """The machines of a graph's sources, for a feed that repeats what they have made."""
-    return [machine_of(source, rank, source.time, live=live) for rank, source in enumerate(dataflow.sources)]
-
-
-def machine_of(source: SourceOfGraph, rank: int, policy: TimePolicy, *, live: bool) -> SourceMachine:
-    """The machine of a source of a graph."""
-    return SourceMachine(source.name, rank, policy, live=live, diverting=source.diverting, late_apart=source.late_apart)
 
 
 def taker_of_late(on_late: Callable[[Late], None] | None, otherwise: Callable[[Late], None]) -> Callable[[Late], None]:

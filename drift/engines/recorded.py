@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from drift.engines.feed import Feed, machines_of
+from drift.engines.feed import Feed
 from drift.machines.nodes.intake import Fed
 from drift_graph.errors import InputError
 from drift_graph.graph import Dataflow
@@ -60,7 +60,8 @@ class RecordedFeed(Feed):
         record: Any = None,
         ends: bool = True,
     ) -> None:
-        super().__init__(machines_of(dataflow, live=paced), {}, batch_items=batch_items, on_late=on_late)
+        machines = [SourceMachine.of(source, rank, live=paced) for rank, source in enumerate(dataflow.sources)]
+        super().__init__(machines, {}, batch_items=batch_items, on_late=on_late)
         self._batches = self._cut(iter(batches))
         self._next: RecordedBatch | None = None
         self._paced = paced

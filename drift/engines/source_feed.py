@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drift.engines.feed import Feed, machine_of
+from drift.engines.feed import Feed
 from drift.engines.logged import ArrivalLog, Entry, why_logged
 from drift.machines.nodes.intake import Fed
 from drift.sources.base import Acknowledging, Diverts, Positioned, Reader, Source
@@ -80,7 +80,7 @@ class SourceFeed(Feed):
                 if source.diverting:
                     opened = opened.diverting(source.name) if isinstance(opened, Diverts) else opened
                 policy = times.get(source.name, source.time)
-                machines.append(machine_of(source, rank, policy, live=opened.live))
+                machines.append(SourceMachine.of(source, rank, policy, live=opened.live))
                 self._readers.append(opened.open())
                 if has_positions and (why := why_logged(opened, policy, self._readers[-1])):
                     folder = _folder_of_logs(log_folder, source.name, why)

@@ -71,9 +71,7 @@ class Appender:
         policies = [replace(source.time, lateness=_LATENESS_MAX) if complete and isinstance(source.time, EventTime) else
                     source.time for source in dataflow.sources]  # fmt: skip
         self._machines = {
-            source.name: SourceMachine(
-                source.name, rank, policy, diverting=source.diverting, late_apart=source.late_apart
-            )
+            source.name: SourceMachine.of(source, rank, policy)
             for rank, (source, policy) in enumerate(zip(dataflow.sources, policies))
         }
         fresh = describe(

@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from drift.engines.base import Engine
-from drift.engines.feed import Feed, machines_of
+from drift.engines.feed import Feed
 from drift.machines.nodes.intake import Fed
 from drift.segments.log import BorderLog, Passed
 from drift.state.run_cuts import Begin, Cuts, RunCuts, Taken, TakesCuts
@@ -25,7 +25,7 @@ from drift_graph.errors import DriftError
 from drift_graph.item import FAILURES, Failure
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.segments import Segment
-from drift_graph.times import Arrived
+from drift_graph.times import Arrived, SourceMachine
 
 if TYPE_CHECKING:
     from drift.segments.answering import Answering
@@ -49,7 +49,8 @@ class BorderFeed(Feed):
         self, dataflow: Segment, before: Before, *, batch_items: int, answering: Answering | None = None
     ) -> None:
         self.answering = answering
-        super().__init__(machines_of(dataflow, live=False), {}, batch_items=batch_items, on_late=lambda _: None)
+        machines = [SourceMachine.of(source, rank) for rank, source in enumerate(dataflow.sources)]
+        super().__init__(machines, {}, batch_items=batch_items, on_late=lambda _: None)
         self._before = before
         self._ranks = {source.name: rank for rank, source in enumerate(dataflow.sources)}
         self._logged: Iterator[Passed] = iter(())

@@ -244,13 +244,7 @@ def arrivals(case: Case, player: Player) -> tuple[dict[str, list[Any]], dict[str
         if source.time.reads_payloads and source.time.may_reorder:
             times = times_of(source.time, payloads)
             # If an item has no position in the order, the arrival order would decide which error comes first.
-            if (
-                times == sorted(times or [0])
-                and SourceMachine("", 0, source.time, diverting=source.diverting, late_apart=source.late_apart)
-                .take(payloads)
-                .error
-                is None
-            ):
+            if times == sorted(times or [0]) and SourceMachine.of(source, 0).take(payloads).error is None:
                 order = arrival_order(times, source.time.lateness, player, source.name)
         inputs[source.name] = [payloads[at] for at in order]
         numbers[source.name] = order
@@ -270,9 +264,7 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
     arrived_from = list(handed or ())
     if handed is None:
         for rank, source in enumerate(dataflow.sources):
-            machine = SourceMachine(
-                source.name, rank, source.time, diverting=source.diverting, late_apart=source.late_apart
-            )
+            machine = SourceMachine.of(source, rank)
             arrived_from.append((source.name, machine.take(list(case.inputs[source.name]))))
     below_by_source = {source.name: END_OF_TIME for source in dataflow.sources}
     ranks = {name: rank for rank, name in enumerate(below_by_source)}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from itertools import islice, repeat
 from operator import lt
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import xxhash
 
@@ -36,6 +36,7 @@ from drift_graph.metas import (
     NumberedMetas,
 )
 from drift_graph.metas.event import listed_stamps, packed_stamp, packed_ties, stamps_of, time_and_tie
+from drift_graph.operators import Source
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
 from drift_graph.stamp_counts import StampCounts
 from drift_graph.stamps import ties_of, ties_one_by_one, times_of, times_or_diverted
@@ -151,6 +152,12 @@ class SourceMachine:
         self._lateness = Lateness(name)  # in event time
         self._stamp_counts = StampCounts()
         self._unsettled = Unsettled()
+
+    @classmethod
+    def of(cls, source: Source, rank: int, policy: TimePolicy | None = None, *, live: bool = False) -> Self:
+        """The machine of a source of a graph, with its own time policy or another one."""
+        chosen = source.time if policy is None else policy
+        return cls(source.name, rank, chosen, live=live, diverting=source.diverting, late_apart=source.late_apart)
 
     @property
     def finished(self) -> bool:

@@ -100,14 +100,7 @@ class Simulation(MortalNetwork):
         plan = plan or Plan(dataflow, fused=fused)
         policies = {source.name: source.time for source in dataflow.sources} | dict(times or {})
         sources = list(machines or ()) or [
-            SourceMachine(
-                source.name,
-                rank,
-                policies[source.name],
-                live=source.name in live,
-                diverting=source.diverting,
-                late_apart=source.late_apart,
-            )
+            SourceMachine.of(source, rank, policies[source.name], live=source.name in live)
             for rank, source in enumerate(dataflow.sources)
         ]
         self.intake = (_FedByHand if fed_by_hand else Intake)(
