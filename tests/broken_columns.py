@@ -7,6 +7,11 @@ from broken import Breakage, one
 _FORMS, _METAS = "drift/columns/forms.py", "drift/columns/metas.py"
 ROWS = ("tests/test_rows.py", "-k", "forms or metas")
 _UNSEEN = "its inputs are no rows"
+_AGGREGATES, _STAGE = "drift/columns/aggregates.py", "drift/machines/keyed.py"
+RUNNING, CUT = (
+    ("tests/test_running.py", "-k", "digest or cut or many or what"),
+    ("tests/test_running.py", "-k", "resumes"),
+)
 
 BREAKAGES: list[Breakage] = [
     one("a NaN has the bits it came with", _FORMS, "if np.isnan(values).any():", "if False:", ROWS, _UNSEEN),
@@ -28,6 +33,30 @@ BREAKAGES: list[Breakage] = [
         "slice(number * _FORMS",
         "slice(0 * _FORMS",
         ROWS,
+        _UNSEEN,
+    ),
+    # Running aggregates.
+    one("a sum of floats begins with 0", _AGGREGATES, "before, -0.0, float)", "before, 0.0, float)", RUNNING, _UNSEEN),
+    one("a sum of integers overflows", _AGGREGATES, "_EXACT_MAX = 1 << 62", "_EXACT_MAX = 1 << 70", RUNNING, _UNSEEN),
+    one("a mean of large integers", _AGGREGATES, "_MEAN_MAX = 1 << 53", "_MEAN_MAX = 1 << 62", RUNNING, _UNSEEN),
+    one("NaN is the least", _AGGREGATES, "if np.isnan(some).any() or not", "if not", RUNNING, _UNSEEN),
+    one("zeros of both signs are one", _AGGREGATES, "any() or not some.all():", "any():", RUNNING, _UNSEEN),
+    one(
+        "keys of two fields are mixed up",
+        _AGGREGATES,
+        "np.int64) * len(values) + own)",
+        "np.int64) + own)",
+        RUNNING,
+        _UNSEEN,
+    ),
+    one("rows of a key in two batches start again", _AGGREGATES, "        matrix[0] = before\n", "", RUNNING, _UNSEEN),
+    one("of a key with many rows", _AGGREGATES, "= chain[1:], chain[-1]", "= chain[1:], chain[0]", RUNNING, _UNSEEN),
+    one(
+        "a cut misses keys of rows in columns",
+        _STAGE,
+        "            self.get([metas[-1]] * len(keys), keys)\n",
+        "",
+        CUT,
         _UNSEEN,
     ),
 ]

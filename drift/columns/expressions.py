@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, ClassVar, Literal
@@ -164,11 +164,7 @@ def _checked(
             raise GraphError(f"{text} (at {where}) calls Python; use stream.map for functions of Python")
         for name in each.meta.root_names():
             if name not in known:
-                near = get_close_matches(name, known, 1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise GraphError(
-                    f"{text} (at {where}) has the field {name!r}, and the rows have {', '.join(map(repr, known))}{hint}"
-                )
+                raise unknown_field(f"{text} (at {where})", name, known)
         if not _is_row_separable(each):
             raise GraphError(
                 f"{text} (at {where}) is not row by row: its result for a row depends on other rows, and so on how "
@@ -186,6 +182,12 @@ def _checked(
             f"result than of one after the other; for sums, ranks and rows before use windows, scan or at_end"
         )
     return computed, ", ".join(map(str, wanted))
+
+
+def unknown_field(what: str, name: str, known: Iterable[str]) -> GraphError:
+    near = get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return GraphError(f"{what} has the field {name!r}, and the rows have {', '.join(map(repr, known))}{hint}")
 
 
 def _is_row_separable(each: pl.Expr) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, compress, islice
 from typing import Any, Generic, Never, TypeVar, overload
 
+from drift.flow.fields import function_of, names_of
 from drift.flow.sides import Side, appended
 from drift.operators import _ByValue
 from drift_graph.canonical import canonical
@@ -47,6 +48,11 @@ class Aggregate(Generic[T, V]):
     @property
     def folds(self) -> Callable[..., Any] | None:
         """The user's function that gets accumulators, if there is one: the one that can change them in place."""
+        return None
+
+    @property
+    def in_columns(self) -> tuple[Any, str] | None:
+        """What `drift.columns.aggregates` computes for it, and of which field; None if it is none of that."""
         return None
 
     @property
@@ -164,6 +170,10 @@ class _Then(_ByValue, Aggregate[Any, Any], frozen=True):
 class Count(_ByValue, Aggregate[Any, int], frozen=True):
     """The number of payloads."""
 
+    @property
+    def in_columns(self) -> tuple[Any, str]:
+        return "count", ""
+
     def begin(self, payload: Any) -> int:
         return 1
 
@@ -184,6 +194,11 @@ def _each(function: Callable[[Any], Any], payloads: Sequence[Any]) -> list[Any]:
     if len(results) != len(payloads):
         raise RuntimeError("the function raised StopIteration")
     return results
+
+
+def _of_field(kind: str, function: Callable[..., Any]) -> tuple[str, str] | None:
+    names = names_of(function)
+    return (kind, names[0]) if names is not None and len(names) == 1 else None
 
 
 def _number(value: Any) -> Any:
@@ -207,6 +222,10 @@ class _OfValues(_ByValue, Aggregate[Any, Any], frozen=True):
 
 
 class _Sum(_OfValues, frozen=True):
+    @property
+    def in_columns(self) -> tuple[Any, str] | None:
+        return _of_field("sum", self.user_function)
+
     begin_value = staticmethod(_number)
     add_value = merge = staticmethod(operator.add)  # type: ignore[assignment]
 
@@ -215,6 +234,10 @@ class _Sum(_OfValues, frozen=True):
 
 
 class _Mean(_OfValues, frozen=True):
+    @property
+    def in_columns(self) -> tuple[Any, str] | None:
+        return _of_field("mean", self.user_function)
+
     def add(self, accumulator: tuple[int, Any], payload: Any) -> tuple[int, Any]:  # as it would be, without a call
         return accumulator[0] + 1, accumulator[1] + self.user_function(payload)
 
@@ -263,6 +286,10 @@ class _Extreme(_OfValues, frozen=True):
     """The least value, or the greatest; the first of equal values."""
 
     greatest: bool
+
+    @property
+    def in_columns(self) -> tuple[Any, str] | None:
+        return _of_field("max" if self.greatest else "min", self.user_function)
 
     begin_value = staticmethod(itself)
 
@@ -623,8 +650,12 @@ def count(where: Callable[[Any], object] | None = None) -> Aggregate[Any, int]:
 def sum() -> Aggregate[T, T]: ...
 @overload
 def sum(of: Callable[[T], V]) -> Aggregate[T, V]: ...
-def sum(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
+@overload
+def sum(of: str) -> Aggregate[Any, Any]: ...
+def sum(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
     """The sum of `of(payload)`, added in order; numbers, or other values that support `+`.
+
+    Here, as in all aggregates with `of` or `by`, the name of a field stands for the function that reads it.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -632,10 +663,10 @@ def sum(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [6]
     """
-    return _Sum(_checked("sum", of))
+    return _Sum(_of("sum", of))
 
 
-def mean(of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
+def mean(of: Callable[[T], Any] | str = itself) -> Aggregate[T, Any]:
     """The sum of `of(payload)` divided by the number of payloads.
 
     >>> import drift
@@ -644,10 +675,10 @@ def mean(of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2.0]
     """
-    return _Mean(_checked("mean", of))
+    return _Mean(_of("mean", of))
 
 
-def var(of: Callable[[T], Any] = itself, ddof: int = 1) -> Aggregate[T, Any]:
+def var(of: Callable[[T], Any] | str = itself, ddof: int = 1) -> Aggregate[T, Any]:
     """The variance of `of(payload)`, computed in order; None of `ddof` payloads or fewer.
 
     >>> import drift
@@ -661,10 +692,10 @@ def var(of: Callable[[T], Any] = itself, ddof: int = 1) -> Aggregate[T, Any]:
         ddof: the sum of squares is divided by the number of payloads less this: 1 for a sample, as in SQL and pandas;
             0 for all there are.
     """
-    return _Variance(_checked("var", of), _whole_number("var", ddof, 0), is_root=False)
+    return _Variance(_of("var", of), _whole_number("var", ddof, 0), is_root=False)
 
 
-def std(of: Callable[[T], Any] = itself, ddof: int = 1) -> Aggregate[T, float | None]:
+def std(of: Callable[[T], Any] | str = itself, ddof: int = 1) -> Aggregate[T, float | None]:
     """The standard deviation of `of(payload)`: the root of `var`, with the same arguments.
 
     >>> import drift
@@ -673,14 +704,16 @@ def std(of: Callable[[T], Any] = itself, ddof: int = 1) -> Aggregate[T, float | 
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [0.816]
     """
-    return _Variance(_checked("std", of), _whole_number("std", ddof, 0), is_root=True)
+    return _Variance(_of("std", of), _whole_number("std", ddof, 0), is_root=True)
 
 
 @overload
 def min() -> Aggregate[T, T]: ...
 @overload
 def min(of: Callable[[T], V]) -> Aggregate[T, V]: ...
-def min(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
+@overload
+def min(of: str) -> Aggregate[Any, Any]: ...
+def min(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
     """The least `of(payload)`; of equal ones the first in order.
 
     >>> import drift
@@ -689,14 +722,16 @@ def min(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [1]
     """
-    return _Extreme(_checked("min", of), greatest=False)
+    return _Extreme(_of("min", of), greatest=False)
 
 
 @overload
 def max() -> Aggregate[T, T]: ...
 @overload
 def max(of: Callable[[T], V]) -> Aggregate[T, V]: ...
-def max(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
+@overload
+def max(of: str) -> Aggregate[Any, Any]: ...
+def max(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
     """The greatest `of(payload)`; of equal ones the first in order.
 
     >>> import drift
@@ -705,10 +740,10 @@ def max(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [-1]
     """
-    return _Extreme(_checked("max", of), greatest=True)
+    return _Extreme(_of("max", of), greatest=True)
 
 
-def min_by(of: Callable[[T], Any]) -> Aggregate[T, T]:
+def min_by(of: Callable[[T], Any] | str) -> Aggregate[T, T]:
     """The payload with the least `of(payload)`; of equal ones the first in order.
 
     >>> import drift
@@ -717,10 +752,10 @@ def min_by(of: Callable[[T], Any]) -> Aggregate[T, T]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return _ExtremeBy(_checked("min_by", of), greatest=False)
+    return _ExtremeBy(_of("min_by", of), greatest=False)
 
 
-def max_by(of: Callable[[T], Any]) -> Aggregate[T, T]:
+def max_by(of: Callable[[T], Any] | str) -> Aggregate[T, T]:
     """The payload with the greatest `of(payload)`; of equal ones the first in order.
 
     >>> import drift
@@ -729,7 +764,7 @@ def max_by(of: Callable[[T], Any]) -> Aggregate[T, T]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return _ExtremeBy(_checked("max_by", of), greatest=True)
+    return _ExtremeBy(_of("max_by", of), greatest=True)
 
 
 def first() -> Aggregate[T, T]:
@@ -772,7 +807,9 @@ def nth(n: int) -> Aggregate[T, T | None]:
 def collect() -> Aggregate[T, tuple[T, ...]]: ...
 @overload
 def collect(of: Callable[[T], V]) -> Aggregate[T, tuple[V, ...]]: ...
-def collect(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
+@overload
+def collect(of: str) -> Aggregate[Any, tuple[Any, ...]]: ...
+def collect(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
     """All `of(payload)` in order, as a tuple.
 
     >>> import drift
@@ -781,10 +818,10 @@ def collect(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [('3', '1', '2')]
     """
-    return _Collect(_checked("collect", of))
+    return _Collect(_of("collect", of))
 
 
-def sort(by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
+def sort(by: Callable[[T], Any] | str = itself) -> Aggregate[T, tuple[T, ...]]:
     """All payloads by rising `by(payload)`, as a tuple; equal ones in order.
 
     >>> import drift
@@ -793,10 +830,10 @@ def sort(by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [(1, 2, 3)]
     """
-    return _Sort(itself, _checked("sort", by))
+    return _Sort(itself, _of("sort", by))
 
 
-def top(n: int, by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
+def top(n: int, by: Callable[[T], Any] | str = itself) -> Aggregate[T, tuple[T, ...]]:
     """The `n` payloads with the greatest `by(payload)`, the greatest first; of equal ones the first in order.
 
     >>> import drift
@@ -805,14 +842,16 @@ def top(n: int, by: Callable[[T], Any] = itself) -> Aggregate[T, tuple[T, ...]]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [(3, 2)]
     """
-    return _Top(_checked("top", by), _whole_number("top", n, 1))
+    return _Top(_of("top", by), _whole_number("top", n, 1))
 
 
 @overload
 def distinct() -> Aggregate[T, tuple[T, ...]]: ...
 @overload
 def distinct(of: Callable[[T], V]) -> Aggregate[T, tuple[V, ...]]: ...
-def distinct(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
+@overload
+def distinct(of: str) -> Aggregate[Any, tuple[Any, ...]]: ...
+def distinct(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
     """Each distinct `of(payload)` once, in order of first occurrence. 1, 1.0 and True are three values.
 
     >>> import drift
@@ -821,10 +860,12 @@ def distinct(of: Callable[[Any], Any] = itself) -> Aggregate[Any, Any]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [(1, 0)]
     """
-    return _Distinct(_checked("distinct", of), False)
+    return _Distinct(_of("distinct", of), False)
 
 
-def distinct_count(of: Callable[[T], Any] = itself, where: Callable[[T], object] | None = None) -> Aggregate[T, int]:
+def distinct_count(
+    of: Callable[[T], Any] | str = itself, where: Callable[[T], object] | None = None
+) -> Aggregate[T, int]:
     """The exact number of distinct `of(payload)`, of all payloads or of those for which `where` is true.
 
     >>> import drift
@@ -833,11 +874,11 @@ def distinct_count(of: Callable[[T], Any] = itself, where: Callable[[T], object]
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    distinct = _Distinct(_checked("distinct_count", of), True)
+    distinct = _Distinct(_of("distinct_count", of), True)
     return distinct if where is None else _Where(distinct, _checked("distinct_count", where), 0)
 
 
-def quantile(q: float, of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
+def quantile(q: float, of: Callable[[T], Any] | str = itself) -> Aggregate[T, Any]:
     """The exact `q`-quantile of all `of(payload)`; all values are stored.
 
     >>> import drift
@@ -852,7 +893,7 @@ def quantile(q: float, of: Callable[[T], Any] = itself) -> Aggregate[T, Any]:
     """
     if not isinstance(q, (int, float)) or isinstance(q, bool) or not 0 <= q <= 1:
         raise GraphError(f"quantile takes a share from 0 to 1, not {q!r:.80} (at {caller()})")
-    return _Quantile(_checked("quantile", of), q)
+    return _Quantile(_of("quantile", of), q)
 
 
 def reduce(function: Callable[[T, T], T], merge: Callable[[T, T], T] | None = None) -> Aggregate[T, T]:
@@ -927,6 +968,11 @@ def check_aggregate(value: object, what: str) -> None:
 def _checked(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
     check_function(f"drift.agg.{what}", function)
     return function
+
+
+def _of(what: str, of: Callable[..., Any] | str) -> Callable[..., Any]:
+    """What an aggregate is of: a function, or the field of this name."""
+    return function_of(f"drift.agg.{what}", of)
 
 
 def _whole_number(what: str, n: int, least: int) -> int:

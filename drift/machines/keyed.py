@@ -40,8 +40,9 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure, joined
 from drift_graph.later import EndlessTimers, Later, placed
 from drift_graph.meta import BEGINNING, END_OF_TIME, is_later, moment_of, varint
-from drift_graph.metas import metas_of_children, times_of
+from drift_graph.metas import Metas, metas_of_children, times_of
 from drift_graph.operators import Group, Map
+from drift_graph.payloads import are_rows
 from drift_graph.unchanged import Sample, Sampler, check_unchanged
 
 #: In place of a state after a call that raised: later rows of the key make nothing until that is corrected.
@@ -165,6 +166,10 @@ class KeyedStage(KeyedState):
         self._settle_complete(metas[0])
         is_complete = diffs is None and metas[-1] < self.complete_below and self._log.is_above(metas[0])
         is_complete = is_complete and not self._debts
+        if is_complete and not self._blocked and are_rows(payloads):
+            made = self._in_columns(metas, payloads)
+            if made is not None:
+                return Columns(metas, made, None)
         if not is_complete or self._in_one_loop is None or self.wants_keys or self._blocked:
             return self._leaving(self._process(columns, ports, is_complete), ports)
         outputs = self._run_at_once(payloads)
@@ -173,6 +178,18 @@ class KeyedStage(KeyedState):
             return Columns(metas, outputs, None)
         sent = self._process(columns.cut(done, len(metas)), ports, is_complete)
         return self._leaving([Columns(metas[:done], outputs, None), *sent] if done else sent, ports)
+
+    def _in_columns(self, metas: Metas, rows: Any) -> Any:
+        """The outputs of rows as rows; None if the logic has no form for these."""
+        on_rows = getattr(self._logic, "on_rows", None)
+        if on_rows is None:
+            return None
+
+        def fetch(keys: Sequence[Any]) -> list[Any]:
+            self.get([metas[-1]] * len(keys), keys)
+            return list(map(self._states.get, keys, repeat(self._initial)))
+
+        return on_rows(self._keys.key, rows, fetch, self._states.update)
 
     def _run_at_once(self, payloads: list[Any]) -> list[Any]:
         """Compute keys and process items in one loop; the outputs up to the item at which it stops."""

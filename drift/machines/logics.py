@@ -41,6 +41,9 @@ class Logic(Protocol):
         in_one_loop: optional, a faster form where nothing can come below the payloads, of keys that stand for
             themselves: (states, key, kind, payloads, give). It finds the key of each payload, and ends at the first
             that is not of this type.
+        on_rows: optional, a form for rows in columns where nothing can come below them: (key, rows, fetch, store) gives
+            one row for each, or None where `on_batch` is to process them. `fetch` gives the states of keys, of each key
+            once, `store` takes pairs of a key and its next state.
     """
 
     key: Callable[[Any], Any]
@@ -101,6 +104,7 @@ class ScanLogic(_Untimed):
         self.initial, self.initials, step = function.initial, function.initials, function.step
         self._step = step
         self.in_one_loop: Any = self._in_one_loop
+        self.on_rows: Any = getattr(step, "on_rows", None)
         on_batch = getattr(step, "on_batch", None)
         if on_batch is not None:
             self.on_batch, self.in_one_loop = on_batch, None  # type: ignore[method-assign]

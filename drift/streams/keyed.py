@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeGuard, TypeVar, ove
 
 from drift.flow.aggregates import Aggregate
 from drift.flow.ends import at_end
+from drift.flow.running import running_fields, running_step
 from drift.flow.windows import Early, Windows
 from drift.streams.adding import parts_of
 from drift.streams.joining import Within
@@ -149,6 +150,35 @@ class KeyedStream(Generic[K, T]):
         [(2, 'to'), (2, 'or'), (3, 'not')]
         """
         return self._stream.reduce(self._key, function, name=name, durable=durable)
+
+    def running(
+        self, *, name: str | None = None, durable: bool = False, **named: Aggregate[T, Any]
+    ) -> Stream[dict[str, Any]]:
+        """Each row with further fields: aggregates of the rows of its key up to itself, as SQL's window functions.
+
+        Rows in columns stay columns, if the key is given by names of fields and the aggregates are counts, or sums,
+        means, least or greatest values of fields.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> trips = graph.source("trips").key_by("zone")
+        >>> trips.running(total=drift.agg.sum("fare"), n=drift.agg.count()).sink("out")
+        >>> rows = [{"zone": "JFK", "fare": 5}, {"zone": "LGA", "fare": 2}, {"zone": "JFK", "fare": 4}]
+        >>> [item.payload["total"] for item in drift.run(graph, {"trips": rows})]
+        [5, 2, 9]
+
+        Args:
+            named: aggregates by the names of their fields; a field of that name is replaced.
+
+        Raises:
+            GraphError: no aggregate is given, or the rows are known not to have a field.
+        """
+        step = running_step(named)
+        stream: Any = self._stream
+        fields = running_fields(stream._fields, self._key, step) if stream._fields is not None else None
+        made = stream._scan(self._key, step.initial, step, stream._named(name, "running by", self._key), self._key)
+        made._fields = fields
+        return made._durable_if(durable)  # type: ignore[no-any-return]
 
     def window(self, windows: Windows, *, early: Early | None = None) -> WindowedStream[K, T]:
         """Windows of each key; see `Stream.window`.

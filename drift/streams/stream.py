@@ -13,6 +13,7 @@ from drift.diverting import OnError, TriedStep, diverts
 from drift.flow.aggregates import Aggregate
 from drift.flow.choosing import all_items
 from drift.flow.ends import at_end
+from drift.flow.fields import key_of
 from drift.flow.windows import Early, Windows
 from drift.operators import CountStep, Process, ReduceStep
 from drift.streams.adding import check_name, parts_of
@@ -24,7 +25,7 @@ from drift.streams.joining import Joining
 from drift.streams.keyed import KeyedStream
 from drift.streams.windowed import WindowedStream
 from drift_graph.errors import GraphError
-from drift_graph.functions import caller, check_function
+from drift_graph.functions import caller
 from drift_graph.later import Later
 from drift_graph.meta import phase_of_timers
 from drift_graph.moments import Span
@@ -117,7 +118,11 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
         group = Group(self._name(name, "group", key), "", where, key, window)
         return self._add(group)._durable_if(durable)
 
-    def key_by(self, key: Callable[[T], K]) -> KeyedStream[K, T]:
+    @overload
+    def key_by(self, key: Callable[[T], K], /) -> KeyedStream[K, T]: ...
+    @overload
+    def key_by(self, key: str, /, *more: str) -> KeyedStream[Any, T]: ...
+    def key_by(self, key: Callable[[T], Any] | str, /, *more: str) -> KeyedStream[Any, T]:
         """The same items with a key each: the operators that follow take no `key=`.
 
         >>> import drift
@@ -127,10 +132,10 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
         [(2, 1), (2, 2), (3, 1)]
 
         Args:
-            key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
+            key: pure; anything with canonical bytes. 1, 1.0 and True are three keys. Or the name of a field.
+            more: names of further fields: then the key is the tuple of all.
         """
-        check_function("key_by", key, "a function that gives the key")
-        return KeyedStream(self, key)
+        return KeyedStream(self, key_of(key, *more))
 
     def merge(self, *others: Stream[T]) -> Stream[T]:
         """The union of several streams, in the order of the items' metas: by time first.

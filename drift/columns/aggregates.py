@@ -1,0 +1,239 @@
+"""Running aggregates of rows by key, computed column by column.
+
+Invariant: the aggregates of a row, and the states after a batch, are those of adding row by row in order, to the last
+bit of a float; or the answer is None, and the rows are to be added one by one.
+
+Why: integers are added exactly, in any order; what could leave 63 bits, or lose bits of a mean, is not done here.
+Floats of a key are a column of a matrix whose rows are added one after the other (`accumulate` does so, sums in numpy
+do not); keys with many more rows than others are added on their own. Where comparisons of floats depend on order (NaN,
+zeros of both signs), the answer is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from drift.columns.expressions import Fields, unknown_field
+from drift.columns.rows import Frame
+
+Kind = Literal["count", "sum", "mean", "min", "max"]
+#: What an aggregate computes, and of which field; a count of none.
+InColumns = tuple[Kind, str]
+Array: TypeAlias = npt.NDArray[Any]
+_kinds = pa.types
+
+_INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
+_EXACT_MAX = 1 << 62  # sums of integers below it do not overflow
+_MEAN_MAX = 1 << 53  # up to here integers are floats
+_CELLS_PER_ROW = 4  # of matrices
+
+
+class _NotHere(Exception):
+    """What is asked is not done in columns."""
+
+
+def running(
+    rows: Frame,
+    key: Sequence[str],
+    named: Sequence[tuple[str, InColumns]],
+    fetch: Callable[[Sequence[Any]], list[Any]],
+    store: Callable[[Iterable[tuple[Any, Any]]], None],
+) -> Frame | None:
+    """The rows with the aggregates of their keys up to each of them; None where rows are to be added one by one.
+
+    Args:
+        key: names of the fields; of one the key is its value, of several a tuple.
+        named: aggregates by the names of their results.
+        fetch: the states of keys, each a tuple of accumulators, or empty for a new key.
+        store: takes the states after the rows.
+    """
+    try:
+        codes, keys = _codes(rows, key)
+        values = {field: _numbers(rows, field) for _, (kind, field) in named if kind != "count"}
+        states = fetch(keys)
+        batch = _Keyed(codes, len(keys))
+        columns, accumulators = [], []
+        for at, (name, (kind, field)) in enumerate(named):
+            before = [state[at] if state else None for state in states]
+            made, after = _aggregated(kind, batch, values.get(field), before)
+            columns.append(pl.Series(name, made))
+            accumulators.append(after)
+    except _NotHere:
+        return None
+    store(zip(keys, zip(*accumulators)))
+    return Frame(rows.frame.with_columns(columns))
+
+
+def fields_of_running(
+    fields: Fields, key: Sequence[str], named: Sequence[tuple[str, InColumns | None]], where: str
+) -> Fields | None:
+    """The fields of rows with running aggregates; None if a type is not known.
+
+    Raises:
+        GraphError: the rows do not have a field.
+    """
+    known = dict(fields)
+    for name in (*key, *(of[1] for _, of in named if of is not None and of[0] != "count")):
+        if name not in known and name.split(".")[0] not in known:
+            raise unknown_field(f"running (at {where})", name, known)
+    made: dict[str, Any] = dict(fields)
+    for name, of in named:
+        if of is None:
+            return None
+        kind, field = of
+        of_values = known.get(field)
+        if kind == "count":
+            made[name] = pl.Int64()
+        elif of_values in (pl.Float32, pl.Float64) or (kind == "mean" and of_values in _INTEGERS):
+            made[name] = pl.Float64()
+        elif of_values in _INTEGERS:
+            made[name] = pl.Int64()
+        else:
+            return None
+    return tuple(made.items())
+
+
+def _codes(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]]:
+    """The number of each row's key, and the keys by their numbers."""
+    codes: Array | None = None
+    several: list[list[Any]] = []
+    for name in key:
+        column = _column(rows, name)
+        kind = column.type
+        if not (_kinds.is_integer(kind) or _kinds.is_string(kind) or _kinds.is_large_string(kind)):
+            raise _NotHere
+        found = column.dictionary_encode(null_encoding="encode")
+        own, values = found.indices.to_numpy(zero_copy_only=False), found.dictionary.to_pylist()
+        if codes is not None:
+            pairs = pa.array(codes.astype(np.int64) * len(values) + own).dictionary_encode()
+            first, second = np.divmod(pairs.dictionary.to_numpy(), len(values))
+            own, codes = pairs.indices.to_numpy(), None
+            several = [[each[at] for at in first.tolist()] for each in several]
+            values = [values[at] for at in second.tolist()]
+        codes = own
+        several.append(values)
+    assert codes is not None
+    return codes, several[0] if len(several) == 1 else list(zip(*several))
+
+
+def _column(rows: Frame, name: str) -> pa.Array:
+    batch = rows.batch
+    at = batch.schema.get_field_index(name)
+    if at < 0:
+        raise _NotHere
+    return batch.column(at)
+
+
+def _numbers(rows: Frame, name: str) -> Array:
+    """The values of a field, as 64-bit integers or floats."""
+    column = _column(rows, name)
+    kind = column.type
+    if column.null_count or kind == pa.uint64() or kind == pa.float16():
+        raise _NotHere
+    if _kinds.is_integer(kind):
+        return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
+    if _kinds.is_floating(kind):
+        return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+    raise _NotHere
+
+
+class _Keyed:
+    """Where the rows of each key are.
+
+    Attributes:
+        ranks: how many rows of its key are before each row.
+        counts: of each key's rows.
+    """
+
+    def __init__(self, codes: Array, keys: int) -> None:
+        small = codes.astype(np.uint16) if keys <= 1 << 16 else codes  # which numpy sorts by digits
+        order = np.argsort(small, kind="stable")
+        self.codes, self.counts = codes, np.bincount(codes, minlength=keys)
+        self.ranks = np.empty(len(codes), np.int64)
+        self.ranks[order] = np.arange(len(codes)) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
+
+    def accumulated(self, values: Array, before: Array, function: np.ufunc) -> tuple[Array, Array]:
+        """A function of the value before and each row's, one after the other: for each row, and each key's last."""
+        made = np.empty(len(values), values.dtype)
+        last = np.empty(len(before), values.dtype)
+        height = max(_CELLS_PER_ROW * len(values) // max(len(before), 1), 8)
+        for lone in np.flatnonzero(self.counts > height):
+            rows = np.flatnonzero(self.codes == lone)
+            chain = function.accumulate(np.concatenate([before[lone : lone + 1], values[rows]]))
+            made[rows], last[lone] = chain[1:], chain[-1]
+        together = self.counts <= height
+        matrix = np.zeros((int(self.counts[together].max(initial=0)) + 1, len(before)), values.dtype)
+        matrix[0] = before
+        rest: Any = slice(None) if together.all() else np.flatnonzero(together[self.codes])
+        at = self.ranks[rest] + 1, self.codes[rest]
+        matrix[at] = values[rest]
+        function.accumulate(matrix, axis=0, out=matrix)
+        made[rest] = matrix[at]
+        last[together] = matrix[self.counts[together], np.flatnonzero(together)]
+        return made, last
+
+
+def _aggregated(kind: Kind, batch: _Keyed, values: Array | None, before: list[Any]) -> tuple[Array, list[Any]]:
+    """The aggregate up to each row, and the accumulators after all."""
+    if kind == "count":
+        counts = np.array(_known(before, 0, int), np.int64)
+        return counts[batch.codes] + batch.ranks + 1, (counts + batch.counts).tolist()
+    assert values is not None
+    if kind == "sum":
+        made, last = _sums(batch, values, before)
+        return made, last.tolist()
+    if kind == "mean":
+        counts = np.array([0 if each is None else each[0] for each in before], np.int64)
+        made, last = _sums(batch, values, [None if each is None else each[1] for each in before])
+        if made.dtype == np.int64 and max(abs(int(made.max())), abs(int(made.min()))) > _MEAN_MAX:
+            raise _NotHere
+        return made / (counts[batch.codes] + batch.ranks + 1), list(
+            zip((counts + batch.counts).tolist(), last.tolist())
+        )
+    made, last = _extremes(batch, values, before, np.minimum if kind == "min" else np.maximum)
+    return made, last.tolist()
+
+
+def _sums(batch: _Keyed, values: Array, before: list[Any]) -> tuple[Array, Array]:
+    if values.dtype == np.float64:
+        return batch.accumulated(values, np.array(_known(before, -0.0, float)), np.add)  # -0.0 + x is x, for -0.0 too
+    known = _known(before, 0, int)
+    greatest = max(abs(int(values.max())), abs(int(values.min()))) * len(values)
+    if greatest + max(map(abs, known)) > _EXACT_MAX:
+        raise _NotHere
+    return batch.accumulated(values, np.array(known, np.int64), np.add)
+
+
+def _extremes(batch: _Keyed, values: Array, before: list[Any], function: np.ufunc) -> tuple[Array, Array]:
+    first = batch.ranks == 0
+    found = np.empty(len(before), values.dtype)
+    found[batch.codes[first]] = values[first]  # of a new key: the least of a value and itself
+    old = [at for at, each in enumerate(before) if each is not None]
+    if old:
+        known = [before[at] for at in old]
+        kind = float if values.dtype == np.float64 else int
+        if set(map(type, known)) != {kind}:
+            raise _NotHere
+        try:
+            found[old] = known
+        except OverflowError:
+            raise _NotHere from None
+    if values.dtype == np.float64:
+        for some in (values, found):
+            if np.isnan(some).any() or not some.all():
+                raise _NotHere
+    return batch.accumulated(values, found, function)
+
+
+def _known(before: list[Any], of_none: Any, kind: type) -> list[Any]:
+    """The accumulators, with one for keys that have none."""
+    known = [of_none if each is None else each for each in before]
+    if set(map(type, known)) != {kind}:
+        raise _NotHere
+    return known

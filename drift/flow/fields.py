@@ -1,0 +1,63 @@
+"""Fields of payloads in place of functions: keys and what is aggregated.
+
+Invariant: a field's name stands for the function that reads it from a payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drift_graph.errors import GraphError
+from drift_graph.functions import caller, check_function
+from drift_graph.moments import Field
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A function that reads several fields of a payload, as a tuple."""
+
+    #: It has no line of its own for messages.
+    is_field = True
+
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__qualname__", f"fields {', '.join(each.path for each in self.fields)}")
+
+    def __call__(self, payload: Any) -> tuple[Any, ...]:
+        return tuple(each(payload) for each in self.fields)
+
+
+def function_of(taker: str, given: Any, kind: str = "a function or the name of a field") -> Callable[[Any], Any]:
+    """A function, or the one that reads the field of this name.
+
+    Raises:
+        GraphError: it is neither.
+    """
+    if isinstance(given, str) and given:
+        return Field(given)
+    check_function(taker, given, kind)
+    return given  # type: ignore[no-any-return]
+
+
+def key_of(key: Any, *more: str) -> Callable[[Any], Any]:
+    """The function that gives the key: a function, or what reads the fields of these names.
+
+    Raises:
+        GraphError: it is neither.
+    """
+    first = function_of("key_by", key, "a function that gives the key, or names of fields")
+    if not more:
+        return first
+    if not all(isinstance(each, str) and each for each in (key, *more)):
+        raise GraphError(f"key_by takes one function, or names of fields, not {(key, *more)!r:.80} (at {caller()})")
+    return Fields(tuple(map(Field, (key, *more))))
+
+
+def names_of(function: Callable[[Any], Any]) -> Sequence[str] | None:
+    """The names of the fields that a function reads; None for one that does anything else."""
+    if type(function) is Field:
+        return (function.path,)
+    return [each.path for each in function.fields] if type(function) is Fields else None

@@ -1,0 +1,205 @@
+"""Running aggregates: what rows in columns give is what adding row by row gives, to the last bit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from flows import ZEROMQ
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import drift
+from drift.columns import aggregates
+from drift.columns.rows import Frame
+from drift.flow.aggregates import Aggregate
+from drift.flow.running import RunningStep
+from drift.operators import KeyedItems
+from drift_graph.canonical import canonical, canonical_each
+from drift_graph.errors import GraphError
+
+SCHEMA = {"zone": str, "day": int, "n": int, "fare": float}
+Rows = list[dict[str, Any]]
+KEYS: list[tuple[str, ...]] = [("zone",), ("day",), ("zone", "day")]
+AGGREGATES: dict[str, Callable[[], Aggregate[Any, Any]]] = {
+    "count": drift.agg.count,
+    "total": lambda: drift.agg.sum("fare"),
+    "whole": lambda: drift.agg.sum("n"),
+    "mean": lambda: drift.agg.mean("fare"),
+    "of whole": lambda: drift.agg.mean("n"),
+    "least": lambda: drift.agg.min("fare"),
+    "n": lambda: drift.agg.max("n"),
+    "function": lambda: drift.agg.sum(lambda row: row["n"] % 3),
+    "spread": lambda: drift.agg.std("fare"),
+}
+
+fares = st.floats(-1e3, 1e3) | st.sampled_from([0.1, 1e16, -1e16, 0.0, -0.0, math.inf, math.nan])
+whole = st.integers(-9, 300) | st.sampled_from([2**53 + 1, 2**62, -(2**62), 2**63 - 1])
+rows_of = st.lists(
+    st.fixed_dictionaries(
+        {"zone": st.none() | st.sampled_from("abé"), "day": st.integers(0, 2), "n": whole, "fare": fares}
+    ),
+    max_size=40,
+)
+tame = st.lists(
+    st.fixed_dictionaries(
+        {
+            "zone": st.sampled_from("abé"),
+            "day": st.integers(0, 2),
+            "n": st.integers(-9, 300),
+            "fare": st.floats(1e-9, 9),
+        }
+    ),
+    max_size=40,
+)
+names_of = st.lists(st.sampled_from(list(AGGREGATES)), min_size=1, max_size=4, unique=True)
+
+
+def of_zone_a(values: list[tuple[int, float]]) -> Rows:
+    return [{"zone": "a", "day": 1, "n": n, "fare": fare} for n, fare in values]
+
+
+def graph_of(key: tuple[str, ...], names: list[str]) -> drift.Graph:
+    graph = drift.Graph("running")
+    rows = graph.source("rows", schema=SCHEMA)
+    rows.key_by(*key).running(name="running", **{name: AGGREGATES[name]() for name in names}).sink("out")
+    return graph
+
+
+def table(rows: Rows) -> Any:
+    return drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
+
+
+@given(rows_of | tame, st.sampled_from(KEYS), names_of, st.integers(1, 20))
+@example(of_zone_a([(1, 0.1), (1, 0.2), (1, 0.3), (1, 1e16), (1, 1.0)]), ("zone",), ["total"], 2)
+@example(of_zone_a([(1, -0.0)]), ("zone",), ["total"], 2)
+@example(of_zone_a([(2**62, 0.1)] * 3), ("zone",), ["whole"], 9)
+@example(of_zone_a([(2**53 + at, 1.0) for at in (1, 2, 4)]), ("zone",), ["of whole"], 9)
+@example(of_zone_a([(1, 0.0), (1, -0.0)]), ("day",), ["least"], 9)
+@example(of_zone_a([(1, 1.0), (1, math.nan), (1, 0.5)]), ("day",), ["least"], 9)
+def test_rows_and_dicts_have_one_digest_on_each_engine(
+    rows: Rows, key: tuple[str, ...], names: list[str], batch_items: int
+) -> None:
+    graph = graph_of(key, names)
+    plain = drift.run(graph, {"rows": rows}, engine="reference").finish()
+    for source, engine in itertools.product((rows, table(rows)), ("local", "reference")):
+        assert (
+            drift.run(graph, {"rows": source}, engine=engine, batch_items=batch_items).finish().digest == plain.digest
+        )
+
+
+@given(rows_of | tame, st.sampled_from(KEYS), names_of, st.data())
+def test_columns_give_what_the_step_gives_however_they_are_cut(
+    rows: Rows, key: tuple[str, ...], names: list[str], data: st.DataObject
+) -> None:
+    """Law 9, and with states of rows that were added one by one between those of columns."""
+    made = graph_of(key, names).build()
+    step, key_of = made["running.state"].function.step, made["running"].key.key  # type: ignore[attr-defined]
+    assert isinstance(step, RunningStep)
+    in_columns: dict[Any, Any] = {}
+
+    def fetch(keys: Any) -> list[Any]:
+        return [in_columns.get(each, ()) for each in keys]
+
+    one_by_one: dict[Any, Any] = {}
+    start = 0
+    while start < len(rows):
+        end = data.draw(st.integers(start + 1, len(rows)))
+        some = rows[start:end]
+        expected: list[Any] = []
+        step.on_batch(one_by_one, KeyedItems([key_of(row) for row in some], some, []), expected.append)
+        frame = Frame(pl.DataFrame(some, schema=SCHEMA))
+        out = step.on_rows(key_of, frame, fetch, in_columns.update)
+        if out is None:
+            in_columns.update(one_by_one)
+        else:
+            assert canonical_each(out) == canonical_each(expected)
+            assert canonical(in_columns) == canonical(one_by_one)
+        start = end
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 0, 0, 0, 0, 0, 0, 1, 2, 3]), st.floats(-9, 9)), min_size=1, max_size=200))
+def test_keys_with_many_rows_are_added_in_order_too(drawn: list[tuple[int, float]]) -> None:
+    codes, values = (np.array(each) for each in zip(*drawn))
+    totals: dict[int, float] = {}
+    expected = [totals.__setitem__(key, totals.get(key, 0.5) + value) or totals[key] for key, value in drawn]
+    made, last = aggregates._Keyed(codes, 4).accumulated(values, np.full(4, 0.5), np.add)
+    assert made.tolist() == expected and last.tolist() == [totals.get(key, 0.5) for key in range(4)]
+
+
+@given(tame, st.sampled_from(KEYS))
+def test_tame_rows_stay_columns(rows: Rows, key: tuple[str, ...]) -> None:
+    """Or the tests above would compare nothing."""
+    step = RunningStep(("a", "b", "c", "d", "e"), tuple(AGGREGATES[name]() for name in list(AGGREGATES)[1:6]))
+    frame, key_of = Frame(pl.DataFrame(rows, schema=SCHEMA)), drift.flow.fields.key_of(*key)  # type: ignore[attr-defined]
+    out = step.on_rows(key_of, frame, lambda keys: [()] * len(keys), lambda states: None)
+    assert isinstance(out, Frame) or not rows
+
+
+def test_what_follows_takes_the_fields_and_the_rows() -> None:
+    rows = [{"zone": "ab"[at % 2], "day": at % 3, "n": at, "fare": at / 7} for at in range(300)]
+    graph = drift.Graph("running")
+    made = (
+        graph.source("rows", schema=SCHEMA)
+        .key_by("zone")
+        .running(total=drift.agg.sum("fare"), n=drift.agg.count(), least=drift.agg.min("n"))
+    )
+    assert made.schema == {**pl.Schema(SCHEMA), "n": pl.Int64(), "total": pl.Float64(), "least": pl.Int64()}
+    share = made.filter(pl.col("n") > 3).select("zone", share=pl.col("fare") / pl.col("total"))
+    share.key_by("zone").running(most=drift.agg.max("share")).map(lambda row: row["most"]).sink("out")
+    expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
+    for source in (rows, table(rows)):
+        assert drift.run(graph, {"rows": source}, batch_items=64).finish().digest == expected
+    assert drift.run(graph, {"rows": table(rows)}, **ZEROMQ).finish().digest == expected
+
+
+def test_a_run_in_columns_resumes_from_a_cut(tmp_path: Path) -> None:
+    rows = [{"zone": "abc"[at % 3], "day": at % 5, "n": at % 11, "fare": at / 7} for at in range(600)]
+    graph = graph_of(("zone", "day"), ["total", "count", "of whole"])
+    expected = list(drift.run(graph, {"rows": rows}, engine="reference"))
+    found = []
+    for _ in range(4):  # each a run that stops after some more
+        run = drift.run(graph, {"rows": table(rows)}, state=tmp_path / "state", batch_items=40)
+        for item in run:
+            found.append(item)
+            if len(found) % 170 == 0:
+                run.stop()
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        (lambda rows: rows.key_by("zon").running(n=drift.agg.count()), "running .* has the field 'zon'.*mean 'zone'"),
+        (lambda rows: rows.key_by("zone").running(n=drift.agg.sum("fair")), "the field 'fair'.*mean 'fare'"),
+        (lambda rows: rows.key_by("zone").running(), "running takes aggregates by name"),
+        (lambda rows: rows.key_by("zone").running(n=7), "running: n="),
+    ],
+)
+def test_what_cannot_be_is_refused_when_the_step_is_written(write: Callable[[Any], Any], says: str) -> None:
+    with pytest.raises(GraphError, match=says):
+        write(drift.Graph("refused").source("rows", schema=SCHEMA))
+
+
+@pytest.mark.parametrize("bad", [None, "x"])
+def test_a_value_that_cannot_be_added_ends_the_run_at_its_item(bad: Any) -> None:
+    rows = [{"zone": "a", "fare": 1.5}, {"zone": "a", "fare": bad}, {"zone": "a", "fare": 2.5}]
+    graph = drift.Graph("bad")
+    graph.source("rows").key_by("zone").running(total=drift.agg.sum("fare")).sink("out")
+    sources = [rows] if bad == "x" else [rows, drift.sources.table(pl.DataFrame(rows), payload="rows")]
+    for source in sources:
+        run = drift.run(graph, {"rows": source})
+        assert next(run).payload["total"] == 1.5
+        with pytest.raises(drift.StepError, match="running"):
+            next(run)
+
+
+@drift.testing.deterministic(graph_of(("zone",), ["total", "count", "least"]), rows=rows_of)
+@settings(max_examples=5)
+def test_running_passes_the_harness() -> None: ...
