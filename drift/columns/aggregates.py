@@ -67,7 +67,7 @@ def running(
     except _NotHere:
         return None
     store(zip(keys, zip(*accumulators)))
-    return Frame(rows.frame.with_columns(columns))
+    return rows.with_columns(columns)
 
 
 def fields_of_running(

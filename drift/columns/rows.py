@@ -92,6 +92,14 @@ class Frame(Rows):
             self._batch = batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
         return self._batch
 
+    def with_columns(self, columns: Sequence[pl.Series]) -> Self:
+        """These rows with further columns of numbers without nulls, or others in place of some."""
+        made = type(self)(self.frame.with_columns(columns))
+        arrays = dict(zip(self.batch.schema.names, self.batch.columns))
+        arrays.update((each.name, pa.array(each.to_numpy())) for each in columns)  # the others are not converted again
+        made._batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+        return made
+
     def chosen(self, wanted: Sequence[int]) -> Self:
         mask = np.frombuffer(bytes(wanted), np.bool_)
         return type(self)(self.frame.filter(pl.Series(mask)))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_ROWS, _FIRST_ROWS = 1 << 14, 1 << 4
+_BATCH_COLUMNS = 1 << 16  # rows that stay columns
 _BATCH_BYTES = 1 << 24  # of a batch, if its rows have about the size of those before them
 
 
@@ -100,6 +101,7 @@ class ParquetSource(Diverting):
             """Row groups before this row are not read."""
             group, groups, passed = 0, file.metadata.num_row_groups, 0
             size, is_damaged = _FIRST_ROWS, False
+            most = _BATCH_COLUMNS if self._payload == "rows" else _BATCH_ROWS
             while True:
                 while group < groups and rows >= passed + file.metadata.row_group(group).num_rows:
                     passed += file.metadata.row_group(group).num_rows
@@ -109,7 +111,7 @@ class ParquetSource(Diverting):
                     for batch in without(rows - passed, found):
                         yield batch.select(wanted) if self._columns is not None else batch
                         rows += batch.num_rows
-                        fitting = min(max(_BATCH_BYTES * batch.num_rows // (batch.nbytes or 1), 1), _BATCH_ROWS)
+                        fitting = min(max(_BATCH_BYTES * batch.num_rows // (batch.nbytes or 1), 1), most)
                         if fitting < size // 4 or (fitting > 8 * size and not is_damaged):
                             size = fitting
                             break
