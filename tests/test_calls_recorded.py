@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 import drift
 from drift.auditing.audit import audit
 from drift.cli import drift as drift_cli
+from drift.records.fingerprint import fingerprint
 from drift_graph.errors import AnswerMissing
 
 ITEMS = 30
@@ -126,6 +128,57 @@ def test_a_record_that_ends_early_is_replayed_to_its_end(tmp_path: Path) -> None
     again = [item.payload for item in drift.replay(tmp_path / "record", graph(ask))]
     assert again[:10] == out and not ask.asked
     assert audit(tmp_path / "record", graph(ask)).ok and not ask.asked
+
+
+class Client:
+    """Of a service at an address."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+
+def at(address: str, *, step: int = 1, **more: Any) -> tuple[drift.Graph, list[int]]:
+    """A graph whose call asks a client, and what it was asked."""
+    asked: list[int] = []
+    client = Client(address)
+
+    def ask(item: int) -> tuple[int, str]:
+        asked.append(item)
+        return item, client.address
+
+    made = drift.Graph("addressed")
+    answers = made.source("numbers").map(lambda n: n * step).call(ask, name="ask", **more)
+    answers.scan(lambda answer: 0, 0, lambda count, answer: (count + 1, (count, answer))).sink("out")
+    return made, asked
+
+
+def test_what_a_call_asks_and_how_is_no_part_of_the_graph(tmp_path: Path) -> None:
+    made, asked = at("http://old")
+    drift.run(made, {"numbers": range(ITEMS)}, record=tmp_path / "record").finish()
+    other, asked_other = at("http://new", concurrency=1, timeout_s=1, retries=0, rate_per_s=1e6, stub=len)
+    assert fingerprint(made.build())["digest"] == fingerprint(other.build())["digest"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", drift.auditing.replay.GraphDiffers)
+        out = [item.payload[1][1] for item in drift.replay(tmp_path / "record", other)]
+    assert out == ["http://old"] * ITEMS and len(asked) == ITEMS and not asked_other
+    (check,) = [each for each in audit(tmp_path / "record", other).checks if each.what == "the graph"]
+    assert check.result == "ok" and "; the function of step 'ask' changed: address " in check.found
+    assert "is 'http://new', before 'http://old'; answers that are logged stay as they are" in check.found
+    with pytest.warns(drift.auditing.replay.GraphDiffers):
+        drift.replay(tmp_path / "record", at("http://old", step=2)[0])
+
+
+def test_a_run_goes_on_with_another_service(tmp_path: Path) -> None:
+    (made, asked), (other, asked_other) = at("http://old", concurrency=1), at("http://new")
+    first = drift.run(made, {"numbers": range(ITEMS)}, state=drift.Cuts(tmp_path, every_s=0), batch_items=3)
+    out = [next(first).payload for _ in range(10)]
+    first.close()
+    assert 10 <= len(asked) <= ITEMS
+    out += [item.payload for item in drift.run(other, {"numbers": range(ITEMS)}, state=tmp_path)]
+    answers = dict(dict(sorted(out)).values())
+    assert list(answers) == list(range(ITEMS))
+    assert [item for item, address in answers.items() if address == "http://new"] == sorted(asked_other)
+    assert len(set(asked_other) & set(asked)) <= 1, "what was in flight"
 
 
 def test_an_audit_may_ask_again_and_says_which_answers_are_others_now(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from drift.records.fingerprint import Fingerprint
@@ -142,6 +142,9 @@ def _step_changes(old_name: str, old: _Step, name: str, new: _Step, same_python:
         yield Change("name", name, f"step {name!r} was named {old_name!r}", False, before, after)
     for one, other in zip(old, new):
         yield from _parameter_changes(name, one, other)
+        if "asked" in one and "asked" in other:
+            yield from _asked_changes(name, one, other, same_python)
+            continue
         for role in {**one["functions"], **other["functions"]}:
             if role not in other["functions"]:
                 yield Change("policy", name, f"{_of(name, role)} is gone", before=before, after=after)
@@ -149,6 +152,13 @@ def _step_changes(old_name: str, old: _Step, name: str, new: _Step, same_python:
                 yield Change("policy", name, f"{_of(name, role)} is new", before=before, after=after)
             else:
                 yield from _function_changes(name, role, one["functions"][role], other["functions"][role], same_python)
+
+
+def _asked_changes(step: str, old: dict[str, Any], new: dict[str, Any], same_python: bool) -> Iterator[Change]:
+    for role, function in old["asked"].items():
+        for change in _function_changes(step, role, function, new["asked"][role], same_python):
+            text = f"{change.text}; answers that are logged stay as they are"
+            yield replace(change, text=text, matters=False)
 
 
 def _of(step: str, role: str) -> str:

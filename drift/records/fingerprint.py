@@ -2,7 +2,8 @@
 
 Invariant: equal `structure` means the same operators, windows, arities, time policies and edges, hence the same metas
 for the same payloads. Equal `structure` and `code` (of one Python) mean the same output for the same input, if the
-functions are pure; see `drift.records.code` for what is hashed.
+functions are pure; see `drift.records.code` for what is hashed. What a call asks, and how, is in neither: the answers
+are input, and are taken from where they were logged, whatever would be asked now.
 
 Why: an item's meta depends on ranks and child indices, its payload on functions. Of the names of steps only those of
 sources and sinks reach the output, so others are not hashed; lines and texts are there for people.
@@ -17,6 +18,7 @@ import xxhash
 
 from drift.records.code import print_of, python_tag
 from drift_graph.canonical import canonical
+from drift_graph.functions import user_function
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Operator, Sink, Source
 from drift_graph.policies import TimePolicy
@@ -60,6 +62,7 @@ def fingerprint(dataflow: Dataflow, times: Mapping[str, TimePolicy] | None = Non
 
 def _operator(dataflow: Dataflow, operator: Operator, times: Mapping[str, TimePolicy]) -> dict[str, Any]:
     policy = times.get(operator.name, operator.time) if isinstance(operator, Source) else None
+    prints = {role: print_of(function) for role, function in _functions(operator, policy).items()}
     rank = dataflow.sources.index(operator) if isinstance(operator, Source) else dataflow.ranks[operator.name]
     return {
         "name": operator.name,
@@ -68,7 +71,8 @@ def _operator(dataflow: Dataflow, operator: Operator, times: Mapping[str, TimePo
         "rank": rank,
         "where": operator.where,
         "parameters": _parameters(operator, policy),
-        "functions": {role: print_of(function) for role, function in _functions(operator, policy).items()},
+        "functions": {} if operator.asks else prints,
+        **({"asked": prints} if operator.asks else {}),
     }
 
 
@@ -77,9 +81,11 @@ def _parameters(operator: Operator, policy: TimePolicy | None) -> dict[str, Any]
 
 
 def _functions(operator: Operator, policy: TimePolicy | None) -> dict[str, Callable[..., Any]]:
-    """The functions of an operator by role. Those of a scan, `key` and `step`, appear in each operator that uses
-    them.
+    """The functions of an operator by role; of a call, the one that is asked. Those of a scan, `key` and `step`, appear
+    in each operator that uses them.
     """
+    if operator.asks:
+        return {role: user_function(function) for role, function in operator.functions.items()}
     return operator.functions if policy is None else policy.functions
 
 
