@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
+from waiting import HANG_S
 
 import drift
-from drift.calling.asks import with_functions
+from drift.calling.asks import calls_of, with_functions
 from drift.records.fingerprint import fingerprint
 from drift.segments.answering import Answering
 from drift.testing import deterministic, load_case, run_case, save_case
 from drift.testing.calls import TestAnswers, _MemoryLog, answered
 from drift.testing.check import Case, check
 from drift.testing.schedule import Schedule
-from drift_graph.errors import SettingsError
+from drift.testing.seeds import Seeds
+from drift_graph.errors import InputError, SettingsError
 
 few = settings(max_examples=12, deadline=None)
 
 
-def asked() -> drift.Graph:
+def asked(stub: Any = None) -> drift.Graph:
     """Two calls in a row and one beside them, behind groupings that correct themselves."""
     graph = drift.Graph("asked")
     numbers = graph.source("numbers", time=drift.EventTime(lambda n: n % 50, lateness=20))
@@ -30,7 +35,10 @@ def asked() -> drift.Graph:
     first = sums.call(len, concurrency=3, on_error="divert", name="first")
     second = first.map(lambda answer: answer * 2).call(len, batch=2, concurrency=2, name="second")
     second.count(lambda answer: answer % 2).sink("counts")
-    numbers.map(drift.recorded(abs), name="drawn").merge(first).group(lambda n: n % 4, 2).sink("pairs")
+    drawn = (
+        numbers.map(drift.recorded(abs), name="drawn") if stub is None else numbers.call(abs, stub=stub, name="drawn")
+    )
+    drawn.merge(first).group(lambda n: n % 4, 2).sink("pairs")
     return graph
 
 
@@ -80,6 +88,121 @@ def test_a_case_file_holds_the_drawn_answers(tmp_path: Path) -> None:
     assert again.dataflow == case.dataflow
     result = run_case(path, asked())
     assert result.failure is None and result.output.digest == check(case).output.digest
+
+
+def first_stub(pair: tuple[int, int]) -> int:
+    return pair[0] % 5
+
+
+def test_a_case_file_names_stubs_and_those_without_a_name_are_refused(tmp_path: Path) -> None:
+    def of(**stubs: Any) -> Case:
+        drawn = {"second": TestAnswers(None, [3, 4], [False, False])}
+        stubs = {name: TestAnswers(function) for name, function in stubs.items()}
+        schedule = Schedule(workers=2, noise=7, deaths=True)
+        return Case(answered(asked(abs).build(), {**drawn, **stubs}), {"numbers": [3, 1, 2]}, schedule)
+
+    case = of(first=first_stub, drawn=abs)
+    path = save_case(check(case), tmp_path)
+    stored = json.loads(path.read_text())["calls"]
+    assert stored["first"]["stub"].endswith("test_calls_simulated.py:first_stub")
+    assert stored["drawn"] == {"stub": "declared"} and [*stored["second"]] == ["answers", "failing"]
+    again = load_case(path, asked(abs))
+    assert again.dataflow == case.dataflow and run_case(path, asked(abs)).failure is None
+    with pytest.raises(SettingsError, match="the stub of call 'drawn', declared, is no function now"):
+        load_case(path, asked())
+    with pytest.raises(SettingsError, match=r"the stub of call 'first' has no name at the top of a file"):
+        save_case(check(of(first=lambda pair: pair[0], drawn=abs)), tmp_path)
+    path.write_text(path.read_text().replace('"stub": "declared"', '"stub": ""'))
+    with pytest.raises(InputError, match="call 'drawn' has no answers, or no stub"):
+        load_case(path, asked(abs))
+
+
+GRAPH = """
+import drift
+from hypothesis import strategies as st
+
+def length(word):
+    return len(word) % 3
+
+def outside(word):
+    raise SystemError("nobody is to be asked")
+
+graph = drift.Graph("asked")
+words = graph.source("lines").flat_map(str.split).count(str)
+answers = words.map(lambda pair: pair[0]).call(outside, name="ask")
+answers.count(lambda answer: answer).sink("out")
+
+@drift.testing.deterministic(graph, lines=st.lists(st.text("ab ", max_size=9)), calls={"ask": st.integers(0, 2)})
+def test_asked(run):
+    assert all(0 <= answer <= 2 for answer, _ in run.payloads)
+"""
+
+
+def simulate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "drift_command", "simulate", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S)
+
+
+def test_the_command_simulates_with_stubs_and_with_the_answers_of_a_test(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(GRAPH)
+    refused = simulate(tmp_path, "flow.py:graph", "--seed", "3")
+    assert refused.returncode != 0 and "--calls ask=FILE:FUNCTION, declare call(..., stub=)" in refused.stderr
+    options = ["--seeds", "12", "--processes", "1", "--deaths", "--json"]
+    for target in (["flow.py:graph", "--calls", "ask=flow.py:length"], ["flow.py:test_asked"]):
+        done = simulate(tmp_path, *target, *options)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["seeds"] == 12 and found["failed_seed"] is None and found["calls_checked"] > 10
+        assert {"answers out of order", "deaths of who asks"} <= set(found["not_in_order"])
+
+
+def test_a_seed_that_fails_is_a_case_file_with_its_answers(tmp_path: Path) -> None:
+    broken = """
+from drift.segments.answering import Answering
+
+def as_they_come(self, take=Answering.take):
+    queue = list(self._queue)
+    self._queue.clear()
+    self._queue.extend(sorted(queue, key=lambda each: not getattr(each, "has_ended", type(each) is bytes)))
+    return take(self)
+
+Answering.take = as_they_come
+"""
+    (tmp_path / "flow.py").write_text(GRAPH + broken)
+    options = ["--processes", "1", "--cases", "cases", "--items-max", "3", "--no-purity"]
+    failed = simulate(tmp_path, "flow.py:graph", "--calls", "ask=flow.py:length", *options)
+    assert failed.returncode == 8, failed.stderr
+    (path,) = (tmp_path / "cases").iterdir()
+    assert json.loads(path.read_text())["calls"] == {"ask": {"stub": "flow.py:length"}}
+    again = simulate(tmp_path, "--case", str(path), "--no-purity")
+    assert again.returncode == 8 and "drift simulate --case" in again.stderr
+    (tmp_path / "flow.py").write_text(GRAPH)
+    assert simulate(tmp_path, "--case", str(path), "--no-purity").stdout == "the case does not fail any more\n"
+
+
+def test_seeds_draw_answers_and_failures() -> None:
+    calls = {**ANSWERS, "second": lambda several: [2 * each for each in several]}
+    seeds = Seeds(asked(), {"numbers": range(40)}, calls=calls, deaths=True)
+    results = [seeds.run(seed) for seed in range(30)]
+    assert not any(result.failure for result in results)
+    of_first = [calls_of(result.case.dataflow)["first"].function for result in results]
+    assert len({each.values for each in of_first}) > 10 and any(any(each.failing) for each in of_first), "it diverts"
+    assert [seeds.case(7), seeds.case(3)] == [results[7].case, results[3].case]
+    with pytest.raises(SettingsError, match="a test asks nothing outside"):
+        Seeds(asked(), {"numbers": range(40)}, calls={"first": len})
+
+
+def test_seeds_of_a_test_are_asked_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Any] = []
+
+    @settings(max_examples=1, deadline=None)
+    @deterministic(asked(), numbers=st.lists(st.integers(0, 9), max_size=3), calls=ANSWERS, check_purity=False)
+    def body(run: Any) -> None:
+        ran.append(run)
+
+    monkeypatch.setenv("DRIFT_SEEDS", "10:13")
+    body()
+    assert len(ran) == 4
 
 
 def test_the_engines_and_the_reference_of_tests_agree() -> None:

@@ -11,13 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from traceback import format_exc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drift import load
+from drift.calling.asks import calls_of
 from drift.cli.specs import by_name, source_of
 from drift.engines.companion import ToCaller
 from drift.engines.surroundings import Surroundings
 from drift.purity import PurityCheck
+from drift.testing.calls import answered
 from drift.testing.case import as_json, check_case, load_case, write_report
 from drift.testing.check import OF_TEST, Case, Result, check, in_order, reference
 from drift.testing.purity import check_purity, save_impure, smallest
@@ -28,6 +30,9 @@ from drift.urls import without_secrets
 from drift_graph.errors import DriftBug, DriftError, ImpureStep, InputError, SettingsError, StepError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
+
+if TYPE_CHECKING:
+    from drift.testing.law import Tested
 
 #: Which seeds are also checked for purity: the first ones, and every so many-th.
 _PURITY_FIRST = 200
@@ -43,6 +48,7 @@ class Setup:
         environment: the environment of the calling process.
         target: FILE:NAME of a graph, or of a test under `deterministic`; "" for a case that names its own.
         sources: where payloads come from, [NAME=]SPEC; those of other sources are generated.
+        calls: what calls are asked, [NAME=]FILE:FUNCTION; others are asked what the test says, or their `stub`.
     """
 
     environment: Surroundings
@@ -53,6 +59,7 @@ class Setup:
     purity: bool
     cases: str | None
     deaths: bool = False
+    calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,12 +146,15 @@ class Work:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        dataflow, strategies_of_test, target = _loaded(setup.target)
+        dataflow, test, target = _loaded(setup.target)
         specs = by_name("--source", setup.sources, "source", [source.name for source in dataflow.sources])
-        strategies, self.described = _inputs(dataflow, strategies_of_test, specs)
+        calls, errors = _calls(dataflow, test, setup.calls), test is not None and test.errors
+        strategies_of_test = test.strategies if test is not None else {}
+        strategies, self.described = _inputs(_sampled(dataflow, calls), strategies_of_test, specs)
         self.seeds = Seeds(
-            dataflow, strategies, losses=setup.losses, deaths=setup.deaths, items_max=setup.items_max, target=target
-        )
+            dataflow, strategies, losses=setup.losses, deaths=setup.deaths, items_max=setup.items_max, calls=calls,
+            errors=errors, target=target,
+        )  # fmt: skip
         self.is_drawn = any(hasattr(each, "flatmap") for each in strategies.values())
         self._purity = PurityCheck(dataflow) if setup.purity else None
 
@@ -251,12 +261,46 @@ def _run_case(setup: Setup, path: str) -> SeedReport:
 # What there is to run.
 
 
-def _loaded(target: str) -> tuple[Dataflow, Mapping[str, Any], str]:
-    """A graph, the strategies that a test has for its sources, and the target that names the graph."""
-    test = getattr(load.load_object(target), "drift_test", None)
+def _loaded(target: str) -> tuple[Dataflow, Tested | None, str]:
+    """A graph, the test that a target names, and the target that names the graph."""
+    test: Tested | None = getattr(load.load_object(target), "drift_test", None)
     if test is None:
-        return load.load_dataflow(target), {}, target
-    return test.dataflow, test.strategies, test.target()
+        return load.load_dataflow(target), None, target
+    return test.dataflow, test, test.target()
+
+
+def _calls(dataflow: Dataflow, test: Tested | None, specs: tuple[str, ...]) -> dict[str, Any]:
+    """For each call a function, or a strategy for its answers.
+
+    Raises:
+        SettingsError: a call has neither.
+    """
+    known = calls_of(dataflow)
+    found: dict[str, Any] = {name: asks.stub for name, asks in known.items() if asks.stub is not None}
+    found |= test.calls if test is not None else {}
+    for name, spec in by_name("--calls", specs, "call", list(known)).items():
+        found[name] = load.load_object(spec)
+        if not callable(found[name]):
+            raise SettingsError(f"--calls {name}={spec} is {found[name]!r:.80}, no function; name one, FILE:FUNCTION")
+    for name in known:
+        if name not in found:
+            raise SettingsError(
+                f"graph {dataflow.name!r} has a call {name!r}, and a simulation asks nothing outside: say what is "
+                f"asked in its place, --calls {name}=FILE:FUNCTION, declare call(..., stub=), or name a test under "
+                f"@drift.testing.deterministic, whose calls= has its answers"
+            )
+    return found
+
+
+def _sampled(dataflow: Dataflow, calls: Mapping[str, Any]) -> Dataflow:
+    """The graph with some of the answers, to see which payloads suit it."""
+    if not calls:
+        return dataflow
+    from drift.testing.hypothesis import st
+    from drift.testing.strategies import answers_of
+
+    (some,) = drawn(st.fixed_dictionaries(answers_of(dataflow, calls, errors=False)), 0, 1)
+    return answered(dataflow, some)
 
 
 def _inputs(

@@ -43,6 +43,13 @@ _FAULTS_SHOWN_MAX = 6
     "--source", "source_specs", multiple=True, metavar="[NAME=]SPEC",
     help="Each run reads a part of these items: PATH.txt, .log, .jsonl or .csv, also .gz; text:PATH and so on.",
 )  # fmt: skip
+@click.option(
+    "--calls",
+    "call_specs",
+    multiple=True,
+    metavar="[NAME=]FILE:FUNCTION",
+    help="What a call is asked in place of the outside; by default its stub.",
+)
 @click.option("--items-max", type=click.IntRange(1), default=30, show_default=True, help="Items of a run, at most.")
 @click.option(
     "--losses", is_flag=True, help="Also lose messages; such a run ends early, and what is out must be right."
@@ -61,6 +68,7 @@ def simulate_command(
     seed: int | None,
     case: str | None,
     source_specs: Sequence[str],
+    call_specs: Sequence[str],
     items_max: int,
     losses: bool,
     deaths: bool,
@@ -76,7 +84,8 @@ def simulate_command(
     the hash seed or the number of processes. So a seed and a commit suffice to report a bug.
 
     Items come from files (--source), from the strategies of a test under @drift.testing.deterministic (FILE:TEST), or
-    are generated: text or numbers, whatever the steps take.
+    are generated: text or numbers, whatever the steps take. Nothing outside is asked: answers of calls are drawn by the
+    test, or come from stubs, in any order, and with calls in flight when processes die.
 
     \b
     drift simulate wordcount.py:graph
@@ -94,7 +103,8 @@ def simulate_command(
     from drift.engines.surroundings import surroundings
 
     count = 1 if seed is not None or case is not None else processes or _cores()
-    setup = Setup(surroundings(), target, tuple(source_specs), items_max, losses, not no_purity, cases, deaths)
+    setup = Setup(surroundings(), target, tuple(source_specs), items_max, losses, not no_purity, cases, deaths,
+                  tuple(call_specs))  # fmt: skip
     request = _Request(target, first_seed, seeds if seeds or minutes else SEEDS, minutes, as_json, quiet)
     with _signals(), Search(setup, count) as search:
         try:

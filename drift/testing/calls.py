@@ -343,7 +343,7 @@ class _Caller:
                 self._begin()
                 continue
             has_room = self._next < len(self._arriving) and self._answering.has_room
-            choice = self._chosen("answer", len(flights) + has_room)
+            choice = self._chosen("answered", len(flights) + has_room)
             if has_room and choice == 0:
                 self._answering.put(self._arriving[self._next])
                 self._next += 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -42,6 +42,8 @@ FORMAT = "drift case 1"
 GENERATED = "generated"
 FOLDER = Path(".drift") / "cases"
 
+#: In place of FILE:NAME, the stub that the call declares.
+_DECLARED = "declared"
 _SHOWN_CHARACTERS_MAX = 200
 #: Of a simulated run.
 _WORKERS_MAX = 64
@@ -71,21 +73,36 @@ def as_json(result: Result) -> dict[str, Any]:
 
 
 def _stored_calls(dataflow: Dataflow) -> dict[str, Any]:
-    """The drawn answers of calls, if there are any.
+    """The drawn answers of calls, or where their stubs are found, if there are any calls.
 
     Raises:
-        SettingsError: a call has a stub.
+        SettingsError: a stub is not found by a name.
     """
     calls: dict[str, Any] = {}
     for name, asks in calls_of(dataflow).items():
         answers = asks.function
-        if not isinstance(answers, TestAnswers) or answers.function is not None:
-            raise SettingsError(f"call {name!r} has a stub, which a file cannot hold; draw its answers, calls={{...}}")
+        assert isinstance(answers, TestAnswers)
+        if answers.function is not None:
+            stub = _DECLARED if answers.function is asks.stub else _target_of_stub(answers.function)
+            if not stub:
+                raise SettingsError(
+                    f"the stub of call {name!r} has no name at the top of a file, by which a case file could find it; "
+                    f"define it there with def, declare it with call(..., stub=), or draw the answers"
+                )
+            calls[name] = {"stub": stub}
+            continue
         calls[name] = {
             "answers": [_stored_value(each, name) for each in answers.values],
             "failing": list(answers.failing),
         }
     return {"calls": calls} if calls else {}
+
+
+def _target_of_stub(function: Any) -> str:
+    """ "file.py:name" of a function at the top of a module; "" for others."""
+    names, name = getattr(function, "__globals__", {}), getattr(function, "__qualname__", "")
+    file = names.get("__file__")
+    return f"{short_path(Path(file))}:{name}" if file and names.get(name) is function else ""
 
 
 def _stored_value(value: Any, source: str) -> dict[str, str]:
@@ -148,15 +165,29 @@ def load_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Case:
         for name, values in case_file["inputs"].items()
     }
     schedule = Schedule.from_json(case_file["schedule"])
-    drawn = {
-        name: TestAnswers(
+    answers = {
+        name: TestAnswers(_stub(dataflow, name, of["stub"], path))
+        if "stub" in of
+        else TestAnswers(
             None, [restored(base64.b64decode(each["canonical"]), classes) for each in of["answers"]], of["failing"]
         )
         for name, of in case_file.get("calls", {}).items()
     }
-    dataflow = answered(dataflow, drawn)
+    dataflow = answered(dataflow, answers)
     test = _located_target(case_file["graph"].get("test", ""), path)
     return Case(dataflow, in_order(dataflow, inputs), schedule, target if recipe is None else "", recipe, test)
+
+
+def _stub(dataflow: Dataflow, call: str, target: str, path: Path) -> Callable[..., Any]:
+    """The stub that a case file names."""
+    calls = calls_of(dataflow)
+    found: Any = load_object(_located_target(target, path)) if target != _DECLARED else None
+    if target == _DECLARED and call in calls:
+        found = calls[call].stub
+    if not callable(found):
+        raise SettingsError(f"{path}: the stub of call {call!r}, {target}, is no function now")
+    function: Callable[..., Any] = found
+    return function
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -175,6 +206,9 @@ def _read(path: Path) -> dict[str, Any]:
         form = msgspec.convert(case_file, _Form)
     except (msgspec.ValidationError, RecursionError) as error:
         raise InputError(f"case file {path} is damaged: {error}; let drift simulate find the case again") from None
+    for name, answers in form.calls.items():
+        if bool(answers.answers) is bool(answers.stub) or len(answers.answers) != len(answers.failing):
+            raise InputError(f"case file {path} is damaged: call {name!r} has no answers, or no stub")
     if form.graph.target == GENERATED and form.graph.recipe is None:
         raise InputError(f"case file {path} is damaged: its graph is generated, and there is no recipe")
     return case_file
@@ -210,8 +244,11 @@ class _Schedule(msgspec.Struct):
 
 
 class _Answers(msgspec.Struct):
-    answers: Annotated[list[_StoredValue], msgspec.Meta(min_length=1)]
-    failing: list[bool]
+    """Drawn answers, or the stub."""
+
+    answers: list[_StoredValue] = []
+    failing: list[bool] = []
+    stub: str = ""
 
 
 class _Form(msgspec.Struct):

@@ -56,7 +56,7 @@ from drift.testing.schedule import Schedule
 from drift.testing.seeds import Seeds
 from drift.testing.shrink import shrunk
 from drift.testing.sometimes import reaching
-from drift.testing.strategies import schedules
+from drift.testing.strategies import answers_of, schedules
 from drift_graph.errors import ImpureStep, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
@@ -154,31 +154,9 @@ def deterministic(
         errors,
         check_purity,
         lambda: target_of_graph(graph, names),
-        _calls(dataflow, calls or {}, errors),
+        calls or {},
     )
     return maker.made
-
-
-def _calls(
-    dataflow: Dataflow, calls: Mapping[str, st.SearchStrategy[Any] | Callable[..., Any]], errors: bool
-) -> dict[str, st.SearchStrategy[TestAnswers]]:
-    """A strategy for what each call is asked.
-
-    Raises:
-        SettingsError: a call has no answers.
-    """
-    drawn: dict[str, st.SearchStrategy[TestAnswers]] = {}
-    of_graph = calls_of(dataflow)
-    for name, of_call in calls.items():
-        if not isinstance(of_call, st.SearchStrategy):
-            drawn[name] = st.just(TestAnswers(of_call))
-            continue
-        asks = of_graph.get(name)
-        fails = st.booleans() if errors or (asks is not None and asks.diverts) else st.just(False)
-        pairs = st.lists(st.tuples(of_call, fails), min_size=1, max_size=5)
-        drawn[name] = pairs.map(lambda them: TestAnswers(None, [each[0] for each in them], [each[1] for each in them]))
-    answered(dataflow, dict.fromkeys(drawn, TestAnswers(None)))
-    return drawn
 
 
 class Tested(NamedTuple):
@@ -186,12 +164,16 @@ class Tested(NamedTuple):
 
     Attributes:
         strategies: of each source.
+        calls: what is asked in place of each call: a strategy for answers, or a function.
+        errors: whether a run may end with an error, as when a call fails.
         target: of the graph.
         assertions: runs those of the test on a run that agrees with the reference; None if only a test runner can.
     """
 
     dataflow: Dataflow
     strategies: Mapping[str, st.SearchStrategy[Any]]
+    calls: Mapping[str, st.SearchStrategy[Any] | Callable[..., Any]]
+    errors: bool
     target: Callable[[], str]
     assertions: Callable[[Result], Failure | None] | None
 
@@ -207,10 +189,12 @@ class _Test:
         errors: bool,
         check_purity: bool,
         target: Callable[[], str],
-        calls: Mapping[str, st.SearchStrategy[TestAnswers]],
+        calls: Mapping[str, st.SearchStrategy[Any] | Callable[..., Any]],
     ) -> None:
         self._dataflow = dataflow
-        self._calls = st.fixed_dictionaries(calls) if calls else None
+        drawn = answers_of(dataflow, calls, errors=errors)
+        self._of_calls = calls
+        self._calls = st.fixed_dictionaries(drawn) if drawn else None
         self._arguments = {name: _argument(name) for name in strategies}
         if _SCHEDULE in self._arguments.values():
             raise SettingsError(f"a source that is called {_SCHEDULE!r} goes into inputs={{...}} under another name")
@@ -279,7 +263,9 @@ class _Test:
         checked.__annotations__ = {}
         strategies = {self._arguments[name]: strategy for name, strategy in self._strategies.items()}
         shown = _as_if_in(body, checked)
-        tested = Tested(self._dataflow, self._strategies, self._target, None if own else assertions)
+        tested = Tested(
+            self._dataflow, self._strategies, self._of_calls, self._errors, self._target, None if own else assertions
+        )
         return self._called(given(**strategies, **{_SCHEDULE: self._schedule}, **of_calls)(shown), checked, tested)
 
     def _called(self, test: Callable[..., None], checked: Callable[..., None], tested: Tested) -> Callable[..., None]:
@@ -313,10 +299,12 @@ class _Test:
             numbers = range(*map(int, requested.split(":")))
         except (TypeError, ValueError):
             raise SettingsError(f"DRIFT_SEEDS={requested!r} is neither a number nor FIRST:END") from None
-        seeds = Seeds(self._dataflow, self._strategies)
+        seeds = Seeds(self._dataflow, self._strategies, calls=self._of_calls, errors=self._errors)
         for seed in numbers:
             case = seeds.case(seed)
-            inputs = {self._arguments[name]: payloads for name, payloads in case.inputs.items()}
+            inputs: dict[str, Any] = {self._arguments[name]: payloads for name, payloads in case.inputs.items()}
+            if self._calls is not None:
+                inputs[_CALLS] = {name: asks.function for name, asks in calls_of(case.dataflow).items()}
             try:
                 checked(*args, **kwargs, **inputs, **{_SCHEDULE: case.schedule})
             except BaseException as error:

@@ -14,8 +14,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from drift.calling.asks import calls_of
 from drift.machines.plan import Plan
 from drift.streams import Graph
+from drift.testing.calls import TestAnswers, answered
 from drift.testing.check import Case, Result, check, in_order, may_idle, policies_of
 from drift.testing.schedule import Schedule
 from drift_graph.errors import SettingsError
@@ -39,10 +41,13 @@ class Seeds:
         live: sources that have a clock in half of the runs; by default those whose time policy has `idle_after_ms`.
         losses: whether messages are sometimes lost; such a run ends with a ProcessError.
         deaths: whether processes die, and the run recovers from a cut.
+        calls: for each call of the graph a Hypothesis strategy for its answers, or a function that is asked in its
+            place; of those that are left out the `stub` that is declared.
+        errors: whether drawn calls may also fail where that ends the run.
         target: of the graph, for case files: "file.py:name".
 
     Raises:
-        SettingsError: a source is missing, or there is no such source.
+        SettingsError: a source is missing, or there is no such source; a call has no answers.
     """
 
     def __init__(
@@ -54,6 +59,8 @@ class Seeds:
         losses: bool = False,
         deaths: bool = False,
         items_max: int = ITEMS_MAX,
+        calls: Mapping[str, Any] | None = None,
+        errors: bool = False,
         target: str = "",
     ) -> None:
         self.dataflow = graph.build() if isinstance(graph, Graph) else graph
@@ -64,7 +71,8 @@ class Seeds:
         self._losses, self._deaths = losses, deaths
         self._items_max = items_max
         self._target = target
-        self._plans = {fused: Plan(self.dataflow, fused=fused) for fused in (True, False)}
+        self._answers = _answers_of(self.dataflow, calls or {}, errors)
+        self._plans = {} if self._answers else {fused: Plan(self.dataflow, fused=fused) for fused in (True, False)}
         self._strategies = {name: payloads for name, payloads in inputs.items() if hasattr(payloads, "flatmap")}
         self._pools: dict[str, Sequence[Any]] = {
             name: payloads if isinstance(payloads, Sequence) else list(payloads)
@@ -73,23 +81,30 @@ class Seeds:
         }
         self._block = -1
         self._drawn: list[dict[str, list[Any]]] = []
+        self._drawn_answers: list[dict[str, TestAnswers]] = []
 
     def case(self, seed: int) -> Case:
         """The case of a seed."""
         if type(seed) is not int or seed < 0:
             raise SettingsError(f"seed={seed!r} is not an int of 0 or more")
         chosen = random.Random(seed)
-        payloads = dict(self._values(seed)) if self._strategies else {}
+        payloads = dict(self._values(seed)) if self._strategies or self._answers else {}
         for name in self._pools:
             payloads[name] = self._chunk(self._pools[name], chosen)
         inputs = in_order(self.dataflow, {source.name: payloads[source.name] for source in self.dataflow.sources})
         schedule = _schedule(chosen, live=self._live, losses=self._losses, deaths=self._deaths)
-        return Case(self.dataflow, inputs, schedule, self._target)
+        return Case(self._answered(seed), inputs, schedule, self._target)
 
     def run(self, seed: int) -> Result:
         """The run of a seed, compared with the reference."""
         case = self.case(seed)
-        return check(case, plan=self._plans[case.schedule.fused])
+        return check(case, plan=self._plans.get(case.schedule.fused))
+
+    def _answered(self, seed: int) -> Dataflow:
+        """The graph with the answers of a seed, whose block has been drawn."""
+        if not self._answers:
+            return self.dataflow
+        return answered(self.dataflow, self._drawn_answers[seed % SEEDS_A_BLOCK % len(self._drawn_answers)])
 
     def _chunk(self, pool: Sequence[Any], chosen: random.Random) -> list[Any]:
         count = int(chosen.random() * (min(self._items_max, len(pool)) + 1))
@@ -102,8 +117,20 @@ class Seeds:
             from drift.testing.hypothesis import st
 
             self._drawn = drawn(st.fixed_dictionaries(self._strategies), block, SEEDS_A_BLOCK)
+            if self._answers:
+                self._drawn_answers = drawn(st.fixed_dictionaries(self._answers), block, SEEDS_A_BLOCK)
             self._block = block
         return {name: list(values) for name, values in self._drawn[at % len(self._drawn)].items()}
+
+
+def _answers_of(dataflow: Dataflow, calls: Mapping[str, Any], errors: bool) -> dict[str, Any]:
+    """A strategy for what each call is asked."""
+    stubs = {name: asks.stub for name, asks in calls_of(dataflow).items() if asks.stub is not None}
+    if not calls_of(dataflow) and not calls:
+        return {}
+    from drift.testing.strategies import answers_of
+
+    return answers_of(dataflow, {**stubs, **calls}, errors=errors)
 
 
 def drawn(strategy: Any, seed: int, count: int) -> list[Any]:
@@ -187,6 +214,8 @@ _FAULTS = {
     "clock": "clock jumps",
     "lost": "losses",
     "death": "deaths",
+    "caller dies": "deaths of who asks",
+    "answered": "answers out of order",
     "fate": "losses with a sender",
     "released": "output delayed",
     **dict.fromkeys(("take cut", "snapshot", "committed"), "cuts delayed"),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from drift.calling.asks import calls_of
 from drift.testing import recipes as generated
+from drift.testing.calls import TestAnswers, answered
 from drift.testing.check import Case, in_order
 from drift.testing.hypothesis import st
 from drift.testing.recipes import AWKWARD, Numbers, Recipe, Times
 from drift.testing.schedule import Schedule
+from drift_graph.graph import Dataflow
 
 # Payloads.
 
@@ -29,6 +32,32 @@ def payloads() -> st.SearchStrategy[Any]:
 def rows(kind: type, *, min_size: int = 0, max_size: int = 30) -> st.SearchStrategy[list[Any]]:
     """Inputs for a source whose payloads are of a type: a dataclass, a named tuple, `int`, `dict[str, float]`."""
     return st.lists(st.from_type(kind), min_size=min_size, max_size=max_size)
+
+
+def answers_of(
+    dataflow: Dataflow, calls: Mapping[str, st.SearchStrategy[Any] | Callable[..., Any]], *, errors: bool
+) -> dict[str, st.SearchStrategy[TestAnswers]]:
+    """A strategy for what each call is asked.
+
+    Args:
+        calls: for each call a strategy for its answers, or a function.
+        errors: whether drawn calls may also fail where that ends the run.
+
+    Raises:
+        SettingsError: a call has no answers.
+    """
+    drawn: dict[str, st.SearchStrategy[TestAnswers]] = {}
+    of_graph = calls_of(dataflow)
+    for name, of_call in calls.items():
+        if not isinstance(of_call, st.SearchStrategy):
+            drawn[name] = st.just(TestAnswers(of_call))
+            continue
+        asks = of_graph.get(name)
+        fails = st.booleans() if errors or (asks is not None and asks.diverts) else st.just(False)
+        pairs = st.lists(st.tuples(of_call, fails), min_size=1, max_size=5)
+        drawn[name] = pairs.map(lambda them: TestAnswers(None, [each[0] for each in them], [each[1] for each in them]))
+    answered(dataflow, dict.fromkeys(drawn, TestAnswers(None)))
+    return drawn
 
 
 # Times.

@@ -199,6 +199,10 @@ class Words:
             return f"{link} of {item} is lost with its sender"
         if kind == "clock":
             return f"the clock jumps before {item} of {source!r}"
+        if kind == "caller dies":
+            return f"the process that asks dies with calls of {link!r} in flight"
+        if kind == "answered":
+            return f"answers of {link!r} come in another order"
         return f"{kind} {link} {item}: {choice}"
 
     def _reads(self, source: str) -> list[Key]:
