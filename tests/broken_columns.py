@@ -7,6 +7,7 @@ from broken import Breakage, one
 _FORMS, _METAS = "drift/columns/forms.py", "drift/columns/metas.py"
 ROWS = ("tests/test_rows.py", "-k", "forms or metas")
 _UNSEEN = "its inputs are no rows"
+FIELDS = ("tests/test_running.py", "-k", "without_their_dicts")
 _AGGREGATES, _STAGE = "drift/columns/aggregates.py", "drift/machines/keyed.py"
 RUNNING, CUT = (
     ("tests/test_running.py", "-k", "digest or cut or many or what"),
@@ -57,6 +58,22 @@ BREAKAGES: list[Breakage] = [
         "            self.get([metas[-1]] * len(keys), keys)\n",
         "",
         CUT,
+        _UNSEEN,
+    ),
+    one(
+        "accumulators are mixed up",
+        "drift/flow/aggregates.py",
+        "{key: each[at] for",
+        "{key: each[0] for",
+        FIELDS,
+        _UNSEEN,
+    ),
+    one(
+        "a field of rows is the first",
+        "drift/columns/rows.py",
+        "[batch.column(at)]",
+        "[batch.column(0)]",
+        FIELDS,
         _UNSEEN,
     ),
 ]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import drift
 from drift.columns import aggregates
+from drift.columns import rows as rows_module
 from drift.columns.rows import Frame
 from drift.flow.aggregates import Aggregate
 from drift.flow.running import RunningStep
@@ -129,8 +130,8 @@ def test_keys_with_many_rows_are_added_in_order_too(drawn: list[tuple[int, float
     codes, values = (np.array(each) for each in zip(*drawn))
     totals: dict[int, float] = {}
     expected = [totals.__setitem__(key, totals.get(key, 0.5) + value) or totals[key] for key, value in drawn]
-    made, last = aggregates._Keyed(codes, 4).accumulated(values, np.full(4, 0.5), np.add)
-    assert made.tolist() == expected and last.tolist() == [totals.get(key, 0.5) for key in range(4)]
+    made, last = aggregates._Keyed(codes, 64).accumulated(values, np.full(64, 0.5), np.add)
+    assert made.tolist() == expected and last.tolist() == [totals.get(key, 0.5) for key in range(64)]
 
 
 @given(tame, st.sampled_from(KEYS))
@@ -140,6 +141,32 @@ def test_tame_rows_stay_columns(rows: Rows, key: tuple[str, ...]) -> None:
     frame, key_of = Frame(pl.DataFrame(rows, schema=SCHEMA)), drift.flow.fields.key_of(*key)  # type: ignore[attr-defined]
     out = step.on_rows(key_of, frame, lambda keys: [()] * len(keys), lambda states: None)
     assert isinstance(out, Frame) or not rows
+
+
+@pytest.mark.parametrize("tie", ["id", None])
+def test_fields_of_rows_are_read_without_their_dicts(tie: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys, times, ties and what windows aggregate."""
+    rows = [{"id": at, "at": at + at * 7 % 50, "zone": f"{at % 9}", "n": at % 7, "fare": at / 3} for at in range(2000)]
+    graph = drift.Graph("windows")
+    stream = graph.source("rows", time=drift.EventTime("at", tie=tie, lateness=60)).key_by("zone")
+    totals = {"n": drift.agg.count(), "total": drift.agg.sum("fare"), "few": drift.agg.count(lambda row: row["n"] < 2)}
+    totals["mean"] = drift.agg.mean("n")
+    if tie is not None:
+        del totals["few"]  # a function gets dicts
+    stream.window(drift.windows.tumbling(100)).rows(**totals).sink("out")
+    expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
+    made = []
+    by_columns = rows_module.payloads_of
+
+    def counted(columns: Any, names: Any, payload: Any, count: int) -> list[Any]:
+        if payload == "dict":
+            made.append(count)
+        return by_columns(columns, names, payload, count)
+
+    monkeypatch.setattr(rows_module, "payloads_of", counted)
+    source = drift.sources.table(pl.DataFrame(rows), payload="rows")
+    assert drift.run(graph, {"rows": source}, batch_items=256).finish().digest == expected
+    assert tie is None or sum(made) < 500  # a sample of each batch
 
 
 def test_what_follows_takes_the_fields_and_the_rows() -> None:

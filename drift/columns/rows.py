@@ -116,6 +116,11 @@ class Frame(Rows):
             return None
         return type(self)(pl.concat([self.frame, *(each.frame for each in others)], rechunk=True))
 
+    def field(self, name: str) -> list[Any] | None:
+        batch = self.batch
+        at = batch.schema.get_field_index(name)
+        return None if at < 0 else payloads_of([batch.column(at)], [name], "value", batch.num_rows)
+
     def packed(self) -> bytes:
         written = io.BytesIO()
         self.frame.write_ipc_stream(written, compression="uncompressed")

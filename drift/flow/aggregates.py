@@ -26,6 +26,7 @@ from drift.operators import _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, check_function
+from drift_graph.moments import results_of
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -190,7 +191,7 @@ class Count(_ByValue, Aggregate[Any, int], frozen=True):
 
 def _each(function: Callable[[Any], Any], payloads: Sequence[Any]) -> list[Any]:
     """The function's result for each payload; if it raises, no payload was used."""
-    results = list(map(function, payloads))
+    results = list(results_of(function, payloads))
     if len(results) != len(payloads):
         raise RuntimeError("the function raised StopIteration")
     return results
@@ -557,6 +558,13 @@ class _Several(_ByValue, Aggregate[Any, dict[str, Any]], frozen=True):
     @property
     def mergeable(self) -> Aggregate[Any, dict[str, Any]]:
         return _Several(self.names, tuple(part.mergeable for part in self.parts))
+
+    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
+        parts = []
+        for at, part in enumerate(self.parts):
+            parts.append({key: each[at] for key, each in known.items()})
+            part.add_each(parts[-1], keys, payloads)
+        known.update((key, tuple([part[key] for part in parts])) for key in parts[0])
 
     def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
         return list(zip(*[part.values_of(payloads) for part in self.parts]))

@@ -32,6 +32,7 @@ from drift_graph.item import Columns, joined
 from drift_graph.later import Later, Moves, Undeclared, placed
 from drift_graph.meta import child_suffixes, global_time_of, is_later, time_of, varint
 from drift_graph.metas import Metas, chosen_metas, metas_of_children, times_of, with_suffix
+from drift_graph.moments import results_of
 from drift_graph.operators import Border, Map, Operator, Sink, as_sequence
 from drift_graph.payloads import are_rows, chosen
 from drift_graph.unchanged import SAMPLED_MAX, Sampler, check_unchanged
@@ -66,7 +67,7 @@ def called(function: Callable[[Any], Any], payloads: list[Any], room: Room | Non
     if isinstance(function, MapsEach):
         results = function.each(payloads)
     else:
-        results = listed(map(function, payloads), len(payloads), room)
+        results = listed(results_of(function, payloads), len(payloads), room)
     if len(results) != len(payloads):
         raise RuntimeError("the function raised StopIteration")
     return results

@@ -10,7 +10,7 @@ throughout. A datetime without a zone is accepted only if the user has named one
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from fractions import Fraction
@@ -18,6 +18,7 @@ from operator import index
 from typing import Any
 
 from drift_graph.meta import TIME_MAX, TIME_MIN
+from drift_graph.payloads import are_rows
 
 #: A length of time: an int in the unit of the items' time; or, where that is milliseconds, a timedelta or "1h 30m".
 Span = int | timedelta | str
@@ -141,6 +142,15 @@ def zone_from(value: Any) -> tzinfo | None:
         return ZoneInfo(value)
     except (KeyError, OSError, ValueError):  # no zone has this name, or it is not a name
         return None
+
+
+def results_of(function: Callable[[Any], Any], payloads: Sequence[Any]) -> Iterator[Any]:
+    """`map(function, payloads)`; of a field of rows, without making their dicts."""
+    if are_rows(payloads) and type(function) is Field:
+        column = payloads.field(function.path)
+        if column is not None:
+            return iter(column)
+    return map(function, payloads)
 
 
 @dataclass(frozen=True)

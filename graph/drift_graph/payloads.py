@@ -66,6 +66,10 @@ class Rows:
         """The columns as bytes, for other processes of the run."""
         raise NotImplementedError
 
+    def field(self, name: str) -> list[Any] | None:
+        """The value of a field in each row, as the rows' dicts have it; None if they have no field of this name."""
+        raise NotImplementedError
+
     def encoded(self) -> bytes:
         """The canonical bytes of all rows, joined."""
         raise NotImplementedError

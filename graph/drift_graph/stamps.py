@@ -16,7 +16,7 @@ from drift_graph.errors import DriftError, InputError, PayloadError, StepError
 from drift_graph.functions import line_of, name_of, pass_interrupts, safe_text
 from drift_graph.lateness import Lateness, is_ahead, short
 from drift_graph.meta import TIME_MAX, TIME_MIN
-from drift_graph.moments import time_from
+from drift_graph.moments import results_of, time_from
 from drift_graph.policies import EventTime
 
 
@@ -30,7 +30,7 @@ def times_of(
     """
     times: list[int] = []
     try:
-        times.extend(map(policy.time, payloads))
+        times.extend(results_of(policy.time, payloads))
         if len(times) != len(payloads):  # the function raised StopIteration, which `map` takes for its end
             policy.time(payloads[len(times)])
     except BaseException as error:
@@ -93,7 +93,7 @@ def ties_of(
     """The user's ties, up to the first payload without one."""
     if not diverting:
         try:
-            ties = list(map(tie, payloads))
+            ties = list(results_of(tie, payloads))
             if set(map(type, ties)) == {int} and len(ties) == len(payloads) and 0 <= min(ties) <= max(ties) < 2**64:
                 return ties, None
         except BaseException as error:  # raised again below, where the payload is known
