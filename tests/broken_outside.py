@@ -14,6 +14,8 @@ def broken(name: str, file: str, old: str, new: str) -> Breakage:
     return one(name, file, old, new, LAW, NO_SERVERS)
 
 
+REFUSED = ("tests/test_sinks_refused.py", "-k", "sqlite")
+
 BREAKAGES = [
     broken(
         "kafka: each message expires on its own",
@@ -119,5 +121,29 @@ BREAKAGES = [
         _RESUMING,
         "        if (found := self._find_end()) != self._last:",
         "        if (found := self._last) != self._last:",
+    ),
+    one(
+        "of a batch that is refused only the first half is tried again",
+        "drift/sinks/refused.py",
+        "        for part in (slice(half), slice(half, None)):",
+        "        for part in (slice(half),):",
+        REFUSED,
+        NO_SERVERS,
+    ),
+    one(
+        "a table that an item was refused for is not made again",
+        "drift/sinks/sqlite.py",
+        "        if self._last is None or self._diverts:",
+        "        if self._last is None:",
+        ("tests/test_sinks_refused.py", "-k", "none_is_made and sqlite"),
+        NO_SERVERS,
+    ),
+    one(
+        "an item that is put in again stays set apart",
+        "drift/sinks/sqlite.py",
+        "                        connection.execute(_ERRORS.delete, (self._table, each.position))\n",
+        "                        pass\n",
+        REFUSED,
+        NO_SERVERS,
     ),
 ]

@@ -26,6 +26,7 @@ from typing import Any
 
 import click
 
+from drift.cli.apart import errors_group
 from drift.cli.audit import audit_command, record_group
 from drift.cli.check import check_command
 from drift.cli.diff import diff_command
@@ -115,3 +116,4 @@ drift.add_command(replay_command)
 drift.add_command(audit_command)
 drift.add_command(record_group)
 drift.add_command(state_group)
+drift.add_command(errors_group)

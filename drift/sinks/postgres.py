@@ -9,7 +9,7 @@ the one this run left.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from uuid import UUID
@@ -18,8 +18,9 @@ import msgspec
 
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
+from drift.sinks.refused import OnError, Refused, Statements, check_on_error, put_or_set_apart, refused_item
 from drift.sinks.resuming import AppendingSink, Last, check_resume, refuse_existing
-from drift.sinks.rows import RowMaker
+from drift.sinks.rows import RowMaker, field_names
 from drift.urls import checked_url, cleaned
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _POSITIONS = "create table if not exists drift_positions (sink text primary key, position bigint, meta bytea)"
 _LOCK = 0x6472696674  # so that two runs do not create that table at once
+_ERRORS = Statements("%s", "bytea")
 _TYPES: dict[type, str] = {
     bool: "boolean",
     int: "bigint",
@@ -52,6 +54,7 @@ def postgres(
     columns: Sequence[str] | Mapping[str, str] | None = None,
     statement: str | None = None,
     resume: Literal["continue", "replace", "error"] = "continue",
+    on_error: OnError = "error",
 ) -> PostgresSink:
     """A row of a table for each item: position, time, and the fields of the payload.
 
@@ -67,12 +70,15 @@ def postgres(
         statement: executed for each item in place of an insert, with %(position)s, %(time)s and %(FIELD)s, for instance
             "insert into n values (%(word)s, %(n)s) on conflict (word) do update set n = excluded.n".
         resume: what to do if runs have written before: "continue" behind them, "replace" the table, or "error".
+        on_error: what to do with an item that the table refuses (a constraint, a type): end the run with an "error", or
+            "divert" it to the table drift_errors of the database, with its position and the reason; `drift errors`
+            lists them, and puts them in again.
     """
     need("postgres", "drift.sinks.postgres")
     check_resume(resume)
     if not isinstance(table, str) or not all(table.split(".")):
         raise SettingsError(f"postgres table={table!r:.80} is no name of a table")
-    return PostgresSink(url, table, columns, statement, resume)
+    return PostgresSink(url, table, columns, statement, resume, check_on_error(on_error))
 
 
 class PostgresSink(AppendingSink):
@@ -87,6 +93,7 @@ class PostgresSink(AppendingSink):
         columns: Sequence[str] | Mapping[str, str] | None,
         statement: str | None,
         resume: str,
+        diverts: bool = False,
     ) -> None:
         target = f"table {table!r} of Postgres"
         self._rows = RowMaker(target, None if columns is None else list(columns))
@@ -95,6 +102,7 @@ class PostgresSink(AppendingSink):
         self._table = table
         self._types = dict(columns) if isinstance(columns, Mapping) else {}
         self._statement = statement
+        self._diverts = diverts
         self._connection: psycopg.Connection[Any] | None = None
         self._kinds: list[str] | None = None  # the type of each column, once the table exists
 
@@ -106,15 +114,20 @@ class PostgresSink(AppendingSink):
             with connection.transaction():
                 connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
                 connection.execute(_POSITIONS)
+                if self._diverts:
+                    connection.execute(_ERRORS.create.encode())
                 last = self._stored(connection)
                 if resume == "error":
                     refuse_existing(self._target, last or self._exists(connection))
-                if resume == "continue" and last and self._statement is None and not self._exists(connection):
+                of_table = resume == "continue" and self._statement is None
+                if of_table and last and not (self._exists(connection) or self._refused(connection)):
                     raise self._has_no_table(last)
                 if resume == "replace":
                     connection.execute("delete from drift_positions where sink = %s", (self._table,))
                     if self._statement is None:
                         connection.execute(f"drop table if exists {_quoted(self._table)}".encode())
+                    if self._diverts:
+                        connection.execute(_ERRORS.delete_all.encode(), (self._table,))
                     last = None
         except psycopg.Error as error:
             raise SinkError(
@@ -128,7 +141,7 @@ class PostgresSink(AppendingSink):
     ) -> Last | None:
         import psycopg
 
-        rows = self._rows.rows(positions, metas, payloads)
+        rows = None if self._diverts else self._rows.rows(positions, metas, payloads)
         refused = psycopg.Error, msgspec.MsgspecError, TypeError, ValueError, OverflowError  # a lone surrogate, say
         last = Last(positions[-1], metas[-1])
         connection = self._connection
@@ -138,13 +151,77 @@ class PostgresSink(AppendingSink):
             found = self._stored(connection)
             if found != left:
                 return found
-            self._insert(connection, rows)
+            if rows is not None:
+                self._insert(connection, rows)
+            else:
+                put_or_set_apart(self._put, self._set_apart, _of_items(), positions, metas, payloads)
             connection.execute(
                 "insert into drift_positions values (%s, %s, %s) on conflict (sink) do update "
                 "set position = excluded.position, meta = excluded.meta",
                 (self._table, *last),
             )
         return left
+
+    def _put(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        """Insert items, or none of them if one is refused."""
+        assert self._connection is not None
+        kinds = self._kinds
+        try:
+            with self._connection.transaction():
+                self._insert(self._connection, self._rows.rows(positions, metas, payloads))
+        except BaseException:
+            self._kinds = kinds  # the table may have been made in vain
+            raise
+
+    def _set_apart(self, position: int, meta: bytes, payload: Any, error: Exception) -> None:
+        assert self._connection is not None
+        item = refused_item(self._table, position, meta, payload, _why(error))
+        self._connection.execute(_ERRORS.insert.encode(), item)
+
+    def _refused(self, connection: psycopg.Connection[Any]) -> list[Refused]:
+        """The items that were set apart."""
+        if not self._diverts:
+            return []
+        return refused_in(connection.execute(_ERRORS.select.encode(), (self._table,)).fetchall())
+
+    def retry(self, positions: Collection[int] | None = None) -> tuple[int, int]:
+        """Insert items that were set apart, each by itself, while no run writes to the table.
+
+        Args:
+            positions: of the items; None for all.
+
+        Returns:
+            How many are in the table now, and how many it still refuses.
+        """
+        import psycopg
+
+        taken = left = 0
+        try:
+            self._connection = connection = psycopg.connect(self._url, autocommit=True)
+            self._diverts = True
+            with connection.transaction():
+                connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, %s))", (self._table, _LOCK))
+                connection.execute(_ERRORS.create.encode())
+                if self._rows.names is None and self._exists(connection):
+                    sql = "select attname from pg_attribute where attrelid = to_regclass(%s) and attnum > 0"
+                    found = connection.execute(f"{sql} order by attnum".encode(), (_quoted(self._table),)).fetchall()
+                    self._rows.names = field_names(name for (name,) in found)
+                for each in self._refused(connection):
+                    if positions is not None and each.position not in positions:
+                        continue
+                    try:
+                        self._put([each.position], [each.meta], [each.value])
+                    except _of_items() as error:
+                        left += 1
+                        connection.execute(_ERRORS.explain.encode(), (_why(error), self._table, each.position))
+                    else:
+                        taken += 1
+                        connection.execute(_ERRORS.delete.encode(), (self._table, each.position))
+        except psycopg.Error as error:
+            raise SinkError(f"{self._target}: {str(cleaned(error, self._url)).strip()}; it is as it was") from None
+        finally:
+            self._end()
+        return taken, left
 
     def _find_end(self) -> Last | None:
         import psycopg
@@ -195,6 +272,27 @@ class PostgresSink(AppendingSink):
     def _exists(self, connection: psycopg.Connection[Any]) -> bool:
         found = connection.execute("select to_regclass(%s)", (_quoted(self._table),)).fetchone()
         return self._statement is None and found is not None and found[0] is not None
+
+
+def refused_in(rows: Iterable[Sequence[Any]]) -> list[Refused]:
+    """Rows of drift_errors."""
+    return [Refused(*row)._replace(meta=bytes(row[3])) for row in rows]
+
+
+def _of_items() -> tuple[type[Exception], ...]:
+    """What is wrong with an item and not with the database: a constraint, a type, a lone surrogate, a further field."""
+    import psycopg
+
+    of_postgres = psycopg.IntegrityError, psycopg.DataError, psycopg.errors.RaiseException
+    return (*of_postgres, msgspec.MsgspecError, TypeError, ValueError, OverflowError, SinkError)
+
+
+def _why(error: Exception) -> str:
+    """The reason, the same in each run: without the line of a transfer."""
+    diagnosis = getattr(error, "diag", None)
+    if diagnosis is None or diagnosis.message_primary is None:
+        return f"{type(error).__name__}: {error}"
+    return ": ".join(filter(None, [type(error).__name__, diagnosis.message_primary, diagnosis.message_detail]))
 
 
 def _check_zones(columns: Sequence[str], kinds: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:

@@ -6,7 +6,7 @@ refused, never cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from drift.fields import VALUE, names_in, values_of
@@ -16,6 +16,11 @@ from drift_graph.metas import Metas
 
 #: Besides the fields of the payloads.
 OF_ITEMS = ("position", "time")
+
+
+def field_names(columns: Iterable[str]) -> list[str]:
+    """The fields of the payloads that columns of a table are for."""
+    return [name.removeprefix("payload.") for name in columns if name not in OF_ITEMS]
 
 
 class RowMaker:

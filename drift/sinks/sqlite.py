@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from drift.guarantees import SinkGuarantee
+from drift.sinks.refused import OnError, Refused, Statements, check_on_error, put_or_set_apart, refused_item
 from drift.sinks.resuming import AppendingSink, Last, check_resume, refuse_existing
-from drift.sinks.rows import RowMaker
+from drift.sinks.rows import RowMaker, field_names
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
 
 _POSITIONS = "create table if not exists drift_positions (sink text primary key, position integer, meta blob)"
+_ERRORS = Statements("?", "blob")
+#: What is wrong with an item and not with the database: a constraint, a lone surrogate, a further field.
+_REFUSALS = msgspec.MsgspecError, TypeError, ValueError, OverflowError
+_OF_ITEMS = (*_REFUSALS, sqlite3.IntegrityError, sqlite3.DataError, SinkError)
 _PLAIN = (int, float, str, bytes, type(None))
 
 
@@ -32,6 +38,7 @@ def sqlite(
     columns: Sequence[str] | None = None,
     statement: str | None = None,
     resume: Literal["continue", "replace", "error"] = "continue",
+    on_error: OnError = "error",
 ) -> SqliteSink:
     """A row of a table for each item: position, time, and the fields of the payload.
 
@@ -44,12 +51,15 @@ def sqlite(
         statement: executed for each item in place of an insert, with :position, :time and :FIELD, for instance "insert
             into n values (:word, :n) on conflict (word) do update set n = excluded.n".
         resume: what to do if runs have written before: "continue" behind them, "replace" the table, or "error".
+        on_error: what to do with an item that the table refuses (a constraint, a value SQLite cannot hold): end the run
+            with an "error", or "divert" it to the table drift_errors of the file, with its position and the reason;
+            `drift errors` lists them, and puts them in again.
     """
     check_resume(resume)
     if not isinstance(table, str) or not table or "\0" in table:
         raise SettingsError(f"sqlite table={table!r:.80} is no name of a table")
     try:
-        return SqliteSink(os.fsdecode(path), table, columns, statement, resume)
+        return SqliteSink(os.fsdecode(path), table, columns, statement, resume, check_on_error(on_error))
     except TypeError:
         raise SettingsError(f"sqlite({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
 
@@ -60,13 +70,20 @@ class SqliteSink(AppendingSink):
     guarantee: ClassVar = SinkGuarantee("exactly once", "the position is committed with the rows")
 
     def __init__(
-        self, path: str, table: str, columns: Sequence[str] | None, statement: str | None, resume: str
+        self,
+        path: str,
+        table: str,
+        columns: Sequence[str] | None,
+        statement: str | None,
+        resume: str,
+        diverts: bool = False,
     ) -> None:
         self._rows = RowMaker(f"table {table!r} of {path}", columns)
         super().__init__(f"table {table!r} of {path}", resume, self._rows)
         self._path = path
         self._table = table
         self._statement = statement
+        self._diverts = diverts
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
 
@@ -77,6 +94,8 @@ class SqliteSink(AppendingSink):
             )
             connection.execute("begin immediate")
             connection.execute(_POSITIONS)
+            if self._diverts:
+                connection.execute(_ERRORS.create)
             last = self._stored(connection)
             if resume == "error":
                 refuse_existing(self._target, last or self._exists(connection))
@@ -84,8 +103,10 @@ class SqliteSink(AppendingSink):
                 connection.execute("delete from drift_positions where sink = ?", (self._table,))
                 if self._statement is None:
                     connection.execute(f"drop table if exists {_quoted(self._table)}")
+                if self._diverts:
+                    connection.execute(_ERRORS.delete_all, (self._table,))
                 last = None
-            elif last and self._statement is None and not self._exists(connection):
+            elif last and self._statement is None and not (self._exists(connection) or self._refused(connection)):
                 raise self._has_no_table(last)
             connection.execute("commit")
             self._file = _file_of(self._path)
@@ -99,25 +120,77 @@ class SqliteSink(AppendingSink):
     def _append(
         self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
     ) -> Last | None:
-        refused = sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError, OverflowError  # a lone surrogate, say
-        with self._taking(positions, *refused):
-            rows = [tuple(map(_storable, row)) for row in self._rows.rows(positions, metas, payloads)]
+        rows = None
+        if not self._diverts:
+            with self._taking(positions, *_REFUSALS):
+                rows = self._rows_of(positions, metas, payloads)
         last = Last(positions[-1], metas[-1])
         connection = self._connection
         assert connection is not None
-        with self._taking(positions, *refused):
-            connection.execute("begin immediate")
-            try:
-                found = self._stored(connection)
-                if found == left and _file_of(self._path) == self._file:
+        with self._taking(positions, sqlite3.Error, *_REFUSALS), _transaction(connection):
+            found = self._stored(connection)
+            if found == left and _file_of(self._path) == self._file:
+                if rows is not None:
                     self._insert(connection, rows)
-                    connection.execute("insert or replace into drift_positions values (?, ?, ?)", (self._table, *last))
-                connection.execute("commit")
-            except BaseException:
-                connection.execute("rollback")
-                raise
+                else:
+                    put_or_set_apart(self._put, self._set_apart, _OF_ITEMS, positions, metas, payloads)
+                connection.execute("insert or replace into drift_positions values (?, ?, ?)", (self._table, *last))
         self._check_file()
         return found
+
+    def _rows_of(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return [tuple(map(_storable, row)) for row in self._rows.rows(positions, metas, payloads)]
+
+    def _put(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        """Insert items, or none of them if one is refused."""
+        assert self._connection is not None
+        with _savepoint(self._connection):
+            self._insert(self._connection, self._rows_of(positions, metas, payloads))
+
+    def _set_apart(self, position: int, meta: bytes, payload: Any, error: Exception) -> None:
+        assert self._connection is not None
+        item = refused_item(self._table, position, meta, payload, f"{type(error).__name__}: {error}")
+        self._connection.execute(_ERRORS.insert, item)
+
+    def _refused(self, connection: sqlite3.Connection) -> list[Refused]:
+        """The items that were set apart."""
+        if not self._diverts:
+            return []
+        return [Refused(*row) for row in connection.execute(_ERRORS.select, (self._table,))]
+
+    def retry(self, positions: Collection[int] | None = None) -> tuple[int, int]:
+        """Insert items that were set apart, each by itself, while no run writes to the table.
+
+        Args:
+            positions: of the items; None for all.
+
+        Returns:
+            How many are in the table now, and how many it still refuses.
+        """
+        connection = sqlite3.connect(self._path, timeout=30, isolation_level=None)
+        self._connection, self._diverts = connection, True
+        taken = left = 0
+        try:
+            with self._taking([0], sqlite3.Error), _transaction(connection):
+                connection.execute(_ERRORS.create)
+                if self._rows.names is None and self._exists(connection):
+                    found = connection.execute(f"pragma table_info({_quoted(self._table)})")
+                    self._rows.names = field_names(name for _, name, *_ in found)
+                for each in self._refused(connection):
+                    if positions is not None and each.position not in positions:
+                        continue
+                    try:
+                        self._put([each.position], [each.meta], [each.value])
+                    except _OF_ITEMS as error:
+                        left += 1
+                        why = f"{type(error).__name__}: {error}"
+                        connection.execute(_ERRORS.explain, (why, self._table, each.position))
+                    else:
+                        taken += 1
+                        connection.execute(_ERRORS.delete, (self._table, each.position))
+        finally:
+            self._end()
+        return taken, left
 
     def _find_end(self) -> Last | None:
         self._check_file()
@@ -143,7 +216,7 @@ class SqliteSink(AppendingSink):
             connection.executemany(self._statement, (dict(zip(columns, row)) for row in rows))
             return
         table, names = _quoted(self._table), ", ".join(map(_quoted, columns))
-        if self._last is None:
+        if self._last is None or self._diverts:
             made = ", ".join(["position integer primary key", "time integer", *map(_quoted, columns[2:])])
             connection.execute(f"create table if not exists {table} ({made})")
         marks = ", ".join("?" * len(columns))
@@ -157,6 +230,31 @@ class SqliteSink(AppendingSink):
     def _exists(self, connection: sqlite3.Connection) -> bool:
         sql = "select 1 from sqlite_master where type = 'table' and name = ?"
         return self._statement is None and connection.execute(sql, (self._table,)).fetchone() is not None
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("begin immediate")
+    try:
+        yield
+        connection.execute("commit")
+    except BaseException:
+        if connection.in_transaction:  # a constraint may say that it ends the transaction
+            connection.execute("rollback")
+        raise
+
+
+@contextmanager
+def _savepoint(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("savepoint items")
+    try:
+        yield
+    except BaseException:
+        connection.execute("rollback to items")
+        raise
+    finally:
+        if connection.in_transaction:
+            connection.execute("release items")
 
 
 def _file_of(path: str) -> tuple[int, int] | None:

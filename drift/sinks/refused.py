@@ -1,0 +1,123 @@
+"""Items that a table does not take, which are set apart in the table drift_errors of the same database.
+
+Invariant: of the items up to the stored position each is in its table or in drift_errors, once; of neither anything is
+lost where a run is aborted, since both are written in the transaction that stores the position.
+
+Why: whether an item is refused depends on it and on the rows before it. A batch that is refused is halved, in order,
+until the refused items are by themselves, so that it does not depend on batches either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import msgspec
+
+from drift_graph.errors import SettingsError
+from drift_graph.functions import safe_text
+from drift_graph.meta import time_of
+from drift_graph.metas import Metas
+
+OnError = Literal["error", "divert"]
+TABLE = "drift_errors"
+_COLUMNS = "sink, position, time, meta, error, payload, shown"
+_SHOWN_CHARACTERS = 1000
+
+
+class Refused(NamedTuple):
+    """An item that was refused.
+
+    Attributes:
+        error: why, in the words of the database.
+        payload: as JSON; None where JSON would not give it back, for instance bytes or NaN.
+        shown: what is printed where there is no JSON.
+    """
+
+    sink: str
+    position: int
+    time: int
+    meta: bytes
+    error: str
+    payload: str | None
+    shown: str | None
+
+    @property
+    def value(self) -> Any:
+        """The payload; an array is a tuple.
+
+        Raises:
+            ValueError: it was not stored as JSON.
+        """
+        if self.payload is None:
+            raise ValueError(f"the payload was not stored as JSON, only as it is shown: {self.shown}")
+        value = json.loads(self.payload)
+        return tuple(value) if isinstance(value, list) else value
+
+
+class Statements:
+    """The SQL for drift_errors.
+
+    Args:
+        mark: of a parameter.
+        bytes_type: of the column for a meta.
+    """
+
+    def __init__(self, mark: str, bytes_type: str) -> None:
+        self.create = (
+            f"create table if not exists {TABLE} (sink text, position bigint, time bigint, meta {bytes_type}, "
+            f"error text, payload text, shown text, primary key (sink, position))"
+        )
+        self.insert = f"insert into {TABLE} ({_COLUMNS}) values ({', '.join([mark] * 7)})"
+        self.select_all = f"select {_COLUMNS} from {TABLE} order by sink, position"
+        self.select = f"select {_COLUMNS} from {TABLE} where sink = {mark} order by position"
+        self.explain = f"update {TABLE} set error = {mark} where sink = {mark} and position = {mark}"
+        self.delete = f"delete from {TABLE} where sink = {mark} and position = {mark}"
+        self.delete_all = f"delete from {TABLE} where sink = {mark}"
+
+
+def check_on_error(on_error: object) -> bool:
+    """Whether what is refused is set apart.
+
+    Raises:
+        SettingsError: it is not valid.
+    """
+    if on_error not in get_args(OnError):
+        raise SettingsError(f"on_error={on_error!r:.80} is neither 'error' nor 'divert'")
+    return on_error == "divert"
+
+
+def put_or_set_apart(
+    put: Callable[[Sequence[int], Metas, Sequence[Any]], None],
+    set_apart: Callable[[int, bytes, Any, Exception], None],
+    refusals: tuple[type[Exception], ...],
+    positions: Sequence[int],
+    metas: Metas,
+    payloads: Sequence[Any],
+) -> None:
+    """Put items, and set apart those that are refused.
+
+    Args:
+        put: takes items, or leaves everything as it was and raises one of the refusals.
+        set_apart: takes one item, and why it was refused.
+    """
+    try:
+        put(positions, metas, payloads)
+    except refusals as error:
+        if len(positions) == 1:
+            set_apart(positions[0], metas[0], payloads[0], error)
+            return
+        half = len(positions) // 2
+        for part in (slice(half), slice(half, None)):
+            put_or_set_apart(put, set_apart, refusals, positions[part], metas[part], payloads[part])
+
+
+def refused_item(sink: str, position: int, meta: bytes, payload: Any, why: str) -> Refused:
+    as_json, shown = None, None
+    try:
+        plain = msgspec.to_builtins(payload, builtin_types=(bytes,), str_keys=True, order="deterministic")
+        as_json = json.dumps(plain, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        shown = safe_text(repr, payload, _SHOWN_CHARACTERS).encode("ascii", "backslashreplace").decode()
+    return Refused(sink, position, time_of(meta), meta, why, as_json, shown)
