@@ -141,7 +141,7 @@ BREAKAGES = [
     one(
         "an item that is put in again stays set apart",
         "drift/sinks/sqlite.py",
-        "                        connection.execute(_ERRORS.delete, (self._table, each.position))\n",
+        "                        connection.execute(_ERRORS.take, (self._table, each.position))\n",
         "                        pass\n",
         REFUSED,
         NO_SERVERS,

@@ -11,7 +11,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import redis as redis_client
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from servers import Kafka
 from sourced import drained
 from waiting import HANG_S, wait_until
@@ -283,6 +287,113 @@ def test_a_sink_that_has_lost_items_since_a_cut_refuses_to_resume(
     with pytest.raises(SinkError, match="which is of another sink or version"):
         other.resume_at(12, {"v": 99})
         other.open()
+
+
+def changed(sink: Any, change: str) -> None:
+    """SQL for the table of a sink."""
+    make, where = (psycopg.connect, sink._url) if hasattr(sink, "_url") else (sqlite3.connect, sink._path)
+    connection: Any = make(where)
+    connection.execute(change.format(sink._table))
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("target", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("update {} set n = n + 1 where position = 4", "had 9 rows as of the cut, and they have another hash"),
+        ("delete from {} where position = 4", "had 9 rows as of the cut, and now it has 8"),
+        ("update {} set word = 'w0' where position = 8", "another hash"),
+    ],
+)
+def test_a_row_that_was_changed_below_a_cut_is_found_on_request(target: Target, change: str, says: str) -> None:
+    sink: Any = target.sink()
+    sink.open()
+    write(sink, 0, 3)
+    sink.commit()
+    write(sink, 3, 9)
+    early = json.loads(json.dumps(sink.commit()))
+    write(sink, 9, 12)
+    sink.close()
+    assert target.sink().compare(early).endswith("has its 9 rows as of the cut unchanged")  # type: ignore[attr-defined]
+    again: Any = target.sink()
+    again.resume_at(9, early)
+    again.open()
+    write(again, 9, 19)
+    late = json.loads(json.dumps(again.commit()))
+    write(again, 19, 20)
+    again.close()
+    assert "has its 19 rows" in target.sink().compare(late)  # type: ignore[attr-defined]
+    changed(again, change.replace("= 4", "= 12"))
+    if "= 8" not in change:
+        assert "has its 9 rows" in target.sink().compare(early)  # type: ignore[attr-defined]
+    changed(again, change)
+    for committed, said in ((early, says), (late, "another hash|now it has 17")):
+        with pytest.raises(SinkError, match=said):
+            target.sink().compare(committed)  # type: ignore[attr-defined]
+    by_statement = sinks.sqlite("none", "none", statement="insert into t values (1)")
+    assert "cannot be compared" in by_statement.compare({**early, "rows": None})
+
+
+values = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(),
+    st.binary(),
+    st.none(),
+    st.booleans(),
+    st.lists(st.floats()),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(payloads=st.lists(st.tuples(values, values), min_size=2, max_size=20), typed=st.booleans(), data=st.data())
+def test_rows_are_compared_as_the_database_has_them(
+    payloads: list[tuple[Any, Any]], typed: bool, data: st.DataObject
+) -> None:
+    """Whether they are summed up as they are written or as they are read back."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/out.db"
+        if typed:
+            with closing(sqlite3.connect(path)) as made:
+                made.execute("create table t (position integer primary key, time integer, a text, b real)")
+        sink: Any = sinks.sqlite(path, "t", columns=["a", "b"])
+        sink.open()
+        start = 0
+        while start < len(payloads):
+            end = data.draw(st.integers(start + 1, len(payloads)))
+            sink.write(range(start, end), [global_time(n, 0, 0, 0) for n in range(start, end)], payloads[start:end])
+            start = end
+            if start == len(payloads) or data.draw(st.booleans()):
+                committed = sink.commit()
+        sink.close()
+        assert f"has its {len(payloads)} rows" in sink.compare(committed)
+
+
+@pytest.mark.parametrize("where", ["part", "hidden", "part of hidden"])
+def test_a_byte_of_a_part_that_was_flipped_below_a_cut_is_found_on_request(tmp_path: Path, where: str) -> None:
+    sink: Any = sinks.parquet(tmp_path, part_items=6)
+    sink.open()
+    write(sink, 0, 9)
+    committed = json.loads(json.dumps(sink.commit()))
+    if where == "part of hidden":
+        write(sink, 9, 12)
+    pattern = {"part": "part-*0-*5.parquet", "hidden": ".waiting*"}.get(where, "part-*6-*.parquet")
+    (path,) = tmp_path.glob(pattern)
+    whole = path.read_bytes()
+    assert "unchanged" in sinks.parquet(tmp_path).compare(committed)  # type: ignore[attr-defined]
+    column = pq.read_metadata(path).row_group(0).column(3)
+    end_of_column = (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size
+    at = end_of_column - 1 if where == "part of hidden" else len(whole) // 3
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    with pytest.raises(SinkError, match=r"not as it was as of the cut: .*(another hash|CRC|corrupt|checksum)"):
+        sinks.parquet(tmp_path).compare(committed)  # type: ignore[attr-defined]
+    path.unlink()
+    with pytest.raises(SinkError, match="is gone"):
+        sinks.parquet(tmp_path).compare(committed)  # type: ignore[attr-defined]
+    path.write_bytes(whole)
+    sink.close()
 
 
 def test_items_that_no_part_has_are_safe_once_committed(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def _in_database(rows_of: Any, mark: str, table: str) -> list[Apart]:
 
 def _of_table(item: Refused) -> Apart:
     payload = None if item.payload is None else json.loads(item.payload)
-    return Apart(item.sink, item.position, item.time, f"table {item.sink!r}", item.error, payload, item.shown)
+    return Apart(item.sink, item.position, item.time, f"table {item.sink!r}", item.error or "", payload, item.shown)
 
 
 def _in_lines(path: str) -> Iterator[Apart]:

@@ -38,7 +38,7 @@ from drift_graph.segments import segments_of
 @click.option(
     "--outputs",
     is_flag=True,
-    help="Read all that the sinks have stored below that cut, and compare it: files of lines and CSV.",
+    help="Read all that the sinks have stored below that cut, and compare it: files and tables.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check_command(
@@ -101,7 +101,7 @@ def _compared(name: str, sink: object, cut: Cut) -> str:
     if name not in cut.sinks:
         raise SettingsError(f"cut {cut.number} knows nothing of sink {name!r}: it was not written to, or prints")
     if not isinstance(sink, Comparing):
-        return "cannot be compared: cuts have hashes of files of lines and CSV; databases check what they store"
+        return "cannot be compared: cuts have hashes of files and tables only"
     return sink.compare(cut.sinks[name])
 
 

@@ -9,6 +9,7 @@ that goes on only the last block, which is not full, is read.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import xxhash
@@ -63,3 +64,16 @@ class ContentHash:
         for start in range(0, length, BLOCK_BYTES):
             found.add(os.pread(file, min(BLOCK_BYTES, length - start), start))
         return found
+
+
+def file_hash(path: Path) -> str:
+    """The hash of a whole file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    found = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            found.update(block)
+    return found.hexdigest()

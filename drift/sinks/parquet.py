@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
-from drift.sinks.resuming import Last, ResumingSink, check_resume, refuse_existing
+from drift.sinks.contents import file_hash
+from drift.sinks.resuming import Last, ResumingSink, check_resume, from_committed, refuse_existing
 from drift_graph.errors import PayloadError, SettingsError, SinkError
 from drift_graph.metas import Metas
 
@@ -83,6 +84,7 @@ class ParquetSink(ResumingSink):
         self._waiting: list[Path] = []  # files with the items before these that no part has yet
         self._waiting_items = 0
         self._schema: pa.Schema | None = None
+        self._hashes: dict[str, str] = {}  # of files, as of the last cut
 
     def _begin(self, resume: str) -> Last | None:
         self._waiting, self._waiting_items = [], 0
@@ -131,7 +133,58 @@ class ParquetSink(ResumingSink):
             count = len(self._items)
             self._waiting.append(self._write("." + _NAME.format("waiting", self._items.first, self._items.end)))
             self._waiting_items += count
-        return super().commit()
+        files = {path.name: self._hash_of(path) for path in [*self._files(_PART), *self._waiting]}
+        self._hashes = files
+        return {**super().commit(), "files": files}
+
+    def _hash_of(self, path: Path) -> str:
+        found = self._hashes.get(path.name)
+        return file_hash(path) if found is None else found
+
+    def open(self) -> None:
+        super().open()
+        if self._cut is not None:
+            self._hashes = dict(self._cut[1].get("files") or {})
+
+    def compare(self, committed: Any) -> str:
+        """See `Comparing`. If a part has the items of a hidden file now, the checksums of its pages are checked."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        (last,), files = from_committed(self._target, committed), committed.get("files")
+        if files is None:
+            return f"{self._path} cannot be compared: an earlier version wrote it"
+        try:
+            for name, stored in files.items():
+                path = self._path / name
+                if path.exists():
+                    if file_hash(path) != stored:
+                        raise self._changed(f"{name} has another hash")
+                    continue
+                path = self._part_with(name)
+                pq.ParquetFile(path, page_checksum_verification=True).read()
+        except (OSError, pa.ArrowException) as error:
+            raise self._changed(f"{path.name}: {error}") from error
+        end = "none" if last is None else f"those up to position {last.position:,}"
+        return f"{self._path} has its items as of the cut unchanged, {end}"
+
+    def _part_with(self, gone: str) -> Path:
+        """The part that has the items of a file that is gone."""
+        found = _WAITING.fullmatch(gone)
+        if found is not None:
+            for path in self._files(_PART):
+                if (
+                    self._first_of(path, _PART) <= int(found[1])
+                    and int(found[2]) <= self._last_of(path, _PART).position
+                ):
+                    return path
+        raise self._changed(f"{gone} is gone")
+
+    def _changed(self, why: str) -> SinkError:
+        return SinkError(
+            f"{self._path} is not as it was as of the cut: {why}; bring the files back, or start anew with another "
+            f"state and resume='replace' (--on-existing replace)"
+        )
 
     def _end(self) -> None:
         try:
@@ -179,7 +232,7 @@ class ParquetSink(ResumingSink):
                     tables.append(self._table(self._items))
                 table = pa.concat_tables(tables, promote_options="permissive")
                 table = table.replace_schema_metadata({_META: last.meta.hex()})
-                pq.write_table(table, unfinished, compression="zstd")
+                pq.write_table(table, unfinished, compression="zstd", write_page_checksum=True)
                 with unfinished.open("rb") as written:
                     os.fsync(written.fileno())
                 finished = unfinished.rename(self._path / name)
@@ -214,8 +267,8 @@ class ParquetSink(ResumingSink):
     def _files(self, pattern: re.Pattern[str]) -> list[Path]:
         return sorted(path for path in self._path.iterdir() if pattern.fullmatch(path.name))
 
-    def _first_of(self, waiting: Path) -> int:
-        found = _WAITING.fullmatch(waiting.name)
+    def _first_of(self, path: Path, pattern: re.Pattern[str] = _WAITING) -> int:
+        found = pattern.fullmatch(path.name)
         assert found is not None
         return int(found[1])
 

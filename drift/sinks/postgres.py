@@ -9,7 +9,8 @@ the one this run left.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from uuid import UUID
@@ -18,8 +19,8 @@ import msgspec
 
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
-from drift.sinks.refused import OnError, Refused, Statements, check_on_error, put_or_set_apart, refused_item
-from drift.sinks.resuming import AppendingSink, Last, check_resume, refuse_existing
+from drift.sinks.refused import TABLE, OnError, Refused, Statements, check_on_error, put_or_set_apart, refused_item
+from drift.sinks.resuming import Last, TableSink, check_resume, refuse_existing
 from drift.sinks.rows import RowMaker, field_names
 from drift.urls import checked_url, cleaned
 from drift_graph.errors import SettingsError, SinkError
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 _POSITIONS = "create table if not exists drift_positions (sink text primary key, position bigint, meta bytea)"
 _LOCK = 0x6472696674  # so that two runs do not create that table at once
 _ERRORS = Statements("%s", "bytea")
+#: A row as text is the same whatever the server and the user have set.
+_FORMS = (
+    "set local timezone = 'UTC'; set local datestyle = 'ISO'; set local intervalstyle = 'iso_8601'; "
+    "set local bytea_output = 'hex'; set local extra_float_digits = 3"
+)
+_HASH = "('x' || substr(md5(t::text), 1, 16))::bit(64)::bigint::numeric"
 _TYPES: dict[type, str] = {
     bool: "boolean",
     int: "bigint",
@@ -81,7 +88,7 @@ def postgres(
     return PostgresSink(url, table, columns, statement, resume, check_on_error(on_error))
 
 
-class PostgresSink(AppendingSink):
+class PostgresSink(TableSink):
     """See `postgres`."""
 
     guarantee: ClassVar = SinkGuarantee("exactly once", "the position is committed with the rows")
@@ -216,7 +223,7 @@ class PostgresSink(AppendingSink):
                         connection.execute(_ERRORS.explain.encode(), (_why(error), self._table, each.position))
                     else:
                         taken += 1
-                        connection.execute(_ERRORS.delete.encode(), (self._table, each.position))
+                        connection.execute(_ERRORS.take.encode(), (self._table, each.position))
         except psycopg.Error as error:
             raise SinkError(f"{self._target}: {str(cleaned(error, self._url)).strip()}; it is as it was") from None
         finally:
@@ -229,6 +236,37 @@ class PostgresSink(AppendingSink):
         assert self._connection is not None
         with self._looking(psycopg.Error):
             return self._stored(self._connection)
+
+    def _sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
+        import psycopg
+
+        connection = self._connection
+        assert connection is not None
+        if self._statement is not None:
+            return None
+        with self._looking(psycopg.Error), connection.transaction():
+            if not self._exists(connection):
+                return 0, 0
+            connection.execute(_FORMS)
+            sql = f"select count(*), coalesce(sum({_HASH}), 0) from {_quoted(self._table)} t"
+            sql += " where position > %s and position <= %s"
+            if connection.execute("select to_regclass(%s)", (TABLE,)).fetchone() != (None,):
+                sql += f" and position not in ({_ERRORS.taken})"
+            found = connection.execute(sql.encode(), (above, last, *[self._table] * sql.count(TABLE))).fetchone()
+        assert found is not None
+        return int(found[0]), int(found[1])
+
+    @contextmanager
+    def _opened_to_read(self) -> Iterator[None]:
+        import psycopg
+
+        try:
+            with psycopg.connect(self._url, autocommit=True) as self._connection:
+                yield
+        except psycopg.Error as error:
+            raise SinkError(f"{self._target} cannot be read: {str(cleaned(error, self._url)).strip()}") from None
+        finally:
+            self._connection = None
 
     def _end(self) -> None:
         connection, self._connection = self._connection, None

@@ -30,7 +30,7 @@ class Refused(NamedTuple):
     """An item that was refused.
 
     Attributes:
-        error: why, in the words of the database.
+        error: why, in the words of the database; None once it was put in again, which a cut from before does not know.
         payload: as JSON; None where JSON would not give it back, for instance bytes or NaN.
         shown: what is printed where there is no JSON.
     """
@@ -39,7 +39,7 @@ class Refused(NamedTuple):
     position: int
     time: int
     meta: bytes
-    error: str
+    error: str | None
     payload: str | None
     shown: str | None
 
@@ -70,10 +70,11 @@ class Statements:
             f"error text, payload text, shown text, primary key (sink, position))"
         )
         self.insert = f"insert into {TABLE} ({_COLUMNS}) values ({', '.join([mark] * 7)})"
-        self.select_all = f"select {_COLUMNS} from {TABLE} order by sink, position"
-        self.select = f"select {_COLUMNS} from {TABLE} where sink = {mark} order by position"
+        self.select_all = f"select {_COLUMNS} from {TABLE} where error is not null order by sink, position"
+        self.select = f"select {_COLUMNS} from {TABLE} where sink = {mark} and error is not null order by position"
         self.explain = f"update {TABLE} set error = {mark} where sink = {mark} and position = {mark}"
-        self.delete = f"delete from {TABLE} where sink = {mark} and position = {mark}"
+        self.take = f"update {TABLE} set error = null where sink = {mark} and position = {mark}"
+        self.taken = f"select position from {TABLE} where sink = {mark} and error is null"
         self.delete_all = f"delete from {TABLE} where sink = {mark}"
 
 

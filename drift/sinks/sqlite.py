@@ -10,15 +10,16 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import msgspec
+import xxhash
 
 from drift.guarantees import SinkGuarantee
-from drift.sinks.refused import OnError, Refused, Statements, check_on_error, put_or_set_apart, refused_item
-from drift.sinks.resuming import AppendingSink, Last, check_resume, refuse_existing
+from drift.sinks.refused import TABLE, OnError, Refused, Statements, check_on_error, put_or_set_apart, refused_item
+from drift.sinks.resuming import Last, TableSink, check_resume, refuse_existing
 from drift.sinks.rows import RowMaker, field_names
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
@@ -28,6 +29,7 @@ _ERRORS = Statements("?", "blob")
 #: What is wrong with an item and not with the database: a constraint, a lone surrogate, a further field.
 _REFUSALS = msgspec.MsgspecError, TypeError, ValueError, OverflowError
 _OF_ITEMS = (*_REFUSALS, sqlite3.IntegrityError, sqlite3.DataError, SinkError)
+_NANS = b"\xcb\x7f\xf8", b"\xcb\xff\xf8"  # as MessagePack
 _PLAIN = (int, float, str, bytes, type(None))
 
 
@@ -64,7 +66,7 @@ def sqlite(
         raise SettingsError(f"sqlite({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
 
 
-class SqliteSink(AppendingSink):
+class SqliteSink(TableSink):
     """See `sqlite`."""
 
     guarantee: ClassVar = SinkGuarantee("exactly once", "the position is committed with the rows")
@@ -86,6 +88,7 @@ class SqliteSink(AppendingSink):
         self._diverts = diverts
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
+        self._converts: bool | None = None  # whether the types of the table may change values
 
     def _begin(self, resume: str) -> Last | None:
         try:
@@ -132,6 +135,7 @@ class SqliteSink(AppendingSink):
             if found == left and _file_of(self._path) == self._file:
                 if rows is not None:
                     self._insert(connection, rows)
+                    self._sum_up(connection, rows)
                 else:
                     put_or_set_apart(self._put, self._set_apart, _OF_ITEMS, positions, metas, payloads)
                 connection.execute("insert or replace into drift_positions values (?, ?, ?)", (self._table, *last))
@@ -187,7 +191,7 @@ class SqliteSink(AppendingSink):
                         connection.execute(_ERRORS.explain, (why, self._table, each.position))
                     else:
                         taken += 1
-                        connection.execute(_ERRORS.delete, (self._table, each.position))
+                        connection.execute(_ERRORS.take, (self._table, each.position))
         finally:
             self._end()
         return taken, left
@@ -197,6 +201,42 @@ class SqliteSink(AppendingSink):
         assert self._connection is not None
         with self._looking(sqlite3.Error):
             return self._stored(self._connection)
+
+    def _sum_up(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
+        """Add rows to the sum without reading them back, once there is one, where SQLite has them as they are."""
+        up_to = -1 if self._last is None else self._last.position
+        if not self._commits or self._statement is not None or self._summed is None or self._summed[0] != up_to:
+            return
+        if self._converts is None:
+            sql = f"pragma table_info({_quoted(self._table)})"
+            types = [(name, kind.lower()) for _, name, kind, *_ in connection.execute(sql)]
+            made = [("position", "integer"), ("time", "integer"), *((name, "") for name in self._rows.columns[2:])]
+            self._converts = types != made
+        if not self._converts:
+            count, total = _sum_of(rows)
+            self._summed = rows[-1][0], self._summed[1] + count, self._summed[2] + total
+
+    def _sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
+        connection = self._connection
+        assert connection is not None
+        if self._statement is not None:
+            return None
+        with self._looking(sqlite3.Error):
+            if not self._exists(connection):
+                return 0, 0
+            sql = f"select * from {_quoted(self._table)} where position > ? and position <= ?"
+            if _has_table(connection, TABLE):
+                sql += f" and position not in ({_ERRORS.taken})"
+            found = connection.execute(sql, (above, last, *[self._table] * sql.count(TABLE)))
+            return _sum_of(found.fetchall())
+
+    @contextmanager
+    def _opened_to_read(self) -> Iterator[None]:
+        if not Path(self._path).exists():
+            raise SinkError(f"{self._path} is gone; bring it back, or start anew with another state")
+        with self._looking(sqlite3.Error), closing(sqlite3.connect(self._path, timeout=30)) as self._connection:
+            yield
+        self._connection = None
 
     def _check_file(self) -> None:
         if _file_of(self._path) != self._file:
@@ -228,8 +268,21 @@ class SqliteSink(AppendingSink):
         return None if found is None else Last(*found)
 
     def _exists(self, connection: sqlite3.Connection) -> bool:
-        sql = "select 1 from sqlite_master where type = 'table' and name = ?"
-        return self._statement is None and connection.execute(sql, (self._table,)).fetchone() is not None
+        return self._statement is None and _has_table(connection, self._table)
+
+
+def _sum_of(rows: list[tuple[Any, ...]]) -> tuple[int, int]:
+    """The number of rows, and the sum of their hashes."""
+    forms = list(map(msgspec.msgpack.encode, rows))
+    together = b"".join(forms)
+    if any(nan in together for nan in _NANS):  # SQLite has none
+        forms = [msgspec.msgpack.encode([None if value != value else value for value in row]) for row in rows]
+    return len(rows), sum(map(xxhash.xxh3_64_intdigest, forms))
+
+
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    sql = "select 1 from sqlite_master where type = 'table' and name = ?"
+    return connection.execute(sql, (name,)).fetchone() is not None
 
 
 @contextmanager
