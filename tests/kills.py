@@ -27,6 +27,7 @@ from servers import postgres_server, redis_server
 
 import drift
 from drift.engines.zeromq.engine import ZeromqEngine
+from drift.machines.nodes.recovery import DEATHS_MAX
 
 ITEMS = 200_000
 KILLS_MAX = 4  # in one run: a process may not die so often that its run is given up
@@ -69,7 +70,8 @@ def strike(run: drift.Run, chosen: Random) -> int:
     engine = run._engine
     assert isinstance(engine, ZeromqEngine)
     children = [child for child in engine._children if child.process.poll() is None]
-    beside = [child for child in (engine._spare, engine._merger) if child is not None]
+    merger = engine._merger if engine._mergers_died < DEATHS_MAX - 1 else None  # where it merges nothing, a run ends
+    beside = [child for child in (engine._spare, merger) if child is not None]
     if beside and chosen.random() < 0.3:
         os.kill(chosen.choice(beside).process.pid, signal.SIGKILL)
     victims = chosen.sample(children, min(len(children), chosen.choice([1, 1, 1, 2, 3])))

@@ -360,12 +360,13 @@ def test_rows_are_compared_as_the_database_has_them(
                 made.execute("create table t (position integer primary key, time integer, a text, b real)")
         sink: Any = sinks.sqlite(path, "t", columns=["a", "b"])
         sink.open()
+        payloads = [*payloads, (float("nan"), [float("nan")])]
         start = 0
         while start < len(payloads):
-            end = data.draw(st.integers(start + 1, len(payloads)))
+            end = len(payloads) if start == len(payloads) - 1 else data.draw(st.integers(start + 1, len(payloads) - 1))
             sink.write(range(start, end), [global_time(n, 0, 0, 0) for n in range(start, end)], payloads[start:end])
             start = end
-            if start == len(payloads) or data.draw(st.booleans()):
+            if start >= len(payloads) - 1 or data.draw(st.booleans()):
                 committed = sink.commit()
         sink.close()
         assert f"has its {len(payloads)} rows" in sink.compare(committed)
