@@ -72,9 +72,4 @@ class ChosenMetas(ComputedMetas):
         if not self._length:
             return b""
         rows, length = self.every.joined(head), len(head) + len(self.every[0])  # all have one length
-        result = bytearray(rows[:length] * self._length)
-        for at in range(len(head), length):  # byte by byte: few of them differ between the rows
-            column = rows[at::length]
-            if column.count(column[0]) < len(column):
-                result[at::length] = bytes(compress(column, self.chosen))
-        return bytes(result)
+        return b"".join([rows[at : at + length] for at in compress(range(0, len(rows), length), self.chosen)])
