@@ -55,7 +55,7 @@ BREAKAGES = [
     one(
         "what was asked about together is forgotten by a death",
         "drift/segments/answers.py",
-        "                self._groups.update(dict.fromkeys(metas, metas))\n",
+        "                self._groups.update(dict.fromkeys(group, group))\n",
         "                pass\n",
         LOGGED,
     ),
