@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import drift
-from drift.machines.cuts import DELETED
+from drift.machines.cuts import DELETED, Lookup
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.plan import Plan
 from drift.machines.sent import LaterSent
@@ -55,9 +55,13 @@ class Kept(NamedTuple):
 class Team:
     """See the module."""
 
-    def __init__(self, plan: Plan, inputs: Sequence[Input], random: Random, workers: int) -> None:
+    def __init__(
+        self, plan: Plan, inputs: Sequence[Input], random: Random, workers: int, *, pages: bool = False
+    ) -> None:
         self.plan = plan
         self.random = random
+        self.pages = pages
+        self.dropped = 0
         self.inputs = list(inputs)
         self.unfed = list(inputs)
         self.workers = self._hired(workers)
@@ -69,7 +73,34 @@ class Team:
         self.taken_back = 0
 
     def _hired(self, workers: int) -> list[Worker]:
-        return [Worker(self.plan, index, workers, rewinds=True, tracks=True) for index in range(workers)]
+        """Workers of which nothing has been dropped."""
+        self.apart: list[dict[tuple[str, Any], Any]] = [{} for _ in range(workers)]  # what each worker has dropped
+        hired = [Worker(self.plan, index, workers, rewinds=True, tracks=True) for index in range(workers)]
+        if self.pages:
+            for index, worker in enumerate(hired):
+                worker.page(self._pages_of(index, lambda name: lambda keys: []))
+        return hired
+
+    def _pages_of(self, index: int, below: Callable[[str], Lookup]) -> Callable[[str], Lookup]:
+        apart = self.apart[index]
+
+        def lookup(name: str) -> Lookup:
+            def found(keys: Sequence[Any]) -> list[tuple[Any, Any]]:
+                here = [(key, apart[name, key]) for key in keys if (name, key) in apart]
+                below_it = below(name)([key for key in keys if (name, key) not in apart])
+                return [*((key, value) for key, value in here if value is not DELETED), *below_it]
+
+            return found
+
+        return lookup
+
+    def drop(self) -> None:
+        """A worker drops states."""
+        index, recent = self.random.randrange(len(self.workers)), self.random.random() < 0.5
+        for snapshot in self.workers[index].drop(self.random.randint(1, 3), recent=recent):
+            for name, entries in snapshot.states.items():
+                self.dropped += len(entries.identities)
+                self.apart[index].update(((name, key), value) for key, value in entries)
 
     # A run.
 
@@ -91,6 +122,8 @@ class Team:
             for index in range(len(self.workers)):
                 self.tell(index)
             return (self.minimal_time, self.notified) != before or any(worker.is_due for worker in self.workers)
+        if self.pages and self.random.random() < 0.2:
+            self.drop()
         chosen = self.random.random()
         if chosen < 0.2:
             self.tell(self.random.randrange(len(self.workers)))
@@ -185,6 +218,9 @@ class Team:
             entries = {name: [entry for entry in some if _has_timers(entry[1])] for name, some in entries.items()}
         sends = []
         for index, worker in enumerate(self.workers):
+            if self.pages and lookup is not None:
+                lookup = self._pages_of(index, self._lookup)
+                worker.page(lookup)
             worker.restore(Snapshot(self.cut, entries, []), lookup)
             sends.append(worker.restore_later(self.kept.later[index::workers]))
         for each in sends:

@@ -40,7 +40,7 @@ def check(dataflow: drift.Dataflow, sources: dict[str, list[Any]], seed: int, wo
     """Feed, break off at random, and feed again: the output is that of the reference."""
     random = Random(seed)
     inputs = arrivals(dataflow, sources)
-    team = Team(Plan(dataflow, fused=fused), inputs, random, workers)
+    team = Team(Plan(dataflow, fused=fused), inputs, random, workers, pages=random.random() < 0.5)
     for _ in range(random.randint(1, 3)):
         for _ in range(random.randint(0, 30)):
             team.step()

@@ -112,6 +112,9 @@ def check_made_stage(
     for number, payload in taken_back:
         changes += [(number, payload, 1), (number, payload, -1)]
     changes = data.draw(st.permutations(changes))
+    dropped: dict[Any, Any] = {}
+    if data.draw(st.booleans()):
+        stage.page(lambda keys: [(key, dropped[key]) for key in keys if dropped.get(key, DELETED) is not DELETED])
     came: Counter[tuple[int, bytes]] = Counter()
     sent: Counter[tuple[bytes, bytes]] = Counter()
     values_of = {canonical(payload): payload for _, payload, _ in changes}
@@ -135,6 +138,9 @@ def check_made_stage(
             assert min(out.metas) >= meta_at(min(number for number, _, _ in batch)), "an effect before its cause"
         if data.draw(st.booleans()):
             stage.settle(meta_at(min((number for number, _, _ in changes), default=100)))
+        if stage.pages and data.draw(st.booleans()):
+            for entries in stage.drop(data.draw(st.integers(1, 3)), recent=data.draw(st.booleans())):
+                dropped.update(entries)
         if one_at_a_meta(came):
             there = [(meta_at(number), values_of[form]) for (number, form), count in came.items() if count]
             assert {place for place, count in sent.items() if count} == {

@@ -145,9 +145,12 @@ class ByKey:
 
     def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
         """See `Layer`."""
+        files = self.files_of(step)
+        if not files:
+            return {}
         left = dict(zip(keys, hashes_of(keys)))
         found: dict[Any, Any] = {}
-        for file in reversed(self.files_of(step)):
+        for file in reversed(files):
             some = file.find(step, left)
             found.update(some)
             for key in some:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from drift.engines.base import Progress
 from drift.engines.feed import Feed
 from drift.engines.memory import rare_collections
 from drift.engines.observed import Observed, Timeline, own_state
-from drift.engines.settings import Settings
+from drift.engines.overflow import Overflow
+from drift.engines.settings import LocalSettings, bytes_in
+from drift.machines.cuts import Lookup
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.ordering import Ordering
 from drift.machines.plan import Plan, feeding_step
@@ -41,8 +43,8 @@ class LocalEngine:
 
     needs_items = True
 
-    def __init__(self, dataflow: Dataflow, feed: Feed, settings: Settings) -> None:
-        plan = self._plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
+    def __init__(self, dataflow: Dataflow, feed: Feed, settings: LocalSettings) -> None:
+        self._plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
         self._cut_at = BEGINNING
         self._timeline = Timeline() if settings.counted else None
         self.progress = Progress()
@@ -50,7 +52,9 @@ class LocalEngine:
         self._batch_items = settings.batch_items
         self._policy = feed.intake.policy
         self._policy.begin()
-        self._worker = Worker(plan)
+        self._memory_max = bytes_in(settings.memory_max) if settings.memory_max is not None else None
+        self._overflow: Overflow | None = None
+        self._worker = self._hired()
         self._acker = AckTable(range(len(dataflow.sources)))
         self._ledger = Ledger(0)
         self._held = LaterHeld(self._ledger)
@@ -60,13 +64,26 @@ class LocalEngine:
         steps, passes = lambda sink: feeding_step(dataflow, sink), has_borders(dataflow)
         self._barrier = Barrier(settings.digest, steps, passes_failures=passes)
 
+    def _hired(self, below: Callable[[str], Lookup] | None = None, *, tracks: bool = False) -> Worker:
+        """A worker, with states that may overflow if there is a limit.
+
+        Args:
+            below: the lookup for states from before the run.
+        """
+        worker = Worker(self._plan, tracks=tracks)
+        if self._memory_max is not None:
+            self._overflow = Overflow(self._memory_max, below)
+            worker.page(self._overflow.lookup)
+        return worker
+
     def prepare_cuts(self, begin: Begin | None) -> None:
         """Called before any item: cuts will be taken; the run resumes from a cut, or begins."""
-        self._worker = Worker(self._plan, tracks=True)
         if begin is None:
+            self._worker = self._hired(tracks=True)
             return
         cut, blocks, states, _ = begin
         at_once = states.at_once(cut)
+        self._worker = self._hired(states.lookup, tracks=True)
         self._worker.restore(at_once, states.lookup)
         sends = self._worker.restore_later(at_once.later)
         self._worker.tombstones = cut.tombstones
@@ -162,6 +179,8 @@ class LocalEngine:
             self._policy.begin()
         acker.handle(ack_of(message, (), (), self._held.moved(self._least_later)))
         self._worker.settle(acker.minimal_time, complete_below)
+        if self._overflow is not None:
+            self._overflow.relieve(self._worker)
         if self._timeline is not None and (parts or made):
             self._timeline.add(began_s, time.monotonic(), _items_of(parts), self._worker.tombstones - before)
 
@@ -209,6 +228,8 @@ class LocalEngine:
         return Observed(self._plan.totals(), self._plan.inside_loops(), [own_state("run")], bars)
 
     def close(self) -> None:
+        if self._overflow is not None:
+            self._overflow.close()
         self._feed.close()
 
 

@@ -8,6 +8,7 @@ Why: each field names the check of its values, and the constructor calls all che
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Protocol
@@ -51,6 +52,29 @@ def either(first: str, second: str) -> Check:
 def optional(check: Check) -> Check:
     """None, or a value that the check accepts."""
     return lambda value: "" if value is None else check(value)
+
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20}
+_UNITS |= {"GIB": 1 << 30, "TIB": 1 << 40}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+
+
+def bytes_in(size: int | str) -> int | None:
+    """A size in bytes, from a number of bytes or a text as "2 GB" or "512 MiB"; None if it is neither.
+
+    >>> bytes_in("1.5 KB")
+    1500
+    """
+    if type(size) is int:
+        return size
+    found = _SIZE.fullmatch(size) if type(size) is str else None
+    unit = _UNITS.get(found[2].upper()) if found is not None else None
+    return int(float(found[1]) * unit) if found is not None and unit is not None else None
+
+
+def size(value: Any) -> str:
+    found = bytes_in(value)
+    return "" if found is not None and found >= 1 else "not a number of bytes, or a text such as '2 GB'"
 
 
 def anything(value: Any) -> str:
@@ -114,3 +138,18 @@ class Settings:
     def workers_in_all(self) -> int:
         """Processes that share the keys."""
         return 1
+
+
+@dataclass(frozen=True)
+class LocalSettings(Settings):
+    """Settings of engine "local", in addition to those of all engines.
+
+    Attributes:
+        memory_max: how much memory the states of keys may take, as an estimate: a number of bytes, or a text such as
+            "2 GB". States of keys without items lately are then dropped to files in the folder for temporary files,
+            and come back with an item of their key. None for all in memory.
+    """
+
+    memory_max: int | str | None = setting(
+        None, optional(size), "Memory for states of keys, such as '2 GB'; the rest is on disk (local)."
+    )

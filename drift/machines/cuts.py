@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any
 
@@ -195,6 +195,37 @@ class Unread:
         return list(self._lookup(new))
 
 
+class Paged(Unread):
+    """The states of a stage that may drop some of them from memory, and looks them up again.
+
+    Invariant: a key that is in `states` or in `recent` has its state here; for any other the lookup has it, if it has
+    one.
+
+    Args:
+        lookup: finds the last state that was dropped.
+        states: the states in memory, which the stage changes; a key that is not there is in the initial state.
+
+    Attributes:
+        recent: the keys that were asked for since states were dropped.
+    """
+
+    def __init__(self, lookup: Lookup, states: Mapping[Any, Any]) -> None:
+        super().__init__(lookup)
+        self._states = states
+        self.recent: dict[Any, None] = {}
+
+    def know(self, keys: Iterable[Any]) -> None:
+        """See `Unread`."""
+        self.recent.update(dict.fromkeys(keys))
+
+    def of(self, keys: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """Look up the keys whose states are not here."""
+        states, recent, asked = self._states, self.recent, dict.fromkeys(keys)
+        new = [key for key in asked if key not in recent and key not in states]
+        recent.update(asked)
+        return list(self._lookup(new)) if new else []
+
+
 class KeyedState(ABC):
     """The keyed state of a stage: lookup and restore, the state as of a cut, and the changes since the previous cut.
 
@@ -208,6 +239,7 @@ class KeyedState(ABC):
     complete_below: bytes = BEGINNING
     _touched: Touched | None = None
     _unread: Unread | None = None
+    _paged: Paged | None = None  # the same, if states may be dropped
 
     @property
     def wants_keys(self) -> bool:
@@ -235,7 +267,10 @@ class KeyedState(ABC):
         below the cut is left out: the run ends there.
         """
         assert self._touched is not None
-        return self.as_of(cut, list(self._touched.take(cut)))
+        keys = list(self._touched.take(cut))
+        if self._paged is not None:
+            self.put(self._paged.of(keys))
+        return self.as_of(cut, keys)
 
     def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
         """Resume from a cut with these states, before any item; other keys are looked up in `lookup`, once each.
@@ -248,6 +283,30 @@ class KeyedState(ABC):
             self._unread = self._unread or Unread(lookup)
         if self._unread is not None:
             self._unread.know(key for key, _ in entries)
+
+    @property
+    def pages(self) -> Mapping[Any, Any]:
+        """The states in memory that may be dropped, by key, once `page` was called; empty if this stage drops none."""
+        return {}
+
+    def page(self, lookup: Lookup) -> None:  # noqa: B027 - a stage without pages ignores it
+        """States may be dropped; called before any item, and before `restore`.
+
+        Args:
+            lookup: finds the last state that `drop` gave for a key, or one from before the run.
+        """
+
+    def drop(self, keys_at_once: int, *, recent: bool) -> Iterator[Entries]:
+        """Drop states that no item can correct; they are looked up when an item of their keys comes.
+
+        Args:
+            keys_at_once: each part that is given has at most so many keys.
+            recent: also those of the keys that had an item since the last call.
+
+        Returns:
+            What the lookup has to find from now on, in parts; a part's states are dropped when it is asked for.
+        """
+        return iter(())
 
     @abstractmethod
     def put(self, entries: Iterable[tuple[Any, Any]]) -> None:

@@ -20,14 +20,14 @@ not the initial one, and its timers.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain, groupby, repeat
 from operator import attrgetter, eq
 from typing import Any, NamedTuple
 
 from drift.machines.changes import NOTHING, Debts, Difference, difference
-from drift.machines.cuts import DELETED, Entries, KeyedState
+from drift.machines.cuts import DELETED, Entries, KeyedState, Lookup, Paged
 from drift.machines.keys import keyed, stands_for_itself
 from drift.machines.log import History, Keyed, Log, Row
 from drift.machines.logics import Logic
@@ -456,6 +456,8 @@ class KeyedStage(KeyedState):
         metas, keys, dues, made, befores = map(list, zip(*fired))
         if self._touched is not None:
             self._touched.note(metas, keys)
+        if self._paged is not None:
+            self._paged.know(keys)
         if not is_complete:
             self._log.append(metas, keys, dues, made, dict(zip(reversed(keys), reversed(befores))))
             self._log.note(metas)
@@ -748,18 +750,63 @@ class KeyedStage(KeyedState):
             self._touched.settle(minimal_time)
         if self.is_timed and (len(self._states) > self._sweep_at or minimal_time == END_OF_TIME):
             initial, kind = self._initial, type(self._initial)
-            for key, state in list(self._states.items()):
-                if state is initial or (type(state) is kind and same(state, initial)):
-                    del self._states[key]
+            swept = [
+                key
+                for key, state in self._states.items()
+                if state is initial or (type(state) is kind and same(state, initial))
+            ]
+            for key in swept:
+                del self._states[key]
+            if self._paged is not None:
+                self._paged.know(swept)
             self._sweep_at = max(_SWEPT_MIN, 2 * len(self._states))
+
+    @property
+    def pages(self) -> Mapping[Any, Any]:
+        """See `KeyedState`."""
+        return self._states if self._paged is not None else {}
+
+    def page(self, lookup: Lookup) -> None:
+        """See `KeyedState`."""
+        self._unread = self._paged = Paged(lookup, self._states)
+
+    def drop(self, keys_at_once: int, *, recent: bool) -> Iterator[Entries]:
+        """See `KeyedState`; keys with timers, and those whose call raised, stay."""
+        paged, states, initial = self._paged, self._states, self._initial
+        assert paged is not None
+        stay = self._keys_above(self._log.settled)
+        gone = [key for key in paged.recent if key not in states and not self._stays(key, stay)]
+        wanted = () if recent else paged.recent
+        cold = [key for key in states if key not in wanted and not self._stays(key, stay)]
+        paged.recent = {key: None for key in paged.recent if key not in states and self._stays(key, stay)}
+        for start in range(0, len(gone), keys_at_once):
+            yield Entries((), (), gone[start : start + keys_at_once])
+        stored = self._logic.stored
+        for start in range(0, len(cold), keys_at_once):
+            keys = cold[start : start + keys_at_once]
+            found: list[tuple[Any, Any]] = []
+            for key, state in zip(keys, map(states.pop, keys)):
+                if state is initial:
+                    found.append((key, DELETED))
+                else:
+                    state = state if stored is None else stored(state)
+                    found.append((key, (state, []) if self.is_timed else state))
+            yield Entries.of(found)
+
+    def _stays(self, key: Any, unsettled: Mapping[Any, None]) -> bool:
+        return key in unsettled or key in self._timers or key in self._blocked
 
     # As of a cut.
 
-    def _above(self, cut: bytes) -> dict[Any, History]:
-        """The histories of the keys that have rows at or above a cut."""
+    def _keys_above(self, cut: bytes) -> dict[Any, None]:
+        """The keys that have rows at or above a cut."""
         keys = self._log.keys_above(cut)
         keys.update((key, None) for key, each in self._histories.items() if each.metas and each.metas[-1] >= cut)
-        return {key: self._history(key) for key in keys}
+        return keys
+
+    def _above(self, cut: bytes) -> dict[Any, History]:
+        """Their histories."""
+        return {key: self._history(key) for key in self._keys_above(cut)}
 
     def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
         """The states of these keys as of the cut, with their timers in order if it has any; or DELETED."""
@@ -799,7 +846,10 @@ class KeyedStage(KeyedState):
 
         The heartbeat becomes the cut, and timers that had fired at or above it are set again.
         """
-        for key, history in self._above(cut).items():
+        above = self._above(cut)
+        if self._paged is not None:
+            self._paged.know(above)
+        for key, history in above.items():
             self._put_state(key, history.state_at(cut, key, self._replayed))
             if self.is_timed:
                 self._put_timers(key, _waiting(self._timers_of(key), history.rows, cut))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from drift.machines.cuts import Entries, Lookup
@@ -38,6 +38,12 @@ class Stage(Protocol):
     def changed(self, cut: bytes) -> Entries: ...
     def rewind(self, cut: bytes) -> None: ...
     def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None: ...
+    def page(self, lookup: Lookup) -> None: ...
+    def drop(self, keys_at_once: int, *, recent: bool) -> Iterator[Entries]: ...
+
+    @property
+    def pages(self) -> Mapping[Any, Any]:
+        """The states in memory that may be dropped, by key."""
 
     @property
     def held(self) -> int:

@@ -310,6 +310,27 @@ class Worker:
             timed.heartbeat = due_below
             timed.ended = self._heartbeat == END_OF_TIME
 
+    # States that are not in memory.
+
+    def page(self, lookup: Callable[[str], Lookup]) -> None:
+        """States may be dropped from memory; called before any item, and before `restore`.
+
+        Args:
+            lookup: by name of the grouping, finds the last states that `drop` gave, or those from before the run.
+        """
+        for name, stage in self._stages.items():
+            stage.page(lookup(name))
+
+    def pages(self) -> list[Mapping[Any, Any]]:
+        """The states in memory that may be dropped, by key, of each grouping that drops any."""
+        return [pages for stage in self._stages.values() if (pages := stage.pages)]
+
+    def drop(self, keys_at_once: int, *, recent: bool) -> Iterator[Snapshot]:
+        """Drop states from memory; see `KeyedState.drop`."""
+        for name, stage in self._stages.items():
+            for entries in stage.drop(keys_at_once, recent=recent):
+                yield Snapshot(self._minimal_time, {name: entries}, [])
+
     # As of a cut.
 
     def track(self) -> None:

@@ -174,17 +174,13 @@ def timed_keys(entries: Iterable[tuple[Any, Any]]) -> list[Any]:
     return [key for key, value in entries if value is not DELETED and value[1]]
 
 
-def restored_from(
-    layers: Sequence[Layer], cut: bytes, base: Callable[[str], Lookup] | None = None
-) -> tuple[Snapshot, Callable[[str], Lookup]]:
-    """The state that a replaced worker restores at once, and the lookup for the rest.
+def lookup_in(newest_first: Sequence[Layer], base: Callable[[str], Lookup] | None = None) -> Callable[[str], Lookup]:
+    """The lookup in layers, by name of the step.
 
     Args:
-        layers: oldest first.
-        cut: the cut of the newest layer.
-        base: lookup for keys that no layer has, by name of the step.
+        newest_first: the layers as they are at each lookup.
+        base: lookup for keys that no layer has.
     """
-    newest_first = list(reversed(layers))
 
     def lookup(step: str) -> Lookup:
         below = base(step) if base is not None else None
@@ -204,6 +200,20 @@ def restored_from(
 
         return find
 
+    return lookup
+
+
+def restored_from(
+    layers: Sequence[Layer], cut: bytes, base: Callable[[str], Lookup] | None = None
+) -> tuple[Snapshot, Callable[[str], Lookup]]:
+    """The state that a replaced worker restores at once, and the lookup for the rest.
+
+    Args:
+        layers: oldest first.
+        cut: the cut of the newest layer.
+        base: lookup for keys that no layer has, by name of the step.
+    """
+    lookup = lookup_in(list(reversed(layers)), base)
     steps = dict.fromkeys(step for layer in layers for step in layer.steps)
     at_once: dict[str, Entries] = {}
     for step in steps:
