@@ -50,10 +50,11 @@ def whole(dataflow: drift.Dataflow, sources: dict[str, Any], **more: Any) -> tup
 def check_goes_on(dataflow: drift.Dataflow, sources: dict[str, Any], batches: list[int], folder: Path) -> None:
     """Broken off after some batches, again and again; then to the end."""
     digest, items = whole(dataflow, sources)
+    memory_max = 1 if len(batches) % 2 else None
     cuts = drift.Cuts(folder, every_s=0, keep=1 + len(batches) % 3, classes=(Noted, Flags))
     seen: dict[int, Any] = {}
     for count in [*batches, 10**9]:
-        run = drift.run(dataflow, sources, state=cuts, batch_items=2)
+        run = drift.run(dataflow, sources, state=cuts, batch_items=2, memory_max=memory_max)
         begin = run.resumed_from.output.position if run.resumed_from is not None else 0
         for number, batch in enumerate(run.batches()):
             for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):

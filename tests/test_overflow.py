@@ -1,0 +1,153 @@
+"""States that do not fit in memory: the output is the same, and memory is bounded."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import cases
+from test_cuts import later_steps, rows, with_later
+
+import drift
+from drift.engines import overflow
+from drift.engines.by_key import FileByKey, write_by_key
+from drift.engines.overflow import Overflow, bytes_of
+from drift.engines.settings import bytes_in
+from drift.machines.cuts import DELETED, Entries
+from drift.machines.nodes.snapshots import LoadedLayer
+from drift.machines.worker import Snapshot, Worker
+
+
+def count(state: tuple[int, int], number: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (state[0] + 1, state[1] + number), (number, state[1])
+
+
+def counting(step: Any = count, initial: Any = (0, 0)) -> drift.Graph:
+    graph = drift.Graph("counting")
+    graph.source("numbers").scan(lambda number: number, initial, step, name="counts").sink("out")
+    return graph
+
+
+@pytest.fixture
+def relieved(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Overflow, int, int]]]:
+    """After each turn: the states on disk, the keys in memory, and the bytes of these."""
+    seen: list[tuple[Overflow, int, int]] = []
+    relieve = Overflow.relieve
+
+    def noted(self: Overflow, worker: Worker) -> None:
+        relieve(self, worker)
+        seen.append((self, sum(map(len, worker.pages())), bytes_of(worker.pages())))
+
+    monkeypatch.setattr(Overflow, "relieve", noted)
+    yield seen
+
+
+def test_more_keys_than_fit_in_memory_have_the_same_output(relieved: list[tuple[Overflow, int, int]]) -> None:
+    random = Random(7)
+    numbers = list(range(200_000)) + [random.randrange(200_000) for _ in range(50_000)]
+    expected = drift.run(counting(), {"numbers": numbers}).finish().digest
+    assert drift.run(counting(), {"numbers": numbers}, memory_max="8 MB").finish().digest == expected
+    batch_bytes = 4096 * 500
+    assert max(taken for *_, taken in relieved) <= 8_000_000 * 9 // 8 + batch_bytes
+    assert max(keys for _, keys, _ in relieved) < 40_000
+    files, *_ = relieved[-1]
+    assert files.dropped > 200_000
+
+
+def test_states_of_keys_that_come_again_and_again_stay_in_memory(relieved: list[tuple[Overflow, int, int]]) -> None:
+    numbers = [number for each in range(60_000) for number in (each, each % 100)]
+    drift.run(counting(), {"numbers": numbers}, memory_max="2 MB").finish()
+    files, *_ = relieved[-1]
+    assert 50_000 < files.dropped < 60_000 + 100  # of the others each once
+
+
+@given(cases(items_max=12), st.integers(1, 4))
+def test_a_run_that_drops_all_that_it_can_has_the_output_of_any_other(case: Any, batch_items: int) -> None:
+    given_to: dict[str, Any] = {"batch_items": batch_items}
+    expected = drift.run(case.dataflow(), case.sources(), **given_to).finish().digest
+    assert drift.run(case.dataflow(), case.sources(), memory_max=1, **given_to).finish().digest == expected
+
+
+@given(later_steps, rows(), rows())
+@settings(max_examples=30)
+def test_so_has_one_with_timers_and_later_items(steps: list[str], first: list[Any], second: list[Any]) -> None:
+    sources = {"in0": first, "in1": second}
+    expected = drift.run(with_later(steps), sources).finish().digest
+    assert drift.run(with_later(steps), sources, memory_max=1).finish().digest == expected
+
+
+def test_windows_that_slide_by_number_go_on_where_they_were() -> None:
+    graph = drift.Graph("windows")
+    graph.source("numbers").group(lambda number: number % 50, 3).sink("out")
+    numbers = list(range(1000))
+    expected = drift.run(graph, {"numbers": numbers}).finish().digest
+    assert drift.run(graph, {"numbers": numbers}, memory_max=1, batch_items=7).finish().digest == expected
+
+
+def test_files_are_merged_and_few(monkeypatch: pytest.MonkeyPatch, relieved: list[tuple[Overflow, int, int]]) -> None:
+    most = 0
+    merge = Overflow._merge
+
+    def noted(self: Overflow) -> None:
+        nonlocal most
+        merge(self)
+        most = max(most, len(self._files))
+        assert [each.cut for each in self._names.all()] == sorted(each.cut for each in self._names.all())
+        assert len(self._files) == len(self._names.all())
+
+    monkeypatch.setattr(Overflow, "_merge", noted)
+    numbers = list(range(3000)) * 2
+    expected = drift.run(counting(), {"numbers": numbers}).finish().digest
+    assert drift.run(counting(), {"numbers": numbers}, memory_max=1, batch_items=50).finish().digest == expected
+    assert 1 < most < 24
+    files, *_ = relieved[-1]
+    assert files._files == []  # closed
+
+
+def test_what_is_deleted_is_written_only_where_something_lies_below(tmp_path: Path) -> None:
+    snapshot = Snapshot(b"\x01", {"counts": Entries.of([(1, "one"), (2, DELETED)])}, [])
+    found = {}
+    for deleted in (False, True):
+        with (tmp_path / str(deleted)).open("wb") as file:
+            write_by_key(file, [LoadedLayer([snapshot], ())], deleted=deleted)
+        written = FileByKey(memoryview((tmp_path / str(deleted)).read_bytes()))
+        found[deleted] = dict(written.rows("counts")).keys()
+    assert found == {False: {1}, True: {1, 2}}
+
+
+def test_a_state_that_pickle_cannot_write_is_named() -> None:
+    def keep(state: Any, number: int) -> tuple[Any, int]:
+        return (lambda: number), number
+
+    with pytest.raises(drift.PayloadError, match="step 'counts' has a state that cannot be written to disk"):
+        drift.run(counting(keep, None), {"numbers": range(10)}, memory_max=1).finish()
+
+
+def test_where_no_file_can_be_written_the_run_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(drift.StorageError, match=r"cannot be written to .*gone: No such file.*TMPDIR"):
+        drift.run(counting(), {"numbers": range(10)}, memory_max=1).finish()
+
+
+def test_a_size_is_a_number_of_bytes_or_has_a_unit() -> None:
+    sizes = {2: 2, "2": 2, "2 GB": 2 * 10**9, "1.5kb": 1500, " 512 MiB ": 512 << 20}
+    assert {size: bytes_in(size) for size in sizes} == sizes
+    for wrong in ("2 parsecs", "", "GB", 0, -1, 1.5, True, "0"):
+        with pytest.raises(drift.SettingsError, match=r"memory_max=.* is not a number of bytes, or a text such as"):
+            drift.run(counting(), {"numbers": []}, memory_max=wrong)
+    with pytest.raises(drift.SettingsError, match="is a setting of engine='local'"):
+        drift.run(counting(), {"numbers": []}, engine="reference", memory_max=1)
+
+
+def test_the_estimate_counts_what_keys_and_states_hold() -> None:
+    small = bytes_of([{n: n for n in range(1000)}])
+    assert 200_000 < small < 400_000
+    large = bytes_of([{n: [bytes(10_000)] for n in range(1000)}])
+    assert large - small > 9_000_000
+    assert bytes_of([{}]) == 0 and overflow._SAMPLED < 1000
