@@ -123,3 +123,25 @@ def test_an_attempt_is_told_its_deadline_and_ends_there() -> None:
     told: list[float | None] = []
     asked(Asks(lambda payload, call: told.append(call.deadline), timeout_s=None), ["any time"])
     assert told == [None]
+
+
+def test_each_attempt_ends_at_its_own_deadline() -> None:
+    ended_s: dict[int, float] = {}
+
+    async def ask(payload: int, call: Call) -> int:
+        loop = asyncio.get_running_loop()
+        try:
+            await asyncio.sleep(6 if payload % 2 else 100)
+        except asyncio.CancelledError:
+            if payload == 4:
+                return payload  # it had the answer
+            raise
+        finally:
+            ended_s[payload] = loop.time()
+        return payload
+
+    questions = asked(Asks(ask, concurrency=8, timeout_s=7, retries=0, rate_per_s=0.5), range(6))
+    began_s = [1 + 2 * payload for payload in range(6)]
+    for payload, question in enumerate(questions):
+        assert ended_s[payload] - began_s[payload] == pytest.approx(6 if payload % 2 else 7)
+        assert (question.error is None) is (payload in (1, 3, 4, 5))

@@ -13,7 +13,7 @@ import asyncio
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -173,6 +173,17 @@ class Loop:
         self.now.call_later(_CLOSE_S / 2, self.now.stop)
 
 
+class _Attempt:
+    """One that has a deadline; `task` is None once it has ended."""
+
+    __slots__ = ("deadline_s", "task", "expired")
+
+    def __init__(self, deadline_s: float, task: asyncio.Task[Any]) -> None:
+        self.deadline_s = deadline_s
+        self.task: asyncio.Task[Any] | None = task
+        self.expired = False
+
+
 class Asker:
     """Asks about the items of one call.
 
@@ -209,6 +220,8 @@ class Asker:
         self._next_s = 0.0
         self._has_alarm = False
         self._new: list[Question] = []  # ended, and not yet in the log
+        self._attempts: deque[_Attempt] = deque()  # those with a deadline, in the order of these
+        self._watches = False
 
     # In the calling thread.
 
@@ -346,17 +359,7 @@ class Asker:
         deadline = None if asks.timeout_s is None else self._loop.now.time() + asks.timeout_s
         arguments = (asked, Call(key_together(keys), keys, attempt, deadline)) if self._takes_call else (asked,)
         called = asks.function(*arguments) if self._is_coroutine else self._loop.in_thread(asks.function, arguments)
-        if asks.timeout_s is None:
-            answer = await called
-        else:
-            limit = asyncio.timeout(asks.timeout_s)
-            try:
-                async with limit:
-                    answer = await called
-            except TimeoutError:
-                if not limit.expired():
-                    raise
-                raise TimeoutError(f"no answer within {asks.timeout_s} s (attempt {attempt})") from None
+        answer = await called if deadline is None else await self._by(deadline, called, attempt)
         if not asks.batch:
             return (answer,)
         answers = list(answer) if isinstance(answer, (list, tuple)) else None
@@ -364,6 +367,46 @@ class Asker:
             found = f"{len(answers)} answers" if answers is not None else f"{type(answer).__name__}, no list"
             raise ValueError(f"it was asked about {len(group)} payloads together and gave {found}; return one for each")
         return answers
+
+    async def _by(self, deadline_s: float, called: Awaitable[Any], attempt: int) -> Any:
+        """The answer, if it comes by a time.
+
+        All attempts take equally long at most, so one timer suffices, that of the first of them.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        attempts = self._attempts
+        while attempts and attempts[0].task is None:
+            attempts.popleft()
+        this = _Attempt(deadline_s, task)
+        attempts.append(this)
+        if not self._watches:
+            self._watches = True
+            self._loop.now.call_at(deadline_s, self._expire)
+        try:
+            return await called
+        except asyncio.CancelledError:
+            if not this.expired or self._loop.closed:
+                raise
+            raise TimeoutError(f"no answer within {self.asks.timeout_s} s (attempt {attempt})") from None
+        finally:
+            this.task = None
+            if this.expired:
+                task.uncancel()
+
+    def _expire(self) -> None:
+        """End the attempts whose time is over."""
+        attempts, now_s = self._attempts, self._loop.now.time()
+        while attempts:
+            first = attempts[0]
+            if first.task is not None and first.deadline_s > now_s:
+                self._loop.now.call_at(first.deadline_s, self._expire)
+                return
+            attempts.popleft()
+            if first.task is not None:
+                first.expired = True
+                first.task.cancel()
+        self._watches = False
 
     def _flush(self) -> None:
         """Log what has ended in this turn of the loop, and let it be used."""
