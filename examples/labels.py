@@ -1,9 +1,9 @@
 """Labels texts with a language model, and counts labels; the model is asked once about each text, whatever happens.
 
-    python examples/labels.py http://127.0.0.1:8000/v1/chat/completions model-name labels.record
+    python examples/labels.py http://127.0.0.1:8000/v1/chat/completions model-name labels.state
 
-Anything that speaks the chat completions interface will do. A second run with the same state asks only what was not
-answered; `drift replay labels.record` asks nothing.
+Anything that speaks the chat completions interface will do. A second run with the same state, with another model too,
+asks only what was not answered. The graph has a stub: `--calls stub` of `drift run` asks no model.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def made(ask: Any) -> drift.Graph:
     return graph
 
 
+graph = made(model("http://127.0.0.1:8000/v1/chat/completions", "any"))
+
 if __name__ == "__main__":
-    url, name, record = sys.argv[1:]
-    for item in drift.run(made(model(url, name)), {"texts": TEXTS}, record=record):
+    url, name, state = sys.argv[1:]
+    for item in drift.run(made(model(url, name)), {"texts": TEXTS}, state=state):
         print(item.sink, item.payload)

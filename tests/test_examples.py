@@ -318,11 +318,21 @@ def test_labels_asks_a_model_once_about_each_text(tmp_path: Path) -> None:
     labels = example("labels")
     with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        graph = labels.made(labels.model(f"http://127.0.0.1:{server.server_address[1]}/v1/chat/completions", "any"))
+        url = f"http://127.0.0.1:{server.server_address[1]}/v1/chat/completions"
+        graph = labels.made(labels.model(url, "any"))
         run = drift.run(graph, {"texts": labels.TEXTS}, record=tmp_path / "record")
         out = [(item.sink, item.payload) for item in run]
+        first_keys = keys.copy()
+        script = [sys.executable, "examples/labels.py", url, "any", str(tmp_path / "state")]
+        printed = [
+            subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=True).stdout
+            for _ in range(2)
+        ]
         server.shutdown()
-    assert len(set(keys)) == len(keys) == len(labels.TEXTS)
+    assert sorted(keys) == sorted(2 * first_keys), "the second run of the script asks nothing"
+    assert printed == ["".join(f"{sink} {payload}\n" for sink, payload in out), ""]
+    assert len(set(first_keys)) == len(first_keys) == len(labels.TEXTS)
     stubbed = drift.run(graph, {"texts": labels.TEXTS}, calls="stub")
     assert [(item.sink, item.payload) for item in stubbed] == out
-    assert drift.replay(tmp_path / "record", graph).finish().digest == run.digest and len(keys) == len(labels.TEXTS)
+    assert drift.replay(tmp_path / "record", graph).finish().digest == run.digest
+    assert len(keys) == 2 * len(labels.TEXTS)
