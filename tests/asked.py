@@ -5,7 +5,7 @@
 
 The service answers late, out of order, at times with an error, and differently each time. Whoever dies, when, is drawn.
 After each death the log of answers is read: nothing in it is asked about again. In the end the output equals that of a
-run without deaths that gets the logged answers.
+run without deaths that gets the logged answers; a record of that run is replayed and audited, and nothing is asked.
 """
 
 from __future__ import annotations
@@ -175,7 +175,10 @@ class Killed:
 
 
 def check(folder: Path, service: Service, deaths: Iterable[Collection[str]]) -> None:
-    """The counts of a run that was killed, and its output, against a run without deaths that gets the same answers."""
+    """The counts of a run that was killed, and its output, against a run without deaths that gets the same answers.
+
+    Then replays and audits ask nothing.
+    """
     again = [key for key, count in service.asked.items() if count > 1]
     died = list(deaths)
     for key in again:
@@ -183,25 +186,38 @@ def check(folder: Path, service: Service, deaths: Iterable[Collection[str]]) -> 
         assert service.asked[key] <= 1 + in_flight, f"{key} was asked {service.asked[key]} times, {in_flight} deaths"
     assert len(service.asked) == ITEMS
     answers = logged(folder)
-    expected = drift.run(graph(lambda item, call: answers[call.key]), {"numbers": range(ITEMS)})
+    given = graph(lambda item, call: answers[call.key])
+    expected = drift.run(given, {"numbers": range(ITEMS)}, record=folder / "record")
     wanted = [json.dumps(item.payload) for item in expected]
     found = [json.dumps(json.loads(line)["payload"]) for line in (folder / "out.jsonl").read_text().splitlines()]
     assert found == wanted, f"{len(found)} items of output, {len(wanted)} expected"
+    counts, as_asked = service.asked.copy(), graph(asking(service.port))
+    assert drift.replay(folder / "record", as_asked).finish().digest == expected.digest
+    assert drift.audit(folder / "record", as_asked).ok
+    run(folder, asking(service.port), "local").finish()
+    assert service.asked == counts, "a replay, an audit or a resumed run has asked"
 
 
 def campaign(deaths: int, seed: int, *, workers: bool) -> None:
     """Runs that are killed until there were so many deaths."""
-    chosen, died = Random(seed), 0
+    chosen, died, requests = Random(seed), 0, Counter[int]()
     while died < deaths:
         at_once = chosen.randint(1, 2 if workers else 5)  # a worker that dies three times at one place ends its run
         with tempfile.TemporaryDirectory() as name:
             folder, moments = Path(name), iter(sorted(chosen.sample(range(1, ITEMS), min(at_once, deaths - died))))
-            died += one(folder, chosen, list(moments), workers=workers)
-        print(f"{died} deaths of {'workers' if workers else 'the caller'}", flush=True)
+            died += one(folder, chosen, list(moments), workers=workers, requests=requests)
+        of = ", ".join(f"{count} {number} time{'s' * (number > 1)}" for number, count in sorted(requests.items()))
+        print(f"{died} deaths of {'workers' if workers else 'the caller'}; asked about: {of}", flush=True)
 
 
-def one(folder: Path, chosen: Random, moments: list[int], *, workers: bool) -> int:
-    """One run, somebody of which dies when so many questions have come; returns how often."""
+def one(
+    folder: Path, chosen: Random, moments: list[int], *, workers: bool, requests: Counter[int] | None = None
+) -> int:
+    """One run, somebody of which dies when so many questions have come; returns how often.
+
+    Args:
+        requests: gets how many items were asked about how often.
+    """
     reached = threading.Semaphore(0)
     left = list(moments)
 
@@ -229,6 +245,8 @@ def one(folder: Path, chosen: Random, moments: list[int], *, workers: bool) -> i
             killed = Killed(folder, service.port, engine)
         assert killed.process.wait() == 0
         check(folder, service, before)
+    if requests is not None:
+        requests.update(service.asked.values())
     return died
 
 
