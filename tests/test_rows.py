@@ -232,6 +232,65 @@ def test_rows_travel_to_workers_and_back_as_columns(tmp_path: Path) -> None:
     assert run.digest == plain.finish().digest
 
 
+# Functions of tables.
+
+
+def tipped(trips: pl.DataFrame) -> pl.DataFrame:
+    trips[0, "at"] = trips[0, "at"]  # in a copy
+    return trips.with_columns(tip=trips["fare"] * 0.15)
+
+
+TIPPED = {**SCHEMA, "tip": float}
+
+
+@given(rows_of_trips, st.integers(1, 9))
+def test_a_function_of_tables_is_a_map_of_rows(rows: Rows, batch_items: int) -> None:
+    by_tables, by_rows = drift.Graph("tips"), drift.Graph("tips")
+    by_tables.source("trips", schema=SCHEMA).map_batches(tipped, schema=TIPPED, name="tip").sink("out")
+    by_rows.source("trips").map(lambda row: {**row, "tip": row["fare"] * 0.15}, name="tip").sink("out")
+    expected = drift.run(by_rows, {"trips": rows}, engine="reference").finish().digest
+    for source in (rows, table(rows)):
+        for engine in ("local", "reference"):
+            run = drift.run(by_tables, {"trips": source}, engine=engine, batch_items=batch_items)  # type: ignore[arg-type]
+            assert run.finish().digest == expected
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "says"),
+    [
+        (lambda trips: trips.with_columns(tip=trips["fare"] - trips["fare"].mean()), ImpureStep, "not row by row"),
+        (lambda trips: trips.with_columns(tip=trips["fare"].first()), ImpureStep, "not row by row: of a table of 4"),
+        (lambda trips: trips.with_columns(tip=1.0).reverse(), ImpureStep, "not row by row"),
+        (lambda trips: tipped(trips).head(1), ImpureStep, "returned a table of 1 rows for one of 4"),
+        (lambda trips: trips.with_columns(tip=trips["key"]), StepError, "and schema= says at: Int64, .*, tip: Float64"),
+        (lambda trips: trips.to_dicts(), StepError, "it returned a list; return a polars.DataFrame"),
+    ],
+)
+def test_functions_of_tables_that_are_no_maps_of_rows_end_the_run(function: Any, error: Any, says: str) -> None:
+    graph = drift.Graph("refused")
+    graph.source("trips", schema=SCHEMA).map_batches(function, schema=TIPPED).sink("out")
+    rows = [{"at": n, "key": "a", "fare": float(n)} for n in range(4)]
+    with pytest.raises(error, match=says):
+        drift.run(graph, {"trips": table(rows)}).finish()
+
+
+def test_a_function_of_tables_goes_to_workers_and_a_failing_row_ends_the_run_at_its_item() -> None:
+    def checked(trips: pl.DataFrame) -> pl.DataFrame:
+        if (trips["at"] == 2999).any():
+            raise ValueError("no such trip")
+        return tipped(trips)
+
+    rows = [{"at": n, "key": "a", "fare": float(n)} for n in range(3000)]
+    graph = drift.Graph("workers")
+    graph.source("trips", schema=SCHEMA).map_batches(checked, schema=TIPPED).sink("out")
+    assert drift.run(graph, {"trips": table(rows[:-1])}, **ZEROMQ).finish().items_out == 2999
+    run = drift.run(graph, {"trips": table(rows)})
+    with pytest.raises(StepError, match="no such trip"):
+        for at, item in enumerate(run):
+            assert item.payload["at"] == at
+    assert at == 2998
+
+
 # Outputs.
 
 

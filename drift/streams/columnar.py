@@ -8,6 +8,7 @@ fields it gives, and every other step gives payloads of any kind.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from drift.extras import need
@@ -19,7 +20,7 @@ from drift_graph.operators import Map
 if TYPE_CHECKING:
     import polars as pl
 
-    from drift.columns.expressions import Fields
+    from drift.columns.expressions import Fields, Schema
     from drift.streams.stream import Stream
 
 T = TypeVar("T")
@@ -77,6 +78,50 @@ class Columnar(Steps[T]):
             {'km': 2.0, 'fare': 5.0, 'dear': False}
         """
         return self._computed("with_columns", expressions, name, named)
+
+    def map_batches(
+        self,
+        function: Callable[[pl.DataFrame], pl.DataFrame],
+        *,
+        schema: Schema,
+        name: str | None = None,
+        durable: bool = False,
+    ) -> Stream[Row]:
+        """Rows that a function makes of many at once, such as a model that predicts: a core map with one child.
+
+        The function gets a polars.DataFrame and returns one with a row for each, in their order. How rows come in
+        batches must not matter: the first batches are computed in parts as well, and have to give the same.
+
+        Args:
+            function: pure; from a table with the fields of the stream to a table.
+            schema: names and types of the fields of its result.
+            name: of the step; by default that of the function.
+            durable: whether a run with state logs the output of the step; see `flat_map`.
+
+        Raises:
+            GraphError: the stream's fields are not known, or `schema` is none.
+
+        Example:
+            >>> import polars as pl
+            >>> import drift
+            >>> def predicted(trips: pl.DataFrame) -> pl.DataFrame:
+            ...     return trips.with_columns(guess=3 + 2.5 * trips["km"])
+            >>> graph = drift.Graph("fares")
+            >>> trips = graph.source("trips", schema={"km": float})
+            >>> trips.map_batches(predicted, schema={"km": float, "guess": float}).sink("out")
+            >>> next(drift.run(graph, {"trips": [{"km": 2.0}]})).payload
+            {'km': 2.0, 'guess': 8.0}
+        """
+        fields = self._known_fields("map_batches")
+        from drift.columns.batches import OnTables
+        from drift.columns.expressions import fields_of
+
+        where = caller()
+        made = fields_of(schema, where)
+        step = self._name(name, "map_batches", function)
+        stream = self._add(Map(step, "", where, OnTables(fields, made, function), "one"))
+        stream._fields = made
+        return stream._durable_if(durable)
 
     def _computed(
         self,

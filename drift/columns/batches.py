@@ -1,0 +1,86 @@
+"""Maps that call a function of Python with a table of rows.
+
+Invariant: the result for a row depends on that row alone, as with an expression; the result's fields are those that
+the step declares.
+
+Why: nobody can see what a function does with a table, so the first batches of a process are computed again in parts:
+the first row, the rest of the first half, and the second half.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import polars as pl
+
+from drift.columns.expressions import Fields, frame_of
+from drift.columns.rows import Frame
+from drift.operators import MapsEach, _ByValue
+from drift_graph.errors import ImpureStep
+from drift_graph.functions import name_of
+
+_TRIED_MAX = 4  # batches that are computed in parts as well
+_batches_tried: Counter[OnTables] = Counter()  # in this process
+
+
+class OnTables(MapsEach, _ByValue, frozen=True):
+    """The rows that a function makes of a table of rows.
+
+    Attributes:
+        schema: of the rows it takes: pairs of a name and a type.
+        made: of the rows it gives.
+    """
+
+    schema: Fields
+    made: Fields
+    function: Callable[[pl.DataFrame], pl.DataFrame]
+    leaves_arguments: ClassVar = True
+
+    @property
+    def user_function(self) -> Callable[[pl.DataFrame], pl.DataFrame]:
+        return self.function
+
+    def __call__(self, payload: Any) -> Any:
+        return self.each([payload])[0]
+
+    def each(self, payloads: Sequence[Any]) -> Any:
+        """
+        Raises:
+            TypeError: the result is no table with the declared fields.
+            ImpureStep: it has not as many rows, or parts of the table give something else than all of it.
+        """
+        frame = frame_of(payloads, self.schema)
+        found = self._computed(frame)
+        if _batches_tried[self] < _TRIED_MAX and frame.height > 1:
+            _batches_tried[self] += 1
+            half = max(frame.height // 2, 1)
+            parts = [frame.slice(0, 1), frame.slice(1, half - 1), frame.slice(half)]
+            if not found.equals(pl.concat([self._computed(part) for part in parts if part.height]), null_equal=True):
+                raise ImpureStep(
+                    f"{name_of(self.function)} is not row by row: of a table of {frame.height} rows it gives another "
+                    f"result than of its first row, the rest of its first half, and its second half; for sums, ranks "
+                    f"and rows before use windows, scan or at_end"
+                )
+        return Frame(found)
+
+    def _computed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        found = self.function(frame.clone())  # what it sets in place, it sets in a copy
+        if not isinstance(found, pl.DataFrame):
+            raise TypeError(f"it returned a {type(found).__name__}; return a polars.DataFrame")
+        if found.height != frame.height:
+            raise ImpureStep(
+                f"{name_of(self.function)} returned a table of {found.height} rows for one of {frame.height}; return a "
+                f"row for each, in their order: filter before or behind the step"
+            )
+        if tuple(found.schema.items()) != self.made:
+            raise TypeError(
+                f"it returned {_shown(tuple(found.schema.items()))}, and schema= says {_shown(self.made)}; cast the "
+                f"columns, or change schema="
+            )
+        return found
+
+
+def _shown(fields: Fields) -> str:
+    return ", ".join(f"{name}: {kind}" for name, kind in fields)
