@@ -7,13 +7,48 @@ from __future__ import annotations
 
 import csv as csv_module
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drift.sources.chunks import File
 from drift.sources.lines import Batch, lines_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError, SettingsError
+
+if TYPE_CHECKING:
+    from drift.columns.read import Make
+
+
+class Typed(NamedTuple):
+    """How rows become columns.
+
+    Attributes:
+        names: of the columns that are taken.
+        make: from the cells of these.
+    """
+
+    names: Sequence[str]
+    make: Make
+
+    def places(
+        self, where: str, header: Sequence[str], kind: type[InputError] | type[SettingsError] = InputError
+    ) -> Sequence[int]:
+        """The indices of these columns."""
+        for name in self.names:
+            if name not in header:
+                near = get_close_matches(name, header, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise kind(f"{where}: schema= has {name!r}, and the columns are {', '.join(map(repr, header))}{hint}")
+        return [header.index(name) for name in self.names]
+
+
+class _Pending(NamedTuple):
+    """A row that is not converted yet, and the number of its line."""
+
+    line: int
+    row: list[str]
+
 
 _SHOWN = 1000  # characters of a row that is too long
 
@@ -23,6 +58,7 @@ def rows_of(
     parameters: Mapping[str, Any],
     columns: Sequence[str] | None,
     convert: Mapping[str, Callable[[str], Any]],
+    typed: Typed | None = None,
 ) -> Iterator[Batch]:
     """The rows of a CSV file in batches: those whose lines are available, so that a pipe is not waited for."""
     lines_given, lines_passed = 0, file.lines_read
@@ -86,8 +122,12 @@ def rows_of(
             check_columns(where, header, convert, InputError)
             file.header = header
         if header is not None:
-            payloads, bad = _dicts(file.name, header, rows, lines_before, convert)
-            fault = bad or fault
+            rows, bad = _fitting(file.name, header, rows, lines_before)
+            if typed is None:
+                payloads, not_converted = _dicts(file.name, header, rows, lines_before, convert)
+            else:
+                payloads, not_converted = _columns(file.name, header, rows, lines_before, typed)
+            fault = not_converted or bad or fault
             yield Batch(payloads, ends)
     if fault is not None:
         raise fault
@@ -150,6 +190,7 @@ def rows_or_errors(
     parameters: Mapping[str, Any],
     columns: Sequence[str] | None,
     convert: Mapping[str, Callable[[str], Any]],
+    typed: Typed | None = None,
 ) -> Iterator[Batch]:
     """As `rows_of`, with lines that cannot be decoded and rows that do not fit or cannot be converted diverted."""
     lines = _Lines(file)
@@ -184,7 +225,10 @@ def rows_or_errors(
                 check_columns(f"{file.name}, line {start}", header, convert, InputError)
                 file.header = header
             elif row and header is not None:
-                good_row, fault = _dicts(file.name, header, [row], [start - 1], convert)
+                fitting, fault = _fitting(file.name, header, [row], [start - 1])
+                good_row: list[Any] = [_Pending(start, row)] * len(fitting)
+                if fitting and typed is None:
+                    good_row, fault = _dicts(file.name, header, fitting, [start - 1], convert)
                 reason = str(fault).removeprefix(f"{file.name}, line {start}: ")
                 found += good_row or [file.divert(start, reason, row)]
             within = [item for number, item in lines.diverted if start < number < end]
@@ -197,6 +241,8 @@ def rows_or_errors(
             lines.diverted.clear()
             if lines.at_end:
                 break
+        if typed is not None and header is not None:
+            batch = batch._replace(payloads=_converted(file, header, batch.payloads, typed))
         yield batch
     if header is None:
         raise _empty(file)
@@ -221,6 +267,54 @@ def check_columns(
         raise kind(f"{where}: convert names {unknown[0]!r}, but the columns are {', '.join(map(repr, columns))}")
 
 
+def _fitting(
+    file: str, header: Sequence[str], rows: list[list[str]], lines_before: list[int]
+) -> tuple[list[list[str]], InputError | None]:
+    """The rows up to the first that has not as many cells as the header."""
+    width = len(header)
+    if not set(map(len, rows)) - {width}:
+        return rows, None
+    at = next(index for index, row in enumerate(rows) if len(row) != width)
+    return rows[:at], InputError(
+        f"{file}, line {lines_before[at] + 1}: {len(rows[at])} columns where the header has {width}; the row is "
+        f"{rows[at]!r:.120}; correct it, or quote the fields that hold a delimiter"
+    )
+
+
+def _columns(
+    file: str, header: Sequence[str], rows: list[list[str]], lines_before: list[int], typed: Typed
+) -> tuple[Any, InputError | None]:
+    """Rows as columns, up to the first that cannot be converted."""
+    from drift.columns.read import up_to_fault
+
+    wanted = _cells(rows, typed.places(file, header))
+    made, fault = up_to_fault(typed.make, wanted)
+    return made, InputError(f"{file}, line {lines_before[len(made)] + 1}: {fault}") if fault else None
+
+
+def _cells(rows: Sequence[Sequence[str]], places: Sequence[int]) -> Sequence[Sequence[str]]:
+    return [[row[at] for at in places] for row in rows]
+
+
+def _converted(file: File, header: Sequence[str], payloads: list[Any], typed: Typed) -> Any:
+    """The pending rows as columns, or as dicts where others are diverted among them."""
+    from drift.columns.read import up_to_fault
+
+    pending = [each for each in payloads if type(each) is _Pending]
+    cells = _cells([each.row for each in pending], typed.places(file.name, header))
+    made: list[Any] = []
+    while len(made) < len(pending):
+        rows, fault = up_to_fault(typed.make, cells[len(made) :])
+        if len(rows) == len(payloads):
+            return rows
+        made += rows
+        if fault:
+            bad = pending[len(made)]
+            made.append(file.divert(bad.line, fault, bad.row))
+    following = iter(made)
+    return [next(following) if type(each) is _Pending else each for each in payloads]
+
+
 def _dicts(
     file: str,
     header: Sequence[str],
@@ -228,16 +322,7 @@ def _dicts(
     lines_before: list[int],
     convert: Mapping[str, Callable[[str], Any]],
 ) -> tuple[list[dict[str, Any]], InputError | None]:
-    """Rows as dicts, up to the first that does not fit."""
-    width = len(header)
-    fault: InputError | None = None
-    if set(map(len, rows)) - {width}:
-        at = next(index for index, row in enumerate(rows) if len(row) != width)
-        fault = InputError(
-            f"{file}, line {lines_before[at] + 1}: {len(rows[at])} columns where the header has {width}; the row is "
-            f"{rows[at]!r:.120}; correct it, or quote the fields that hold a delimiter"
-        )
-        rows = rows[:at]
+    """Rows as dicts, up to the first that cannot be converted."""
     payloads: list[dict[str, Any]] = [dict(zip(header, row)) for row in rows]
     if convert:
         for at, payload in enumerate(payloads):
@@ -251,4 +336,4 @@ def _dicts(
                     )
                     fault.__cause__ = error
                     return payloads[:at], fault
-    return payloads, fault
+    return payloads, None

@@ -21,11 +21,12 @@ from typing import Any
 
 import msgspec
 
+from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Diverting, NothingYet, Reader
 from drift.sources.chunks import LINE_MAX, File, Lines, Start, is_pipe
-from drift.sources.csv_rows import check_columns, rows_of, rows_or_errors
-from drift.sources.json_lines import values_of
+from drift.sources.csv_rows import Typed, check_columns, rows_of, rows_or_errors
+from drift.sources.json_lines import rows_of_json, values_of
 from drift.sources.lines import Batch, lines_of
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError, SettingsError
@@ -50,7 +51,12 @@ def text(
 
 
 def jsonl(
-    path: str | os.PathLike[str], type: Any = Any, *, line_max: int = LINE_MAX, follow: bool = False
+    path: str | os.PathLike[str],
+    type: Any = Any,
+    *,
+    schema: Mapping[str, Any] | None = None,
+    line_max: int = LINE_MAX,
+    follow: bool = False,
 ) -> FileSource:
     """Each line of a file is a payload, as one JSON value in UTF-8. Blank lines are skipped.
 
@@ -59,9 +65,13 @@ def jsonl(
     Args:
         path: a plain or a gzip file, or "-" for standard input.
         type: each line is converted to it, for instance a dataclass or a msgspec Struct.
+        schema: names and types of the fields, as of `Graph.source`: each line is an object with just these, and the
+            rows stay columns until a function asks for one (extra `columns`).
         line_max, follow: as for `text`.
     """
     _check_follow(path, follow)
+    if schema is not None:
+        return _typed_jsonl(path, type, schema, line_max)
     try:
         decode = msgspec.json.Decoder(type).decode
     except TypeError as error:
@@ -70,12 +80,24 @@ def jsonl(
     return FileSource("jsonl", path, lines, lambda file: values_of(file, decode, typed=type is not Any))
 
 
+def _typed_jsonl(path: str | os.PathLike[str], type: Any, schema: Mapping[str, Any], line_max: int) -> FileSource:
+    need("columns", "jsonl with schema=")
+    if type is not Any:
+        raise SettingsError("jsonl takes a type= or a schema=, not both")
+    from drift.columns.read import checked_schema, of_json
+
+    decode, make = of_json("jsonl", checked_schema("jsonl", schema))
+    lines = Lines(None, universal=False, line_max=line_max)
+    return FileSource("jsonl", path, lines, lambda file: rows_of_json(file, decode, make))
+
+
 def csv(
     path: str | os.PathLike[str],
     *,
     delimiter: str = ",",
     columns: Sequence[str] | None = None,
     convert: Mapping[str, Callable[[str], Any]] | None = None,
+    schema: Mapping[str, Any] | None = None,
     encoding: str = "utf-8-sig",
     line_max: int = LINE_MAX,
     follow: bool = False,
@@ -87,6 +109,9 @@ def csv(
         path: a plain or a gzip file, or "-" for standard input.
         columns: names of the columns, for a file without a header row.
         convert: for a column, a function that converts its text to a value: {"delay": int}.
+        schema: in place of `convert`, names and types of the columns that are taken, as of `Graph.source`; the rows
+            stay columns until a function asks for one (extra `columns`). An empty cell is None, except in a column of
+            text; booleans are true and false, dates and times those of ISO 8601.
         encoding: as for `open`; the default also accepts the byte order mark that spreadsheets write.
         line_max: as for `text`, and characters of a row of several lines. A field has 131,072 characters at most, or
             as many as `csv.field_size_limit` of Python says.
@@ -102,9 +127,20 @@ def csv(
         raise SettingsError(f"csv format parameters {parameters}: {error}") from None
     if columns is not None:
         check_columns("csv", columns, convert or {}, SettingsError)
+    made: Typed | None = None
+    if schema is not None:
+        need("columns", "csv with schema=")
+        if convert is not None:
+            raise SettingsError("csv takes convert= or schema=, not both")
+        from drift.columns.read import checked_schema, of_cells
+
+        fields = checked_schema("csv", schema)
+        made = Typed([name for name, _ in fields], of_cells("csv", fields))
+        if columns is not None:
+            made.places("csv", columns, SettingsError)
 
     def batches(file: File) -> Iterator[Batch]:
-        return (rows_or_errors if file.diverts_as else rows_of)(file, parameters, columns, convert or {})
+        return (rows_or_errors if file.diverts_as else rows_of)(file, parameters, columns, convert or {}, made)
 
     return FileSource("csv", path, lines, batches)
 
@@ -191,7 +227,8 @@ class _FileReader:
             self._at, self._to_skip = skipped, self._to_skip - skipped
         at = self._at
         self._at = min(at + items_max, len(self._batch.payloads))
-        return self._batch.payloads[at : self._at]
+        payloads: list[Any] = self._batch.payloads[at : self._at]
+        return payloads
 
     def _go_back(self) -> None:
         """To what was not returned, of a file that has no more at the moment."""

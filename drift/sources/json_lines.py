@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,6 +15,21 @@ from drift.sources.chunks import File
 from drift.sources.lines import Batch, lines_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError
+
+if TYPE_CHECKING:
+    from drift.columns.read import Make
+
+
+def rows_of_json(file: File, decode: Callable[[bytes], Any], make: Make) -> Iterator[Batch]:
+    """The JSON objects of a file as rows, in batches; dicts where others are diverted among them."""
+    for batch in values_of(file, decode, typed=True):
+        values = [value for value in batch.payloads if not is_diverted(value)]
+        rows = make(values)
+        if len(values) < len(batch.payloads):
+            dicts = iter(rows)
+            yield batch._replace(payloads=[each if is_diverted(each) else next(dicts) for each in batch.payloads])
+        else:
+            yield batch._replace(payloads=rows)
 
 
 def values_of(file: File, decode: Callable[[bytes], Any], *, typed: bool) -> Iterator[Batch]:

@@ -22,7 +22,7 @@ class Batch(NamedTuple):
             behind it; -1 if it can only begin before it; None if each line is a payload.
     """
 
-    payloads: list[Any]
+    payloads: Any
     ends: list[int] | None = None
 
 

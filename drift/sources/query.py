@@ -9,8 +9,8 @@ key. The last row is read again, so that another one with its key is detected, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
@@ -21,11 +21,20 @@ from drift.urls import checked_url, cleaned
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
 
+if TYPE_CHECKING:
+    from drift.columns.expressions import Fields
+
 _ROWS = 4096
 
 
 def postgres(
-    url: str, query: str, *, key: str, payload: Literal["dict", "tuple"] = "dict", rows_at_once: int = _ROWS
+    url: str,
+    query: str,
+    *,
+    key: str,
+    payload: Literal["dict", "tuple"] = "dict",
+    schema: Mapping[str, Any] | None = None,
+    rows_at_once: int = _ROWS,
 ) -> QuerySource:
     """Each row of a query of Postgres is a payload, in the order of a key.
 
@@ -35,17 +44,25 @@ def postgres(
         key: a column of it that differs in each row and is never null: an integer or text. An index makes it fast.
             Text is compared byte by byte (collation "C").
         payload: "dict" of column names and values, or a "tuple" of the values.
+        schema: names and types of all columns, as of `Graph.source`: then the rows stay columns until a function asks
+            for one (extra `columns`).
         rows_at_once: are fetched.
     """
     need("postgres", "drift.sources.postgres")
-    return QuerySource("postgres", checked_url(url), query, key, payload, rows_at_once)
+    return QuerySource("postgres", checked_url(url), query, key, payload, rows_at_once, schema)
 
 
 def sqlite(
-    path: str, query: str, *, key: str, payload: Literal["dict", "tuple"] = "dict", rows_at_once: int = _ROWS
+    path: str,
+    query: str,
+    *,
+    key: str,
+    payload: Literal["dict", "tuple"] = "dict",
+    schema: Mapping[str, Any] | None = None,
+    rows_at_once: int = _ROWS,
 ) -> QuerySource:
     """Each row of a query of an SQLite file is a payload, in the order of a key; arguments as of `postgres`."""
-    return QuerySource("sqlite", path, query, key, payload, rows_at_once)
+    return QuerySource("sqlite", path, query, key, payload, rows_at_once, schema)
 
 
 class QuerySource(Diverting):
@@ -54,7 +71,16 @@ class QuerySource(Diverting):
     live = False
     guarantee: ClassVar = SourceGuarantee("from a position", "a key, as long as the rows are there")
 
-    def __init__(self, kind: str, database: str, query: str, key: str, payload: Payload, rows_at_once: int) -> None:
+    def __init__(
+        self,
+        kind: str,
+        database: str,
+        query: str,
+        key: str,
+        payload: Payload,
+        rows_at_once: int,
+        schema: Mapping[str, Any] | None = None,
+    ) -> None:
         if payload not in ("dict", "tuple"):
             raise SettingsError(f"{kind} payload={payload!r:.80} is neither 'dict' nor 'tuple'")
         if type(rows_at_once) is not int or rows_at_once < 1:
@@ -67,13 +93,22 @@ class QuerySource(Diverting):
         self._key = key
         self._payload = payload
         self._rows_at_once = rows_at_once
+        self._fields: Fields | None = None
+        if schema is not None:
+            need("columns", f"{kind} with schema=")
+            if payload != "dict":
+                raise SettingsError(f"{kind} takes payload={payload!r} or a schema=, not both")
+            from drift.columns.read import checked_schema
+
+            self._fields = checked_schema(kind, schema)
 
     def open(self) -> Reader:
         opening = _Postgres if self._kind == "postgres" else _Sqlite
         source_rows = f"({self._query})" if self._query else ".".join(map(_quoted, self._table.split(".")))
         rows = f"{source_rows} as rows_of_query"
         database = opening(repr(self), self._database, rows, _quoted(self._key))
-        return _QueryReader(repr(self), database, self._key, self._payload, self._rows_at_once, self._diverts_as)
+        payload, rows_at_once = self._payload, self._rows_at_once
+        return _QueryReader(repr(self), database, self._key, payload, rows_at_once, self._diverts_as, self._fields)
 
     def __repr__(self) -> str:
         return f"{self._kind}({self._table!r:.60})"
@@ -131,7 +166,14 @@ class _Database:
 
 class _QueryReader:
     def __init__(
-        self, source: str, database: _Database, key: str, payload: str, rows_at_once: int, diverts_as: str
+        self,
+        source: str,
+        database: _Database,
+        key: str,
+        payload: str,
+        rows_at_once: int,
+        diverts_as: str,
+        fields: Fields | None = None,
     ) -> None:
         self._source = source
         self._database = database
@@ -139,6 +181,7 @@ class _QueryReader:
         self._payload = payload
         self._rows_at_once = rows_at_once
         self._diverts_as = diverts_as
+        self._fields = fields
         self._last: Any = None  # the key of the last row that was given
         self._error: InputError | None = None
 
@@ -170,7 +213,34 @@ class _QueryReader:
         except _Unreadable:
             return self._one_by_one(count)
         at = names.index(self._key)
-        return [row[at] for row in rows], self._payloads(names, rows)
+        keys = [row[at] for row in rows]
+        return self._in_columns(names, keys, rows) if self._fields is not None else (keys, self._payloads(names, rows))
+
+    def _in_columns(self, names: list[str], keys: list[Any], rows: list[tuple[Any, ...]]) -> tuple[list[Any], Any]:
+        """Keys, and rows as columns, up to the first that is not of the schema; dicts where such ones are diverted."""
+        from drift.columns.read import of_tuples, up_to_fault
+
+        assert self._fields is not None
+        wanted = [name for name, _ in self._fields]
+        if names != wanted:
+            raise InputError(
+                f"{self._source} has the columns {', '.join(map(repr, names))}, and schema= says "
+                f"{', '.join(map(repr, wanted))}; name them in that order, in the schema or in the query"
+            )
+        make = of_tuples(self._fields)
+        made: list[Any] = []
+        while True:
+            found, fault = up_to_fault(make, rows[len(made) :])
+            if not fault and not made:
+                return keys, found
+            made += found
+            if not fault:
+                return keys, made
+            where = f"the row with {self._key} {keys[len(made)]!r:.80}"
+            if not self._diverts_as:
+                self._error = InputError(f"{self._source}: {where} is not of the schema: {fault}")
+                return keys[: len(made)], found
+            made.append(diverted(f"{self._diverts_as}, {where}", fault, self._payloads(names, rows[len(made) :])[0]))
 
     def _one_by_one(self, count: int) -> tuple[list[Any], list[Any]]:
         keys: list[Any] = []
@@ -189,8 +259,15 @@ class _QueryReader:
                 keys.append(key)
                 payloads.append(diverted(f"{self._diverts_as}, {where}", str(error), self._database.text(key)))
             else:
-                keys.append(key)
-                payloads += self._payloads(names, rows[:1])
+                if self._fields is None:
+                    keys.append(key)
+                    payloads += self._payloads(names, rows[:1])
+                    continue
+                good, made = self._in_columns(names, [key], rows[:1])
+                keys += good
+                payloads += made
+                if self._error is not None:
+                    break
         return keys, payloads
 
     def _payloads(self, names: list[str], rows: list[tuple[Any, ...]]) -> list[Any]:

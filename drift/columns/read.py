@@ -1,0 +1,203 @@
+"""What sources read, as rows with the fields of a schema: cells of text, JSON objects, rows of a database.
+
+Invariant: what a value becomes depends on it and on its field's type alone, and nothing is lost: a value that its type
+does not hold is an InputError.
+
+Why: Polars casts numbers value by value. Times are read by Python, since Polars guesses one format for all from the
+first of them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Annotated, Any
+
+import msgspec
+import polars as pl
+
+from drift.columns.expressions import Fields, Schema, fields_of
+from drift.columns.rows import Frame
+from drift_graph.errors import GraphError, InputError, SettingsError
+from drift_graph.payloads import joined
+
+#: From rows in any form to rows in columns; it raises InputError if one of them cannot be made.
+Make = Callable[[Sequence[Any]], Frame]
+
+_INTEGERS = {pl.Int8: 8, pl.Int16: 16, pl.Int32: 32, pl.Int64: 64}
+_UNSIGNED = {pl.UInt8: 8, pl.UInt16: 16, pl.UInt32: 32, pl.UInt64: 64}
+_BOOLEANS = {"true": True, "false": False, "": None}
+
+
+def up_to_fault(make: Make, rows: Sequence[Any]) -> tuple[Frame, str]:
+    """The rows before the first that cannot be made, and why it cannot; "" if all can."""
+    try:
+        return make(rows), ""
+    except InputError as error:
+        if len(rows) < 2:
+            return make(()), str(error)
+    half = len(rows) // 2
+    made, fault = up_to_fault(make, rows[:half])
+    if fault:
+        return made, fault
+    more, fault = up_to_fault(make, rows[half:])
+    return joined([made, more]), fault
+
+
+def checked_schema(source: str, schema: Schema) -> Fields:
+    """
+    Raises:
+        SettingsError: it is no schema, or has times in other units than microseconds.
+    """
+    try:
+        fields = fields_of(schema, source)
+    except GraphError as error:
+        raise SettingsError(str(error)) from None
+    for name, kind in fields:
+        if isinstance(kind, pl.Datetime) and kind.time_unit != "us":
+            raise SettingsError(f"{source}: the schema has {kind} for {name!r}; times are read in microseconds")
+    return fields
+
+
+def of_cells(source: str, fields: Fields) -> Make:
+    """From sequences of texts, one for each field; an empty one is None, except in a field of text.
+
+    Raises:
+        SettingsError: a field has a type that no text is read as.
+    """
+    readers = [_reader(source, name, kind) for name, kind in fields]
+
+    def make(rows: Sequence[Sequence[str]]) -> Frame:
+        columns = list(zip(*rows)) if rows else [()] * len(fields)
+        return Frame(pl.DataFrame([read(cells) for read, cells in zip(readers, columns)]))
+
+    return make
+
+
+def of_tuples(fields: Fields) -> Make:
+    """From tuples of values, one for each field."""
+
+    def make(rows: Sequence[tuple[Any, ...]]) -> Frame:
+        columns = list(zip(*rows)) if rows else [()] * len(fields)
+        return Frame(pl.DataFrame([_series(name, kind, each) for (name, kind), each in zip(fields, columns)]))
+
+    return make
+
+
+def of_json(source: str, fields: Fields) -> tuple[Callable[[bytes], Any], Make]:
+    """A decoder of JSON objects with these fields and no others, and a function from what it gives.
+
+    Raises:
+        SettingsError: a field has a type that no value of JSON is read as.
+    """
+    members = [(f"f{at}", _json_type(source, *field) | None) for at, field in enumerate(fields)]
+    names = {f"f{at}": name for at, (name, _) in enumerate(fields)}
+    kind = msgspec.defstruct("Row", members, rename=names, forbid_unknown_fields=True)
+    getters = [attrgetter(name) for name, _ in members]
+
+    def make(rows: Sequence[Any]) -> Frame:
+        each = [_series(*field, list(map(get, rows))) for field, get in zip(fields, getters)]
+        return Frame(pl.DataFrame(each))
+
+    return msgspec.json.Decoder(kind).decode, make
+
+
+def _series(name: str, kind: Any, values: Sequence[Any]) -> pl.Series:
+    try:
+        if kind != pl.Boolean and bool in set(map(type, values)):
+            raise TypeError("it is true or false")
+        if isinstance(kind, pl.Decimal):
+            for value in values:
+                _check_scale(value, kind)
+        return pl.Series(name, values, dtype=kind, strict=True)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"the field {name!r} is {kind}, and a value is none: {reason}; change the schema") from None
+
+
+def _check_scale(value: Any, kind: pl.Decimal) -> None:
+    if isinstance(value, decimal.Decimal) and value.is_finite() and round(value, kind.scale) != value:
+        raise ValueError(f"{value} has more than {kind.scale} digits behind the point")
+
+
+def _reader(source: str, name: str, kind: Any) -> Callable[[Sequence[str]], pl.Series]:
+    read: Callable[[str], Any]
+    if kind == pl.String:
+        return lambda cells: pl.Series(name, cells, dtype=pl.String)
+    if kind.is_integer() or kind.is_float() or isinstance(kind, (pl.Categorical, pl.Enum)):
+        return lambda cells: _cast(name, kind, cells)
+    if kind == pl.Boolean:
+        read = _BOOLEANS.__getitem__
+    elif kind == pl.Date:
+        read = datetime.date.fromisoformat
+    elif kind == pl.Time:
+        read = datetime.time.fromisoformat
+    elif isinstance(kind, pl.Datetime):
+        has_zone = kind.time_zone is not None
+        read = lambda cell: _time(cell, has_zone)  # noqa: E731
+    elif isinstance(kind, pl.Decimal):
+        read = decimal.Decimal
+    else:
+        raise SettingsError(f"{source}: the schema has {kind} for {name!r}, and no text is read as one")
+
+    def series(cells: Sequence[str]) -> pl.Series:
+        values = []
+        for cell in cells:
+            try:
+                values.append(read(cell) if cell else None)
+            except (ValueError, KeyError, decimal.InvalidOperation):
+                raise InputError(f"the column {name!r} has {cell!r:.80}, which is no {kind}") from None
+        return _series(name, kind, values)
+
+    return series
+
+
+def _time(cell: str, has_zone: bool) -> datetime.datetime:
+    found = datetime.datetime.fromisoformat(cell)
+    if (found.tzinfo is not None) != has_zone:
+        raise ValueError("a time with a zone is none without")
+    return found.astimezone(datetime.UTC) if has_zone else found
+
+
+def _cast(name: str, kind: Any, cells: Sequence[str]) -> pl.Series:
+    texts = pl.DataFrame([pl.Series(name, cells, dtype=pl.String)])
+    column = pl.col(name)
+    try:
+        return texts.select(pl.when(column != "").then(column).alias(name)).to_series().cast(kind, strict=True)
+    except pl.exceptions.PolarsError:
+        pass
+    for cell in cells:
+        try:
+            if cell:
+                pl.Series([cell], dtype=pl.String).cast(kind, strict=True)
+        except pl.exceptions.PolarsError:
+            raise InputError(f"the column {name!r} has {cell!r:.80}, which is no {kind}") from None
+    raise AssertionError("a column cannot be cast, and each of its values can")
+
+
+def _json_type(source: str, name: str, kind: Any) -> Any:
+    bits, unsigned = _INTEGERS.get(type(kind)), _UNSIGNED.get(type(kind))
+    if bits is not None:
+        least, greatest = -(1 << bits - 1), (1 << bits - 1) - 1
+        return Annotated[int, msgspec.Meta(ge=least, le=greatest)]
+    if unsigned is not None:
+        return (
+            Annotated[int, msgspec.Meta(ge=0)]
+            if unsigned == 64
+            else Annotated[int, msgspec.Meta(ge=0, le=(1 << unsigned) - 1)]
+        )
+    if kind.is_float():
+        return float
+    if kind == pl.Boolean:
+        return bool
+    if kind == pl.String or isinstance(kind, pl.Categorical):
+        return str
+    if kind == pl.Date:
+        return datetime.date
+    if kind == pl.Time:
+        return Annotated[datetime.time, msgspec.Meta(tz=False)]
+    if isinstance(kind, pl.Datetime):
+        return Annotated[datetime.datetime, msgspec.Meta(tz=kind.time_zone is not None)]
+    raise SettingsError(f"{source}: the schema has {kind} for {name!r}, and no value of JSON is read as one")
