@@ -6,6 +6,8 @@ from broken import Breakage, one
 
 _FORMS, _METAS = "drift/columns/forms.py", "drift/columns/metas.py"
 ROWS = ("tests/test_rows.py", "-k", "forms or metas")
+OUTPUTS = ("tests/test_rows.py", "-k", "outputs or travel or tables")
+READ = ("tests/test_rows_read.py",)
 _UNSEEN = "its inputs are no rows"
 FIELDS = ("tests/test_running.py", "-k", "without_their_dicts")
 _AGGREGATES, _STAGE = "drift/columns/aggregates.py", "drift/machines/keyed.py"
@@ -74,6 +76,80 @@ BREAKAGES: list[Breakage] = [
         "[batch.column(at)]",
         "[batch.column(0)]",
         FIELDS,
+        _UNSEEN,
+    ),
+    # Outputs and processes.
+    one(
+        "tables make dicts of rows",
+        "drift/sinks/typed.py",
+        "        if are_rows(payloads):\n",
+        "        if False:\n",
+        OUTPUTS,
+        _UNSEEN,
+    ),
+    one(
+        "a declared type converts as Arrow casts",
+        "drift/sinks/typed.py",
+        "        return _array(python_values(column), field, self._of)\n",
+        "        return column.cast(field.type, safe=False)\n",
+        OUTPUTS,
+        _UNSEEN,
+    ),
+    one(
+        "rows travel as pickles of dicts",
+        "drift/engines/packing.py",
+        "    if are_rows(payloads):\n",
+        "    if False:\n",
+        OUTPUTS,
+        _UNSEEN,
+    ),
+    one(
+        "a function of tables is not tried in parts",
+        "drift/columns/batches.py",
+        "_batches_tried[self] < _TRIED_MAX",
+        "False",
+        OUTPUTS,
+        _UNSEEN,
+    ),
+    one(
+        "a function of tables sets what is in the rows",
+        "drift/columns/batches.py",
+        "self.function(frame.clone())",
+        "self.function(frame)",
+        OUTPUTS,
+        _UNSEEN,
+    ),
+    # Sources.
+    one(
+        "rows before a bad one are left out",
+        "drift/columns/read.py",
+        "    return joined([made, more]), fault\n",
+        "    return more, fault\n",
+        READ,
+        _UNSEEN,
+    ),
+    one(
+        "a decimal is rounded",
+        "drift/columns/read.py",
+        "round(value, kind.scale) != value",
+        "False",
+        READ,
+        _UNSEEN,
+    ),
+    one(
+        "a time loses its zone",
+        "drift/columns/read.py",
+        "    if (found.tzinfo is not None) != has_zone:\n",
+        "    if False:\n",
+        READ,
+        _UNSEEN,
+    ),
+    one(
+        "a diverted row takes the place of the next one",
+        "drift/sources/csv_rows.py",
+        "            made.append(file.divert(bad.line, fault, bad.row))\n",
+        "            made.insert(0, file.divert(bad.line, fault, bad.row))\n",
+        READ,
         _UNSEEN,
     ),
 ]
