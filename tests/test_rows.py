@@ -236,7 +236,6 @@ def test_rows_travel_to_workers_and_back_as_columns(tmp_path: Path) -> None:
 
 
 def tipped(trips: pl.DataFrame) -> pl.DataFrame:
-    trips[0, "at"] = trips[0, "at"]  # in a copy
     return trips.with_columns(tip=trips["fare"] * 0.15)
 
 
@@ -253,6 +252,20 @@ def test_a_function_of_tables_is_a_map_of_rows(rows: Rows, batch_items: int) -> 
         for engine in ("local", "reference"):
             run = drift.run(by_tables, {"trips": source}, engine=engine, batch_items=batch_items)  # type: ignore[arg-type]
             assert run.finish().digest == expected
+
+
+def test_what_a_function_of_tables_sets_in_place_is_set_in_a_copy() -> None:
+    def later(trips: pl.DataFrame) -> pl.DataFrame:
+        return trips.replace_column(0, trips["at"] + 1)
+
+    graph = drift.Graph("in place")
+    stream = graph.source("trips", schema=SCHEMA)
+    stream.map_batches(later, schema=SCHEMA).sink("later")
+    stream.sink("out")
+    rows = [{"at": n, "key": "a", "fare": 1.0} for n in range(5)]
+    items = list(drift.run(graph, {"trips": table(rows)}))
+    assert [item.payload["at"] for item in items if item.sink == "later"] == [1, 2, 3, 4, 5]
+    assert [item.payload["at"] for item in items if item.sink == "out"] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
