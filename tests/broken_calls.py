@@ -8,6 +8,8 @@ NO_CALLS = "the harness's graphs have no calls"
 SIMULATED = ("tests/test_calls_simulated.py",)
 LOGGED = ("tests/test_calls_logged.py",)
 ASKED = ("tests/test_calls.py",)
+CLOCK = ("tests/test_calls_clock.py",)
+ATTEMPTS = ("tests/test_spark_answer_log.py",)
 _ASKER = "drift/calling/asker.py"
 _ANSWERING = "drift/segments/answering.py"
 
@@ -58,6 +60,27 @@ BREAKAGES = [
         "                self._groups.update(dict.fromkeys(group, group))\n",
         "                pass\n",
         LOGGED,
+    ),
+    one(
+        "those asked about together wait for one that has its answer",
+        "drift/segments/answers.py",
+        "self._groups.pop(meta).remove(meta)",
+        "self._groups.pop(meta)",
+        LOGGED,
+    ),
+    one(
+        "attempts of a task on Spark use answers of their own",
+        "drift/spark/answer_log.py",
+        "[each for each in questions if not self._log.find(each)]",
+        "questions",
+        ATTEMPTS,
+    ),
+    one(
+        "further attempts do not count for the rate",
+        _ASKER,
+        "                    await asyncio.sleep(self._turn_s())\n",
+        "                    pass\n",
+        CLOCK,
     ),
     one(
         "a time is announced before the answers below it",

@@ -71,6 +71,13 @@ def test_an_attempt_again_finds_what_was_logged(tmp_path: Path) -> None:
     assert run.finish().digest == died.stdout.strip()
 
 
+def test_the_folder_for_answers_is_a_setting(tmp_path: Path) -> None:
+    made, folder = graph(len), str(tmp_path / "answers")
+    run = drift.run(made, {"numbers": range(3)}, engine="spark", answers=folder)
+    assert run.settings.answers == folder  # type: ignore[attr-defined]
+    run.close()
+
+
 def test_failed_and_diverted_calls_are_in_the_record(spark: Any, tmp_path: Path) -> None:
     def ask(pair: tuple[int, int]) -> tuple[int, int]:
         (tmp_path / "asked").touch()

@@ -72,7 +72,7 @@ def _questions(record: Record, dataflow: Dataflow, name: str) -> Iterator[tuple[
                 column.extend(values)
 
     answers = replace(answers_of(record), on_passed=passed)
-    run = replayed(record, dataflow, on_late=lambda _: None, answers=answers)
+    run = replayed(record, dataflow, on_late=lambda _: None, answered=answers)
     try:
         for _ in run.batches():
             if len(batch[0]) >= _AT_ONCE:

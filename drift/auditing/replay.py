@@ -108,7 +108,7 @@ def replayed(
     sinks: Mapping[str, Any] | None = None,
     on_late: Callable[[Late], None] | None = None,
     calls: Calls = "replay",
-    answers: AnswersOfRun | None = None,
+    answered: AnswersOfRun | None = None,
     **settings: Any,
 ) -> Run:
     """`replay` for an open record and a graph, without comparisons."""
@@ -128,9 +128,9 @@ def replayed(
         )
 
     settings.setdefault("digest", record.manifest.algorithm)
-    answers = answers or answers_of(record.with_classes(known), may_ask=calls != "replay")
+    answered = answered or answers_of(record.with_classes(known), may_ask=calls != "replay")
     return made_run(
-        dataflow, {}, feed=feed, until=until, sinks=sinks, on_late=on_late, calls=calls, answers=answers, **settings
+        dataflow, {}, feed=feed, until=until, sinks=sinks, on_late=on_late, calls=calls, answered=answered, **settings
     )
 
 

@@ -105,7 +105,7 @@ def made_run(
     state: Any = None,
     otel: bool = False,
     calls: Calls = "ask",
-    answers: AnswersOfRun | None = None,
+    answered: AnswersOfRun | None = None,
     **settings: Any,
 ) -> Run:
     """`run` for a built graph, whose FILE:NAME is known, or whose input does not come from sources.
@@ -117,7 +117,7 @@ def made_run(
         web: address of the page.
         state: where the run keeps its state; see `run`.
         web, otel, calls: as for `run`.
-        answers: of an earlier run, which are not asked for.
+        answered: answers of an earlier run, which are not asked for.
         settings: of the engine.
     """
     kind = engine if isinstance(engine, EngineKind) else engine_kind(engine)
@@ -138,7 +138,7 @@ def made_run(
         state=state,
         otel=otel,
         calls=calls,
-        answers=answers,
+        answers=answered,
     )
 
 
