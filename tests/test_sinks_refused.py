@@ -125,6 +125,17 @@ def test_a_table_of_which_the_first_items_are_refused_and_none_is_made_is_made_l
     assert len(database.rows(f"select * from drift_errors where sink = '{table}'")) == 2
 
 
+def test_a_run_may_keep_its_state_under_the_name_of_the_table_it_writes_to(postgres_url: str) -> None:
+    """Each has a lock by its name, and one run would wait for itself without end."""
+    url = f"{postgres_url}&options=-c%20lock_timeout%3D5s"  # nobody else wants them
+    name = f"both{next(numbers)}"
+    graph = drift.Graph("both")
+    graph.source("in").sink("out")
+    kept = drift.Cuts(f"{postgres_url}#{name}", every_items=3)
+    sink = sinks.postgres(url, name)
+    assert drift.run(graph, {"in": rows({})}, sinks={"out": sink}, state=kept, batch_items=2).finish().items_out == 12
+
+
 def test_without_it_a_row_that_is_refused_ends_the_run_and_nothing_is_written(database: Database) -> None:
     table = f"ends{next(numbers)}"
     database.change(MADE.format(table))

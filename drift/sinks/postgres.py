@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import psycopg
 
 _POSITIONS = "create table if not exists drift_positions (sink text primary key, position bigint, meta bytea)"
-_LOCK = 0x6472696674  # so that two runs do not create that table at once
+_LOCK = 0x647269667473  # so that two runs do not create that table at once; not the one of state
 _ERRORS = Statements("%s", "bytea")
 #: A row as text is the same whatever the server and the user have set.
 _FORMS = (
