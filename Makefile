@@ -8,7 +8,7 @@ BIN := .venv/bin
 # Tests and benchmarks start many processes: they load what others have compiled, also where the environment forbids it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick versions docs bench nexmark noir breakages kills clean
+.PHONY: demo test quick versions docs bench nexmark noir breakages kills garbage clean
 
 demo: .venv/demo
 	$(BIN)/python examples/wordcount.py
@@ -59,6 +59,10 @@ kills: .venv/test
 	$(BIN)/pytest -m kills
 	$(BIN)/python tests/kills.py $(KILLS)
 	$(BIN)/python tests/asked.py $(KILLS)
+
+ROUNDS ?= 100
+garbage: .venv/test
+	$(BIN)/python tests/garbage.py $(ROUNDS)
 
 clean:
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
