@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from columns import meta_at
 from flows import ZEROMQ
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -21,9 +22,12 @@ from drift.columns import rows as rows_module
 from drift.columns.rows import Frame
 from drift.flow.aggregates import Aggregate
 from drift.flow.running import RunningStep
+from drift.machines.keyed import KeyedStage
+from drift.machines.plan import Plan
 from drift.operators import KeyedItems
 from drift_graph.canonical import canonical, canonical_each
 from drift_graph.errors import GraphError
+from drift_graph.item import Columns
 
 SCHEMA = {"zone": str, "day": int, "n": int, "fare": float}
 Rows = list[dict[str, Any]]
@@ -123,6 +127,29 @@ def test_columns_give_what_the_step_gives_however_they_are_cut(
             assert canonical_each(out) == canonical_each(expected)
             assert canonical(in_columns) == canonical(one_by_one)
         start = end
+
+
+@given(tame, st.data())
+def test_rows_in_any_order_are_corrected(rows: Rows, data: st.DataObject) -> None:
+    """Columns are for what nothing can come below any more; what may be corrected is added row by row."""
+    graph = graph_of(("zone",), ["total", "count"])
+    (stage,) = Plan(graph.build()).stages().values()
+    assert isinstance(stage, KeyedStage)
+    sent: dict[tuple[bytes, bytes], int] = {}
+    left = data.draw(st.permutations(range(len(rows))))
+    while left:
+        size = data.draw(st.integers(1, len(left)))
+        batch, left = sorted(left[:size]), left[size:]
+        if data.draw(st.booleans()):  # or what is known comes later than the batch
+            stage.complete_below = meta_at(min(left, default=len(rows)))
+        frame = Frame(pl.DataFrame([rows[at] for at in batch], schema=SCHEMA))
+        out = stage.process(Columns([meta_at(at) for at in batch], frame, None), {})
+        for place, diff in zip(zip(out.metas, canonical_each(out.payloads)), out.diffs or [1] * len(out.metas)):
+            sent[place] = sent.get(place, 0) + diff
+    expected = [canonical(item.payload) for item in drift.run(graph, {"rows": rows}, engine="reference")]
+    assert {place: diff for place, diff in sent.items() if diff} == {
+        (meta_at(at), form): 1 for at, form in enumerate(expected)
+    }
 
 
 @given(st.lists(st.tuples(st.sampled_from([0, 0, 0, 0, 0, 0, 0, 1, 2, 3]), st.floats(-9, 9)), min_size=1, max_size=200))
