@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,7 +103,7 @@ def postgres_server() -> Iterator[str]:
             wait_until(answers, "Postgres answers")
             yield url
         finally:
-            server.terminate()
+            server.send_signal(signal.SIGINT)  # at once, also where a test that failed holds a connection
             server.wait()
 
 

@@ -226,11 +226,19 @@ class AppendingSink(ResumingSink):
                 raise self._moved(again)
         return Last(positions[-1], metas[-1])
 
+    def commit(self) -> dict[str, Any]:
+        """See `Committing`: a cut may not have what the target has lost since, for no run could resume from it."""
+        self._check_end()
+        return super().commit()
+
     def complete(self) -> None:
         """Raises:
         SinkError: more is stored than this run produced, or less than it has written.
         """
         super().complete()
+        self._check_end()
+
+    def _check_end(self) -> None:
         if (found := self._find_end()) != self._last:
             raise self._moved(found)
 
