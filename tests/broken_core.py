@@ -21,7 +21,6 @@ _NETWORK, _NODE = "drift/engines/simulated/network.py", "drift/machines/nodes/no
 _FEED_NODE, _WORKER_NODE = "drift/machines/nodes/feeding.py", "drift/machines/nodes/worker.py"
 _ACKER_NODE, _BARRIER_NODE = "drift/machines/nodes/acker.py", "drift/machines/nodes/barrier.py"
 _CHANGES, _KEYED = "drift/machines/changes.py", "drift/machines/keyed.py"
-_PROCESS = "drift/machines/process.py"
 _KEYS, _MAPS = "drift/machines/keys.py", "drift/machines/maps.py"
 _PLAN, _LOGICS, _WORKER = "drift/machines/plan.py", "drift/machines/logics.py", "drift/machines/worker.py"
 
@@ -596,9 +595,9 @@ BREAKAGES = [
     # Cuts.
     one(
         "an item at the cut is taken for one below it",
-        _PROCESS,
-        "        while node is not None and node[META] >= meta:\n",
-        "        while node is not None and node[META] > meta:\n",
+        "drift/machines/log.py",
+        "        return replay(key, self.kept[at], self.rows[start : bisect_left(self.metas, cut)])\n",
+        "        return replay(key, self.kept[at], self.rows[start : bisect_right(self.metas, cut)])\n",
         CUTS,
         NO_CUTS,
     ),
@@ -611,14 +610,6 @@ BREAKAGES = [
         NO_CUTS,
     ),
     one(
-        "sliding windows that may still be corrected end together",
-        _PROCESS,
-        "if min(self.heartbeat, self.complete_below) < moment + END_OF_TIME or time == END:",
-        "if self.heartbeat < moment + END_OF_TIME or time == END:",
-        ("tests/test_flow_windows.py", "-k", "sliding"),
-        "its graphs have no sliding windows",
-    ),
-    one(
         "a sliding window stands where an earlier one of its key began",
         "drift/flow/windows.py",
         "(due(first + self.size, part.key),) if first <= start else ()\n",
@@ -628,9 +619,9 @@ BREAKAGES = [
     ),
     one(
         "a timer that has come above the cut is lost",
-        _PROCESS,
-        "    fired = [each[PAYLOAD] for each in undone if isinstance(each[PAYLOAD], Due)]\n",
-        "    fired: list[Due] = []\n",
+        _KEYED,
+        "    found = [due for due in timers if due.set_at < place]\n    start",
+        "    return [due for due in timers if due.set_at < place]\n    start",
         CUTS,
         NO_CUTS,
     ),

@@ -17,9 +17,9 @@ from strategies import cases
 import drift
 from drift.machines import windowing
 from drift.machines.cuts import Touched
+from drift.machines.keyed import KeyedStage
 from drift.machines.keys import form_of_identity, identities, identity_of
 from drift.machines.plan import Plan
-from drift.machines.process import ProcessStage
 from drift.machines.worker import BARRIER, Part, Worker
 from drift.testing.recipes import AWKWARD, few_keys, one_key, small, weigh
 from drift_graph.canonical import canonical
@@ -265,7 +265,8 @@ def test_a_process_has_several_items_at_one_meta_while_a_tombstone_is_on_its_way
     graph = drift.Graph("replaced")
     graph.source("in").process(one_key, 0, noted_item, noted, name="noted").sink("out")
     (stage,) = Plan(graph.build()).stages().values()
-    assert isinstance(stage, ProcessStage)
+    assert isinstance(stage, KeyedStage)
+    stage.track()
     meta, sent = global_time(5, 0, 0, 0) + b"\x07", Counter[tuple[bytes, Any]]()
     for number, (payload, diff) in enumerate([*changes, ("", 0)]):
         if number == fired_after:

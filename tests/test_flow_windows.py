@@ -20,6 +20,7 @@ import drift
 from drift.engines.simulated.simulation import Simulation
 from drift.flow.aggregates import Aggregate
 from drift.flow.windows import EMPTY, NumberedStep
+from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
 from drift.machines.process import ProcessStage
 from drift.machines.windowing import WindowStage
@@ -536,7 +537,7 @@ def test_sliding_windows_that_end_together_take_one_call(monkeypatch: pytest.Mon
         time=flows.event_time(),
     )
     with monkeypatch.context() as patched:
-        patched.setattr(ProcessStage, "_fire", None)
+        patched.setattr(KeyedStage, "_fire_below", None)
         assert len(list(drift.run(steps, {"in": items}, batch_items=20))) == 51
     check_goes_on(steps.build(), {"in": items}, [1, 9, 17], tmp_path)
 

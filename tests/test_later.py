@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from waiting import HANG_S
 
 import drift
+from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
-from drift.machines.process import ProcessStage
 from drift.operators import TakesEach
 from drift_graph import later
 from drift_graph.item import Columns
@@ -247,18 +247,18 @@ def test_a_key_that_is_as_if_it_had_never_been_is_forgotten() -> None:
     graph.source("trips").process(lambda number: number, 0, counted, on_timer).sink("out")
     dataflow = graph.build()
     (stage,) = Plan(dataflow).stages().values()
-    assert isinstance(stage, ProcessStage)
+    assert isinstance(stage, KeyedStage)
     for start in range(0, 100_000, 1000):
         numbers = list(range(start, start + 1000))
         stage.process(Columns(NumberedMetas(start, 1000, b"\0\0\0"), numbers, None), {})
         stage.heartbeat = NumberedMetas(start + 1000, 1, b"")[0]
         stage.fire({})
         stage.settle(stage.heartbeat)
-        assert len(stage._nodes) < 10_000
+        assert len(stage._states) < 10_000
     stage.heartbeat = END_OF_TIME
     assert len(stage.fire({}).metas) == 5 and stage.least_timer is None
     stage.settle(END_OF_TIME)
-    assert not stage.held and not stage._nodes
+    assert not stage.held and not stage._states
 
 
 def test_a_process_is_shown_as_what_it_is_made_of() -> None:
@@ -326,7 +326,7 @@ def test_a_stage_gives_what_the_reference_gives_whatever_comes_and_goes(choose: 
     dataflow = graph.build()
     plan = Plan(dataflow)
     ((name, stage),) = plan.stages().items()
-    assert isinstance(stage, ProcessStage)
+    assert isinstance(stage, KeyedStage)
     net: Counter[tuple[bytes, Any]] = Counter()
     live: dict[bytes, Any] = {}
 

@@ -21,14 +21,16 @@ from test_laws import ENGINES, Engine, reference
 import drift
 from drift.auditing import lineage_of
 from drift.machines import fusing
+from drift.machines.keyed import KeyedStage, Place
+from drift.machines.logics import ProcessLogic
 from drift.machines.plan import Plan
-from drift.machines.process import ProcessStage
 from drift.operators import LoopFunction, Process, State, Watch
 from drift.purity.watch import Watched, Watching
 from drift.records.fingerprint import fingerprint
 from drift.show import as_mermaid, as_text
 from drift.testing import recipes as generated
 from drift_graph.graph import Dataflow
+from drift_graph.meta import varint
 from drift_graph.operators import Group, Map
 
 # The operator.
@@ -85,10 +87,11 @@ def _never(count: int, note: Any, time: int) -> tuple[int, Sequence[Any]]:
 def _fused(dataflow: Dataflow, group: Group, state: Map, output: Map) -> fusing.Fused:
     function: Any = state.function
     process = Process(function.key, 0, partial(_counted, function.n), _never)
-    first, second, last = (dataflow.ranks[each.name] for each in (group, state, output))
+    first, second, last = (varint(dataflow.ranks[each.name]) for each in (group, state, output))
+    place = Place(group, state, state, (first, second, second, last))
 
-    def stage(cyclic: bool) -> ProcessStage:
-        return ProcessStage(group, state, state, process, (first, second, second, last), cyclic=cyclic)
+    def stage(cyclic: bool) -> KeyedStage:
+        return KeyedStage(ProcessLogic(process), place, cyclic=cyclic)
 
     return fusing.Fused(output.name, (state.name, output.name), function.key, stage)
 
@@ -145,7 +148,7 @@ def test_the_laws_draw_it_and_every_engine_gives_the_output_of_the_reference(eng
 
 def test_it_runs_as_one_stage_and_as_it_is_written() -> None:
     words = ["ax", "b", "ay", "az", "bb", "ac"]
-    assert [type(stage) for stage in Plan(letters()).stages().values()] == [ProcessStage]
+    assert [type(stage) for stage in Plan(letters()).stages().values()] == [KeyedStage]
     for fused in (True, False):
         run = drift.run(letters(), {"words": words}, fused=fused)
         assert [item.payload for item in run] == ["ay", "bb", "ac"]

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from drift.machines.keyed import KeyedStage, Place
-from drift.machines.logics import ScanLogic
-from drift.machines.process import ProcessStage
+from drift.machines.logics import ProcessLogic, ScanLogic
 from drift.machines.sessions import SessionStage
 from drift.machines.stage import Stage
 from drift.machines.windowing import WindowStage
@@ -80,12 +79,14 @@ def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: 
     first, second, third, fourth = (dataflow.ranks[each.name] for each in (group, state, timers, output))
     ranks = first, second, third, fourth
     process = state.function.process  # type: ignore[attr-defined]
+    place = Place(group, state, timers, tuple(map(varint, ranks)))
 
     def stage(cyclic: bool) -> Stage:
         if isinstance(process.on_item, OpensWindows) and not cyclic:
             return WindowStage(group, state, timers, process, ranks)
-        kind = SessionStage if isinstance(process.on_item, ProlongsWindows) else ProcessStage
-        return kind(group, state, timers, process, ranks, cyclic=cyclic)
+        if isinstance(process.on_item, ProlongsWindows):
+            return SessionStage(group, state, timers, process, ranks, cyclic=cyclic)
+        return KeyedStage(ProcessLogic(process), place, cyclic=cyclic)
 
     return Fused(output.name, (state.name, timers.name, output.name), process.key, stage)
 

@@ -20,10 +20,10 @@ not the initial one, and its timers.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
-from itertools import chain, groupby, repeat
-from operator import attrgetter, eq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush, heapreplace
+from itertools import chain, compress, groupby, repeat
+from operator import attrgetter, eq, itemgetter
 from typing import Any, NamedTuple
 
 from drift.machines.changes import NOTHING, Debts, Difference, difference
@@ -39,8 +39,8 @@ from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure, joined
 from drift_graph.later import EndlessTimers, Later, placed
-from drift_graph.meta import BEGINNING, END_OF_TIME, is_later, moment_of, varint
-from drift_graph.metas import Metas, metas_of_children, times_of
+from drift_graph.meta import BEGINNING, END, END_OF_TIME, is_later, later_metas, moment_of, time_of, varint
+from drift_graph.metas import Metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Group, Map
 from drift_graph.payloads import are_rows
 from drift_graph.unchanged import Sample, Sampler, check_unchanged
@@ -50,6 +50,7 @@ BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
 _COMPARED = frozenset({int, str, bool, type(None)})  # types within which == is the same as `same`
 _NONE = Keyed([], [], [])
+_ZERO_FOR_ONE = bytes((1, 0)) + bytes(254)
 _SWEPT_MIN = 4096  # so many states are stored before those that are the initial one are searched for
 _APART_MIN, _APART_MAX = 8, 32  # rows between two states that are kept where rows run again
 
@@ -134,6 +135,7 @@ class KeyedStage(KeyedState):
         self._group_suffix = ranks[0]
         self._failure_suffix = ranks[0] + ranks[1] if len(ranks) > 1 else b""
         self._timers_rank = ranks[2] if len(ranks) > 3 else b""
+        self._first_timer = self._timers_rank + varint(0)
         self._output_head = ranks[0] + ranks[-1] if len(ranks) > 1 else ranks[0]
         self._output_suffixes = [self._output_head + varint(0)]
         self.suffix = b"" if logic.gives_many else self._output_suffixes[0] if len(ranks) > 1 else ranks[0]
@@ -230,7 +232,7 @@ class KeyedStage(KeyedState):
         if is_complete:
             return self._append(batch, outputs, is_complete=True)
         if diffs is None and not self._debts:
-            changed, rest = self._log.parted(batch, self._histories)
+            changed, rest = self._log.parted(batch, self._histories, whole_keys=self.is_timed)
         else:
             self._log.note(metas)
             changed, rest = batch, _NONE
@@ -239,6 +241,14 @@ class KeyedStage(KeyedState):
 
     def _append(self, batch: Keyed, made: list[Any], *, is_complete: bool) -> list[Columns]:
         """Process rows above all others of their keys, and log them if something may come below."""
+        sent: list[Columns] = []
+        if is_complete and self._logic.takes is not None:
+            left = -1
+            while batch.keys and len(batch.keys) != left:  # else none of them was taken
+                left = len(batch.keys)
+                batch = self._take(batch, self._logic.takes, sent)
+            if not batch.keys:
+                return sent
         metas, keys, payloads = batch
         fired: list[_Fired] = []
         befores: dict[Any, Any] | None = None if is_complete else {}
@@ -251,13 +261,63 @@ class KeyedStage(KeyedState):
             self._check(samples)
         if len(made) < len(keys):
             self._run_one_by_one(batch, made, fired, befores)
-        if befores is not None:
-            self._log.append(metas, keys, payloads, made, befores)
-        sent = [self._sent(batch, made)]
+        sent.append(self._sent(batch, made))
         if fired:
-            fired.sort(key=_meta_of)
-            sent.append(self._took_place(fired, is_complete=is_complete))
+            sent.append(self._took_place(fired))
+        if befores is not None:
+            if fired:
+                metas, keys, payloads, made = _merged(batch, made, fired)
+                self._log.note(metas)
+            self._log.append(metas, keys, payloads, made, befores)
         return sent
+
+    def _take(self, batch: Keyed, takes: Callable[[Any], bool], sent: list[Columns]) -> Keyed:
+        """Process rows that set no timers in one call, where nothing can come below the batch; returns the others.
+
+        Those are rows of keys whose state the logic does not take, and rows above the next timer of their key.
+        """
+        metas, keys, payloads = batch
+        last = metas[-1]
+        firsts = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))
+        fired: list[_Fired] = []
+        states: dict[Any, Any] = {}
+        bounds: dict[Any, bytes] = {}  # of some keys: their rows from here on are not taken
+        for key, at in firsts.items():
+            heap = self._timers.get(key)
+            if heap and heap[0].meta < last:
+                self._fire_below(key, metas[at], fired)
+                heap = self._timers.get(key)
+                if heap and heap[0].meta < last:
+                    bounds[key] = heap[0].meta
+            state = self._states.get(key, self._initial)
+            if state is BLOCKED or not takes(state):
+                bounds[key] = BEGINNING
+            elif state is not self._initial:
+                states[key] = state
+        if fired:
+            sent.append(self._took_place(fired))
+        rest = _NONE
+        if bounds:
+            others = bytes([meta >= bounds.get(key, END_OF_TIME) for key, meta in zip(keys, metas)])
+            batch, rest = batch.chosen(others.translate(_ZERO_FOR_ONE)), batch.chosen(others)
+            metas, keys, payloads = batch
+            if not keys:
+                return rest
+        made: list[Any] = []
+        samples = self._sampler.sample(payloads, *list(states.values())[:1], *self._logic.initials)
+        try:
+            self._logic.on_taken(states, KeyedItems(keys, payloads, metas), made.append)
+        except BaseException as raised:  # raised again row by row, where it is reported
+            pass_interrupts(raised)
+        else:
+            self._check(samples)
+        done = len(made)
+        if done:
+            self._states.update(states)
+            sent.append(self._sent(Keyed(metas[:done], keys[:done], payloads[:done]), made))
+        if done == len(keys):
+            return rest
+        return Keyed([*metas[done:], *rest.metas], [*keys[done:], *rest.keys], [*payloads[done:], *rest.payloads])
 
     def _run(self, batch: Keyed, made: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None) -> None:
         """Give a batch to the logic in one call, if that is possible; `made` gets what its rows made."""
@@ -295,23 +355,21 @@ class KeyedStage(KeyedState):
         start = len(made)
         if start:
             metas, keys, payloads = metas[start:], keys[start:], payloads[start:]
-        states, timers, initial, blocked, many = (
-            self._states, self._timers, self._initial, self._blocked, self._logic.gives_many,
+        states, timers_of, initial, blocked, later = (
+            self._states, self._timers.get, self._initial, self._blocked, Later if self._logic.gives_many else None,
         )  # fmt: skip
         for at, (meta, key, payload, time) in enumerate(zip(metas, keys, payloads, times_of(metas)), start):
-            if timers and key in timers and timers[key][0].meta < meta:
-                self._fire_below(key, meta, fired)
             if befores is not None and key not in befores:
                 befores[key] = states.get(key, initial)
+            heap = timers_of(key)
+            if heap and heap[0].meta < meta:
+                self._fire_below(key, meta, fired)
             if blocked and key in blocked:
                 made.append(self._nothing)
                 continue
             yield key, payload, time
-            if many and (outputs := made[at]):
-                for each in outputs:
-                    if type(each) is Later:
-                        made[at] = self._set_timers(key, meta, outputs)
-                        break
+            if later is not None and (outputs := made[at]) and (len(outputs) > 1 or type(outputs[0]) is later):
+                made[at] = self._without_timers(key, meta, outputs)
 
     def _failed(self, key: Any, before: Any, subject: Any, error: BaseException) -> Failed:
         """Block a key whose call raised; what its row makes."""
@@ -401,7 +459,11 @@ class KeyedStage(KeyedState):
                 for entry in again:
                     heappush(upcoming, entry)
             if fired:
-                sent.append(self._took_place(fired, is_complete=fired[-1].meta < self.complete_below))
+                sent.append(self._took_place(fired))
+                if fired[-1].meta >= self.complete_below:
+                    metas, keys, timers, made, befores = map(list, zip(*fired))
+                    self._log.append(metas, keys, timers, made, dict(zip(reversed(keys), reversed(befores))))
+                    self._log.note(metas)
         return self._leaving(sent, ports)
 
     def _fire_together(self, dues: dict[Any, Due]) -> list[_Fired]:
@@ -420,51 +482,86 @@ class KeyedStage(KeyedState):
             for key, before in zip(keys, befores):
                 self._put_state(key, before)
             return []
-        fired: list[_Fired] = []
-        for key, due, outputs, before in zip(keys, timers, made, befores):
+        if self._logic.fires_alike and time_of(metas[0]) != END:
+            return self._fired_alike(keys, timers, metas, made, befores)
+        for key, due in dues.items():
             self._pop(key, due)
-            if Later in set(map(type, outputs)):
-                outputs = self._set_timers(key, due.meta, outputs)
-            elif states.get(key) is initial:
+        made = [self._without_timers(*each) if each[2] else each[2] for each in zip(keys, metas, made)]
+        for key in keys:
+            if key not in self._timers and states.get(key) is initial:
                 del states[key]
-            fired.append(_Fired(due.meta, key, due, outputs, before))
-        return fired
+        return list(map(_Fired, metas, keys, timers, made, befores))
+
+    def _fired_alike(
+        self, keys: list[Any], dues: list[Due], metas: list[bytes], made: list[Any], befores: list[Any]
+    ) -> list[_Fired]:
+        """The same for timers that set themselves again, for one moment, or do not."""
+        again = [len(outputs) > 1 for outputs in made]
+        later: Iterator[bytes] = iter(())
+        if any(again):
+            time = next(outputs[1].time for outputs in made if len(outputs) > 1)
+            parents = with_suffix(list(compress(metas, again)), self._group_suffix)
+            later = iter(later_metas(parents, self._first_timer, time, self._logic.phase))
+        states, timers, initial = self._states, self._timers, self._initial
+        for at, (key, due, is_set) in enumerate(zip(keys, dues, again)):
+            heap = timers[key]
+            due.alive = False
+            if is_set:
+                made[at] = made[at][:1]
+                next_due = Due(next(later), due.timer, due.meta)
+                heapreplace(heap, next_due)
+                self._timers_set += 1
+                heappush(self._upcoming, (next_due.meta, self._timers_set, key, next_due))
+            elif len(heap) > 1:
+                heappop(heap)
+            else:
+                del timers[key]
+                if states.get(key) is initial:
+                    del states[key]
+        return list(map(_Fired, metas, keys, dues, made, befores))
 
     def _fire_below(self, key: Any, bound: bytes, fired: list[_Fired], *, including: bool = False) -> None:
         """Fire a key's timers below a bound, one by one."""
-        while (heap := self._timers.get(key)) and (heap[0].meta < bound or (including and heap[0].meta == bound)):
-            due, before = heap[0], self._states.get(key, self._initial)
+        states, heap = self._states, self._timers.get(key)
+        while heap and (heap[0].meta < bound or (including and heap[0].meta == bound)):
+            due, before = heap[0], states.get(key, self._initial)
+            meta, note = due.meta, due.timer.note
             made: list[Any] = []
             self._pop(key, due)
-            outputs: Sequence[Any] = ()
-            if before is not BLOCKED:
+            if before is BLOCKED:
+                made.append(())
+            else:
                 try:
-                    if len(due.meta) > META_BYTES_MAX:
+                    if len(meta) > META_BYTES_MAX:
                         raise endless_cycle(self._group)
-                    self._logic.on_timers(self._states, KeyedItems((key,), (due.timer.note,), [due.meta]), made.append)
-                    outputs = made[0]
+                    rows = KeyedItems((key,), (note,), [meta], iter(((key, note, time_of(meta)),)))
+                    self._logic.on_timers(states, rows, made.append)
                 except BaseException as error:
                     pass_interrupts(error)
-                    outputs = self._failed(key, before, due.timer, error)
+                    made.append(self._failed(key, before, due.timer, error))
                 else:
-                    if Later in set(map(type, outputs)):
-                        outputs = self._set_timers(key, due.meta, outputs)
-            fired.append(_Fired(due.meta, key, due, outputs, before))
+                    if made[0]:
+                        made[0] = self._without_timers(key, meta, made[0])
+            fired.append(_Fired(meta, key, due, made[0], before))
+            heap = self._timers.get(key)
 
-    def _took_place(self, fired: Sequence[_Fired], *, is_complete: bool) -> Columns:
-        """Log timers that have fired, sorted by meta, if something may come below them; their outputs."""
-        metas, keys, dues, made, befores = map(list, zip(*fired))
+    def _took_place(self, fired: list[_Fired]) -> Columns:
+        """Sort timers that have fired by meta; their outputs."""
+        fired.sort(key=_meta_of)
+        metas, keys, dues, made, _ = map(list, zip(*fired))
         if self._touched is not None:
             self._touched.note(metas, keys)
         if self._paged is not None:
             self._paged.know(keys)
-        if not is_complete:
-            self._log.append(metas, keys, dues, made, dict(zip(reversed(keys), reversed(befores))))
-            self._log.note(metas)
         return self._sent(Keyed(metas, keys, dues), made)
 
-    def _set_timers(self, key: Any, meta: bytes, outputs: Sequence[Any]) -> list[Any]:
-        """Set the timers among the outputs of a row; returns the others."""
+    def _without_timers(self, key: Any, meta: bytes, outputs: Sequence[Any]) -> Sequence[Any]:
+        """Set the timers among the outputs of a row; the others."""
+        for each in outputs:
+            if type(each) is Later:
+                break
+        else:
+            return outputs
         plain: list[Any] = []
         timers: list[Due] = []
         parent = meta + self._group_suffix
@@ -472,15 +569,14 @@ class KeyedStage(KeyedState):
             if type(each) is not Later:
                 plain.append(each)
                 continue
-            ending = self._timers_rank + varint(len(timers))
+            ending = self._first_timer if not timers else self._timers_rank + varint(len(timers))
             try:
                 where, timer = placed(parent, ending, self._logic.timer(key, each), self.ended)
             except EndlessTimers as error:
                 assert self._timers_map is not None
                 failure = failed_step(self._timers_map, error, each.payload)
                 self._failing.replace(parent + self._timers_rank, NOTHING, failure)
-                timers.clear()
-                break
+                return plain
             timers.append(Due(where, timer, meta))
         for due in timers:
             self._set(key, due)
@@ -532,7 +628,8 @@ class KeyedStage(KeyedState):
             place = history.place_before(first)
             begin, before = min(history.kept_at[place], first), history.kept[place]
         else:
-            place, begin, before = len(history.kept), first, state
+            place, before = len(history.kept), state
+            begin = min(first, self._timers[key][0].meta) if key in self._timers else first
         start = bisect_left(history.metas, begin)
         old = _Old(history.rows[start:], history.kept_at[place:], history.kept[place:], state, self._timers_of(key))
         del history.rows[start:], history.metas[start:], history.kept_at[place:], history.kept[place:]
@@ -553,8 +650,9 @@ class KeyedStage(KeyedState):
                 part = Keyed([row.meta for row in items], [key] * len(items), [row.subject for row in items])
                 self._run_part(part, rows, [])
         left = len(old.rows) if stopped_at is None else bisect_left(old.rows, stopped_at, key=_meta_of)
+        since = begin if self.is_timed else first  # timers below the first change may fire now, or no more
         self._send_difference(
-            [row for row in old.rows[:left] if row.meta >= first], [row for row in rows if row.meta >= first], out
+            [row for row in old.rows[:left] if row.meta >= since], [row for row in rows if row.meta >= since], out
         )
         rows += old.rows[left:]
         history.rows += rows
@@ -897,6 +995,14 @@ def _waiting(timers: Iterable[Due], rows: Sequence[Row], place: bytes) -> list[D
     found = [due for due in timers if due.set_at < place]
     start = bisect_left(rows, place, key=_meta_of)
     return found + [row.subject for row in rows[start:] if type(row.subject) is Due and row.subject.set_at < place]
+
+
+def _merged(batch: Keyed, made: Sequence[Any], fired: Sequence[_Fired]) -> tuple[list[Any], ...]:
+    """The metas, keys, subjects and results of rows and of timers that fired between them, in order."""
+    rows = [*zip(*batch, made), *((each.meta, each.key, each.due, each.made) for each in fired)]
+    rows.sort(key=itemgetter(0))
+    metas, keys, subjects, results = map(list, zip(*rows))
+    return metas, keys, subjects, results
 
 
 def _unblocked(keys: Sequence[Any], states: Sequence[Any]) -> Entries:

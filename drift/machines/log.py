@@ -19,7 +19,7 @@ from operator import not_
 from typing import Any, NamedTuple
 
 from drift_graph.meta import BEGINNING
-from drift_graph.metas import Metas, count_upto
+from drift_graph.metas import Metas, chosen_metas, count_upto
 
 _SMALL_ITEMS_MAX = (
     16  # a batch of fewer rows is appended to the last segment, if that has no more than four times as many
@@ -35,6 +35,12 @@ class Keyed(NamedTuple):
     metas: Metas
     keys: Sequence[Any]
     payloads: list[Any]
+
+    def chosen(self, chosen: bytes) -> Keyed:
+        """The items with a 1."""
+        return Keyed(
+            chosen_metas(self.metas, chosen), list(compress(self.keys, chosen)), list(compress(self.payloads, chosen))
+        )
 
 
 class Row(NamedTuple):
@@ -278,22 +284,32 @@ class Log:
         """Whether a meta is above all that was logged or noted."""
         return meta > self._last
 
-    def parted(self, batch: Keyed, histories: Mapping[Any, History]) -> tuple[Keyed, Keyed]:
-        """Split a batch: the items that may be below others of their key, and those above all of theirs."""
+    def parted(
+        self, batch: Keyed, histories: Mapping[Any, History], *, whole_keys: bool = False
+    ) -> tuple[Keyed, Keyed]:
+        """Split a batch: the items that may be below others of their key, and those above all of theirs.
+
+        Args:
+            whole_keys: whether the items of a key stay together.
+        """
         metas, keys, payloads = batch
         at = count_upto(metas, self._last)
         self._last = max(self._last, metas[-1])
         if not at:
             return Keyed([], [], []), batch
         ahead = self._keys_above(metas[0], _ABOVE_ITEMS_MIN + 4 * at)
-        if ahead is None:
+        if ahead is None and not whole_keys:
             return Keyed(metas[:at], keys[:at], payloads[:at]), Keyed(metas[at:], keys[at:], payloads[at:])
+        if ahead is None:
+            ahead = set(keys[:at])
         for key in histories.keys() & set(keys):
             if histories[key].metas and histories[key].metas[-1] >= metas[0]:
                 ahead.add(key)
         below = list(map(ahead.__contains__, keys[:at])) + [False] * (len(metas) - at)
         if not any(below):
             return Keyed([], [], []), batch
+        if whole_keys:
+            below = list(map(set(compress(keys, below)).__contains__, keys))
         above = list(map(not_, below))
         first, second = (
             Keyed(list(compress(metas, chosen)), list(compress(keys, chosen)), list(compress(payloads, chosen)))

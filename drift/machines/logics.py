@@ -15,9 +15,10 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from drift.machines.sliding import loop_over
-from drift.operators import KeyedItems, ScanState, Timer, pair_of
+from drift.operators import FiresEach, KeyedItems, Process, ScanState, TakesEach, Timer, pair_of, state_and_outputs
 from drift_graph.canonical import are_plain
 from drift_graph.later import Later
+from drift_graph.meta import END, time_of
 from drift_graph.payloads import Plain
 
 #: Passes what a row made: its output, or for logics that give many a sequence of outputs and timers.
@@ -25,6 +26,8 @@ Give = Callable[[Any], None]
 
 #: See `Logic`.
 InOneLoop = Callable[[dict[Any, Any], Callable[[Any], Any], type, Sequence[Any], Give], None]
+
+_sequences = frozenset({list, tuple})
 
 
 class Logic(Protocol):
@@ -37,6 +40,9 @@ class Logic(Protocol):
         form: names the form of the states in stored cuts.
         gives_many: whether a row gives a sequence of outputs; else it gives one output.
         is_timed: whether outputs may be timers.
+        phase: of its timers.
+        fires_alike: whether timers of one moment each give one output and may set themselves again, behind it and all
+            for one moment; at `END` they give anything.
         stored: optional, what is stored of a state; it is a state too.
         in_one_loop: optional, a faster form where nothing can come below the payloads, of keys that stand for
             themselves: (states, key, kind, payloads, give). It finds the key of each payload, and ends at the first
@@ -44,6 +50,7 @@ class Logic(Protocol):
         on_rows: optional, a form for rows in columns where nothing can come below them: (key, rows, fetch, store) gives
             one row for each, or None where `on_batch` is to process them. `fetch` gives the states of keys, of each key
             once, `store` takes pairs of a key and its next state.
+        takes: optional, whether `on_taken` takes the rows of a key that is in this state.
     """
 
     key: Callable[[Any], Any]
@@ -52,11 +59,15 @@ class Logic(Protocol):
     form: str
     gives_many: bool
     is_timed: bool
+    phase: int
+    fires_alike: bool
 
     @property
     def stored(self) -> Callable[[Any], Any] | None: ...
     @property
     def in_one_loop(self) -> InOneLoop | None: ...
+    @property
+    def takes(self) -> Callable[[Any], bool] | None: ...
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         """Process rows: store the next state of each key in `states`, and give what each row makes, in order.
@@ -65,11 +76,17 @@ class Logic(Protocol):
         been processed, and none after them.
         """
 
+    def on_taken(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
+        """A faster form of `on_batch` where nothing can come below the rows, none of which sets a timer.
+
+        `states` has those of these keys only. It may end before an item that would set a timer.
+        """
+
     def outputs(self, payloads: Sequence[Any]) -> list[Any]:
         """An empty list for what these payloads make."""
 
     def on_timers(self, states: dict[Any, Any], due: KeyedItems, give: Give) -> None:
-        """The same for timers, whose notes are the payloads."""
+        """The same for timers, whose notes are the payloads. Several are of one moment, and of as many keys."""
 
     def timer(self, key: Any, asked: Later[Any]) -> Later[Timer]:
         """A timer among the outputs of a row, as the item that goes back to the grouping."""
@@ -81,7 +98,12 @@ class Logic(Protocol):
 class _Untimed:
     """A logic without timers."""
 
-    gives_many = is_timed = False
+    gives_many = is_timed = fires_alike = False
+    phase = 0
+    takes = None
+
+    def on_taken(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
+        raise AssertionError("it takes none")
 
     @property
     def stored(self) -> Callable[[Any], Any] | None:
@@ -183,3 +205,53 @@ class GroupLogic(_Untimed):
 
     def met(self, states: Sequence[Any]) -> None:
         self._plain = self._plain and are_plain(states)
+
+
+class ProcessLogic:
+    """A process: the steps for items and timers give the next state, and outputs, some of them timers."""
+
+    gives_many = is_timed = True
+    form = "ProcessStage"
+    in_one_loop = None
+    stored = None
+
+    def __init__(self, process: Process) -> None:
+        self.key, self.initial, self.initials = process.key, process.initial, process.initials
+        self.timer, self.phase = process.timer, process.phase
+        self._fire_each = process.on_time.each if isinstance(process.on_time, FiresEach) else None
+        self.fires_alike = self._fire_each is not None
+        self._on_item, self._on_time = process.on_item, process.on_time
+        self.takes = process.on_item.takes if isinstance(process.on_item, TakesEach) else None
+
+    def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
+        find, on_item, initial = states.get, self._on_item, self.initial
+        for key, payload, time in rows:
+            result = on_item(find(key, initial), payload, time)
+            if type(result) is tuple and len(result) == 2 and type(result[1]) in _sequences:
+                states[key], outputs = result
+            else:
+                states[key], outputs = state_and_outputs(result)
+            give(outputs)
+
+    def on_taken(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
+        self._on_item.each(states, rows.keys, rows.payloads, rows.metas, give)  # type: ignore[attr-defined]
+
+    def on_timers(self, states: dict[Any, Any], due: KeyedItems, give: Give) -> None:
+        find, on_time, initial = states.get, self._on_time, self.initial
+        if self._fire_each is not None and len(due) > 1 and (time := time_of(due.metas[0])) != END:
+            befores = [find(key, initial) for key in due.keys]
+            afters, made, until, goes_on = self._fire_each(befores, due.payloads, time)
+            states.update(zip(due.keys, afters))
+            later = Later(until, None)
+            for output, is_set in zip(made, goes_on):
+                give((output, later) if is_set else (output,))
+            return
+        for key, note, time in due:
+            states[key], outputs = state_and_outputs(on_time(find(key, initial), note, time))
+            give(outputs)
+
+    def outputs(self, payloads: Sequence[Any]) -> list[Any]:
+        return []
+
+    def met(self, states: Sequence[Any]) -> None:
+        pass

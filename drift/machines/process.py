@@ -1,4 +1,6 @@
-"""A process fused into one loop: for each key a state, its timers, and enough history to insert an item.
+"""The process of sessions: for each key a state, its timers, and enough history to insert an item.
+
+Other processes run on the keyed machine (`keyed.py`); this one is behind `sessions.py`, whose timers move in place.
 
 Invariant: after `process` or `fire`, the state of a key and the outputs sent for it, counting tombstones, are those of
 applying its items and timers in the order of their metas, from `initial`; except timers at or above both the heartbeat
@@ -19,22 +21,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain, compress
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference, difference
 from drift.machines.cuts import DELETED, Entries, KeyedState, Touched
 from drift.machines.keys import keyed
 from drift.machines.maps import Ports
-from drift.operators import FiresEach, Process, State, TakesEach, Timer, state_and_outputs
+from drift.operators import Process, State, Timer, state_and_outputs
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure
 from drift_graph.later import EndlessTimers, Later, placed
-from drift_graph.meta import BEGINNING, END, END_OF_TIME, later_metas, moment_of, time_of, varint
-from drift_graph.metas import Metas, chosen_metas, metas_of_children, times_of, with_suffix
+from drift_graph.meta import BEGINNING, END_OF_TIME, time_of, varint
+from drift_graph.metas import Metas, times_of
 from drift_graph.operators import Group, Map
 from drift_graph.unchanged import Sampler, check_unchanged
 
@@ -42,8 +43,6 @@ from drift_graph.unchanged import Sampler, check_unchanged
 BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
 _sequences = frozenset({list, tuple})
-
-_ZERO_FOR_ONE = bytes((1, 0)) + bytes(254)
 
 #: So many nodes more than there are keys may be stored before settled ones are searched for.
 _NODES_RETAINED_MIN = 4096
@@ -146,13 +145,7 @@ class ProcessStage(KeyedState):
 
     def _fire_due(self, out: Difference, failures: Difference) -> None:
         timers, heartbeat = self._timers, self.heartbeat
-        on_time = self._process.on_time if isinstance(self._process.on_time, FiresEach) else None
-        tried = BEGINNING  # the last moment whose timers were to fire in one call
         while timers and timers[0][0] < heartbeat:
-            if on_time is not None and (moment := moment_of(timers[0][0])) != tried:
-                tried = moment
-                self._fire_each(on_time, moment, out)
-                continue
             meta, _, key, due = heappop(timers)
             if not due.alive:
                 continue
@@ -161,50 +154,6 @@ class ProcessStage(KeyedState):
                 heappush(timers, (due.meta, self._timers_set, key, due))
             else:
                 self._fire(key, self._nodes[key], due, out, failures)
-
-    def _fire_each(self, on_time: FiresEach, moment: bytes, out: Difference) -> None:
-        """Fire timers of a moment in one call, if no item will come below them; the others remain."""
-        time = time_of(moment)
-        if min(self.heartbeat, self.complete_below) < moment + END_OF_TIME or time == END:
-            return
-        timers, nodes = self._timers, self._nodes
-        fired: list[tuple[bytes, int, Any, Any]] = []
-        others: list[tuple[bytes, int, Any, Any]] = []
-        while timers and timers[0][0].startswith(moment):
-            entry = heappop(timers)
-            node, due = nodes.get(entry[2]), entry[3]
-            heap = None if node is None or node[STATE] is BLOCKED or not due.alive else node[HEAP]
-            is_only = (
-                heap is not None and heap[0] is due and not any(each.meta.startswith(moment) for each in heap[1:3])
-            )
-            (fired if is_only else others).append(entry)
-        keys = [key for _, _, key, _ in fired]
-        notes = [due.timer.note for _, _, _, due in fired]
-        try:
-            states, outputs, until, goes_on = on_time.each([nodes[key][STATE] for key in keys], notes, time)
-        except BaseException as raised:  # raised again timer by timer, where it is reported
-            pass_interrupts(raised)
-            others += fired
-        else:
-            metas = [meta for meta, _, _, _ in fired]
-            self._touched.note(metas, keys)
-            out.metas += [meta + self._output_suffixes[0] for meta in metas]
-            out.payloads += outputs
-            out.diffs += [1] * len(outputs)
-            again = later_metas(with_suffix(metas, self._group_suffix), self._first_timer, until, self._process.phase)
-            for meta, key, timer, state, is_set, (_, _, _, due) in zip(metas, keys, again, states, goes_on, fired):
-                node = nodes[key]
-                heap = node[HEAP]
-                heappop(heap)
-                due.alive = is_set
-                if is_set:
-                    due.meta = timer
-                    heappush(heap, due)
-                    self._timers_set += 1
-                    heappush(timers, (timer, self._timers_set, key, due))
-                node[:] = meta, None, state, (), (), heap or None, None
-        for entry in others:
-            heappush(timers, entry)
 
     @property
     def least_timer(self) -> bytes | None:
@@ -221,11 +170,6 @@ class ProcessStage(KeyedState):
     ) -> dict[Any, list[tuple[bytes, Any, int]]]:
         """Process the items of a batch that are above all others of their key; returns the rest, by key."""
         is_complete = bool(metas) and metas[-1] < self.complete_below
-        if is_complete and isinstance(self._process.on_item, TakesEach):
-            left = -1
-            while metas and len(metas) != left:  # else none of them was taken
-                left = len(metas)
-                metas, keys, payloads = self._take_each(self._process.on_item, metas, keys, payloads, out, failures)
         nodes, on_item, initial = self._nodes, self._process.on_item, self._process.initial
         find, first_output = nodes.get, self._output_suffixes[0]
         rest: dict[Any, list[tuple[bytes, Any, int]]] = {}
@@ -281,74 +225,6 @@ class ProcessStage(KeyedState):
         self._nodes_count += made
         if samples:
             check_unchanged(self._state_map, samples)
-        return rest
-
-    def _take_each(
-        self,
-        on_item: TakesEach,
-        metas: Metas,
-        keys: Sequence[Any],
-        payloads: list[Any],
-        out: Difference,
-        failures: Difference,
-    ) -> tuple[Metas, Sequence[Any], list[Any]]:
-        """Process items in one call, of a batch that no item will come below; returns the others.
-
-        Those are items of keys whose state `on_item` does not take, and items above the next timer of their key.
-        """
-        nodes, initial, first, last = self._nodes, self._process.initial, metas[0], metas[-1]
-        states: dict[Any, Any] = {}
-        bounds: dict[Any, bytes] = {}  # of some keys: their items from here on are not taken
-        firsts = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))
-        for key, at in firsts.items():
-            node, state = nodes.get(key), initial
-            if node is not None:
-                if node[HEAP] and node[HEAP][0].meta < last:
-                    node = self._fire_below(key, node, metas[at], out, failures)
-                    if node[HEAP] and node[HEAP][0].meta < last:
-                        bounds[key] = node[HEAP][0].meta
-                states[key] = state = node[STATE]
-                if node[META] >= first and node[META] >= metas[at]:
-                    bounds[key] = BEGINNING
-            if state is BLOCKED or not on_item.takes(state):
-                bounds[key] = BEGINNING
-        rest: tuple[Metas, Sequence[Any], list[Any]] = ([], [], [])
-        if bounds:
-            find = bounds.get
-            others = bytes([meta >= find(key, END_OF_TIME) for key, meta in zip(keys, metas)])
-            rest = chosen_metas(metas, others), list(compress(keys, others)), list(compress(payloads, others))
-            taken = others.translate(_ZERO_FOR_ONE)
-            metas, keys = chosen_metas(metas, taken), list(compress(keys, taken))
-            payloads = list(compress(payloads, taken))
-            if not keys:
-                return rest
-        outputs: list[Sequence[Any]] = []
-        samples = self._sampler.sample(payloads, *list(states.values())[:1], *self._initials)
-        try:
-            on_item.each(states, keys, payloads, metas, outputs.append)
-        except BaseException as raised:  # raised again item by item, where it is reported
-            pass_interrupts(raised)
-        else:
-            if samples:
-                check_unchanged(self._state_map, samples)
-        done = len(outputs)
-        if done < len(keys):
-            left = metas[done:], keys[done:], payloads[done:]
-            rest = tuple([*one, *other] for one, other in zip(left, rest))  # type: ignore[assignment]
-        if not done:
-            return rest
-        for key in firsts:  # below whatever is left of a key
-            node, state = nodes.get(key), states.get(key, initial)
-            if node is None:
-                if state is not initial:
-                    nodes[key] = [first, None, state, (), (), None, None]
-                    self._nodes_count += 1
-            elif state is not node[STATE]:
-                node[:] = first, None, state, (), (), node[HEAP], None
-        counts = list(map(len, outputs))
-        out.metas += metas_of_children(metas[:done], counts, self._suffixes(max(counts, default=0)))
-        out.payloads += chain.from_iterable(outputs)
-        out.diffs += [1] * (len(out.metas) - len(out.diffs))
         return rest
 
     def _suffixes(self, count: int) -> Sequence[bytes]:

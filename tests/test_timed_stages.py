@@ -1,0 +1,298 @@
+"""A stage with timers by itself, against a loop over the sorted items and timers of each key.
+
+Items, tombstones, heartbeats and settling come in a drawn order; between them the stage goes back to a cut, or another
+one is restored from one. Timers are set for later, for the same moment, for before it and for the end; states go back
+to the initial one; calls raise.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import drift
+import drift.machines.log as log_module
+from drift.machines.cuts import DELETED
+from drift.machines.maps import Ports
+from drift.machines.plan import Plan
+from drift.operators import Process
+from drift_barrier.barrier import FAILURES
+from drift_graph.item import Columns, Failure, sorted_by_meta
+from drift_graph.later import Later, placed
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time, later_meta, time_of, varint
+
+#: One of a payload's timers is set for so much later.
+AFTER = (-3, 0, 1, 2, 5)
+
+
+def on_item(state: int, payload: tuple[int, int], time: int) -> tuple[int, list[Any]]:
+    """Every eighth state is the initial one; what a payload does hangs on its second number."""
+    number = payload[1]
+    if number == 97 and state % 3 == 1:
+        raise ValueError(number)
+    outputs: list[Any] = [("item", number, state)] if number % 3 else []
+    if number % 2:
+        outputs.append(drift.at(time + AFTER[number // 2 % 5], number % 4))
+    if number % 7 == 1:
+        outputs += [drift.at(time + AFTER[number % 5], 5), ("between", state)]
+    if number % 11 == 1:
+        outputs.append(drift.at(drift.END, 1))
+    return (state * 5 + number) % 8, outputs
+
+
+def on_time(state: int, note: int, time: int) -> tuple[int, list[Any]]:
+    """A note sets the timer of the next lower one, and goes back to the initial state now and then."""
+    if note == 4 and state == 3:
+        raise ValueError(note)
+    outputs: list[Any] = [("note", note, state)] if state % 2 else []
+    if note and time < drift.END:
+        outputs.append(drift.at(time + AFTER[(state + note) % 5], note - 1))
+    return (0 if state == note else (state * 3 + note) % 8), outputs
+
+
+def key_of(payload: tuple[int, int]) -> int:
+    return payload[0]
+
+
+PROCESS = Process(key_of, 0, on_item, on_time)
+
+Sent = Counter[tuple[bytes, Any]]
+
+
+class Bench:
+    """A stage, what it was given and has sent, and what it should have sent."""
+
+    def __init__(self) -> None:
+        graph = drift.Graph("stage")
+        graph.source("in").process(key_of, 0, on_item, on_time).sink("out")
+        self._plan = Plan(graph.build())
+        dataflow = self._plan.dataflow
+        ((self._name, self.stage),) = self._plan.stages().items()
+        by_kind = {type(getattr(each, "function", None)).__name__: each.name for each in dataflow.operators}
+        ranks = [by_kind[each] for each in ("ProcessState", "ProcessTimers", "ProcessOutput")]
+        self._group, self._state, self._timers, self._output = (
+            varint(dataflow.ranks[each]) for each in (self._name, *ranks)
+        )
+        self.came: Counter[tuple[bytes, Any]] = Counter()
+        self.sent: Sent = Counter()
+        self.minimal_time = BEGINNING
+
+    def begin_anew(self) -> None:
+        """Put another stage in the place of this one."""
+        ((_, self.stage),) = self._plan.stages().items()
+
+    def note(self, columns: Columns, ports: Ports) -> None:
+        failed = [each for batch in ports.pop(FAILURES, ()) for each in zip(batch.metas, batch.payloads, _ones(batch))]
+        assert not ports
+        for meta, payload, diff in [*zip(columns.metas, columns.payloads, _ones(columns)), *failed]:
+            assert meta >= self.minimal_time, "what is settled was changed"
+            place = meta, "failed" if type(payload) is Failure else payload
+            self.sent[place] += diff
+            if not self.sent[place]:
+                del self.sent[place]
+
+    def process(self, changes: list[tuple[bytes, Any, int]]) -> None:
+        metas, payloads, diffs = map(list, zip(*changes))
+        for meta, payload, diff in changes:
+            self.came[meta, payload] += diff
+        ports: Ports = {}
+        batch = sorted_by_meta(Columns(metas, payloads, diffs if -1 in diffs else None))
+        self.note(self.stage.process(batch, ports), ports)
+
+    def fire(self) -> None:
+        ports: Ports = {}
+        if self.stage.is_due:
+            self.note(self.stage.fire(ports), ports)
+
+    def one_at_a_meta(self) -> bool:
+        there = [meta for (meta, _), count in self.came.items() if count]
+        return set(self.came.values()) <= {0, 1} and len(set(there)) == len(there)
+
+    def looped(
+        self, below: bytes, heartbeat: bytes, *, eagerly: bool = False
+    ) -> tuple[Sent, dict[int, tuple[Any, list[Any]]], list[bytes]]:
+        """What is to be sent for the items below a bound, the states then, and the timers that have not fired.
+
+        Timers below the last item of their key have fired; eagerly, also if that item was taken back.
+        """
+        sent: Sent = Counter()
+        states: dict[int, tuple[Any, list[Any]]] = {}
+        waiting: list[bytes] = []
+        by_key: dict[int, list[tuple[bytes, bool, Any]]] = {}
+        for (meta, payload), count in self.came.items():
+            if count and meta < below:
+                by_key.setdefault(payload[0], []).append((meta, False, payload))
+        for key, entries in by_key.items():
+            last = max(meta for (meta, payload), count in self.came.items() if payload[0] == key and (count or eagerly))
+            entries.sort()
+            state, timers = 0, []
+            while entries:
+                meta, is_timer, subject = heappop(entries)
+                if is_timer and meta >= min(below, max(heartbeat, last)):
+                    timers.append((meta, subject))
+                    continue
+                if state is None:
+                    continue
+                try:
+                    step = on_time if is_timer else on_item
+                    state, made = step(state, subject.note if is_timer else subject, time_of(meta))
+                except ValueError:
+                    state = None
+                    sent[meta + self._group + self._state, "failed"] += 1
+                    continue
+                outputs = [each for each in made if type(each) is not Later]
+                asked = [each for each in made if type(each) is Later]
+                for at, output in enumerate(outputs):
+                    sent[meta + self._group + self._output + varint(at), output] += 1
+                for at, each in enumerate(asked):
+                    timer = placed(meta + self._group, self._timers + varint(at), PROCESS.timer(key, each))
+                    heappush(entries, (timer[0], True, timer[1]))
+            states[key] = state, timers
+            waiting += [meta for meta, _ in timers]
+        return sent, states, waiting
+
+    def check(self) -> None:
+        if self.one_at_a_meta():
+            expected, _, waiting = self.looped(END_OF_TIME, self.stage.heartbeat)
+            at_most, _, _ = self.looped(END_OF_TIME, self.stage.heartbeat, eagerly=True)
+            assert expected <= self.sent <= at_most, (self.sent - at_most, expected - self.sent)
+            least = self.stage.least_timer
+            assert (least or END_OF_TIME) <= min(waiting, default=END_OF_TIME)
+
+    def check_states(self, cut: bytes, kept: dict[int, Any]) -> None:
+        """The states of a cut are those of the loop over what is below it."""
+        _, states, _ = self.looped(cut, cut)
+        expected = {key: (state, timers) for key, (state, timers) in states.items() if state is not None}
+        expected = {key: each for key, each in expected.items() if each != (0, [])}
+        blocked = {key for key, (state, _) in states.items() if state is None}
+        assert {key: each for key, each in kept.items() if key not in blocked} == expected
+
+
+def _ones(columns: Columns) -> list[int]:
+    return list(columns.diffs or [1] * len(columns.metas))
+
+
+def meta_of(choose: Random) -> bytes:
+    """Of an item; now and then a later one, of a step before."""
+    time = choose.randint(0, 12)
+    meta = global_time(time, 0, choose.randint(0, 2), 0)
+    if choose.random() < 0.2:
+        meta = later_meta(global_time(choose.randint(0, 12), 0, 3, 0), varint(9), time, 1) or meta
+    return meta + varint(choose.choice([1, 1, 2]))
+
+
+def run_stage(choose: Random, *, complete: bool, log_limits: bool) -> int:
+    """Random changes, batches, heartbeats and cuts; returns how many items came below others."""
+    limits = {"_SMALL_ITEMS_MAX": 1, "_ROWS_RETAINED_MIN": 0, "_HISTORIES_RETAINED_MIN": 0, "_ABOVE_ITEMS_MIN": 0}
+    if choose.random() < 0.5:
+        limits["_SMALL_ITEMS_MAX"] = 16
+    if log_limits:
+        with mock.patch.multiple(log_module, **limits):
+            return _run_stage(choose, complete)
+    return _run_stage(choose, complete)
+
+
+def _run_stage(choose: Random, complete: bool) -> int:
+    bench = Bench()
+    keys = choose.randint(1, 3)
+    raising = choose.random() < 0.2
+
+    def payload() -> tuple[int, int]:
+        number = choose.randrange(98)
+        return choose.randrange(keys), number if raising or number != 97 else 6
+
+    final = {meta_of(choose): payload() for _ in range(choose.randint(1, 20))}
+    back = [] if complete else [(meta_of(choose), payload()) for _ in range(choose.randint(0, 6))]
+    changes = [(meta, each, 1) for meta, each in final.items()]
+    for meta, each in back:
+        changes += [(meta, each, 1), (meta, each, -1)]
+    shuffle = choose.choice([0, 2, 20])
+    changes.sort(
+        key=lambda change: (time_of(change[0]) + choose.random() * shuffle, change[0]) if not complete else (change[0],)
+    )
+    tracked = not complete and choose.random() < 0.5
+    kept: dict[int, Any] = {}
+    if tracked:
+        bench.stage.track()
+    heartbeat = BEGINNING
+    while changes or heartbeat < END_OF_TIME:
+        if changes:
+            size = choose.randint(1, min(8, len(changes)))
+            batch, changes = changes[:size], changes[size:]
+        else:
+            batch = []
+        left = min((meta for meta, _, _ in changes), default=END_OF_TIME)
+        if choose.random() < 0.5 or not changes:
+            ahead = global_time(choose.randint(0, 14), choose.randint(0, 1), 0, 0)
+            bound = left if complete else END_OF_TIME
+            heartbeat = max(heartbeat, min(bound, ahead)) if changes else END_OF_TIME
+        bench.stage.heartbeat = max(bench.stage.heartbeat, heartbeat)
+        if complete:
+            bench.stage.complete_below = max(bench.stage.complete_below, min(left, heartbeat))
+        if batch:
+            bench.process(batch)
+        bench.fire()
+        bench.check()
+        _, _, waiting = (
+            bench.looped(END_OF_TIME, bench.stage.heartbeat) if bench.one_at_a_meta() else (0, 0, [BEGINNING])
+        )
+        minimal = min([left, heartbeat, bench.stage.least_timer or END_OF_TIME, *waiting])
+        chance = choose.random()
+        if minimal < bench.minimal_time or minimal in (BEGINNING, END_OF_TIME) or complete or chance < 0.3:
+            if minimal > bench.minimal_time and not complete:
+                bench.minimal_time = minimal
+                bench.stage.settle(minimal)
+        elif any(state is None for state, _ in bench.looped(minimal, minimal)[1].values()):
+            pass  # the run would end at this failure
+        elif tracked and chance < 0.5:
+            for key, state in bench.stage.changed(minimal):
+                kept.pop(key, None)
+                if state is not DELETED:
+                    kept[key] = state
+            bench.check_states(minimal, kept)
+            changes, heartbeat = go_back(bench, changes, minimal, kept if choose.random() < 0.5 else None, choose)
+        elif chance < 0.65 and not tracked:
+            changes, heartbeat = go_back(bench, changes, minimal, None, choose)
+    bench.check()
+    bench.stage.settle(END_OF_TIME)
+    assert bench.stage.held == 0 and bench.stage.least_timer is None
+    return len(back)
+
+
+def go_back(
+    bench: Bench, changes: list[tuple[bytes, Any, int]], cut: bytes, kept: dict[int, Any] | None, choose: Random
+) -> tuple[list[tuple[bytes, Any, int]], bytes]:
+    """Go back to a cut, in memory or with another stage; what is to come from there, and the heartbeat."""
+    net = Counter(bench.came)
+    for meta, each, diff in changes:
+        net[meta, each] += diff
+    bench.came = Counter({place: count for place, count in bench.came.items() if place[0] < cut})
+    bench.sent = Counter({place: count for place, count in bench.sent.items() if place[0] < cut})
+    if kept is None:
+        bench.stage.rewind(cut)
+    else:
+        bench.begin_anew()
+        bench.stage.track()
+        bench.stage.restore(list(kept.items()))
+        bench.stage.heartbeat = cut
+    bench.minimal_time = cut
+    bench.stage.settle(cut)
+    again = [(meta, each, 1) for (meta, each), count in net.items() if count and meta >= cut]
+    choose.shuffle(again)
+    return again, cut
+
+
+@pytest.mark.parametrize("log_limits", [False, True])
+@pytest.mark.parametrize("complete", [False, True])
+@given(st.randoms(use_true_random=False))
+def test_a_stage_with_timers_sends_what_a_loop_over_each_key_gives(
+    log_limits: bool, complete: bool, choose: Random
+) -> None:
+    run_stage(choose, complete=complete, log_limits=log_limits)
