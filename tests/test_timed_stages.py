@@ -88,11 +88,11 @@ class Bench:
         """Put another stage in the place of this one."""
         ((_, self.stage),) = self._plan.stages().items()
 
-    def note(self, columns: Columns, ports: Ports) -> None:
+    def note(self, columns: Columns, ports: Ports, least: bytes) -> None:
         failed = [each for batch in ports.pop(FAILURES, ()) for each in zip(batch.metas, batch.payloads, _ones(batch))]
         assert not ports
         for meta, payload, diff in [*zip(columns.metas, columns.payloads, _ones(columns)), *failed]:
-            assert meta >= self.minimal_time, "what is settled was changed"
+            assert meta >= least, "older than all that was given and waited"
             place = meta, "failed" if type(payload) is Failure else payload
             self.sent[place] += diff
             if not self.sent[place]:
@@ -104,12 +104,15 @@ class Bench:
             self.came[meta, payload] += diff
         ports: Ports = {}
         batch = sorted_by_meta(Columns(metas, payloads, diffs if -1 in diffs else None))
-        self.note(self.stage.process(batch, ports), ports)
+        waiting = (due.meta for timers in self.stage._timers.values() for due in timers)
+        least = min([batch.metas[0], *waiting])
+        self.note(self.stage.process(batch, ports), ports, least)
 
     def fire(self) -> None:
         ports: Ports = {}
         if self.stage.is_due:
-            self.note(self.stage.fire(ports), ports)
+            least = self.stage.least_timer or END_OF_TIME
+            self.note(self.stage.fire(ports), ports, least)
 
     def one_at_a_meta(self) -> bool:
         there = [meta for (meta, _), count in self.came.items() if count]

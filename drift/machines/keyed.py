@@ -650,10 +650,8 @@ class KeyedStage(KeyedState):
                 part = Keyed([row.meta for row in items], [key] * len(items), [row.subject for row in items])
                 self._run_part(part, rows, [])
         left = len(old.rows) if stopped_at is None else bisect_left(old.rows, stopped_at, key=_meta_of)
-        since = begin if self.is_timed else first  # timers below the first change may fire now, or no more
-        self._send_difference(
-            [row for row in old.rows[:left] if row.meta >= since], [row for row in rows if row.meta >= since], out
-        )
+        alike = bisect_left(old.rows, first, key=_meta_of)  # so many rows are as they were
+        self._send_difference(old.rows[alike:left], rows[alike:], out)
         rows += old.rows[left:]
         history.rows += rows
         history.metas += [row.meta for row in rows]
@@ -719,6 +717,8 @@ class KeyedStage(KeyedState):
                     break
         if stopped_at is None:
             if self.is_timed:
+                if below := bisect_left(old.rows, first, key=_meta_of):  # what has fired below the changes stays so
+                    self._fire_below(key, old.rows[below - 1].meta, fired, including=True)
                 self._fire_below(key, self.heartbeat, fired)
         else:
             left = bisect_left(old.kept_at, stopped_at)
