@@ -299,3 +299,17 @@ def test_a_stage_with_timers_sends_what_a_loop_over_each_key_gives(
     log_limits: bool, complete: bool, choose: Random
 ) -> None:
     run_stage(choose, complete=complete, log_limits=log_limits)
+
+
+def test_a_timer_that_has_fired_stays_so_where_the_item_above_it_is_taken_back() -> None:
+    """Nothing is sent that is older than the tombstone, since minimal time may have passed the timer."""
+    bench = Bench()
+    first, above = (global_time(time, 0, 0, 0) for time in (2, 6))
+    bench.process([(first, (0, 7), 1), (above, (0, 2), 1)])
+    before = Counter({place: count for place, count in bench.sent.items() if place[0] < above})
+    assert ("note", 3, 7) in {output for _, output in before}
+    bench.process([(above, (0, 2), -1)])
+    assert bench.sent == before
+    bench.stage.heartbeat = global_time(7, 0, 0, 0)
+    bench.fire()
+    bench.check()
