@@ -55,8 +55,8 @@ BREAKAGES = [
     broken(
         "a snapshot has the latest states",
         "drift/machines/cuts.py",
-        "        return self.as_of(cut, list(self._touched.take(cut)))\n",
-        "        return self.as_of(b'\\xff' * 9, list(self._touched.take(cut)))\n",
+        "        return self.as_of(cut, keys)\n",
+        "        return self.as_of(b'\\xff' * 9, keys)\n",
     ),
     broken(
         "a new table keeps the heartbeats",
@@ -160,8 +160,8 @@ BREAKAGES = [
     one(
         "an older snapshot hides a newer one",
         _SNAPSHOTS,
-        "    newest_first = list(reversed(layers))\n",
-        "    newest_first = list(layers)\n",
+        "    lookup = lookup_in(list(reversed(layers)), base)\n",
+        "    lookup = lookup_in(list(layers), base)\n",
         _SHELF,
         NO_DEATHS,
     ),
