@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import confluent_kafka
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -809,6 +810,39 @@ def test_what_is_released_of_a_topic_is_committed_to_the_group_and_no_more(
         for _ in batches:
             pass
     assert 10 <= committed() <= 14 if stores_state else committed() == 20
+
+
+def test_offsets_that_a_group_did_not_take_are_committed_again(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A group whose coordinator is not there yet says so later, to a callback."""
+    refused: list[Any] = []
+
+    class Refused(confluent_kafka.Consumer):  # type: ignore[misc]
+        def __init__(self, config: dict[str, Any], **more: Any) -> None:
+            self.was_made = config.get("on_commit")
+            super().__init__(config, **more)
+
+        def commit(self, *, offsets: list[Any], asynchronous: bool) -> None:  # type: ignore[override]
+            if self.was_made is not None and len(refused) < 2 and any(each.offset for each in offsets):
+                refused.append(offsets)
+                self.was_made(confluent_kafka.KafkaError(confluent_kafka.KafkaError._WAIT_COORD), offsets)
+            else:
+                super().commit(offsets=offsets, asynchronous=asynchronous)
+
+    monkeypatch.setattr("confluent_kafka.Consumer", Refused)
+    monkeypatch.setattr("drift.engines.source_feed._ACKNOWLEDGE_S", 0.0)
+    topic = kafka.topic("refused")
+    graph = drift.Graph("group")
+    graph.source("n", time=drift.EventTime(time=lambda n: n)).sink("out")
+    with drift.run(graph, {"n": sources.kafka(kafka.servers, topic, decode="json", group="r")}) as run:
+        for start in (0, 20):  # a group is told where a batch begins
+            kafka.send(topic, {0: [b"%d" % n for n in range(start, start + 10)]})
+            assert [next(run).payload for _ in range(9)][-1] == start + 8 - (start > 0)
+        batches = run.batches()
+        wait_until(lambda: next(batches) is not None and kafka.committed("r", topic, 0) >= 10, "offsets are committed")
+    assert len(refused) == 2
+    assert caplog.text.count("takes no offsets") == 1
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])

@@ -20,7 +20,7 @@ from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, deco
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 _ANSWER_MAX_S = 15.0
 _LOOK_S = 10.0  # from one look at the partitions to the next
@@ -103,7 +103,8 @@ class KafkaSource(Diverting):
 
         consumer: Consumer | None = None
         try:
-            consumer = Consumer(self._config, logger=_SILENT)
+            commits = _Commits(self._topic, self._group)
+            consumer = Consumer({"on_commit": commits.was_made, **self._config}, logger=_SILENT)
             offsets = Offsets(self._topic, _ranges(consumer, self._topic), self._start)
         except KafkaException as error:
             if consumer is not None:
@@ -116,8 +117,8 @@ class KafkaSource(Diverting):
                 consumer.close()
             raise
         if self.live:
-            return LiveReader(_LivePoller(consumer, offsets, self._group), self._decode, self._diverts_as)
-        return FiniteReader(_FinitePoller(consumer, offsets, self._group), self._decode, self._diverts_as)
+            return LiveReader(_LivePoller(consumer, offsets, commits), self._decode, self._diverts_as)
+        return FiniteReader(_FinitePoller(consumer, offsets, commits), self._decode, self._diverts_as)
 
     def __repr__(self) -> str:
         return f"kafka({self._topic!r})"
@@ -139,14 +140,38 @@ def _range(consumer: Consumer, topic: str, partition: int) -> Range:
     return Range(*consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_ANSWER_MAX_S))
 
 
+class _Commits:
+    """The offsets that a group has taken, as far as known. A failure is logged: only external tools need them."""
+
+    def __init__(self, topic: str, group: str | None) -> None:
+        self._topic = topic
+        self.group = group
+        self._fails = False
+        self.made: dict[int, int] = {}
+
+    def failed(self, reason: str) -> None:
+        """What was made is not known any more: it is committed again."""
+        self.made = {}
+        if not self._fails:
+            text = "topic %r of Kafka: group %r takes no offsets: %s; the run goes on, and tries again"
+            _LOG.warning(text, self._topic, self.group, reason)
+        self._fails = True
+
+    def was_made(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
+        """Called by the client, in the thread that reads."""
+        if error is None:
+            self._fails = False
+        else:
+            self.failed(error.str())
+
+
 class _Poller:
     """The common part of both ways of reading."""
 
-    def __init__(self, consumer: Consumer, offsets: Offsets, group: str | None) -> None:
+    def __init__(self, consumer: Consumer, offsets: Offsets, commits: _Commits) -> None:
         self._consumer = consumer
         self._offsets = offsets
-        self._group = group
-        self._committed: dict[int, int] = {}
+        self._commits = commits
         self._released: dict[int, int] = {}
         self.behind = offsets.behind
         self._looked_s = time.monotonic()
@@ -156,31 +181,28 @@ class _Poller:
     @property
     def acknowledges(self) -> bool:
         """See `Acknowledging`."""
-        return self._group is not None
+        return self._commits.group is not None
 
     def released(self, position: Any) -> None:
         """See `Acknowledging`; the fetching thread commits, since a consumer is not thread-safe."""
         self._released = {int(partition): offset for partition, (offset, _) in position["offsets"].items()}
 
     def _commit(self, *, waiting: bool) -> None:
-        """Commit new offsets to the group. A failure is logged, since only external tools depend on them."""
+        """Commit new offsets to the group."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        topic, released = self._offsets.topic, self._released
-        new = [TopicPartition(topic, *each) for each in released.items() if each not in self._committed.items()]
+        topic, released, commits = self._offsets.topic, self._released, self._commits
+        new = [TopicPartition(topic, *each) for each in released.items() if each not in commits.made.items()]
         if not new:
             return
-        self._committed = released
+        commits.made = released
         try:
             if waiting:
                 self._consumer.commit(offsets=new, asynchronous=False)
             else:
                 self._consumer.commit(offsets=new, asynchronous=True)
         except KafkaException as error:
-            reason = error.args[0].str()
-            _LOG.warning(
-                "topic %r of Kafka: group %r takes no offsets: %s; the run goes on", topic, self._group, reason
-            )
+            commits.failed(error.args[0].str())
 
     def position(self) -> Any:
         return self._offsets.position()
@@ -267,8 +289,8 @@ class _Poller:
 
 
 class _LivePoller(_Poller):
-    def __init__(self, consumer: Consumer, offsets: Offsets, group: str | None) -> None:
-        super().__init__(consumer, offsets, group)
+    def __init__(self, consumer: Consumer, offsets: Offsets, commits: _Commits) -> None:
+        super().__init__(consumer, offsets, commits)
         self._begin()
 
     def _begin(self) -> None:
@@ -315,8 +337,8 @@ class _LivePoller(_Poller):
 
 
 class _FinitePoller(_Poller):
-    def __init__(self, consumer: Consumer, offsets: Offsets, group: str | None) -> None:
-        super().__init__(consumer, offsets, group)
+    def __init__(self, consumer: Consumer, offsets: Offsets, commits: _Commits) -> None:
+        super().__init__(consumer, offsets, commits)
         self._begin()
 
     def _begin(self) -> None:
