@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from waiting import HANG_S
@@ -142,3 +143,38 @@ def test_attempts_that_ask_at_once_pass_the_same_answers_on(tmp_path: Path, batc
 def test_an_attempt_again_asks_about_what_has_no_answer(tmp_path: Path) -> None:
     first = attempt(tmp_path / "range", lambda number: (number, "first"))
     assert attempt(tmp_path / "range", lambda number: (number, "second")) == first
+
+
+@pytest.mark.parametrize("answered", [(), (5,), (3,), (3, 4, 5)])
+@pytest.mark.parametrize("known_at", [3, 4, 5])
+def test_what_another_attempt_asks_about_together_at_the_same_time_is_waited_for_by_nobody(
+    tmp_path: Path, known_at: int, answered: tuple[int, ...]
+) -> None:
+    """The other logs who belongs together, and answers, between two items of this one."""
+
+    class Meanwhile(RangeLog):
+        def find(self, question: Question, step: str) -> bool:
+            if question.payload == known_at and not told:
+                told.append(True)
+                other.together("ask", metas[3:6])
+                given = [Question(metas[number], number, question.border) for number in (3, 4, 5)]
+                for each in given:
+                    each.answer = each.payload, "other"
+                with_answer.extend(each for each in given if each.payload in answered)
+            if question.payload == 5 and with_answer:
+                other.answered("ask", with_answer)
+                with_answer.clear()
+            return super().find(question, step)
+
+    told: list[bool] = []
+    with_answer: list[Question] = []
+    other = RangeLog(tmp_path / "range")
+    metas = [b"\x80" + bytes(14) + b"%c" % number for number in range(ITEMS)]
+    first = Question(metas[0], 0, "ask onward")
+    first.answer = 0, "other"
+    other.answered("ask", [first])
+    with mock.patch(f"{__name__}.RangeLog", Meanwhile):
+        passed = attempt(tmp_path / "range", lambda numbers: [(number, "this") for number in numbers], batch=3)
+    other.close()
+    assert [number for number, _ in passed] == list(range(ITEMS))
+    assert 5 not in answered or dict(passed)[5] == "other"

@@ -144,6 +144,7 @@ class Answering:
                 break
             if found:
                 question.has_ended = True
+                self._answered_elsewhere(question, asker)
             elif asker.asks.at_once:
                 asker.ask_now(question)
             elif not self._is_again(question, asker):
@@ -156,17 +157,42 @@ class Answering:
             self._askers[border].submit(questions)
 
     def _is_again(self, question: Question, asker: Asker) -> bool:
-        """Whether this was asked about with others before a death: then it waits for all of them."""
-        metas = self._log.asked_together(question.meta)
-        if not metas:
-            return False
-        group = self._groups.setdefault(metas[0], dict.fromkeys(metas))
+        """Whether this was asked about with others before a death: then it waits for all of them.
+
+        Not for those that came before it: another attempt, which asks at the same time, may have logged since who
+        belongs together.
+        """
+        group = self._group_of(question.meta)
+        if group is None:
+            metas = [meta for meta in self._log.asked_together(question.meta) if meta >= question.meta]
+            if not metas:
+                return False
+            group = self._groups[metas[0]] = dict.fromkeys(metas)
         group[question.meta] = question
-        questions = [each for each in group.values() if each is not None]
-        if len(questions) == len(group):
-            del self._groups[metas[0]]
-            asker.submit_together(questions)
+        self._ask_if_whole(group, asker)
         return True
+
+    def _answered_elsewhere(self, question: Question, asker: Asker) -> None:
+        """Those that were asked about together with this one no longer wait for it."""
+        group = self._group_of(question.meta)
+        if group is not None:
+            del group[question.meta]
+            self._ask_if_whole(group, asker)
+
+    def _group_of(self, meta: bytes) -> dict[bytes, Question | None] | None:
+        return next((group for group in self._groups.values() if meta in group), None) if self._groups else None
+
+    def _ask_if_whole(self, group: dict[bytes, Question | None], asker: Asker) -> None:
+        questions = [each for each in group.values() if each is not None]
+        if len(questions) < len(group):
+            return
+        self._groups = {first: each for first, each in self._groups.items() if each is not group}
+        step = self._operators[questions[0].border].name if questions else ""
+        for each in questions:
+            each.has_ended = self._log.find(each, step) is True
+        left = [each for each in questions if not each.has_ended]
+        if left:
+            asker.submit_together(left)
 
     def complete(self) -> None:
         """Nothing more comes for now."""
