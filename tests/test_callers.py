@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import drift
+from drift.batches import Batches
 from drift.engines.source_feed import SourceFeed
 from drift.state.run_cuts import RunCuts
 from drift.testing.callers import Visit, check_visits, visits
@@ -259,3 +260,33 @@ def test_sources_hear_of_a_release_when_the_caller_has_taken_it(monkeypatch: pyt
         below = max((time_of(each) for each, _ in heard if BEGINNING < each < END_OF_TIME), default=0)
         assert below <= item.time, "the item in hand is acknowledged"
     assert heard[-1] == (END_OF_TIME, True)
+
+
+def test_ctrl_c_between_two_batches_of_finish_closes_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the generator of the run does not see it, and what is in flight would go on."""
+    asked = 0
+
+    def interrupted(batches: Batches) -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise KeyboardInterrupt
+        return False
+
+    closed: list[bool] = []
+
+    class Closing(drift.sinks.Sink):
+        def open(self) -> None: ...
+
+        def write(self, positions: Any, metas: Any, payloads: Any) -> None: ...
+
+        def complete(self) -> None: ...
+
+        def close(self) -> None:
+            closed.append(True)
+
+    monkeypatch.setattr(Batches, "is_of_a_fork", property(interrupted))
+    run = drift.run(doubled_and_summed(), {"numbers": range(100)}, sinks={"some": Closing()}, batch_items=5)
+    with pytest.raises(KeyboardInterrupt):
+        run.finish()
+    assert closed == [True]

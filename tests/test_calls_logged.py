@@ -254,6 +254,7 @@ def test_ctrl_c_cancels_calls_in_flight_and_they_are_asked_again_with_the_same_k
     interrupted.send_signal(signal.SIGINT)
     _, said = interrupted.communicate(timeout=HANG_S)
     assert interrupted.returncode == -signal.SIGINT and "KeyboardInterrupt" in said, said
+    assert (tmp_path / "cancelled").exists(), said
     assert (tmp_path / "cancelled").read_text() == "cancelled\n" * 4
     assert (len(first), logged) == (10, 6) and set(first.values()) == {1}
     subprocess.run([*command, "answer"], check=True, timeout=HANG_S)

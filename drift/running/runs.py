@@ -166,8 +166,12 @@ class Run(Exports):
         takers = self._sinks or self._recorder or self._limit or self._watching.page or self._run_cuts
         if not self._begun and not takers:
             self._engine.needs_items = False
-        for _ in self._batches:
-            pass
+        try:
+            for _ in self._batches:
+                pass
+        except BaseException:  # Ctrl-C between two batches: the run itself does not see it
+            self.close()
+            raise
         return self.report
 
     @property
