@@ -64,7 +64,9 @@ def content_of(length: int) -> list[tuple[int, str, int]]:
     return [(n, f"w{n % 3}", n) for n in range(length)]
 
 
-@pytest.fixture(params=["jsonl", "csv", "parquet", "sqlite", "postgres", "redis", "kafka", "kafka by key"])
+@pytest.fixture(
+    params=["jsonl", "csv", "parquet", "parquet by word", "sqlite", "postgres", "redis", "kafka", "kafka by key"]
+)
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     name = f"out{next(numbers)}"
     of = request.getfixturevalue
@@ -92,6 +94,14 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
             return list(zip(*(table.column(name).to_pylist() for name in ("position", "word", "n"))))
 
         yield Target(lambda **more: sinks.parquet(folder, part_items=7, **more), in_parquet)
+    elif request.param == "parquet by word":
+        folder = tmp_path / "out.parquet"
+
+        def in_partitions() -> list[tuple[int, str, int]]:
+            table = pq.read_table(folder)
+            return sorted(zip(*(table.column(name).to_pylist() for name in ("position", "word", "n"))))
+
+        yield Target(lambda **more: sinks.parquet(folder, part_items=7, partition_by="word", **more), in_partitions)
     elif request.param == "sqlite":
         path = tmp_path / "out.db"
 
@@ -406,7 +416,7 @@ def test_items_that_no_part_has_are_safe_once_committed(tmp_path: Path) -> None:
         write(sink, start, start + 2)
         committed = sink.commit()
     write(sink, 8, 9)
-    os.close(sink._lock)  # it dies here
+    sink._parts.close()  # it dies here
     assert sorted(path.name for path in folder.iterdir() if path.name[0] != ".") == []
     again: Any = sinks.parquet(folder, part_items=8)
     again.resume_at(8, committed)

@@ -19,7 +19,6 @@ import drift
 from drift.engines import overflow
 from drift.engines.by_key import FileByKey, write_by_key
 from drift.engines.overflow import Overflow, bytes_of
-from drift.engines.settings import bytes_in
 from drift.machines.cuts import DELETED, Entries
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import ScanLogic
@@ -27,6 +26,7 @@ from drift.machines.nodes.snapshots import LoadedLayer
 from drift.machines.worker import Snapshot, Worker
 from drift.operators import KeyedItems, ScanState
 from drift_graph.item import Columns
+from drift_graph.sizes import bytes_in
 
 
 def count(state: tuple[int, int], number: int) -> tuple[tuple[int, int], tuple[int, int]]:

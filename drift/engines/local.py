@@ -17,7 +17,7 @@ from drift.engines.feed import Feed
 from drift.engines.memory import rare_collections
 from drift.engines.observed import Observed, Timeline, own_state
 from drift.engines.overflow import Overflow
-from drift.engines.settings import LocalSettings, bytes_in
+from drift.engines.settings import LocalSettings
 from drift.machines.cuts import Lookup
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.ordering import Ordering
@@ -32,7 +32,7 @@ from drift_barrier.digest import BLOCK_ITEMS, Digest, Encoded
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.segments import has_borders
-from drift_graph.sizes import made_bytes
+from drift_graph.sizes import bytes_in, made_bytes
 
 #: How long to wait for live items before the clock moves the heartbeats of sources that have none.
 _TICK_S = 0.001

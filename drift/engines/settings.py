@@ -8,13 +8,13 @@ Why: each field names the check of its values, and the constructor calls all che
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import SettingsError
+from drift_graph.sizes import bytes_in
 
 #: The text of what a value is not; "" if it is valid.
 Check = Callable[[Any], str]
@@ -52,24 +52,6 @@ def either(first: str, second: str) -> Check:
 def optional(check: Check) -> Check:
     """None, or a value that the check accepts."""
     return lambda value: "" if value is None else check(value)
-
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20}
-_UNITS |= {"GIB": 1 << 30, "TIB": 1 << 40}
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
-
-
-def bytes_in(size: int | str) -> int | None:
-    """A size in bytes, from a number of bytes or a text as "2 GB" or "512 MiB"; None if it is neither.
-
-    >>> bytes_in("1.5 KB")
-    1500
-    """
-    if type(size) is int:
-        return size
-    found = _SIZE.fullmatch(size) if type(size) is str else None
-    unit = _UNITS.get(found[2].upper()) if found is not None else None
-    return int(float(found[1]) * unit) if found is not None and unit is not None else None
 
 
 def size(value: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from drift.running.observers import Observer
-from drift.sinks.base import Sink, as_sink
+from drift.sinks.base import Sink, Ticking, as_sink
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_graph.errors import SinkError
@@ -23,6 +23,7 @@ class Sinks(Observer):
 
     def __init__(self, sinks: Mapping[str, Any]) -> None:
         self.by_name: dict[str, Sink] = {name: as_sink(name, sink) for name, sink in sinks.items()}
+        self._ticking = [sink for sink in self.by_name.values() if isinstance(sink, Ticking)]
         self._written = Sampler()
 
     def __len__(self) -> int:
@@ -36,7 +37,14 @@ class Sinks(Observer):
     def take(self, batch: Released) -> Released:
         if batch.metas and self.by_name:
             self._write(batch)
+        elif self._ticking:
+            self._tick()
         return batch
+
+    @undisturbed
+    def _tick(self) -> None:
+        for sink in self._ticking:
+            sink.tick()
 
     @undisturbed
     def _write(self, batch: Released) -> None:

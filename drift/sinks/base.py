@@ -79,6 +79,18 @@ class Comparing(Protocol):
         """
 
 
+@runtime_checkable
+class Ticking(Protocol):
+    """A sink that does something by the clock, also while nothing is released."""
+
+    def tick(self) -> None:
+        """Called between batches, and in a live run some times a second.
+
+        Raises:
+            SinkError: as for `write`.
+        """
+
+
 class PlainSink:
     """A sink that has nothing to open, to complete or to close."""
 

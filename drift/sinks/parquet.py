@@ -1,30 +1,32 @@
 """A folder of Parquet files.
 
 Invariant: the files of the folder, in the order of their names, are the items up to the last position that a name
-tells; a file is there as a whole or not at all. Items that no part has yet are in files with a hidden name, once they
-are committed, which readers of the folder pass over.
+tells; of files with one name, each has those of a partition. Items that no part has yet are in files with a hidden
+name, once they are committed, which readers of the folder pass over.
 
-Why: a file is written under another name, brought to the disk, and then renamed to the positions that it holds. A
-hidden file goes when the part is there that has its items, and one that was left by a death in between goes when the
-folder is opened again.
+Why: the name of a file has the positions that its part holds, and a part is there as a whole (`parts.py`). A hidden
+file goes when the part is there that has its items, and one that was left by a death in between goes when the folder is
+opened again.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
 from drift.sinks.contents import file_hash
+from drift.sinks.parts import Parts, check_columns
 from drift.sinks.resuming import Last, ResumingSink, check_resume, from_committed, refuse_existing
 from drift_graph.errors import PayloadError, SettingsError, SinkError
 from drift_graph.metas import Metas
+from drift_graph.moments import Span, span_from
+from drift_graph.sizes import about_bytes, bytes_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,29 +44,56 @@ def parquet(
     *,
     columns: Sequence[str] | Mapping[str, Any] | None = None,
     part_items: int = 1_000_000,
+    part_bytes: int | str | None = None,
+    part_every: Span | None = None,
+    partition_by: str | Sequence[str] | None = None,
     resume: Literal["continue", "replace", "error"] = "continue",
 ) -> ParquetSink:
     """A folder of Parquet files with a row for each item: position, time, and typed columns of the payload's fields.
 
-    Every reader of Parquet reads it as one table: pandas and Spark the folder, DuckDB and Polars PATH/*.parquet. A part
-    is written after `part_items` items, and at the end. In a run with state, items that no part has yet are stored in
-    hidden files; otherwise the next run writes them.
+    Every reader of Parquet reads it as one table: pandas and Spark the folder, DuckDB and Polars PATH/*.parquet, and
+    with partitions PATH/**/*.parquet. A part is written once one of its limits is reached, and at the end. In a run
+    with state, items that no part has yet are stored in hidden files; otherwise the next run writes them.
 
     Args:
         path: the folder; it is created.
         columns: names of the fields, for tuples in their order, or their Arrow types by name; None for those of the
             payloads.
-        part_items: maximal number of items in a file.
+        part_items: a part has this many items, and what came with the last of them.
+        part_bytes: a part takes about this much on the disk, such as "128 MB"; the first one of a run less.
+        part_every: an item is in a part at the latest after this time by the clock, such as "5 minutes" (an int is
+            milliseconds); for live runs.
+        partition_by: a field, or several: their values are not in the files, but name the folders of these, as in
+            day=2013-01-01/. They are texts, whole numbers, bools or dates; None is __HIVE_DEFAULT_PARTITION__.
         resume: what to do if runs have written before: "continue" behind them, "replace" their files, or "error".
+
+    Raises:
+        SettingsError: an argument is not valid, or a library is missing.
     """
     need("parquet", "drift.sinks.parquet")
     check_resume(resume)
     if type(part_items) is not int or part_items < 1:
         raise SettingsError(f"part_items={part_items!r} is not an int of 1 or more")
+    size = None if part_bytes is None else bytes_in(part_bytes) or 0
+    if size is not None and size < 1:
+        raise SettingsError(f"part_bytes={part_bytes!r} is neither a number of bytes nor a text such as '128 MB'")
+    every_ms = None if part_every is None else span_from(part_every) or 0
+    if every_ms is not None and every_ms < 1:
+        raise SettingsError(f"part_every={part_every!r} is no length of time, such as '5 minutes'")
     try:
-        return ParquetSink(Path(os.fsdecode(path)), columns, part_items, resume)
+        folder = Path(os.fsdecode(path))
     except TypeError:
         raise SettingsError(f"parquet({path!r:.80}): the path of a folder is a text or a pathlib.Path") from None
+    limits = _Limits(part_items, size, None if every_ms is None else every_ms / 1000)
+    return ParquetSink(Parts(folder, check_columns(partition_by)), columns, limits, resume)
+
+
+class _Limits(NamedTuple):
+    """When a part is written."""
+
+    items: int
+    bytes: int | None
+    every_s: float | None
 
 
 class ParquetSink(ResumingSink):
@@ -73,40 +102,40 @@ class ParquetSink(ResumingSink):
     guarantee: ClassVar = SinkGuarantee("exactly once", "the name of each part has the positions in it")
 
     def __init__(
-        self, path: Path, columns: Sequence[str] | Mapping[str, Any] | None, part_items: int, resume: str
+        self, parts: Parts, columns: Sequence[str] | Mapping[str, Any] | None, limits: _Limits, resume: str
     ) -> None:
-        super().__init__(str(path), resume)
-        self._path = path
+        super().__init__(str(parts.path), resume)
+        self._parts = parts
+        self._path = parts.path
         self._columns = columns
-        self._part_items = part_items
-        self._lock: int | None = None
+        self._limits = limits
         self._items: Gathered | None = None  # that no file has yet
-        self._waiting: list[Path] = []  # files with the items before these that no part has yet
-        self._waiting_items = 0
+        self._bytes = 0  # of these in memory, about
+        self._on_disk = 1.0  # bytes on the disk for each of those, as of the last file
+        self._waiting: dict[Path, int] = {}  # files with items before these that no part has yet, and how many
+        self._waiting_bytes = 0
+        self._due_s: float | None = None  # when these are to be in a part
         self._schema: pa.Schema | None = None
         self._hashes: dict[str, str] = {}  # of files, as of the last cut
 
     def _begin(self, resume: str) -> Last | None:
-        self._waiting, self._waiting_items = [], 0
+        self._waiting, self._waiting_bytes, self._due_s = {}, 0, None
         try:
-            self._path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self._path, os.O_RDONLY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._parts.open()
             parts, waiting = self._files(_PART), self._files(_WAITING)
             if resume == "error":
                 refuse_existing(str(self._path), parts + waiting)
             if resume == "replace":
-                for part in parts + waiting:
-                    part.unlink()
+                self._parts.remove(parts + waiting)
                 parts, waiting = [], []
+            self._parts.check(parts)
             last = self._last_of(parts[-1], _PART) if parts else None
             for path in waiting:
                 at = self._last_of(path, _WAITING)
                 if last is not None and at.position <= last.position:  # a part has them
                     path.unlink()
                     continue
-                self._waiting.append(path)
-                self._waiting_items += self._rows_of(path)
+                self._wait(path, self._rows_of(path))
                 last = at
             return last
         except BlockingIOError:
@@ -117,29 +146,60 @@ class ParquetSink(ResumingSink):
                 f"who may write there"
             ) from error
 
+    def _wait(self, path: Path, items: int) -> None:
+        """A file has items that no part has yet."""
+        self._waiting[path] = items
+        self._waiting_bytes += path.stat().st_size
+        self._expect()
+
+    def _expect(self) -> None:
+        """There are items that no part has yet."""
+        if self._due_s is None and self._limits.every_s is not None:
+            self._due_s = self._now_s() + self._limits.every_s
+
+    def _now_s(self) -> float:
+        return time.monotonic()
+
     def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         if self._items is None:
             from drift.sinks.typed import Gathered
 
             self._items = Gathered()
         self._items.add(positions, metas, payloads)
-        if len(self._items) + self._waiting_items >= self._part_items:
+        self._expect()
+        is_full = len(self._items) + sum(self._waiting.values()) >= self._limits.items
+        if self._limits.bytes is not None:
+            self._bytes += about_bytes(payloads)
+            is_full |= self._bytes * self._on_disk + self._waiting_bytes >= self._limits.bytes
+        if is_full:
             self._write_part()
+        self.tick()
         return self._last
+
+    def tick(self) -> None:
+        """See `Ticking`: items that are due come into a part."""
+        if self._due_s is not None and self._now_s() >= self._due_s:
+            self._write_part()
 
     def commit(self) -> dict[str, Any]:
         """See `Committing`: items that are in no part yet are written to a hidden file, until there is a part."""
         if self._items:
             count = len(self._items)
-            self._waiting.append(self._write("." + _NAME.format("waiting", self._items.first, self._items.end)))
-            self._waiting_items += count
-        files = {path.name: self._hash_of(path) for path in [*self._files(_PART), *self._waiting]}
+            self._wait(self._write("." + _NAME.format("waiting", self._items.first, self._items.end)), count)
+        files = {self._name_of(path): self._hash_of(path) for path in [*self._files(_PART), *self._waiting]}
         self._hashes = files
-        return {**super().commit(), "files": files}
+        return {
+            **super().commit(),
+            "files": files,
+            "waiting": {path.name: rows for path, rows in self._waiting.items()},
+        }
 
     def _hash_of(self, path: Path) -> str:
-        found = self._hashes.get(path.name)
+        found = self._hashes.get(self._name_of(path))
         return file_hash(path) if found is None else found
+
+    def _name_of(self, path: Path) -> str:
+        return path.relative_to(self._path).as_posix()
 
     def open(self) -> None:
         super().open()
@@ -149,6 +209,7 @@ class ParquetSink(ResumingSink):
     def compare(self, committed: Any) -> str:
         """See `Comparing`. If a part has the items of a hidden file now, the checksums of its pages are checked."""
         import pyarrow as pa
+        import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         (last,), files = from_committed(self._target, committed), committed.get("files")
@@ -161,24 +222,34 @@ class ParquetSink(ResumingSink):
                     if file_hash(path) != stored:
                         raise self._changed(f"{name} has another hash")
                     continue
-                path = self._part_with(name)
-                pq.ParquetFile(path, page_checksum_verification=True).read()
+                first, end = self._range_of(name)
+                found = 0
+                for path in self._part_with(name, first, end):
+                    at = pq.ParquetFile(path, page_checksum_verification=True).read()["position"]
+                    found += pc.sum(pc.and_(pc.greater_equal(at, first), pc.less_equal(at, end))).as_py() or 0
+                if found != (items := committed.get("waiting", {}).get(name, found)):
+                    raise self._changed(f"{name} had {items:,} items, and {found:,} are there")
         except (OSError, pa.ArrowException) as error:
             raise self._changed(f"{path.name}: {error}") from error
         end = "none" if last is None else f"those up to position {last.position:,}"
         return f"{self._path} has its items as of the cut unchanged, {end}"
 
-    def _part_with(self, gone: str) -> Path:
-        """The part that has the items of a file that is gone."""
-        found = _WAITING.fullmatch(gone)
-        if found is not None:
-            for path in self._files(_PART):
-                if (
-                    self._first_of(path, _PART) <= int(found[1])
-                    and int(found[2]) <= self._last_of(path, _PART).position
-                ):
-                    return path
-        raise self._changed(f"{gone} is gone")
+    def _range_of(self, gone: str) -> tuple[int, int]:
+        """The positions of the first and the last item of a file that is gone."""
+        if (found := _WAITING.fullmatch(gone)) is None:
+            raise self._changed(f"{gone} is gone")
+        return int(found[1]), int(found[2])
+
+    def _part_with(self, gone: str, first: int, end: int) -> list[Path]:
+        """The files of the part that has these items of a file that is gone."""
+        found = [
+            path
+            for path in self._files(_PART)
+            if self._first_of(path, _PART) <= first and end <= int(path.stem.rpartition("-")[2])
+        ]
+        if not found:
+            raise self._changed(f"{gone} is gone")
+        return found
 
     def _changed(self, why: str) -> SinkError:
         return SinkError(
@@ -188,63 +259,51 @@ class ParquetSink(ResumingSink):
 
     def _end(self) -> None:
         try:
-            if self._items or self._waiting:
+            if (self._items or self._waiting) and self._parts.is_whole:
                 self._write_part()
         finally:
-            lock, self._lock = self._lock, None
-            if lock is not None:
-                os.close(lock)
+            self._parts.close()
 
     def _write_part(self) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         if self._waiting:
-            first = self._first_of(self._waiting[0])
+            first = self._first_of(next(iter(self._waiting)))
         else:
             assert self._items
             first = self._items.first
         last = self._items.end if self._items else self.committed_position()
         assert last is not None
         try:
-            before = [pq.read_table(path) for path in self._waiting]
+            before = [pq.read_table(path, partitioning=None) for path in self._waiting]
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"{self._path}: {error}; bring its hidden files back, or pass resume='replace'") from error
         self._write(_NAME.format("part", first, last), before)
         for path in self._waiting:
             path.unlink()
-        self._waiting, self._waiting_items = [], 0
+        self._waiting, self._waiting_bytes, self._due_s = {}, 0, None
 
     def _write(self, name: str, before: Sequence[pa.Table] = ()) -> Path:
         """A file of the items taken, behind others that are in tables."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        assert self._lock is not None
         last = Last(self._items.end, self._items.last) if self._items else self._last
         assert last is not None
-        unfinished = self._path / f".part-{os.getpid()}.unfinished"
         try:
             first = self._items.first if self._items else last.position
-            with self._taking([first, last.position], PayloadError, OSError):
+            with self._taking([first, last.position], PayloadError, OSError, pa.ArrowException):
                 tables = [table.replace_schema_metadata() for table in before]
                 if self._items:
                     tables.append(self._table(self._items))
                 table = pa.concat_tables(tables, promote_options="permissive")
-                table = table.replace_schema_metadata({_META: last.meta.hex()})
-                pq.write_table(table, unfinished, compression="zstd", write_page_checksum=True)
-                with unfinished.open("rb") as written:
-                    os.fsync(written.fileno())
-                finished = unfinished.rename(self._path / name)
-                os.fsync(self._lock)
-        except SinkError:
-            with suppress(OSError):
-                unfinished.unlink()
-            raise
+                size = self._parts.write(name, table.replace_schema_metadata({_META: last.meta.hex()}))
+                if not before and self._bytes:
+                    self._on_disk = min(size / self._bytes, 1.0)
         finally:
-            self._items = None
+            self._items, self._bytes = None, 0
         self._last = last
-        return finished
+        return self._path / name
 
     def _table(self, gathered: Gathered) -> pa.Table:
         import pyarrow as pa
@@ -265,7 +324,7 @@ class ParquetSink(ResumingSink):
         return table
 
     def _files(self, pattern: re.Pattern[str]) -> list[Path]:
-        return sorted(path for path in self._path.iterdir() if pattern.fullmatch(path.name))
+        return self._parts.files(pattern)
 
     def _first_of(self, path: Path, pattern: re.Pattern[str] = _WAITING) -> int:
         found = pattern.fullmatch(path.name)

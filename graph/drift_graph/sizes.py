@@ -1,4 +1,4 @@
-"""Estimates of how much memory payloads take.
+"""Sizes: as people write them, and estimates of how much memory payloads take.
 
 Invariant: an estimate costs a few microseconds, however many and however large the payloads are.
 
@@ -8,6 +8,7 @@ megabytes from one of bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from sys import getsizeof
@@ -23,6 +24,9 @@ _ENTRIES = 2
 _DEPTH = 4
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 _CONTAINERS = frozenset({dict, list, tuple})
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20}
+_UNITS |= {"GIB": 1 << 30, "TIB": 1 << 40}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
 def about_bytes(payloads: Sequence[Any]) -> int:
@@ -78,3 +82,16 @@ def _of_entries(entries: Iterable[Any], count: int, depth: int) -> int:
         total += getsizeof(entry) if type(entry) in _PLAIN else size_of(entry, depth - 1)
         sampled += 1
     return total * count // max(sampled, 1)
+
+
+def bytes_in(size: int | str) -> int | None:
+    """A size in bytes, from a number of bytes or a text as "2 GB" or "512 MiB"; None if it is neither.
+
+    >>> bytes_in("1.5 KB")
+    1500
+    """
+    if type(size) is int:
+        return size
+    found = _SIZE.fullmatch(size) if type(size) is str else None
+    unit = _UNITS.get(found[2].upper()) if found is not None else None
+    return int(float(found[1]) * unit) if found is not None and unit is not None else None
