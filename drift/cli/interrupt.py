@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from drift.running import Run
-from drift.sinks.base import Committing, Sink
+from drift.sinks.base import Committing, Sink, Ticking
 from drift.undisturbed import may_be_interrupted
 from drift_graph.metas import Metas
 
@@ -80,6 +80,10 @@ class PositionedSink:
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         self._sink.write(positions, metas, payloads)
         self.position = positions[-1] + 1
+
+    def tick(self) -> None:
+        if isinstance(self._sink, Ticking):
+            self._sink.tick()
 
     def complete(self) -> None:
         self._sink.complete()

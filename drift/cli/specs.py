@@ -9,6 +9,7 @@ import dataclasses
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl
@@ -32,6 +33,7 @@ _FILES: dict[str, Callable[..., Source]] = {
     "jsonl": sources.jsonl,
     "csv": sources.csv,
     "parquet": sources.parquet,
+    "hive": partial(sources.parquet, hive=True),
 }
 _IN_SPARK = ("parquet", "orc", "table")
 _URLS = ("redis://", "rediss://", "redis-json://", "kafka://", "kafka-json://", "postgresql://", "postgres://")
@@ -44,16 +46,19 @@ _ENDINGS = {
     ".csv": "csv",
     ".parquet": "parquet",
 }
+_OF_PARQUET = re.compile(r"(.+)\?([a-z_]+=.*)")
 _SINK_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 SOURCE_FORMS = (
-    "PATH.txt, .log, .jsonl or .csv (also .gz), PATH.parquet, text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, -, "
+    "PATH.txt, .log, .jsonl or .csv (also .gz), PATH.parquet, text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, "
+    "hive:PATH (Parquet in folders COLUMN=VALUE), -, "
     "tcp://HOST:PORT, zmq:ADDRESS, zmq-json:ADDRESS, kafka://HOST:PORT[?group=NAME]#TOPIC, redis://HOST/DB#STREAM "
     "(kafka-json, redis-json), postgresql://USER@HOST/DB#TABLE:KEY, sqlite:PATH#TABLE:KEY, or with --engine spark "
     "orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or with its kind before it a folder; follow:PATH "
     "goes on with what is written"
 )
 SINK_FORMS = (
-    "PATH.jsonl, PATH.csv, PATH.parquet (a folder), jsonl:PATH, csv:PATH, parquet:PATH, sqlite:PATH#TABLE, "
+    "PATH.jsonl, PATH.csv, PATH.parquet (a folder), jsonl:PATH, csv:PATH, parquet:PATH (with ?partition_by=COLUMN,"
+    "COLUMN&part_every=5m&part_bytes=128MB&part_items=NUMBER), sqlite:PATH#TABLE, "
     "postgresql://USER@HOST/DB#TABLE, redis://HOST/DB#STREAM, kafka://HOST:PORT#TOPIC, - and text:-"
 )
 
@@ -76,9 +81,10 @@ def _named(option: str, value: str, kind: str, known: Sequence[str]) -> tuple[st
         name = max(fitting, key=len)
         return name, value[len(name) + 1 :]
     names = ", ".join(map(repr, known))
-    if "=" in value and "://" not in value.partition("=")[0] and not Path(value).exists():
+    first = value.partition("=")[0]
+    if first != value and "://" not in first and "?" not in first and not Path(value).exists():
         shown = without_secrets(value)
-        raise SettingsError(f"{option} {shown}: the graph has no {kind} {value.split('=')[0]!r}; it has {names}")
+        raise SettingsError(f"{option} {shown}: the graph has no {kind} {first!r}; it has {names}")
     if len(known) != 1:
         shown = without_secrets(value)
         raise SettingsError(f"{option} {shown}: say which {kind}, as NAME={shown}; the graph has {names}")
@@ -174,7 +180,7 @@ def sink_of(spec: str, on_existing: OnExisting, name: str = "") -> Sink:
     if kind == "csv":
         return sinks.csv(path, resume=on_existing)
     if kind == "parquet":
-        return sinks.parquet(path, resume=on_existing)
+        return _sink_of_parquet(spec, path, on_existing)
     if kind == "sqlite":
         file, _, table = path.partition("#")
         return sinks.sqlite(file, table or name, resume=on_existing)
@@ -188,7 +194,27 @@ def _kind_of_sink(spec: str) -> tuple[str, str]:
     kind, colon, path = spec.partition(":")
     if colon and kind in ("jsonl", "csv", "parquet", "sqlite"):
         return kind, path
-    return _SINK_ENDINGS.get(Path(spec).suffix.lower(), ""), spec
+    path = found[1] if (found := _OF_PARQUET.fullmatch(spec)) and found[1].lower().endswith(".parquet") else spec
+    return _SINK_ENDINGS.get(Path(path).suffix.lower(), ""), spec
+
+
+def _sink_of_parquet(spec: str, path: str, on_existing: OnExisting) -> Sink:
+    """A folder of Parquet files, with options behind a question mark."""
+    found = _OF_PARQUET.fullmatch(path)
+    options = dict(parse_qsl(found[2], keep_blank_values=True)) if found is not None else {}
+    columns, items = options.pop("partition_by", ""), options.pop("part_items", "1000000")
+    size, every = options.pop("part_bytes", None), options.pop("part_every", None)
+    if options or not items.isdecimal():
+        wrong = next(iter(options), f"part_items={items}")
+        raise SettingsError(f"{without_secrets(spec)} has {wrong!r}; a sink is {SINK_FORMS}")
+    return sinks.parquet(
+        found[1] if found is not None else path,
+        part_items=int(items),
+        part_bytes=size,
+        part_every=every,
+        partition_by=columns.split(",") if columns else None,
+        resume=on_existing,
+    )
 
 
 def _sink_of_url(spec: str, on_existing: OnExisting, name: str) -> Sink:
@@ -213,6 +239,8 @@ def refuse_one_file(specs: Mapping[str, str]) -> None:
         if writes_to_stdout(spec):
             continue
         kind, path = _kind_of_sink(spec)
+        if kind == "parquet" and (found := _OF_PARQUET.fullmatch(path)):
+            path = found[1]
         target: Path | str = Path(path).resolve()
         if kind == "sqlite" or spec.startswith(_URLS):  # these name a table, topic or stream in it
             path = target = spec if "#" in spec else f"{spec}#{name}"

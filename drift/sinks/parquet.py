@@ -37,6 +37,7 @@ _PART = re.compile(r"part-(\d{15})-(\d{15})\.parquet")
 _WAITING = re.compile(r"\.waiting-(\d{15})-(\d{15})\.parquet")
 _NAME = "{}-{:015d}-{:015d}.parquet"
 _META = b"drift.meta"
+_MEASURED_BYTES = 1 << 14  # smaller files have little but what any file has
 
 
 def parquet(
@@ -60,7 +61,8 @@ def parquet(
         columns: names of the fields, for tuples in their order, or their Arrow types by name; None for those of the
             payloads.
         part_items: a part has this many items, and what came with the last of them.
-        part_bytes: a part takes about this much on the disk, such as "128 MB"; the first one of a run less.
+        part_bytes: a part takes about this much on the disk, such as "128 MB"; the first one of a run, where no
+            file has been measured, may be off by much.
         part_every: an item is in a part at the latest after this time by the clock, such as "5 minutes" (an int is
             milliseconds); for live runs.
         partition_by: a field, or several: their values are not in the files, but name the folders of these, as in
@@ -231,8 +233,8 @@ class ParquetSink(ResumingSink):
                     raise self._changed(f"{name} had {items:,} items, and {found:,} are there")
         except (OSError, pa.ArrowException) as error:
             raise self._changed(f"{path.name}: {error}") from error
-        end = "none" if last is None else f"those up to position {last.position:,}"
-        return f"{self._path} has its items as of the cut unchanged, {end}"
+        those = "none" if last is None else f"those up to position {last.position:,}"
+        return f"{self._path} has its items as of the cut unchanged, {those}"
 
     def _range_of(self, gone: str) -> tuple[int, int]:
         """The positions of the first and the last item of a file that is gone."""
@@ -298,8 +300,8 @@ class ParquetSink(ResumingSink):
                     tables.append(self._table(self._items))
                 table = pa.concat_tables(tables, promote_options="permissive")
                 size = self._parts.write(name, table.replace_schema_metadata({_META: last.meta.hex()}))
-                if not before and self._bytes:
-                    self._on_disk = min(size / self._bytes, 1.0)
+                if not before and self._bytes and size >= _MEASURED_BYTES:
+                    self._on_disk = size / self._bytes
         finally:
             self._items, self._bytes = None, 0
         self._last = last

@@ -9,11 +9,12 @@ its end, which says where each column of each group of rows is, how long it is a
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import xxhash
 
@@ -41,6 +42,7 @@ def parquet(
     columns: Sequence[str] | None = None,
     payload: Literal["dict", "tuple", "value", "rows"] = "dict",
     type: Any = None,
+    hive: bool | Mapping[str, pa.DataType] = False,
     follow: bool = False,
 ) -> ParquetSource | FollowedSource:
     """Each row of a Parquet file is a payload, with values as from `drift.sources.table`.
@@ -51,6 +53,8 @@ def parquet(
         columns: to read, in this order; None for all.
         payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column; "rows"
             for dicts that stay columns until a function asks for one (extra `columns`).
+        hive: whether the folders in which a file is, such as day=2013-01-01/, are further columns, behind its own:
+            texts, or of the Arrow types given by name. Of a folder all files NAME.parquet are read, however deep.
         type: each row, as a dict, is converted to it, for instance a dataclass or a msgspec Struct.
         follow: whether the source is live: files that appear are read, in the order of their names; each must be
             complete when it appears: move it there.
@@ -61,10 +65,47 @@ def parquet(
         named = os.fsdecode(path)
     except TypeError:
         raise SettingsError(f"parquet({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
-    source = ParquetSource(named, columns, payload, type)
+    in_folders: _Folders | None = None
+    if hive is not False:
+        in_folders = _Folders(named if Path(named).is_dir() else "", {} if hive is True else dict(hive))
+        if in_folders.root:
+            named = str(Path(glob.escape(named), "**", "[!_]*.parquet"))
+    source = ParquetSource(named, columns, payload, type, in_folders)
     if not follow:
         return source
-    return FollowedSource(named, source, lambda each: ParquetSource(each, columns, payload, type))
+    return FollowedSource(named, source, lambda each: ParquetSource(each, columns, payload, type, in_folders))
+
+
+class _Folders(NamedTuple):
+    """The folders NAME=VALUE in which files are.
+
+    Attributes:
+        root: those below this folder count; all that are named in the path if it is "".
+        types: of the columns, by name; others are texts.
+    """
+
+    root: str
+    types: Mapping[str, pa.DataType]
+
+    def columns(self, path: str) -> dict[str, pa.Scalar]:
+        """The columns of a file.
+
+        Raises:
+            InputError: a value is not of its type, or there is no such folder.
+        """
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        inside = Path(path).relative_to(self.root).parent if self.root else Path(path).parent
+        names = [name for name, is_one, _ in (part.partition("=") for part in inside.parts) if is_one and name]
+        if unknown := [name for name in self.types if name not in names]:
+            raise InputError(f"{path} is in no folder {unknown[0]}=VALUE, for which hive has a type; check the path")
+        schema = pa.schema([(name, self.types.get(name, pa.string())) for name in names])
+        try:
+            found = ds.get_partition_keys(ds.partitioning(schema, flavor="hive").parse(inside.as_posix() + "/"))
+            return {field.name: pa.scalar(found.get(field.name), field.type) for field in schema}
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            raise InputError(f"{path}: its folders are not of the types that hive has: {error}") from None
 
 
 class ParquetSource(Diverting):
@@ -73,11 +114,14 @@ class ParquetSource(Diverting):
     live = False
     guarantee: ClassVar = SourceGuarantee("from a position", "the number of a row, as long as the files are there")
 
-    def __init__(self, path: str, columns: Sequence[str] | None, payload: Payload, kind: Any) -> None:
+    def __init__(
+        self, path: str, columns: Sequence[str] | None, payload: Payload, kind: Any, folders: _Folders | None = None
+    ) -> None:
         self._path = path
         self._columns = None if columns is None else list(columns)
         self._payload = payload
         self._kind = kind
+        self._folders = folders
 
     def open(self) -> Reader:
         return reader_of(self._path, self._open_one)
@@ -90,12 +134,16 @@ class ParquetSource(Diverting):
             file = pq.ParquetFile(path)
         except (OSError, pa.ArrowException) as error:
             raise InputError(f"{path} cannot be read as Parquet: {error}; check the path and the file") from None
-        names = file.schema_arrow.names
+        own = file.schema_arrow.names
+        further = {} if self._folders is None else self._folders.columns(path)
+        further = {name: value for name, value in further.items() if name not in own}
+        names = [*own, *further]
         missing = [name for name in self._columns or () if name not in names]
         if missing:
             file.close()
             raise InputError(f"{path} has no column {missing[0]!r}; it has {', '.join(map(repr, names))}")
         wanted = names if self._columns is None else self._columns
+        read = None if self._columns is None else [name for name in self._columns if name in own]
 
         def behind(rows: int) -> Iterator[pa.RecordBatch]:
             """Row groups before this row are not read."""
@@ -106,9 +154,11 @@ class ParquetSource(Diverting):
                 while group < groups and rows >= passed + file.metadata.row_group(group).num_rows:
                     passed += file.metadata.row_group(group).num_rows
                     group += 1
-                found = file.iter_batches(size, row_groups=list(range(group, groups)), columns=self._columns)
+                found = file.iter_batches(size, row_groups=list(range(group, groups)), columns=read)
                 try:
                     for batch in without(rows - passed, found):
+                        for name, value in further.items():
+                            batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
                         yield batch.select(wanted) if self._columns is not None else batch
                         rows += batch.num_rows
                         fitting = min(max(_BATCH_BYTES * batch.num_rows // (batch.nbytes or 1), 1), most)

@@ -1,0 +1,415 @@
+"""Parquet in parts: by size, by the clock and by partitions; a death at any moment loses and doubles nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import random
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import drift
+from drift import SettingsError, SinkError, sinks, sources
+from drift.cli import drift as commands
+from drift_graph.meta import global_time
+
+DAYS = ("2013-01-01", "2013-01-02", None, "a/b é=%")
+
+
+def meta_at(position: int) -> bytes:
+    return global_time(position * 10, 0, 0, 0)
+
+
+def row_at(position: int) -> dict[str, Any]:
+    return {"n": position, "day": DAYS[position * 7 % 11 % len(DAYS)]}
+
+
+def write(sink: Any, start: int, end: int, row: Callable[[int], Any] = row_at) -> None:
+    sink.write(range(start, end), list(map(meta_at, range(start, end))), list(map(row, range(start, end))))
+
+
+def opened(sink: Any, resumes: tuple[int, Any] | None = None) -> Any:
+    if resumes is not None:
+        sink.resume_at(*resumes)
+    sink.open()
+    return sink
+
+
+def rows_in(folder: Path) -> list[tuple[int, str | None]]:
+    """What a reader sees: positions and days, from each file as it is."""
+    found = []
+    partitioning = ds.partitioning(pa.schema([("day", pa.string())]), flavor="hive")
+    for path in folder.rglob("[!.]*.parquet"):
+        inside = path.relative_to(folder)
+        if not any(part[0] in "._" for part in inside.parts):
+            day = ds.get_partition_keys(partitioning.parse(inside.as_posix())).get("day")
+            positions = pq.ParquetFile(path).read()["position"].to_pylist()
+            assert positions == sorted(positions), "in their order"
+            found += [(position, day) for position in positions]
+    return sorted(found)
+
+
+def expected(end: int) -> list[tuple[int, str | None]]:
+    return [(position, row_at(position)["day"]) for position in range(end)]
+
+
+class Death(BaseException):
+    """The process is gone."""
+
+
+@contextmanager
+def dying(calls: int) -> Iterator[None]:
+    """The process dies before or after one of its calls that change files, and changes nothing from then on."""
+    left = [calls]
+
+    def dies(function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **more: Any) -> Any:
+            for step in (lambda: None, lambda: function(*arguments, **more)):
+                if left[0] <= 0:
+                    raise Death
+                left[0] -= 1
+                result = step()
+            return result
+
+        return called
+
+    places = [(os, name) for name in ("rename", "unlink", "mkdir", "rmdir", "fsync")]
+    places += [(shutil, "rmtree"), (pq, "write_table"), (ds, "write_dataset")]
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in places:
+            patch.setattr(module, name, dies(getattr(module, name)))
+        yield
+
+
+@given(
+    deaths=st.lists(st.integers(0, 60), max_size=6),
+    steps=st.lists(st.integers(1, 6) | st.none(), min_size=1, max_size=12),
+    by=st.sampled_from([None, "day"]),
+    part_items=st.integers(1, 9),
+)
+@settings(deadline=None, max_examples=50)
+def test_a_death_at_any_moment_loses_nothing_and_doubles_nothing(
+    deaths: list[int], steps: list[int | None], by: str | None, part_items: int
+) -> None:
+    """Steps are batches, by their numbers of items, or cuts."""
+    end, whole = sum(step or 0 for step in steps), by == "day"
+    shown = (lambda rows: rows) if whole else (lambda rows: [(position, None) for position, _ in rows])
+    committed: tuple[int, Any] | None = None
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name, "out")
+
+        def run() -> None:
+            nonlocal committed
+            sink = sinks.parquet(folder, part_items=part_items, partition_by=by)
+            try:
+                opened(sink, committed)
+                start, at = 0 if committed is None else committed[0], 0
+                for step in steps:
+                    if step is None:
+                        cut = at, sink.commit()
+                        committed = max(committed or cut, cut, key=lambda each: each[0])
+                    elif at + step > start:
+                        write(sink, max(at, start), at + step)
+                    at += step or 0
+                sink.complete()
+            finally:
+                sink.close()
+
+        def read() -> list[tuple[int, str | None]]:
+            found = rows_in(folder)
+            assert len({position for position, _ in found}) == len(found), "nothing is there twice"
+            return found
+
+        for calls in deaths:
+            with dying(calls):
+                try:
+                    run()
+                except Death:
+                    pass
+            assert set(read()) <= set(shown(expected(end)))
+            sink = opened(sinks.parquet(folder, part_items=part_items, partition_by=by))
+            stored = -1 if (position := sink.committed_position()) is None else position
+            assert committed is None or stored >= committed[0] - 1, "what was in a cut is stored"
+            visible = read()
+            assert visible == shown(expected(len(visible))), "a part is there as a whole"
+            sink._parts.close()  # it dies here
+        run()
+        assert read() == shown(expected(end))
+        hidden = [path for path in folder.rglob("*") if path.name[0] == "."]
+        assert hidden == []
+        if committed is not None:
+            assert "unchanged" in sinks.parquet(folder, partition_by=by).compare(committed[1])
+
+
+def test_every_reader_sees_the_partitions(tmp_path: Path) -> None:
+    rows = [{"n": n, "day": dt.date(2013, 1, 1 + n % 3), "is_late": n % 2 == 0} for n in range(12)]
+    graph = drift.Graph("echo")
+    graph.source("rows").sink("out")
+    sink = sinks.parquet(tmp_path, partition_by=["day", "is_late"], part_items=5)
+    drift.run(graph, {"rows": rows}, sinks={"out": sink}, batch_items=4).finish()
+    assert {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*.parquet")} == {
+        "day=2013-01-01", "day=2013-01-02", "day=2013-01-03",
+    }  # fmt: skip
+    found = pl.read_parquet(tmp_path / "**/*.parquet", hive_partitioning=True).sort("n")
+    assert found["day"].to_list() == [row["day"] for row in rows]
+    by_duckdb = duckdb.sql(f"select n, day, is_late from read_parquet('{tmp_path}/**/*.parquet') order by n").fetchall()
+    assert [(n, day) for n, day, _ in by_duckdb] == [(row["n"], row["day"]) for row in rows]
+    by_arrow = pq.read_table(tmp_path).sort_by("n")
+    assert by_arrow["n"].to_pylist() == list(range(12))
+    assert by_arrow["is_late"].cast(pa.string()).to_pylist() == [str(row["is_late"]).lower() for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (1.5, "which is double"), (b"x", "which is binary"), ([1], "which is list"), ("", "no folder stands for ''"),
+        ("__HIVE_DEFAULT_PARTITION__", "no folder stands for"), (dt.datetime(2013, 1, 1), "which is timestamp"),
+    ],
+)  # fmt: skip
+def test_a_value_by_which_no_folder_can_be_named_is_refused(tmp_path: Path, value: Any, says: str) -> None:
+    sink = opened(sinks.parquet(tmp_path, part_items=2, partition_by="day"))
+    write(sink, 0, 2, lambda n: {"n": n, "day": None})
+    with pytest.raises(SinkError, match=f"positions 2 to 3: partition_by has 'day'.*{says}.*up to 1 are safe"):
+        write(sink, 2, 4, lambda n: {"n": n, "day": value})
+    sink.close()
+    assert rows_in(tmp_path) == [(0, None), (1, None)]
+    assert [path for path in tmp_path.iterdir() if path.name[0] == "."] == []
+
+
+def test_partitions_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    for wrong, says in (("time", "it is the time of the item"), ("a/b", "another name"), (["a", "a"], "differ")):
+        with pytest.raises(SettingsError, match=says):
+            sinks.parquet(tmp_path, partition_by=wrong)
+    for wrong in ({"part_bytes": "2 parsecs"}, {"part_bytes": 0}, {"part_every": "often"}, {"part_every": 0}):
+        with pytest.raises(SettingsError, match="part_"):
+            sinks.parquet(tmp_path, **wrong)  # type: ignore[arg-type]
+    missing = opened(sinks.parquet(tmp_path / "missing", part_items=1, partition_by="hour"))
+    with pytest.raises(SinkError, match="the payloads have no such field; the columns are 'position', 'time', 'n'"):
+        write(missing, 0, 1)
+    missing.close()
+    for first, second in ((None, "day"), ("day", None), ("day", ["n", "day"])):
+        folder = tmp_path / f"{first} {second}"
+        sink = opened(sinks.parquet(folder, partition_by=first))
+        write(sink, 0, 3)
+        sink.close()
+        other = sinks.parquet(folder, partition_by=second)
+        with pytest.raises(SinkError, match=r"are partitioned by \["):
+            other.open()
+        other.close()
+        again = opened(sinks.parquet(folder, partition_by=second, resume="replace"))
+        write(again, 0, 2)
+        again.close()
+        assert len(pq.read_table(folder)) == 2
+
+
+def test_a_folder_whose_own_name_looks_like_a_partition_gives_no_column(tmp_path: Path) -> None:
+    folder = tmp_path / "env=prod" / "out"
+    sink = opened(sinks.parquet(folder))
+    write(sink, 0, 2)
+    sink.commit()
+    write(sink, 2, 3)
+    sink.close()
+    (part,) = folder.glob("part-*")
+    assert pq.ParquetFile(part).schema_arrow.names == ["position", "time", "n", "day"]
+
+
+def test_parts_take_about_the_bytes_that_were_asked_for(tmp_path: Path) -> None:
+    sink = opened(sinks.parquet(tmp_path, part_bytes="40 KB", partition_by="day"))
+    for start in range(0, 400, 5):
+        write(sink, start, start + 5, lambda n: {"n": n, "day": "x", "text": random.Random(n).randbytes(500).hex()})
+    sink.close()
+    sizes = [path.stat().st_size for path in sorted(tmp_path.rglob("*.parquet"))]
+    assert len(sizes) == 5 and all(35_000 < size < 50_000 for size in sizes[1:-1]), sizes
+    assert [position for position, _ in rows_in(tmp_path)] == list(range(400))
+
+
+def test_an_item_is_in_a_part_in_time(tmp_path: Path) -> None:
+    now_s = [0.0]
+
+    def made() -> Any:
+        sink = sinks.parquet(tmp_path, part_every="5 minutes")
+        sink._now_s = lambda: now_s[0]  # type: ignore[method-assign]
+        return opened(sink)
+
+    def shown(sink: Any, at_s: float) -> int:
+        now_s[0] = at_s
+        sink.tick()
+        return len(rows_in(tmp_path))
+
+    sink = made()
+    assert shown(sink, 1000) == 0
+    write(sink, 0, 1)
+    now_s[0] = 1100
+    write(sink, 1, 2)
+    sink.commit()
+    assert (shown(sink, 1299), shown(sink, 1300)) == (0, 2), "from the first of them on"
+    write(sink, 2, 3)
+    assert (shown(sink, 1599), shown(sink, 1600), shown(sink, 9999)) == (2, 3, 3)
+    write(sink, 3, 4)
+    sink.commit()
+    sink._parts.close()  # it dies here
+    again = made()
+    assert (shown(again, 10_298), shown(again, 10_299)) == (3, 4), "items of an earlier run are due as well"
+    again.close()
+
+
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_a_live_run_makes_readable_files_while_nothing_comes(tmp_path: Path, engine: str) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(f'{{"t": {n}, "day": "x"}}\n' for n in range(5)))
+    graph = drift.Graph("echo")
+    graph.source("rows").sink("out")
+    sink = sinks.parquet(tmp_path / "out", part_every=20, partition_by="day")
+    run = drift.run(graph, {"rows": sources.jsonl(source, follow=True)}, sinks={"out": sink}, engine=engine)
+    running = threading.Thread(target=run.finish)
+    running.start()
+    while running.is_alive() and not list((tmp_path / "out").glob("day=x/*.parquet")):
+        time.sleep(0.01)
+    shown = rows_in(tmp_path / "out")
+    run.stop()
+    running.join()
+    assert shown and shown == [(n, "x") for n in range(len(shown))], "before the end"
+    assert [position for position, _ in rows_in(tmp_path / "out")] == list(range(5))
+
+
+def test_a_part_that_cannot_be_moved_is_not_written_again_beside_it(tmp_path: Path) -> None:
+    sink = opened(sinks.parquet(tmp_path, part_items=8, partition_by="day"))
+    write(sink, 0, 5)
+    committed = sink.commit()
+    (tmp_path / "day=2013-01-02").write_text("somebody has a file of this name")
+    with pytest.raises(SinkError, match=r"positions 5 to 8: .*exists"):
+        write(sink, 5, 9)
+    sink.close()
+    (tmp_path / "day=2013-01-02").unlink()
+    again = opened(sinks.parquet(tmp_path, part_items=8, partition_by="day"), (5, committed))
+    assert again.committed_position() == 8
+    again.close()
+    assert rows_in(tmp_path) == expected(9)
+
+
+def test_of_a_hidden_file_that_came_into_partitions_all_items_are_compared(tmp_path: Path) -> None:
+    sink = opened(sinks.parquet(tmp_path, partition_by="day"))
+    write(sink, 0, 9)
+    committed = sink.commit()
+    write(sink, 9, 12)
+    sink.close()
+    compared = sinks.parquet(tmp_path)
+    assert "unchanged" in compared.compare(committed)
+    (part,) = (tmp_path / "day=2013-01-01").iterdir()
+    part.unlink()
+    with pytest.raises(SinkError, match=r"had 9 items, and . are there"):
+        compared.compare(committed)
+
+
+def test_the_command_writes_partitions_and_reads_them(tmp_path: Path) -> None:
+    dataflow, out = tmp_path / "rows.py", tmp_path / "out.parquet"
+    dataflow.write_text("import drift\ngraph = drift.Graph('rows')\ngraph.source('rows').sink('out')\n")
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"n": {n}, "day": "{n % 2}", "h": {n % 3}}}\n' for n in range(12)))
+
+    def command(source: str, sink: str) -> Any:
+        return CliRunner().invoke(commands, ["run", f"{dataflow}:graph", "--quiet", "--source", source, "--sink", sink])
+
+    options = "partition_by=day,h&part_items=5&part_bytes=1MB&part_every=5m"
+    done = command(f"{tmp_path}/in.jsonl", f"{out}?{options}")
+    assert done.exit_code == 0, done.output
+    assert len(list(out.glob("day=*/h=*"))) == 6
+    done = command(f"hive:{out}", f"{tmp_path}/again.jsonl")
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line)["payload"] for line in (tmp_path / "again.jsonl").read_text().splitlines()]
+    assert sorted((row["n"], row["day"], row["h"]) for row in lines) == [(n, str(n % 2), str(n % 3)) for n in range(12)]
+    for wrong in ("part_items=many", "partition=day", "part_bytes=0"):
+        done = command(f"{tmp_path}/in.jsonl", f"parquet:{out}?{wrong}")
+        assert done.exit_code == 2 and wrong.partition("=")[0] in done.output
+
+
+def test_partitions_that_appear_are_followed(tmp_path: Path) -> None:
+    sink = opened(sinks.parquet(tmp_path, part_items=2, partition_by="day"))
+    reader: Any = sources.parquet(tmp_path, hive=True, follow=True).open()
+    found: list[Any] = []
+    try:
+        for n in range(6):
+            write(sink, n, n + 1, lambda n: {"n": n, "day": f"2013-01-{n // 2:02}"})
+            if n % 2:
+                while len(found) <= n:
+                    found += reader.read(7)
+    finally:
+        reader.close()
+        sink.close()
+    assert [(row["n"], row["day"]) for row in found] == [(n, f"2013-01-{n // 2:02}") for n in range(6)]
+
+
+def test_partitions_are_read_back_as_fields(tmp_path: Path) -> None:
+    sink = opened(sinks.parquet(tmp_path / "env=prod" / "out", part_items=4, partition_by=["day", "hour"]))
+    write(sink, 0, 9, lambda n: {**row_at(n), "hour": n % 2})
+    sink.close()
+    folder = tmp_path / "env=prod" / "out"
+    types = {"hour": pa.int64()}
+    rows = sorted(drained(sources.parquet(folder, hive=types, columns=["n", "hour", "day"])), key=lambda row: row["n"])
+    assert rows == [{"n": n, "hour": n % 2, "day": row_at(n)["day"]} for n in range(9)]
+    for form in ("dict", "rows"):
+        texts = drained(sources.parquet(folder, hive=True, payload=form))  # type: ignore[arg-type]
+        assert list(texts[0]) == ["position", "time", "n", "day", "hour"]
+        assert {row["n"]: row["hour"] for row in texts} == {n: str(n % 2) for n in range(9)}
+    days = drained(sources.parquet(folder, hive=True, columns=["day"], payload="value"))
+    assert sorted(map(str, days)) == sorted(str(row_at(n)["day"]) for n in range(9))
+    pattern = drained(sources.parquet(tmp_path / "env=prod" / "out" / "day=2013*" / "*" / "*.parquet", hive=True))
+    assert {row["env"] for row in pattern} == {"prod"} and {row["day"] for row in pattern} <= set(DAYS)
+    with pytest.raises(drift.InputError, match="folders are not of the types that hive has"):
+        drained(sources.parquet(folder, hive={"day": pa.int64()}))
+    with pytest.raises(drift.InputError, match="is in no folder week=VALUE"):
+        drained(sources.parquet(folder, hive={"week": pa.int64()}))
+
+
+def test_a_reader_of_partitions_goes_on_from_its_position(tmp_path: Path) -> None:
+    sink = opened(sinks.parquet(tmp_path, partition_by="day"))
+    write(sink, 0, 40)
+    sink.close()
+    (tmp_path / "_SUCCESS").write_text("")
+    whole = drained(sources.parquet(tmp_path, hive=True))
+    for count in (0, 7, 25, 40):
+        first: Any = sources.parquet(tmp_path, hive=True).open()
+        taken: list[Any] = []
+        while len(taken) < count:
+            taken += first.read(count - len(taken)) or []
+        position = first.position()
+        first.close()
+        again: Any = sources.parquet(tmp_path, hive=True).open()
+        again.seek(position)
+        assert taken + rest_of(again) == whole
+
+
+def test_a_column_that_the_file_has_itself_is_not_taken_from_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "day=2013-01-01").mkdir()
+    pq.write_table(pa.table({"day": [dt.date(2013, 1, 1)], "n": [1]}), tmp_path / "day=2013-01-01" / "a.parquet")
+    assert drained(sources.parquet(tmp_path, hive=True)) == [{"day": dt.date(2013, 1, 1), "n": 1}]
+
+
+def drained(source: Any) -> list[Any]:
+    return rest_of(source.open())
+
+
+def rest_of(reader: Any) -> list[Any]:
+    found: list[Any] = []
+    try:
+        while (some := reader.read(7)) is not None:
+            found += some
+        return found
+    finally:
+        reader.close()
