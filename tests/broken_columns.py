@@ -9,6 +9,15 @@ ROWS = ("tests/test_rows.py", "-k", "forms or metas")
 OUTPUTS = ("tests/test_rows.py", "-k", "outputs or travel or tables")
 READ = ("tests/test_rows_read.py",)
 _UNSEEN = "its inputs are no rows"
+_TIMES, TIMED = (
+    "drift/columns/times.py",
+    (
+        "tests/test_rows_times.py",
+        "tests/test_in_order.py",
+        "-k",
+        "columns or at_once or processes or as_in_a_list or digest or fixed",
+    ),
+)
 FIELDS = ("tests/test_running.py", "-k", "without_their_dicts")
 _AGGREGATES, _STAGE = "drift/columns/aggregates.py", "drift/machines/keyed.py"
 RUNNING, CUT = (
@@ -158,6 +167,73 @@ BREAKAGES: list[Breakage] = [
         "        if is_complete and not self._blocked and are_rows(payloads):\n",
         "        if not self._blocked and are_rows(payloads):\n",
         ("tests/test_running.py", "-k", "any_order"),
+        _UNSEEN,
+    ),
+    # Rows in event time.
+    one(
+        "rows are late by the batch before",
+        _TIMES,
+        "np.maximum.accumulate(self._times)",
+        "self._times * 1",
+        TIMED,
+        _UNSEEN,
+    ),
+    one(
+        "rows are late by their batch alone", _TIMES, "before, out=greatest)", "greatest, out=greatest)", TIMED, _UNSEEN
+    ),
+    one(
+        "times far apart overflow",
+        _TIMES,
+        "        if max(self.greatest, before) - least > TIME_MAX:",
+        "        if False:",
+        TIMED,
+        _UNSEEN,
+    ),
+    one("microseconds are rounded up", _TIMES, ".to_numpy() // _IN", ".to_numpy() // -_IN", TIMED, _UNSEEN),
+    one("times without a zone are in UTC", _TIMES, "or zone is UTC)", "or zone is not None)", TIMED, _UNSEEN),
+    one(
+        "null is a time",
+        _TIMES,
+        "    if column.null_count():\n        return None\n    if kind",
+        "    if kind",
+        TIMED,
+        _UNSEEN,
+    ),
+    one("unsigned times overflow", _TIMES, "if int(numbers.max()) <= TIME_MAX else None", "", TIMED, _UNSEEN),
+    one(
+        "ties below 0 are not hashed", _TIMES, "numbers if int(numbers.min()) >= 0 else None", "numbers", TIMED, _UNSEEN
+    ),
+    one("rows of one time are not sorted by ties", _METAS, "words[:, 1].astype(np.uint64), ", "", TIMED, _UNSEEN),
+    one(
+        "equal rows have one meta",
+        _METAS,
+        "return not (words[1:] == words[:-1])",
+        "return True or (words[1:] == words[:-1])",
+        TIMED,
+        _UNSEEN,
+    ),
+    one(
+        "an attempt in arrays leaves its greatest time",
+        "graph/drift_graph/times.py",
+        "        self._lateness.greatest = before\n        return None",
+        "        return None",
+        TIMED,
+        _UNSEEN,
+    ),
+    one(
+        "rows are taken whatever may be ahead",
+        "graph/drift_graph/lateness.py",
+        "self._some_ahead(timed.first",
+        "False and self._some_ahead(timed.first",
+        TIMED,
+        _UNSEEN,
+    ),
+    one(
+        "times are never found in arrays",
+        "graph/drift_graph/times.py",
+        "        if timed is None or not",
+        "        if True or not",
+        TIMED,
         _UNSEEN,
     ),
 ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import pickle
 from collections import Counter
 from collections.abc import Sequence
+from itertools import compress
 from operator import itemgetter
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 import drift
 import drift_graph.stamp_counts
+from drift.columns.metas import StampMetas
 from drift.machines.nodes.batching import BatchPolicy
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.ordering import Ordering
@@ -24,7 +27,7 @@ from drift.machines.worker import BARRIER, Worker
 from drift_graph.canonical import encode_metas, encode_plain
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, MetaParts, pack_time, varint
-from drift_graph.metas import EventMetas, NumberedMetas, is_increasing, least_meta, metas_from_on, with_suffix
+from drift_graph.metas import EventMetas, NumberedMetas, is_increasing, least_meta, metas_from_on, times_of, with_suffix
 from drift_graph.metas.event import packed_ties, stamps_of
 from drift_graph.times import Arrived, SourceMachine
 
@@ -37,21 +40,28 @@ def listed(stamps: list[tuple[int, int]], rank: bytes, ending: bytes) -> list[by
     return [pack_time(time) + rank + varint(tie) + ending for time, tie in stamps]
 
 
-def event_metas(stamps: list[tuple[int, int]], rank: bytes = b"\0") -> EventMetas:
+def event_metas(stamps: list[tuple[int, int]], rank: bytes = b"\0", kind: type[EventMetas] = EventMetas) -> EventMetas:
     times, ties = map(list, zip(*stamps))
-    return EventMetas(stamps_of(times, packed_ties(ties)), rank, b"\0")
+    return kind(stamps_of(times, packed_ties(ties)), rank, b"\0")
 
 
-@given(PLACES, st.sampled_from([1, 5]), st.sampled_from([0, 300]), st.integers(0, 60))
-def test_metas_in_event_time_are_as_in_a_list(stamps: list[tuple[int, int]], copies: int, source: int, at: int) -> None:
+@given(PLACES, st.sampled_from([1, 5]), st.sampled_from([0, 300]), st.integers(0, 60), st.booleans())
+def test_metas_in_event_time_are_as_in_a_list(
+    stamps: list[tuple[int, int]], copies: int, source: int, at: int, of_rows: bool
+) -> None:
     stamps = [(time, tie) for time, tie in stamps for _ in range(copies)]  # enough to be written by column
     rank, ending = varint(source), b"\0\1\2"
-    metas = event_metas(stamps, rank)
+    metas = event_metas(stamps, rank, StampMetas if of_rows else EventMetas)
     kind, expected = with_suffix(metas, b"\1\2"), listed(stamps, rank, ending)
     assert list(kind) == expected and [kind[each] for each in range(len(kind))] == expected
     assert list(kind[at : at + 7]) == expected[at : at + 7]
     assert encode_metas(kind) == encode_plain(expected)
     assert is_increasing(kind) == is_increasing(expected) and least_meta(kind) == min(expected)
+    assert times_of(kind) == [time for time, _ in stamps]
+    wanted = bytes((at + each) % 3 == 0 for each in range(len(kind)))
+    assert type(kind) is EventMetas or list(kind.chosen(wanted)) == list(compress(expected, wanted))
+    again = pickle.loads(pickle.dumps(kind))
+    assert type(again) is type(kind) and list(again) == expected
     bound = expected[at % len(expected)]
     for each in (bound, bound[:8], BEGINNING, END_OF_TIME):
         assert sorted(metas_from_on(kind, each)) == [meta for meta in sorted(expected) if meta >= each]
@@ -61,14 +71,16 @@ def test_metas_in_event_time_are_as_in_a_list(stamps: list[tuple[int, int]], cop
     if copies == 1:
         ordered = sorted_by_meta(together)
         assert is_increasing(ordered.metas) and list(ordered.metas) == sorted(expected)
+        assert kind.sorted()[1].are_different() and list(kind.sorted()[0]) == ordered.payloads
         assert [expected[payload] for payload in ordered.payloads] == sorted(expected)
 
 
 def test_ties_that_differ_only_in_their_lowest_bits_are_distinguished() -> None:
     ties = [2**63 + tie for tie in range(100)][::-1]
     metas = event_metas([(7, tie) for tie in ties])
-    ordered = sorted_by_meta(Columns(metas, ties, None))
-    assert ordered.payloads == sorted(ties) and list(ordered.metas) == sorted(metas)
+    for each in (metas, event_metas([(7, tie) for tie in ties], kind=StampMetas)):
+        ordered = sorted_by_meta(Columns(each, ties, None))
+        assert ordered.payloads == sorted(ties) and list(ordered.metas) == sorted(metas)
 
 
 ARRIVING = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=6), max_size=12)

@@ -7,9 +7,18 @@ Why: the core has no numpy; where payloads are rows, it is there, and metas come
 
 from __future__ import annotations
 
-import numpy as np
+from array import array
+from collections.abc import Sequence
+from typing import Any
 
-from drift_graph.metas import ChosenMetas
+import numpy as np
+import numpy.typing as npt
+
+from drift_graph.metas import ChosenMetas, EventMetas
+
+Words = npt.NDArray[Any]
+
+_SIGN = np.uint64(1 << 63)
 
 
 class MaskedMetas(ChosenMetas):
@@ -22,3 +31,60 @@ class MaskedMetas(ChosenMetas):
             return b""
         rows = np.frombuffer(self.every.joined(head), f"V{len(head) + len(self.every[0])}")  # all have one length
         return rows[np.frombuffer(self.chosen, np.bool_)].tobytes()
+
+
+class StampMetas(EventMetas):
+    """Metas in event time, compared and sorted by numpy."""
+
+    __slots__ = ()
+
+    @property
+    def _words(self) -> Words:
+        """A row for each item: the time, as its bytes are in metas, and the tie."""
+        return np.frombuffer(self.stamps, ">u8").reshape(-1, 2)
+
+    def time_array(self) -> npt.NDArray[np.int64]:
+        """`times` in an array."""
+        return (self._words[:, 0].astype(np.uint64) ^ _SIGN).view(np.int64)
+
+    def times(self) -> Sequence[int]:
+        found: list[int] = self.time_array().tolist()
+        return found
+
+    def chosen(self, wanted: bytes) -> StampMetas:
+        """The metas for which `wanted` has a 1."""
+        return self._with(self._words[np.frombuffer(wanted, np.bool_)].tobytes(), increasing=self.increasing)
+
+    def are_increasing(self) -> bool:
+        return self.increasing or bool(_above(self._words[1:], self._words[:-1]).all())
+
+    def are_different(self) -> bool:
+        words = self._words
+        return not (words[1:] == words[:-1]).all(axis=1).any()
+
+    def in_order(self, order: Sequence[int], *, increasing: bool) -> StampMetas:
+        return self._with(self._words[np.asarray(order, np.int64)].tobytes(), increasing=increasing)
+
+    def sorted(self) -> tuple[Sequence[int], EventMetas]:
+        if self.increasing:
+            return range(len(self)), self
+        if self._sorted is None:
+            words = self._words
+            found = np.lexsort((words[:, 1].astype(np.uint64), words[:, 0].astype(np.uint64)))
+            order = array("q", found.astype(np.int64).tobytes())  # its numbers are Python's, for whoever reads them
+            self._sorted = order, self._with(words[found].tobytes(), increasing=True)
+        return self._sorted
+
+
+def _above(one: Words, other: Words) -> npt.NDArray[np.bool_]:
+    """For each row of words whether it is above that of another."""
+    above: npt.NDArray[np.bool_] = (one[:, 0] > other[:, 0]) | ((one[:, 0] == other[:, 0]) & (one[:, 1] > other[:, 1]))
+    return above
+
+
+def stamp_metas(times: npt.NDArray[np.int64], ties: Words, rank: bytes, ending: bytes) -> StampMetas:
+    """The metas of items with these times and ties; see `EventMetas`."""
+    words = np.empty((len(times), 2), ">u8")
+    words[:, 0] = times.view(np.uint64) ^ _SIGN
+    words[:, 1] = ties
+    return StampMetas(words.tobytes(), rank, ending, bool((times[1:] > times[:-1]).all()))

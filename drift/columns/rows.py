@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from datetime import tzinfo
 from typing import Any, Self, overload
 
 import numpy as np
@@ -19,11 +20,12 @@ import pyarrow as pa
 
 from drift.arrow import common_column, payloads_of
 from drift.columns.forms import forms_of_rows
-from drift.columns.metas import MaskedMetas
+from drift.columns.metas import MaskedMetas, StampMetas
+from drift.columns.times import TimedRows, times_of_column
 from drift.strings import Strings
 from drift_graph.errors import InputError
 from drift_graph.metas import ChosenMetas, Metas, chosen_metas
-from drift_graph.payloads import Rows
+from drift_graph.payloads import Rows, Timed
 
 #: Rows whose forms are computed at once: as many as stay in the processor's cache meanwhile.
 _FORMS_AT_ONCE = 1 << 13
@@ -105,11 +107,13 @@ class Frame(Rows):
         return type(self)(self.frame.filter(pl.Series(mask)))
 
     def chosen_metas(self, metas: Metas, wanted: bytes) -> Metas:
+        if isinstance(metas, StampMetas):
+            return metas.chosen(wanted)
         found = chosen_metas(metas, wanted)
         return MaskedMetas(found.every, found.chosen) if type(found) is ChosenMetas else found
 
     def in_order(self, order: Sequence[int]) -> Self:
-        return type(self)(self.frame[np.fromiter(order, np.int64, len(order))])
+        return type(self)(self.frame[np.asarray(order, np.int64)])
 
     def joined(self, others: Sequence[Self]) -> Self | None:
         if any(each.frame.schema != self.frame.schema for each in others):
@@ -120,6 +124,12 @@ class Frame(Rows):
         batch = self.batch
         at = batch.schema.get_field_index(name)
         return None if at < 0 else payloads_of([batch.column(at)], [name], "value", batch.num_rows)
+
+    def timed(self, time: str, tie: str | None, zone: tzinfo | None) -> Timed | None:
+        if time not in self.frame.columns or not (tie is None or tie in self.frame.columns):
+            return None
+        times = times_of_column(self.frame[time], zone)
+        return None if times is None else TimedRows(times, self, None if tie is None else self.frame[tie])
 
     def packed(self) -> bytes:
         written = io.BytesIO()

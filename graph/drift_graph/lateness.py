@@ -17,6 +17,7 @@ from drift_graph.diverted import LATE, diverted
 from drift_graph.errors import LateItem
 from drift_graph.functions import safe_text
 from drift_graph.meta import TIME_MAX, TIME_MIN
+from drift_graph.payloads import Timed
 from drift_graph.policies import EventTime
 
 _CHUNK_ITEMS = 64  # the least and greatest time of a chunk are compared first, and single items only if necessary
@@ -66,13 +67,24 @@ class Lateness:
         """The heartbeat that `follow` would set."""
         return self.least if self.greatest is None else max(self.least, self.greatest - lateness, TIME_MIN)
 
+    def accept(self, timed: Timed, policy: EventTime, clock: int) -> bool:
+        """As `judge`, for rows of which all are accepted; if that is not sure, False, and nothing has changed."""
+        if policy.future_max is not None and self._some_ahead(timed.first, timed.greatest, clock, policy.future_max):
+            return False
+        before = timed.first if self.greatest is None else self.greatest
+        least = timed.within(before, policy.lateness)
+        if least is None or least < self.least:
+            return False
+        self.greatest = max(before, timed.greatest)
+        return True
+
     def judge(
         self, payloads: list[Any], times: list[int], policy: EventTime, clock: int
     ) -> tuple[list[int] | None, list[Late], Exception | None]:
         """Indices of the accepted items (None if all are), the late items, and the late item that ends the run."""
         if not times:
             return None, [], None
-        if policy.future_max is not None and self._some_ahead(times, clock, policy.future_max):
+        if policy.future_max is not None and self._some_ahead(times[0], max(times), clock, policy.future_max):
             return self._judge_ahead(payloads, times, policy, clock, policy.future_max)
         if self.greatest is None:
             self.greatest = times[0]
@@ -139,12 +151,12 @@ class Lateness:
                 moved.append(time)
         return [*taken, *payloads[len(times) :]], moved
 
-    def _some_ahead(self, times: list[int], clock: int, future_max: int) -> bool:
-        """Whether an item may be too far ahead; cheap, and exact only if it says no."""
+    def _some_ahead(self, first: int, greatest: int, clock: int, future_max: int) -> bool:
+        """Whether an item may be too far ahead, by the first and the greatest time; exact only if it says no."""
         known = clock if self.greatest is None else max(clock, self.greatest)
         if known == TIME_MIN:
-            known = times[0]
-        return max(times) > known + future_max
+            known = first
+        return greatest > known + future_max
 
     def _judge_ahead(
         self, payloads: list[Any], times: list[int], policy: EventTime, clock: int, future_max: int

@@ -10,10 +10,36 @@ joining work as for lists, and `of_kind` restores the kind. Rows are no list: th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import tzinfo
 from itertools import chain, compress
 from typing import Any, Self, TypeGuard
 
-from drift_graph.metas import Metas, chosen_metas
+from drift_graph.metas import EventMetas, Metas, chosen_metas
+
+
+class Timed:
+    """The times of rows, one or more, in arrays.
+
+    Attributes:
+        first, greatest: of the times.
+    """
+
+    __slots__ = ()
+
+    first: int
+    greatest: int
+
+    def within(self, before: int, lateness: int) -> int | None:
+        """The least of the times; None if one is late by more than `lateness`, or may be.
+
+        Args:
+            before: the greatest time before these.
+        """
+        raise NotImplementedError
+
+    def metas(self, rank: bytes, ending: bytes) -> EventMetas | None:
+        """The metas of the rows; see `EventMetas`. None if a row has no tie, or may have none."""
+        raise NotImplementedError
 
 
 class Rows:
@@ -69,6 +95,15 @@ class Rows:
     def field(self, name: str) -> list[Any] | None:
         """The value of a field in each row, as the rows' dicts have it; None if they have no field of this name."""
         raise NotImplementedError
+
+    def timed(self, time: str, tie: str | None, zone: tzinfo | None) -> Timed | None:
+        """The times and ties that `drift_graph.stamps` would find row by row; None where this is not sure.
+
+        Args:
+            time, tie: names of fields; without a tie it is the hash of a row.
+            zone: of times without one.
+        """
+        return None
 
     def encoded(self) -> bytes:
         """The canonical bytes of all rows, joined."""

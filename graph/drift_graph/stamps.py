@@ -16,7 +16,8 @@ from drift_graph.errors import DriftError, InputError, PayloadError, StepError
 from drift_graph.functions import line_of, name_of, pass_interrupts, safe_text
 from drift_graph.lateness import Lateness, is_ahead, short
 from drift_graph.meta import TIME_MAX, TIME_MIN
-from drift_graph.moments import results_of, time_from
+from drift_graph.moments import Field, results_of, time_from
+from drift_graph.payloads import Timed, are_rows
 from drift_graph.policies import EventTime
 
 
@@ -57,6 +58,14 @@ def times_of(
             )
         numbers.append(number)
     return numbers, None
+
+
+def timed_rows(payloads: Any, policy: EventTime) -> Timed | None:
+    """The times and ties of rows in arrays; None if these are no rows, or if one may have no time."""
+    time, tie = policy.time, policy.tie
+    if not are_rows(payloads) or type(time) is not Field or not (tie is None or type(tie) is Field) or not payloads:
+        return None
+    return payloads.timed(time.path, None if tie is None else tie.path, policy.zone)
 
 
 def times_or_diverted(

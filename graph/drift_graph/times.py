@@ -37,9 +37,10 @@ from drift_graph.metas import (
 )
 from drift_graph.metas.event import listed_stamps, packed_stamp, packed_ties, stamps_of, time_and_tie
 from drift_graph.operators import Source
+from drift_graph.payloads import in_order
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
 from drift_graph.stamp_counts import StampCounts
-from drift_graph.stamps import ties_of, ties_one_by_one, times_of, times_or_diverted
+from drift_graph.stamps import ties_of, ties_one_by_one, timed_rows, times_of, times_or_diverted
 from drift_graph.unsettled import Unsettled
 
 
@@ -171,6 +172,11 @@ class SourceMachine:
         if isinstance(self.policy, EventTime):
             before = self._lateness.greatest
             clock = now_ms if self.live else TIME_MIN
+            at_once = self._metas_at_once(payloads, self.policy, clock)
+            if at_once is not None:
+                self._follow(self.policy)
+                self._count(at_once, late)
+                return Arrived(at_once, payloads, self.heartbeat, late, error)
             if self._diverting:
                 payloads, times = times_or_diverted(payloads, self.policy, self._lateness, clock)
             else:
@@ -179,7 +185,7 @@ class SourceMachine:
                 payloads, times = self._lateness.set_apart(payloads, times, self.policy, clock)
             on_time, late, too_late = self._lateness.judge(payloads, times, self.policy, clock)
             if on_time is not None:
-                payloads, times = [payloads[index] for index in on_time], [times[index] for index in on_time]
+                payloads, times = in_order(payloads, on_time), [times[index] for index in on_time]
             metas, tie_error = self._event_metas(payloads[: len(times)], times, self.policy, before)
             if tie_error is not None:  # items after that one do not count, neither their times nor as late
                 bad = len(metas) if on_time is None else on_time[len(metas)]
@@ -328,6 +334,26 @@ class SourceMachine:
         self.heartbeat = global_time(time, self._rank, 0, ordinal + count)
         return metas
 
+    def _metas_at_once(self, payloads: Any, policy: EventTime, clock: int) -> EventMetas | None:
+        """The global times of rows, found in arrays; None, and nothing has changed, if a row may be late, without a
+        time or tie, or have those of another.
+        """
+        timed = timed_rows(payloads, policy)
+        before = self._lateness.greatest
+        if timed is None or not self._lateness.accept(timed, policy, clock):
+            return None
+        metas = timed.metas(varint(self._rank), _FIRST)
+        if metas is not None and self._are_new(metas, payloads, policy, before):
+            return metas
+        self._lateness.greatest = before
+        return None
+
+    def _are_new(self, metas: EventMetas, payloads: Any, policy: EventTime, before: int | None) -> bool:
+        """Whether no item had these times and ties; see `StampCounts`."""
+        greatest = TIME_MIN if before is None else before
+        compared = payloads if policy.tie is not None else None
+        return self._stamp_counts.are_new(metas, compared, greatest, self._lateness.least_behind(policy.lateness))
+
     def _event_metas(
         self, payloads: list[Any], times: list[int], policy: EventTime, before: int | None
     ) -> tuple[Metas, Exception | None]:
@@ -351,12 +377,10 @@ class SourceMachine:
         times = times if count == len(times) else times[:count]
         stamps = stamps_of(times, ties)
         every = EventMetas(stamps, varint(self._rank), _FIRST, increasing=all(map(lt, times, islice(times, 1, None))))
-        compared = payloads if policy.tie is not None else None
-        greatest = TIME_MIN if before is None else before
-        if self._stamp_counts.are_new(every, compared, greatest, self._lateness.least_behind(policy.lateness)):
+        if self._are_new(every, payloads, policy, before):
             return every, error
         metas: list[bytes] = []
-        for stamp, meta, payload in zip(listed_stamps(stamps), every, compared or repeat(None)):
+        for stamp, meta, payload in zip(listed_stamps(stamps), every, repeat(None) if policy.tie is None else payloads):
             ordinal, first = self._stamp_counts.count_of(stamp)
             if not ordinal:
                 first = payload

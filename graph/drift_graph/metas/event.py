@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from operator import eq, lt
+from typing import Self
 
 from drift_graph.meta import pack_time, time_of, varint
 from drift_graph.metas.computed import ComputedMetas
@@ -49,7 +50,7 @@ class EventMetas(ComputedMetas):
         self._sorted: tuple[Sequence[int], EventMetas] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return EventMetas, (*self.made_of(), self.increasing)
+        return type(self), (*self.made_of(), self.increasing)
 
     def made_of(self) -> tuple[object, ...]:
         return self.stamps, self._rank, self._ending
@@ -63,10 +64,10 @@ class EventMetas(ComputedMetas):
     def _meta(self, stamp: bytes) -> bytes:
         return stamp[:8] + self._rank + varint(int.from_bytes(stamp[8:], "big")) + self._ending
 
-    def _with(self, stamps: bytes, *, increasing: bool) -> EventMetas:
-        return EventMetas(stamps, self._rank, self._ending, increasing)
+    def _with(self, stamps: bytes, *, increasing: bool) -> Self:
+        return type(self)(stamps, self._rank, self._ending, increasing)
 
-    def _cut(self, start: int, stop: int) -> EventMetas:
+    def _cut(self, start: int, stop: int) -> Self:
         return self._with(self.stamps[_STAMP * start : _STAMP * stop], increasing=self.increasing)
 
     def _computed(self) -> list[bytes]:
@@ -80,7 +81,7 @@ class EventMetas(ComputedMetas):
         return metas
 
     def with_suffix(self, suffix: bytes) -> EventMetas:
-        return EventMetas(self.stamps, self._rank, self._ending + suffix, self.increasing)
+        return type(self)(self.stamps, self._rank, self._ending + suffix, self.increasing)
 
     def times(self) -> Sequence[int]:
         return times_of_stamps(self.stamps)
@@ -134,7 +135,7 @@ class EventMetas(ComputedMetas):
         return self._with(b"".join(selected), increasing=self.increasing)
 
     def followed_by(self, later: ComputedMetas) -> EventMetas | None:
-        if type(later) is not EventMetas or (later._rank, later._ending) != (self._rank, self._ending):
+        if not isinstance(later, EventMetas) or (later._rank, later._ending) != (self._rank, self._ending):
             return None
         increasing = self.increasing and later.increasing and (not self or not later or self[-1] < later[0])
         return self._with(self.stamps + later.stamps, increasing=increasing)
