@@ -82,7 +82,11 @@ def taken(machine: SourceMachine, payloads: Any) -> tuple[object, ...]:
 @example([(0, 1), (40, 2), (30, 3), (31, 3)], "int", {"tie": "id", "lateness": 9, "late": "divert"}, (), 2, {})
 @example([(1, 1), (2, 2), (2, 2)], "int", {"tie": None}, (), 3, {})
 @example([(1, 1), (1, 1)], "int", {"tie": None}, (), 1, {})
-@example([(0, 1), (2**63, 2)], "least", {"tie": "id", "lateness": 2**62, "late": "divert"}, (), 2, {})
+@example([(3, 1), (30, 2), (4, 3)], "int", {"tie": "id", "lateness": 9, "late": "divert"}, (), 3, {})
+@example([(2**63 + 5, 1), (0, 2)], "least", {"tie": "id", "lateness": 2**62, "late": "divert"}, (), 2, {})
+@example([(1, 1), (2, 2), (3, 3), (4, 4)], "int", {"tie": "name"}, (3,), 9, {})
+@example([(1, 1), (2, 2), (3, 3), (4, 4)], "int", {"tie": "id"}, (1,), 9, {"diverting": True})
+@example([(31, 1)], "unsigned", {}, (), 1, {})
 def test_columns_give_the_metas_late_items_and_errors_of_dicts(
     pairs: list[tuple[int, int]],
     kind: str,

@@ -57,15 +57,13 @@ class TimedRows(Timed):
         self._rows = rows
         self._ties = ties
 
-    def within(self, before: int, lateness: int) -> int | None:
+    def within(self, lateness: int) -> int | None:
         least = int(self._times.min())
-        if max(self.greatest, before) - least <= lateness:
+        if self.greatest - least <= lateness:
             return least
-        if max(self.greatest, before) - least > TIME_MAX:  # so are differences, for which 64 bits are too few
+        if self.greatest - least > TIME_MAX:  # 64 bits may be too few for a difference
             return None
-        greatest = np.maximum.accumulate(self._times)
-        np.maximum(greatest, before, out=greatest)
-        return least if int((greatest - self._times).max()) <= lateness else None
+        return least if int((np.maximum.accumulate(self._times) - self._times).max()) <= lateness else None
 
     def metas(self, rank: bytes, ending: bytes) -> StampMetas | None:
         ties = self._hashes() if self._ties is None else _ties_of_column(self._ties)

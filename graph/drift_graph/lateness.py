@@ -71,11 +71,10 @@ class Lateness:
         """As `judge`, for rows of which all are accepted; if that is not sure, False, and nothing has changed."""
         if policy.future_max is not None and self._some_ahead(timed.first, timed.greatest, clock, policy.future_max):
             return False
-        before = timed.first if self.greatest is None else self.greatest
-        least = timed.within(before, policy.lateness)
-        if least is None or least < self.least:
+        least = timed.within(policy.lateness)
+        if least is None or least < self.least_behind(policy.lateness):
             return False
-        self.greatest = max(before, timed.greatest)
+        self.greatest = timed.greatest if self.greatest is None else max(self.greatest, timed.greatest)
         return True
 
     def judge(

@@ -29,12 +29,8 @@ class Timed:
     first: int
     greatest: int
 
-    def within(self, before: int, lateness: int) -> int | None:
-        """The least of the times; None if one is late by more than `lateness`, or may be.
-
-        Args:
-            before: the greatest time before these.
-        """
+    def within(self, lateness: int) -> int | None:
+        """The least of the times; None if one is behind another before it by more than `lateness`, or may be."""
         raise NotImplementedError
 
     def metas(self, rank: bytes, ending: bytes) -> EventMetas | None:
