@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import drift
 from drift.auditing.replay import GraphDiffers
 from drift.columns import rows as rows_module
+from drift.columns.expressions import frame_of
 from drift.columns.forms import forms_of_rows
 from drift.columns.rows import Frame, frame_of_batch
 from drift.engines.packing import packed_columns, unpacked_columns
@@ -407,6 +408,62 @@ def test_a_payload_without_these_fields_ends_the_run_at_its_item(bad: Any, engin
     run = drift.run(graph, {"trips": [good, bad, good]}, engine=engine)
     assert next(run).payload["tip"] == 3.0
     with pytest.raises(StepError, match="change the schema"):
+        next(run)
+
+
+# What a value has to be.
+
+WRONG = st.one_of(
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.integers(-3, 300),
+    st.floats(),
+    st.text(max_size=3),
+    st.binary(max_size=3),
+    st.dates(),
+    st.datetimes(timezones=st.none() | st.just(datetime.UTC) | st.just(datetime.timezone(datetime.timedelta(hours=2)))),
+    st.decimals(-9, 9, places=3),
+    st.lists(st.integers(0, 9) | st.booleans(), max_size=2),
+    st.fixed_dictionaries({"b": st.integers(0, 9), "a": st.text(max_size=2)}, optional={"c": st.none()}),
+    st.none(),
+)
+TYPES: list[Any] = [
+    pl.Int64, pl.Int8, pl.UInt16, pl.Float64, pl.Float32, pl.Boolean, pl.String, pl.Binary, pl.Date, pl.Time,
+    pl.Datetime("us"), pl.Datetime("ms"), pl.Datetime("us", "UTC"), pl.Datetime("us", "Europe/Berlin"),
+    pl.Duration("us"), pl.Decimal(10, 2), pl.Enum(["a", "b"]), pl.Categorical(), pl.List(pl.Int64), pl.Null,
+    pl.Struct({"b": pl.Int64, "a": pl.String}),
+]  # fmt: skip
+
+
+@given(st.sampled_from(TYPES), st.lists(WRONG, min_size=1, max_size=3))
+@settings(max_examples=300)
+@example(pl.Int64, [True])
+@example(pl.Float64, [2**53 + 1])
+@example(pl.Float32, [0.1])
+@example(pl.Decimal(10, 2), [decimal.Decimal("1.005")])
+@example(pl.Datetime("ms"), [datetime.datetime(2024, 1, 1, 0, 0, 0, 1)])
+@example(pl.Date, [datetime.datetime(2024, 1, 1, 5)])
+@example(pl.Struct({"b": pl.Int64, "a": pl.String}), [{"b": 1}])
+def test_a_dict_that_becomes_a_row_is_that_row(kind: Any, values: list[Any]) -> None:
+    dicts = [{"n": 1, "a": value} for value in values]
+    try:
+        made = frame_of(dicts, (("n", pl.Int64()), ("a", pl.Schema({"a": kind})["a"])))
+    except InputError as error:
+        assert "the field 'a'" in str(error) and "change the schema" in str(error)
+        return
+    assert canonical_each(Frame(made)) == canonical_each(dicts) == canonical_each(Frame(made).values)
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+@pytest.mark.parametrize("bad", [True, 2.0, 2**63, "2"])
+def test_a_value_of_another_type_ends_the_run_at_its_row(bad: Any, engine: Any) -> None:
+    graph = drift.Graph("types")
+    stream = graph.source("trips", schema=SCHEMA).filter(pl.col("fare") > 0)
+    stream.filter(lambda row: row["key"] == "a").with_columns(twice=pl.col("at") * 2).sink("out")
+    good = {"at": 1, "key": "a", "fare": 1.5}
+    run = drift.run(graph, {"trips": [good, {**good, "at": bad}, good]}, engine=engine)
+    assert next(run).payload["twice"] == 2
+    with pytest.raises(StepError, match=f"the field 'at' is Int64, and the row .* has {bad!r}, .* change the schema"):
         next(run)
 
 

@@ -14,12 +14,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
+from operator import itemgetter
+from types import NoneType
 from typing import Any, ClassVar, Literal
 
 import polars as pl
+import pyarrow as pa
 
+from drift.arrow import python_values
 from drift.columns.rows import Frame
 from drift.operators import MapsEach, _ByValue
+from drift_graph.canonical import NoCanonicalForm, canonical_each
 from drift_graph.errors import GraphError, ImpureStep, InputError
 from drift_graph.functions import safe_text
 
@@ -36,6 +41,19 @@ _EXAMPLES: tuple[tuple[Any, Sequence[Any]], ...] = (
     (lambda kind: kind == pl.Binary, (b"b", b"a", b"dd", b"c")),
     (lambda kind: kind == pl.Date, tuple(datetime.date(2013, 1, day) for day in (4, 2, 3, 9))),
 )
+
+
+#: The classes of values whose types need no further look; that they fit is what Polars checks.
+_CLASSES: dict[Any, type] = {
+    **dict.fromkeys((pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64), int),
+    pl.Float64: float,
+    pl.Boolean: bool,
+    pl.String: str,
+    pl.Binary: bytes,
+    pl.Date: datetime.date,
+}
+#: Raised for values that are not of a type, or have no Arrow or canonical form.
+_NONE_SUCH = (TypeError, ValueError, OverflowError, NoCanonicalForm, pa.ArrowException, pl.exceptions.PolarsError)
 
 
 #: The fields of rows, in order: names and types of Polars.
@@ -266,7 +284,41 @@ def frame_of(payloads: Any, fields: Fields) -> pl.DataFrame:
                 f"schema, or make it such a dict before"
             )
     try:
-        return pl.DataFrame(list(payloads), schema=schema, orient="row", strict=True)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
-        shown = safe_text(repr, payloads[0], 200)
-        raise InputError(f"{shown} has a value that is not of its field's type: {error}; change the schema") from None
+        made = pl.DataFrame(list(payloads), schema=schema, orient="row", strict=True)
+        if all(_are_of(kind, list(map(itemgetter(name), payloads)), made[name]) for name, kind in schema.items()):
+            return made
+    except _NONE_SUCH:
+        pass
+    raise InputError(_first_other(payloads, schema))
+
+
+def _are_of(kind: Any, values: Sequence[Any], column: pl.Series) -> bool:
+    """Whether the values of a column are those that it was made of; Polars converts some without a word."""
+    if column.dtype != kind:
+        return False
+    expected, types = _CLASSES.get(kind), set(map(type, values))
+    if expected is not None:
+        return types <= {expected, NoneType}
+    if isinstance(kind, pl.Datetime) and kind.time_unit == "us" and types <= {datetime.datetime, NoneType}:
+        zone = None if kind.time_zone is None else datetime.UTC
+        if all(each is None or (each.tzinfo is zone and not each.fold) for each in values):
+            return True
+    return canonical_each(python_values(column.to_arrow())) == canonical_each(values)
+
+
+def _first_other(payloads: Sequence[Any], schema: pl.Schema) -> str:
+    """What is wrong with the first value that is not of its field's type."""
+    for payload in payloads:
+        for name, kind in schema.items():
+            value = payload[name]
+            try:
+                if _are_of(kind, [value], pl.Series([value], dtype=kind, strict=True)):
+                    continue
+            except _NONE_SUCH:
+                pass
+            return (
+                f"the field {name!r} is {kind}, and the row {safe_text(repr, payload, 200)} has "
+                f"{safe_text(repr, value, 80)}, of type {type(value).__name__}, which it would not have as a column; "
+                f"convert it where the rows are made (a float field takes no integers), or change the schema"
+            )
+    raise AssertionError("rows are of their schema one by one, and not together")
