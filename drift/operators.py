@@ -110,9 +110,17 @@ def pair_of(result: Any) -> tuple[Any, Any]:
 
 
 class MapsEach:
-    """A map's function, or a key function, that takes many payloads in one call."""
+    """A map's function, or a key function, that takes many payloads in one call.
+
+    Attributes:
+        chained: makes one function of those of maps in a row that have the same `chained`. It takes payloads, and gives
+            a byte for each (1 where it is kept; None if all are) and the results for those; or None where the maps have
+            to run one by one. If it raises, they do.
+    """
 
     __slots__ = ()
+
+    chained: ClassVar[Any] = None  # (functions) -> (payloads) -> (bytes | None, results) | None
 
     def __call__(self, payload: Any) -> Any:
         """The result for one payload."""

@@ -7,6 +7,7 @@ from broken import Breakage, one
 _FORMS, _METAS = "drift/columns/forms.py", "drift/columns/metas.py"
 ROWS = ("tests/test_rows.py", "-k", "forms or metas")
 OUTPUTS = ("tests/test_rows.py", "-k", "outputs or travel or tables")
+CHAINS = ("tests/test_rows.py", "-k", "in_a_row or dropped")
 READ = ("tests/test_rows_read.py",)
 _UNSEEN = "its inputs are no rows"
 _TIMES, TIMED = (
@@ -39,12 +40,67 @@ BREAKAGES: list[Breakage] = [
     one("a long text has a short header", _FORMS, "(0, short - 1,", "(0, short,", ROWS, _UNSEEN),
     one("integers of two sizes overlap", _FORMS, "(1 << 8, (1 << 16) - 1", "(1 << 7, (1 << 16) - 1", ROWS, _UNSEEN),
     one("chosen metas of rows without a head", _METAS, "joined(head), f", "joined(bytes(len(head))), f", ROWS, _UNSEEN),
+    one("numbered metas of rows without a head", _METAS, "= head + bytes(8)", "= bytes(len(head) + 8)", ROWS, _UNSEEN),
+    one("a choice from a choice is the first ones", _METAS, "mask[np.flatnonzero(", "mask[np.sort(", ROWS, _UNSEEN),
     one(
         "forms of the first rows for all",
         "drift/columns/rows.py",
-        "slice(number * _FORMS",
-        "slice(0 * _FORMS",
+        "self._forms[1].part(first, ",
+        "self._forms[1].part(0, ",
         ROWS,
+        _UNSEEN,
+    ),
+    one(
+        "what is too much of a piece stays",
+        _FORMS,
+        "piece.size - _least(piece) <= rest",
+        "True",
+        ROWS,
+        _UNSEEN,
+    ),
+    one("small integers without their last bits", _FORMS, "values >> np.uint32(8)", "values >> 9 << 1", ROWS, _UNSEEN),
+    one("null is as long as other values", _FORMS, "        lengths[~valid] = 1\n", "        pass\n", ROWS, _UNSEEN),
+    one("a text of nine bytes loses the last", _FORMS, "lengths.max()) > 8:", "lengths.max()) > 9:", ROWS, _UNSEEN),
+    one("the memory of forms is not copied", "drift/columns/rows.py", "[bytes(some.j", "[(some.j", ROWS, _UNSEEN),
+    # Expressions in a row.
+    one(
+        "a second predicate counts from the first row",
+        "drift/columns/expressions.py",
+        "else places[kept]",
+        "else np.flatnonzero(kept)",
+        CHAINS,
+        _UNSEEN,
+    ),
+    one(
+        "what a predicate drops goes on",
+        "drift/columns/expressions.py",
+        "each.filter(mask) for each",
+        "each for each",
+        CHAINS,
+        _UNSEEN,
+    ),
+    one(
+        "literals in a row are of one row",
+        "drift/columns/expressions.py",
+        "if self._has_literals or any",
+        "if any",
+        CHAINS,
+        _UNSEEN,
+    ),
+    one(
+        "expressions in a row are not computed together",
+        "drift/machines/maps.py",
+        "        is_simple = operator.arity in",
+        "        is_simple = operator is None and operator.arity in",
+        CHAINS,
+        _UNSEEN,
+    ),
+    one(
+        "a row of expressions goes on with null",
+        "drift/columns/expressions.py",
+        "            mask = frame.select(wanted).to_series().fill_null(False)\n",
+        "            mask = frame.select(wanted).to_series().fill_null(True)\n",
+        CHAINS,
         _UNSEEN,
     ),
     one(

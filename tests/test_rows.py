@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import math
 import pickle
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 import drift
 from drift.auditing.replay import GraphDiffers
+from drift.columns import expressions as expressions_module
 from drift.columns import rows as rows_module
 from drift.columns.expressions import frame_of
 from drift.columns.forms import forms_of_rows
@@ -29,7 +31,7 @@ from drift.engines.packing import packed_columns, unpacked_columns
 from drift_graph import payloads
 from drift_graph.canonical import canonical_each, encode_many, encode_metas, hash64_each, stored_each
 from drift_graph.errors import GraphError, ImpureStep, InputError, PayloadError, StepError
-from drift_graph.metas import Metas, NumberedMetas, chosen_metas, with_suffix
+from drift_graph.metas import ChildMetas, Metas, NumberedMetas, chosen_metas, with_suffix
 
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-40, 300),
@@ -105,13 +107,60 @@ def test_forms_are_the_same_however_many_are_computed_at_once() -> None:
     assert encode_many(made) == b"".join(canonical_each(dicts))
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=30), st.data())
-def test_the_metas_of_chosen_rows_are_those_of_their_dicts(mask: list[bool], data: st.DataObject) -> None:
-    metas: Metas = NumberedMetas(2**40 - 7, len(mask), b"ab")
+def number_of(at: int, limit: int) -> int:
+    return (at * 7919 + 13) % limit
+
+
+@pytest.mark.parametrize("last", ["a", "zz"])
+def test_forms_of_many_rows_are_those_of_their_dicts_whatever_varies_in_length(last: str) -> None:
+    count = 3000
+    texts = ["x" * number_of(at, 13) for at in range(count)]
+    columns: dict[str, Any] = {
+        "small": [number_of(at, 98_304) - 32_768 for at in range(count)],
+        "bytes": [number_of(at, 300) for at in range(count)],
+        "nulls": [None if at % 3 == 0 else number_of(at, 700) - 200 for at in range(count)],
+        "wide": [number_of(at, 1 << 40) ** 2 % (1 << 63) * (-1) ** at for at in range(count)],
+        "float": [None if at % 5 == 0 else at / 7 for at in range(count)],
+        "text": texts,
+        "none": [None if at % 4 == 0 else text for at, text in enumerate(texts)],
+        "blob": [text.encode() if at % 2 else None for at, text in enumerate(texts)],
+        "long": [f"{at}" * number_of(at, 90) for at in range(count)],
+        "same": ["twelve bytes"] * count,
+        "six": ["sixsix"] * count,
+    }
+    for name in columns:  # each at the end of the row, at its beginning, and between others
+        for others in ([], ["bytes"], ["six", "float"]):
+            frame = pl.DataFrame({"m": columns[name], **{f"n{each}": columns[each] for each in others}})
+            frame = frame.rename({"m": last})
+            made, expected = Frame(frame), canonical_each(frame.to_dicts())
+            assert canonical_each(made) == expected and encode_many(made[1000:]) == b"".join(expected[1000:])
+            assert canonical_each(Frame(frame[5:])) == expected[5:]
+            with_batch = Frame(frame)
+            assert with_batch.batch.num_rows == count and encode_many(with_batch) == b"".join(expected)
+
+
+def test_forms_are_the_same_in_whatever_order_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "_FORMS_AT_ONCE", 4)
+    monkeypatch.setattr(rows_module, "_ROWS_AT_ONCE", 12)
+    frame = pl.DataFrame({"n": range(50), "text": ["x" * (at % 14) for at in range(50)]})
+    for some in (frame, frame.select("n")):
+        made, expected = Frame(some), canonical_each(some.to_dicts())
+        for start, end in ((30, 50), (0, 9), (11, 13), (3, 5), (20, 40), (0, 50)):
+            assert canonical_each(made[start:end]) == expected[start:end]
+            assert encode_many(made[start:end]) == b"".join(expected[start:end])
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=30), st.booleans(), st.data())
+def test_the_metas_of_chosen_rows_are_those_of_their_dicts(
+    mask: list[bool], numbered: bool, data: st.DataObject
+) -> None:
+    numbers = NumberedMetas(2**40 - 7, len(mask), b"ab")
+    metas: Metas = numbers if numbered else ChildMetas(numbers, [1] * len(mask), [b"d"])
     wanted, rows = bytes(mask), Frame(pl.DataFrame({"a": mask}))
     for _ in range(2):  # chosen from all of them, and then from those
         made, listed = rows.chosen_metas(metas, wanted), list(chosen_metas(list(metas), wanted))
         start = data.draw(st.integers(0, len(listed)))
+        assert len(made) == len(listed)
         assert list(made) == listed and list(made[start:]) == listed[start:]
         assert encode_metas(with_suffix(made, b"c")) == encode_metas(with_suffix(listed, b"c"))
         assert encode_metas(made[start:]) == encode_metas(listed[start:])
@@ -190,6 +239,96 @@ def test_rows_and_dicts_expressions_and_functions_have_one_digest(
         for engine in ("local", "reference"):
             run = drift.run(trips(written, policy), {"trips": source}, engine=engine, batch_items=batch_items)
             assert list(run) == expected and run.digest == plain.digest
+
+
+# Expressions in a row are computed together.
+
+STEPS: dict[str, Callable[[Any, int], Any]] = {
+    "above": lambda rows, n: rows.filter(pl.col("fare") > n - 5),
+    "even": lambda rows, n: rows.filter((pl.col("at") + n) % 2 == 0),
+    "none": lambda rows, n: rows.filter(pl.lit(None, pl.Boolean) | (pl.col("at") > n)),
+    "more": lambda rows, n: rows.with_columns(at=pl.col("at") + n, fare="fare * 2"),
+    "name": lambda rows, n: rows.with_columns(key=pl.col("key") + str(n)),
+    "swap": lambda rows, n: rows.select("fare", "key", "at"),
+    "literal": lambda rows, n: rows.select(at=pl.lit(n), key=pl.lit("1"), fare=pl.lit(0.5)),
+    "cast": lambda rows, n: rows.with_columns(at=pl.col("key").cast(pl.Int64)),
+    "function": lambda rows, n: rows.filter(lambda row: row["at"] != n),
+}
+
+
+def of_steps(steps: list[tuple[str, int]], policy: Any = None) -> drift.Graph:
+    graph = drift.Graph("steps")
+    rows: Any = graph.source("trips", schema=SCHEMA, time=policy)
+    for name, number in steps:
+        rows = STEPS[name](rows, number)
+    rows.sink("out")
+    return graph
+
+
+def outcome(run: drift.Run) -> tuple[list[Any], str]:
+    items: list[Any] = []
+    try:
+        items.extend(run)
+    except StepError as error:
+        return items, str(error)
+    return items, run.digest
+
+
+chains = st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 9)), min_size=2, max_size=5)
+
+
+@given(chains, rows_of_trips, st.booleans())
+@example(
+    [("above", 4), ("even", 1), ("more", 2), ("above", 5)],
+    [{"at": n, "key": "a", "fare": n % 9.0} for n in range(30)],
+    True,
+)
+@example([("more", 2), ("cast", 0)], [{"at": n, "key": "17x"[n % 3], "fare": 1.0} for n in range(9)], True)
+@example([("name", 2), ("literal", 0), ("more", 1)], [{"at": 1, "key": "a", "fare": 1.0}] * 2, True)
+@settings(max_examples=60)
+def test_expressions_in_a_row_have_the_outcome_of_one_by_one(
+    steps: list[tuple[str, int]], rows: Rows, in_event_time: bool
+) -> None:
+    policy = drift.EventTime(lambda row: row["at"], lateness=60) if in_event_time else None
+    rows = [{name: row[name] for name in SCHEMA} for row in rows]
+    expected = outcome(drift.run(of_steps(steps, policy), {"trips": rows}, engine="reference"))
+    with tried_enough():
+        for source in (rows, table(rows)):
+            for batch_items in (4, 100):
+                graph = of_steps(steps, policy)
+                assert outcome(drift.run(graph, {"trips": source}, batch_items=batch_items)) == expected
+
+
+@contextlib.contextmanager
+def tried_enough() -> Iterator[None]:
+    """No batch is computed in halves any more, as after the first ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expressions_module, "_TRIED_MAX", 0)
+        yield
+
+
+def test_expressions_in_a_row_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries: list[int] = []
+    collect = pl.LazyFrame.collect
+    monkeypatch.setattr(pl.LazyFrame, "collect", lambda *of, **named: queries.append(1) or collect(*of, **named))
+    rows = [{"at": n, "key": "a", "fare": n % 9.0} for n in range(100)]
+    graph = of_steps([("more", 1), ("name", 2), ("more", 3), ("swap", 0)])
+    with tried_enough():
+        run = drift.run(graph, {"trips": table(rows)}, batch_items=50)
+        del queries[:]
+        assert run.finish().items_out == 100 and 0 < len(queries) < 2 * 4  # of two batches or more, and four steps
+
+
+def test_a_dropped_row_fails_in_no_later_step_and_dicts_stay_as_they_are() -> None:
+    graph = drift.Graph("drops")
+    rows = graph.source("trips", schema=SCHEMA).filter(pl.col("key") != "x").filter(pl.col("at") > 0)
+    rows.sink("same")
+    rows.with_columns(n=pl.col("key").cast(pl.Int64)).filter(pl.col("n") > 1).sink("out")
+    trips = [{"fare": 1.0, "key": "x12"[n % 3], "at": n} for n in range(9)]
+    with tried_enough():
+        items = list(drift.run(graph, {"trips": trips}))
+    assert [item.payload["n"] for item in items if item.sink == "out"] == [2, 2, 2]
+    assert {tuple(item.payload) for item in items if item.sink == "same"} == {("fare", "key", "at")}
 
 
 @drift.testing.deterministic(trips((True, True, True)), trips=rows_of_trips)

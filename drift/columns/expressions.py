@@ -18,6 +18,7 @@ from operator import itemgetter
 from types import NoneType
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -27,10 +28,12 @@ from drift.operators import MapsEach, _ByValue
 from drift_graph.canonical import NoCanonicalForm, canonical_each
 from drift_graph.errors import GraphError, ImpureStep, InputError
 from drift_graph.functions import safe_text
+from drift_graph.payloads import chosen
 
 #: Names of fields and their types, in order; a type as `polars.Schema` takes it, or a Python type.
 Schema = Mapping[str, Any]
 
+_AS_WRITTEN = pl.QueryOptFlags.none()
 _TRIED_MAX = 4  # batches that are computed in halves as well
 _batches_tried: Counter[tuple[bytes, ...]] = Counter()  # in this process, by expressions
 _EXAMPLES: tuple[tuple[Any, Sequence[Any]], ...] = (
@@ -60,6 +63,53 @@ _NONE_SUCH = (TypeError, ValueError, OverflowError, NoCanonicalForm, pa.ArrowExc
 Fields = tuple[tuple[str, Any], ...]
 
 
+class Chain:
+    """Expressions and predicates in a row: what is between two predicates is one query.
+
+    Rows that a predicate drops go to no later step, as if each step ran separately.
+    """
+
+    def __init__(self, steps: Sequence[Expressions | Predicate]) -> None:
+        self._schema = steps[0].schema
+        self._each = {step.computed for step in steps}
+        self._makes_rows = not all(isinstance(step, Predicate) for step in steps)
+        self._steps = [
+            (step.kind if isinstance(step, Expressions) else "filter", [_restored(each) for each in step.computed])
+            for step in steps
+        ]
+        self._has_literals = any(
+            kind == "select" and not any(each.meta.root_names() for each in wanted) for kind, wanted in self._steps
+        )
+
+    def __call__(self, payloads: Any) -> tuple[bytes | None, Any] | None:
+        """Which rows are kept, and what is made of them; None while batches are to be tried, and for literals."""
+        if self._has_literals or any(_batches_tried[each] < _TRIED_MAX for each in self._each):
+            return None
+        frame = frame_of(payloads, self._schema)
+        height, places = frame.height, None  # places: of the rows that are left
+        query: pl.LazyFrame | None = None
+        for kind, wanted in self._steps:
+            if kind != "filter":
+                query = getattr(frame.lazy() if query is None else query, kind)(wanted)
+                continue
+            frame, query = frame if query is None else query.collect(optimizations=_AS_WRITTEN), None
+            mask = frame.select(wanted).to_series().fill_null(False)
+            if not mask.all():
+                frame = pl.DataFrame([each.filter(mask) for each in frame.get_columns()])
+                kept = mask.to_numpy()
+                places = np.flatnonzero(kept) if places is None else places[kept]
+        if query is not None:
+            frame = query.collect(optimizations=_AS_WRITTEN)
+        if places is None:
+            return None, Frame(frame) if self._makes_rows else payloads
+        flags = np.zeros(height, np.uint8)
+        flags[places] = 1
+        selected = flags.tobytes()
+        if self._makes_rows or isinstance(payloads, Frame):
+            return selected, Frame(frame)
+        return selected, chosen(payloads, selected)
+
+
 class Expressions(MapsEach, _ByValue, frozen=True):
     """Fields computed from those of a row.
 
@@ -75,6 +125,7 @@ class Expressions(MapsEach, _ByValue, frozen=True):
     kind: Literal["select", "with_columns"]
     text: str
     leaves_arguments: ClassVar = True
+    chained: ClassVar = Chain
 
     def __call__(self, payload: Any) -> Any:
         return self.each([payload])[0]
@@ -93,6 +144,7 @@ class Predicate(MapsEach, _ByValue, frozen=True):
     computed: tuple[bytes, ...]
     text: str
     leaves_arguments: ClassVar = True
+    chained: ClassVar = Chain
 
     def __call__(self, payload: Any) -> bool:
         return bool(self.each([payload])[0])

@@ -4,14 +4,17 @@ Invariant: the form of row i is that of the dict with the row's values, as `drif
 
 Why: a dict's form is its header and, for each entry, the forms of key and value. The keys are the same for all rows,
 so they are constants; the values of a column of a common type are encoded at once. Neighbouring pieces that have one
-length in all rows are filled into a template; what varies in length is copied behind it, as many rows at once as have
-the same length. A column of any other type is made into Python values first.
+length in all rows are filled into a template. It ends with the next piece that varies in length: what is too much of
+it is overwritten by the next template of the same row, which is copied later. Where the rest of a row may be too short
+for that, what varies is copied by itself, as many rows at once as have the same length. A column of any other type is
+made into Python values first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from drift.arrow import common_column, python_values
-from drift.strings import Strings, of_list, offsets_of
+from drift.strings import Strings, of_list, of_step, offsets_of
 from drift_graph.canonical import canonical, canonical_each, stored_each
 
 Numbers: TypeAlias = npt.NDArray[Any]
@@ -41,6 +44,11 @@ _INTEGERS = (
 _TEXT_HEADS = ((0xFF, "u1", b"\xd9"), (0xFFFF, ">u2", b"\xda"), (0xFFFF_FFFF, ">u4", b"\xdb"))
 _BYTES_HEADS = ((0xFF, "u1", b"\xc4"), (0xFFFF, ">u2", b"\xc5"), (0xFFFF_FFFF, ">u4", b"\xc6"))
 _NIL, _FALSE, _FLOAT, _SHORT_TEXT = b"\xc0", 0xC2, b"\xcb", 0xA0
+#: Integers whose forms are looked up: all of at most three bytes.
+_SMALL_MIN, _SMALL_MAX = -(1 << 15), (1 << 16) - 1
+#: A view of a short text: its length and its bytes.
+_VIEW = np.dtype({"names": ["length", "first", "rest"], "formats": ["<i4", "<u8", "<u4"], "offsets": [0, 4, 12]})
+_VIEW_MAX = 12
 
 
 class _Field(NamedTuple):
@@ -48,6 +56,24 @@ class _Field(NamedTuple):
 
     format: str
     values: Numbers
+
+    @property
+    def size(self) -> int:
+        return np.dtype(self.format).itemsize
+
+    def part(self, start: int, end: int) -> _Field:
+        return _Field(self.format, self.values[start:end])
+
+
+class _Padded(NamedTuple):
+    """Pieces of which only the first bytes count, as many as `lengths` says for each row."""
+
+    pieces: Sequence[bytes | _Field]
+    lengths: Numbers
+
+    @property
+    def size(self) -> int:
+        return sum(map(_size, self.pieces))
 
 
 class _Bodies(NamedTuple):
@@ -57,104 +83,143 @@ class _Bodies(NamedTuple):
     starts: Numbers
     lengths: Numbers
 
-
-class _Classes(NamedTuple):
-    """Pieces of one length in each class of rows: for each class the rows, and its pieces for these."""
-
-    classes: Sequence[tuple[Numbers, Sequence[bytes | _Field]]]
+    def part(self, start: int, end: int) -> _Bodies:
+        return _Bodies(self.data, self.starts[start:end], self.lengths[start:end])
 
 
-_Piece: TypeAlias = bytes | _Field | _Bodies | _Classes
+_Piece: TypeAlias = bytes | _Field | _Padded | _Bodies
 
 
-def forms_of_rows(names: Sequence[str], columns: Sequence[pa.Array], count: int, *, in_order: bool = True) -> Strings:
-    """The form of each row.
+def _size(piece: bytes | _Field) -> int:
+    return len(piece) if isinstance(piece, bytes) else piece.size
+
+
+class _Template:
+    """Pieces of one length, and the lengths of what counts of them; None if all of it does.
+
+    Args:
+        rows: how many are filled in at once, at most.
+    """
+
+    def __init__(self, pieces: Sequence[bytes | _Field], lengths: Numbers | None, fixed: int, rows: int) -> None:
+        self.lengths = lengths
+        self.fixed = fixed  # bytes before what varies
+        constants = b"".join(piece if isinstance(piece, bytes) else bytes(piece.size) for piece in pieces)
+        self.size = len(constants)
+        places = accumulate(map(_size, pieces), initial=0)
+        fields = [(at, piece) for at, piece in zip(places, pieces) if isinstance(piece, _Field)]
+        self._values = [piece.values for _, piece in fields]
+        self._names = [str(number) for number in range(len(fields))]
+        self._made = np.empty(rows, f"V{self.size}")
+        self._made[:] = np.frombuffer(constants, self._made.dtype)
+        kind: dict[str, Any] = {"names": self._names, "formats": [piece.format for _, piece in fields]}
+        kind |= {"offsets": [at for at, _ in fields], "itemsize": self.size}
+        self._fields = self._made.view(np.dtype(kind)) if fields else self._made  # type: ignore[call-overload]
+
+    def filled(self, start: int, end: int) -> Numbers:
+        """The rows from `start` to `end`, until it is called again."""
+        for name, values in zip(self._names, self._values):
+            self._fields[name][: end - start] = values[start:end]
+        return self._made[: end - start]
+
+
+class RowForms:
+    """The form of each row of a batch, computed for some rows at a time.
 
     Args:
         names: of the columns, each once.
         columns: without chunks, of `count` values each.
         in_order: in the canonical order of the names; else as they are, see `drift_graph.canonical.stored`.
+        at_once: how many rows are asked for at a time, at most.
 
     Raises:
         NoCanonicalForm: a column has values without one.
     """
-    order = sorted(range(len(names)), key=lambda at: canonical(names[at])) if in_order else range(len(names))
-    head = canonical(dict.fromkeys(names, None))[: -sum(len(canonical(name)) + 1 for name in names) or None]
-    pieces: list[_Piece] = [head]
-    for at in order:
-        pieces.append(canonical(names[at]))
-        pieces += _pieces(columns[at], in_order) if count else ()
-    parts = list(_parts(pieces, count))
-    lengths = np.zeros(count, np.int64)
-    for part in parts:
-        lengths += part.lengths if isinstance(part, _Bodies) else _lengths(part, count)
-    offsets = offsets_of(lengths)
-    if len(parts) == 1 and isinstance(parts[0], np.ndarray):
-        return Strings(parts[0].view(np.uint8), offsets)
-    data = np.empty(int(offsets[-1]), np.uint8)
-    _fill(data, offsets[:-1].copy(), parts)
-    return Strings(data, offsets)
+
+    def __init__(
+        self, names: Sequence[str], columns: Sequence[pa.Array], count: int, in_order: bool, at_once: int
+    ) -> None:
+        order = sorted(range(len(names)), key=lambda at: canonical(names[at])) if in_order else range(len(names))
+        head = canonical(dict.fromkeys(names, None))[: -sum(len(canonical(name)) + 1 for name in names) or None]
+        pieces: list[_Piece] = [head]
+        for at in order:
+            pieces.append(canonical(names[at]))
+            pieces += _pieces(columns[at], in_order) if count else ()
+        self._parts = list(_parts(pieces, min(at_once, count)))
+        varying = [each.lengths for each in self._parts if each.lengths is not None]
+        fixed = sum(each.fixed for each in self._parts if isinstance(each, _Template))
+        self._step = 0 if varying else fixed
+        if varying:
+            lengths = np.full(count, fixed, np.int64)
+            for each in varying:
+                lengths += each
+            self._offsets = offsets_of(lengths)
+        self._data = np.empty(0, np.uint8)
+
+    def part(self, start: int, end: int) -> Strings:
+        """The forms of the rows from `start` to `end`, until it is called again: the memory is used again."""
+        if self._step:
+            (template,) = self._parts
+            assert isinstance(template, _Template)
+            return of_step(template.filled(start, end).view(np.uint8), end - start, self._step)
+        offsets = self._offsets[start : end + 1] - self._offsets[start]
+        if start == end:
+            return Strings(np.empty(0, np.uint8), offsets)
+        size = int(offsets[-1])
+        if len(self._data) < size:
+            self._data = np.empty(size + size // 8, np.uint8)
+        data, at = self._data[:size], offsets[:-1].copy()
+        for each in self._parts:
+            if isinstance(each, _Template):
+                _slices(data, each.size)[at] = each.filled(start, end)
+                at += each.fixed
+                if each.lengths is not None:
+                    at += each.lengths[start:end]
+            else:
+                _copy(data, at, each.part(start, end))
+        return Strings(data, offsets)
 
 
-def _parts(pieces: Sequence[_Piece], count: int) -> Iterator[Numbers | _Bodies | _Classes]:
-    """The pieces, with neighbours of fixed lengths filled into one template."""
-    for _, some in groupby(pieces, lambda piece: isinstance(piece, (bytes, _Field))):
-        neighbours = list(some)
-        if isinstance(neighbours[0], (bytes, _Field)):
-            yield _filled(neighbours, count)  # type: ignore[arg-type]
+def forms_of_rows(names: Sequence[str], columns: Sequence[pa.Array], count: int, *, in_order: bool = True) -> Strings:
+    """The form of each row; the arguments and errors are those of `RowForms`."""
+    return RowForms(names, columns, count, in_order, count).part(0, count)
+
+
+def _parts(pieces: Sequence[_Piece], rows: int) -> list[_Template | _Bodies]:
+    """The pieces as templates and what is copied by itself."""
+    rests = list(accumulate(map(_least, reversed(pieces)), initial=0))[::-1][1:]  # least bytes of a row behind each
+    parts: list[_Template | _Bodies] = []
+    open_pieces: list[bytes | _Field] = []
+
+    def close(padded: _Padded | None = None) -> None:
+        fixed = sum(map(_size, open_pieces))
+        if padded is not None:
+            open_pieces.extend(padded.pieces)
+        if open_pieces:
+            parts.append(_Template(list(open_pieces), None if padded is None else padded.lengths, fixed, rows))
+        open_pieces.clear()
+
+    for piece, rest in zip(pieces, rests):
+        if isinstance(piece, (bytes, _Field)):
+            open_pieces.append(piece)
+        elif isinstance(piece, _Padded) and piece.size - _least(piece) <= rest:
+            close(piece)
         else:
-            yield from neighbours  # type: ignore[misc]
+            close()
+            parts.append(_exact(piece) if isinstance(piece, _Padded) else piece)
+    close()
+    return parts
 
 
-def _filled(pieces: Sequence[bytes | _Field], count: int) -> Numbers:
-    """Byte strings of one length, as values of a type of this size."""
-    template = bytearray()
-    names, formats, places = [], [], []
-    for at, piece in enumerate(pieces):
-        if isinstance(piece, bytes):
-            template += piece
-        else:
-            names.append(str(at))
-            formats.append(piece.format)
-            places.append(len(template))
-            template += bytes(np.dtype(piece.format).itemsize)
-    made = np.empty(count, f"V{len(template)}")
-    made[:] = np.frombuffer(template, made.dtype)
-    kind = np.dtype({"names": names, "formats": formats, "offsets": places, "itemsize": len(template)})
-    fields = made.view(kind) if names else made
-    for name in names:
-        fields[name] = pieces[int(name)].values  # type: ignore[union-attr]
-    return made
+def _least(piece: _Piece) -> int:
+    """Of how many bytes it is in each row, at least."""
+    return _size(piece) if isinstance(piece, (bytes, _Field)) else int(piece.lengths.min())
 
 
-def _lengths(part: Numbers | _Classes, count: int) -> int | Numbers:
-    if isinstance(part, np.ndarray):
-        return part.itemsize
-    lengths = np.zeros(count, np.int64)
-    for rows, pieces in part.classes:
-        lengths[rows] = sum(
-            len(piece) if isinstance(piece, bytes) else np.dtype(piece.format).itemsize for piece in pieces
-        )
-    return lengths
-
-
-def _fill(out: Numbers, at: Numbers, parts: Sequence[Numbers | _Bodies | _Classes]) -> None:
-    """Write the parts of each row one behind the other.
-
-    Args:
-        at: where each row begins; it is moved.
-    """
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            _slices(out, part.itemsize)[at] = part
-            at += part.itemsize
-        elif isinstance(part, _Classes):
-            for rows, pieces in part.classes:
-                made = _filled(pieces, len(rows))
-                _slices(out, made.itemsize)[at[rows]] = made
-                at[rows] += made.itemsize
-        else:
-            _copy(out, at, part)
+def _exact(padded: _Padded) -> _Bodies:
+    count = len(padded.lengths)
+    made = _Template(padded.pieces, None, padded.size, count).filled(0, count)
+    return _Bodies(made.view(np.uint8), np.arange(0, count * padded.size, padded.size), padded.lengths)
 
 
 def _copy(out: Numbers, at: Numbers, bodies: _Bodies) -> None:
@@ -207,16 +272,12 @@ def _valid(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     return column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
 
 
-def _classes(classes: Sequence[tuple[Numbers, Sequence[bytes | _Field]]], count: int) -> Sequence[_Piece]:
-    """Classes of rows; their pieces alone where all rows are of one class."""
-    filled = [each for each in classes if len(each[0])]
-    if len(filled) == 1 and len(filled[0][0]) == count:
-        return filled[0][1]
-    return [_Classes(filled)]
-
-
-def _nulls(valid: npt.NDArray[np.bool_] | None) -> list[tuple[Numbers, Sequence[bytes | _Field]]]:
-    return [] if valid is None else [(np.flatnonzero(~valid), [_NIL])]
+def _first_bytes(pieces: Sequence[_Field], lengths: Numbers, valid: npt.NDArray[np.bool_] | None) -> _Padded:
+    """Byte strings with a first byte, the first piece, which for null is the only one; lengths are of all bytes."""
+    if valid is not None:
+        pieces[0].values[~valid] = _NIL[0]
+        lengths[~valid] = 1
+    return _Padded(pieces, lengths)
 
 
 def _integers(column: pa.Array) -> Sequence[_Piece]:
@@ -226,12 +287,43 @@ def _integers(column: pa.Array) -> Sequence[_Piece]:
     forms = [form for form in _INTEGERS if form[0] <= greatest and least <= form[1]]
     if valid is None and len(forms) == 1:
         return [forms[0][3], _Field(forms[0][2], values)]
-    classes = _nulls(valid)
+    if least >= _SMALL_MIN and greatest <= _SMALL_MAX and len(values) > 1000:
+        codes, known = _small_forms()
+        places = values.astype(np.int64)
+        return [_first_bytes([_Field("<u4", codes[places])], known[places], valid)]
+    return [_marked(values, forms, valid)]
+
+
+def _marked(values: Numbers, forms: Sequence[Any], valid: npt.NDArray[np.bool_] | None, base: int = 0) -> _Padded:
+    """Integers in several forms; `base` is added to those without a mark."""
+    marks, lengths = np.empty(len(values), np.uint8), np.empty(len(values), np.uint8)
+    rest = np.zeros(len(values), np.uint64)
+    least, greatest = int(values.min()), int(values.max())
     for first, last, kind, mark in forms:
-        are = (values >= max(first, least)) & (values <= min(last, greatest))
-        rows = np.flatnonzero(are if valid is None else are & valid)
-        classes.append((rows, [mark, _Field(kind, values[rows])]))
-    return _classes(classes, len(values))
+        rows = np.flatnonzero((values >= max(first, least)) & (values <= min(last, greatest)))
+        some = values[rows].astype(np.int64 if first < 0 else np.uint64).view(np.uint64)
+        size = np.dtype(kind).itemsize
+        if mark:
+            marks[rows] = mark[0]
+            rest[rows] = some << np.uint64(64 - 8 * size)
+        else:
+            marks[rows] = some.astype(np.uint8) + np.uint8(base)
+        lengths[rows] = len(mark) + size
+    behind = _Field(">u8", rest)
+    if max(np.dtype(kind).itemsize for _, _, kind, _ in forms) <= 4:
+        behind = _Field(">u4", (rest >> np.uint64(32)).astype(np.uint32))
+    return _first_bytes([_Field("u1", marks), behind], lengths, valid)
+
+
+@cache
+def _small_forms() -> tuple[Numbers, Numbers]:
+    """The forms of small integers, each in four bytes, and their lengths; those below 0 are counted from the end."""
+    values = np.concatenate([np.arange(_SMALL_MAX + 1), np.arange(_SMALL_MIN, 0)])
+    forms = [form for form in _INTEGERS if form[0] <= _SMALL_MAX and form[1] >= _SMALL_MIN]
+    (marks, rest), lengths = _marked(values, forms, None)
+    assert isinstance(marks, _Field) and isinstance(rest, _Field)
+    codes = marks.values.astype(np.uint32) << np.uint32(24) | rest.values >> np.uint32(8)
+    return codes.astype("<u4").byteswap(), lengths
 
 
 def _floats(column: pa.Array) -> Sequence[_Piece]:
@@ -242,8 +334,8 @@ def _floats(column: pa.Array) -> Sequence[_Piece]:
         values = np.where(np.isnan(values), np.nan, values)  # NaN has one form, whatever its bits
     if valid is None:
         return [_FLOAT, _Field(">f8", values)]
-    rows = np.flatnonzero(valid)
-    return _classes([*_nulls(valid), (rows, [_FLOAT, _Field(">f8", values[rows])])], len(values))
+    marks, lengths = np.full(len(values), _FLOAT[0], np.uint8), np.full(len(values), 9, np.uint8)
+    return [_first_bytes([_Field("u1", marks), _Field(">f8", values)], lengths, valid)]
 
 
 def _booleans(column: pa.Array) -> Sequence[_Piece]:
@@ -262,27 +354,58 @@ def _with_lengths(column: pa.Array, heads: Sequence[tuple[int, str, bytes]], sho
         short: lengths below it are one byte, with the mark of short texts.
     """
     valid = _valid(column)
-    if not _kinds.is_large_string(column.type):  # which has the same buffers
+    is_view = column.type in (pa.string_view(), pa.binary_view())
+    if not is_view and not _kinds.is_large_string(column.type):  # which has the same buffers
         column = column.cast(pa.large_binary())
-    bodies = _bodies(column, valid)
-    lengths = bodies.lengths
+    bodies = None if is_view else _bodies(column, valid)
+    if bodies is None:
+        lengths = _views(column)["length"]
+        lengths = lengths if valid is None else np.where(valid, lengths, 0)
+    else:
+        lengths = bodies.lengths
     least, greatest = int(lengths.min()), int(lengths.max())
+    is_exact = least == greatest and valid is None
+    if greatest <= _VIEW_MAX:
+        return _short(column, lengths, b"" if short else heads[0][2], is_exact, valid)
+    if bodies is None:
+        bodies = _bodies(column.cast(pa.large_binary()), valid)
     forms = [(0, short - 1, "u1", b"")] if short else []
     for last, kind, mark in heads:
         forms.append((forms[-1][1] + 1 if forms else 0, last, kind, mark))
     forms = [form for form in forms if form[0] <= greatest and least <= form[1]]
-    base = _SHORT_TEXT if forms[0][3] == b"" else 0
     body: _Piece = bodies
-    if least == greatest and valid is None and least:
+    if is_exact:
         body = _Field(f"V{least}", _slices(bodies.data, least)[bodies.starts])
     if valid is None and len(forms) == 1:
+        base = 0 if forms[0][3] else _SHORT_TEXT
         return [forms[0][3], _Field(forms[0][2], lengths + base), body]
-    classes = _nulls(valid)
-    for first, last, kind, mark in forms:
-        are = (lengths >= first) & (lengths <= last)
-        rows = np.flatnonzero(are if valid is None else are & valid)
-        classes.append((rows, [mark, _Field(kind, lengths[rows] + (0 if mark else _SHORT_TEXT))]))
-    return [*_classes(classes, len(lengths)), body]
+    return [_marked(lengths, forms, valid, _SHORT_TEXT), body]
+
+
+def _short(
+    column: pa.Array, lengths: Numbers, mark: bytes, is_exact: bool, valid: npt.NDArray[np.bool_] | None
+) -> Sequence[_Piece]:
+    """Texts of few bytes, which views have in them; a header is one byte behind the mark, if there is one."""
+    if column.type not in (pa.string_view(), pa.binary_view()):
+        column = column.cast(pa.string_view() if _kinds.is_large_string(column.type) else pa.binary_view())
+    views, base = _views(column), 0 if mark else _SHORT_TEXT
+    if is_exact:
+        length = int(lengths[0])
+        kind = f"<u{length}" if length in (1, 2, 4, 8) else f"V{length}"
+        header = mark + bytes([length + base])
+        data = views.view(np.uint8)
+        return [header, _Field(kind, np.ndarray(len(views), kind, data, 4, (16,)))] if length else [header]
+    headers = (lengths + base).astype(np.uint8)
+    pieces = [_Field("u1", headers), _Field("<u8", views["first"])]
+    if int(lengths.max()) > 8:
+        pieces.append(_Field("<u4", views["rest"]))
+    if mark:
+        pieces.insert(0, _Field("u1", np.full(len(lengths), mark[0], np.uint8)))
+    return [_first_bytes(pieces, (lengths + len(mark) + 1).astype(np.uint8), valid)]
+
+
+def _views(column: pa.Array) -> Numbers:
+    return np.frombuffer(column.buffers()[1], _VIEW, len(column), column.offset * _VIEW.itemsize)
 
 
 def _bodies(strings: pa.Array, valid: npt.NDArray[np.bool_] | None = None) -> _Bodies:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from drift_graph.metas import ChosenMetas, EventMetas
+from drift_graph.meta import TIME_MIN
+from drift_graph.metas import CHOSEN_OF_MAX, ChosenMetas, EventMetas, Metas, chosen_metas, numbers_of
 
 Words = npt.NDArray[Any]
 
@@ -29,8 +30,38 @@ class MaskedMetas(ChosenMetas):
     def joined(self, head: bytes) -> bytes:
         if not len(self):
             return b""
-        rows = np.frombuffer(self.every.joined(head), f"V{len(head) + len(self.every[0])}")  # all have one length
-        return rows[np.frombuffer(self.chosen, np.bool_)].tobytes()
+        mask, numbers = np.frombuffer(self.chosen, np.bool_), numbers_of(self.every)
+        if numbers is None:
+            rows = np.frombuffer(self.every.joined(head), f"V{len(head) + len(self.every[0])}")  # all have one length
+            return rows[mask].tobytes()
+        first, ending = numbers
+        template = head + bytes(8) + ending
+        made = np.empty(len(self), f"V{len(template)}")
+        made[:] = np.frombuffer(template, made.dtype)
+        kind = np.dtype({"names": ["time"], "formats": [">u8"], "offsets": [len(head)], "itemsize": len(template)})
+        made.view(kind)["time"] = np.flatnonzero(mask).view(np.uint64) + np.uint64(first - TIME_MIN)
+        return made.tobytes()
+
+    def _computed(self) -> list[bytes]:
+        joined, length = self.joined(b""), len(self.every[0]) if len(self) else 1
+        return [joined[at : at + length] for at in range(0, len(joined), length)]
+
+
+def chosen_metas_of_rows(metas: Metas, wanted: bytes) -> Metas:
+    """The metas for which `wanted` has a 1."""
+    if isinstance(metas, MaskedMetas):
+        mask = np.zeros(len(metas.chosen), np.uint8)
+        mask[np.flatnonzero(np.frombuffer(metas.chosen, np.bool_))] = np.frombuffer(wanted, np.uint8)
+        return MaskedMetas(metas.every, mask.tobytes(), _ones(wanted))
+    if numbers_of(metas) is None:
+        found = chosen_metas(metas, wanted)
+        return MaskedMetas(found.every, found.chosen, len(found)) if type(found) is ChosenMetas else found
+    made = MaskedMetas(metas, wanted, _ones(wanted))  # type: ignore[arg-type]
+    return made.listed() if len(made) * CHOSEN_OF_MAX < len(wanted) else made
+
+
+def _ones(flags: bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(flags, np.bool_)))
 
 
 class StampMetas(EventMetas):

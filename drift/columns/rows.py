@@ -19,16 +19,19 @@ import polars as pl
 import pyarrow as pa
 
 from drift.arrow import common_column, payloads_of
-from drift.columns.forms import forms_of_rows
-from drift.columns.metas import MaskedMetas, StampMetas
+from drift.columns.forms import RowForms, forms_of_rows
+from drift.columns.metas import StampMetas, chosen_metas_of_rows
 from drift.columns.times import TimedRows, times_of_column
 from drift.strings import Strings
 from drift_graph.errors import InputError
-from drift_graph.metas import ChosenMetas, Metas, chosen_metas
+from drift_graph.metas import Metas
 from drift_graph.payloads import Rows, Timed
 
-#: Rows whose forms are computed at once: as many as stay in the processor's cache meanwhile.
-_FORMS_AT_ONCE = 1 << 13
+#: Rows whose columns are looked at once for their forms, and of these those whose forms are made at once.
+_ROWS_AT_ONCE, _FORMS_AT_ONCE = 1 << 16, 1 << 13
+_AS_VIEWS, _TEXTS = pl.CompatLevel.newest(), (pl.String, pl.Binary)  # short texts are in the views, and not copied
+#: Of one type in Polars, so that no common one has to be made of them before.
+_TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 class Frame(Rows):
@@ -38,7 +41,7 @@ class Frame(Rows):
         frame: the rows; nobody changes it.
     """
 
-    __slots__ = ("frame", "_whole", "_start", "_values", "_batch", "_forms")
+    __slots__ = ("frame", "_whole", "_start", "_values", "_batch", "_forms", "_made")
 
     def __init__(self, frame: pl.DataFrame, whole: Frame | None = None, start: int = 0) -> None:
         self.frame = frame
@@ -46,7 +49,8 @@ class Frame(Rows):
         self._start = start
         self._values: list[Any] | None = None
         self._batch: pa.RecordBatch | None = None
-        self._forms: dict[int, Strings] = {}
+        self._forms: Any = (-1, None)  # of the rows with this number, in so many thousands
+        self._made: Any = (-1, None)
 
     def __len__(self) -> int:
         return self.frame.height
@@ -107,10 +111,7 @@ class Frame(Rows):
         return type(self)(self.frame.filter(pl.Series(mask)))
 
     def chosen_metas(self, metas: Metas, wanted: bytes) -> Metas:
-        if isinstance(metas, StampMetas):
-            return metas.chosen(wanted)
-        found = chosen_metas(metas, wanted)
-        return MaskedMetas(found.every, found.chosen) if type(found) is ChosenMetas else found
+        return metas.chosen(wanted) if isinstance(metas, StampMetas) else chosen_metas_of_rows(metas, wanted)
 
     def in_order(self, order: Sequence[int]) -> Self:
         return type(self)(self.frame[np.asarray(order, np.int64)])
@@ -137,7 +138,8 @@ class Frame(Rows):
         return written.getvalue()
 
     def encoded(self) -> bytes:
-        return b"".join(some.joined() for some in self._canonical())
+        parts = [bytes(some.joined()) for some in self._canonical()]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
         if not stored:
@@ -156,11 +158,25 @@ class Frame(Rows):
             at += taken
 
     def _chunk(self, number: int) -> Strings:
-        found = self._forms.get(number)
-        if found is None:
-            batch = self.batch.slice(number * _FORMS_AT_ONCE, _FORMS_AT_ONCE)
-            found = self._forms[number] = forms_of_rows(batch.schema.names, batch.columns, batch.num_rows)
-        return found
+        if self._made[0] != number:  # the last ones only: they are asked for in order, and each chunk takes its place
+            of, first = divmod(number * _FORMS_AT_ONCE, _ROWS_AT_ONCE)
+            if self._forms[0] != of:
+                self._forms = of, self._row_forms(of * _ROWS_AT_ONCE)
+            count = min(len(self) - of * _ROWS_AT_ONCE, _ROWS_AT_ONCE)
+            self._made = number, self._forms[1].part(first, min(first + _FORMS_AT_ONCE, count))
+        made: Strings = self._made[1]
+        return made
+
+    def _row_forms(self, start: int) -> RowForms:
+        if self._batch is not None:
+            batch = self._batch.slice(start, _ROWS_AT_ONCE)
+            return RowForms(batch.schema.names, batch.columns, batch.num_rows, True, _FORMS_AT_ONCE)
+        frame = self.frame.slice(start, _ROWS_AT_ONCE)
+        columns = [
+            each.to_arrow(compat_level=_AS_VIEWS if each.dtype in _TEXTS else pl.CompatLevel.oldest())
+            for each in frame.get_columns()
+        ]
+        return RowForms(frame.columns, columns, frame.height, True, _FORMS_AT_ONCE)
 
     def __reduce__(self) -> Any:
         return unpacked, (self.packed(),)
@@ -189,7 +205,7 @@ def frame_of_batch(names: Sequence[str], batch: pa.RecordBatch) -> Frame:
         if "\0" in name:
             raise InputError(f"the name of column {name!r} has a zero character, which Polars does not take; rename it")
         try:
-            columns.append(pl.Series(name, common_column(column)))
+            columns.append(pl.Series(name, column if column.type in _TEXT_TYPES else common_column(column)))
         except (pa.ArrowException, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
             raise InputError(
                 f"column {name!r}, of type {column.type}, cannot be a column of rows: {error}; cast the column, or "

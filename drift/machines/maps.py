@@ -135,6 +135,13 @@ class _Step:
         is_one_by_one = not isinstance(operator.function, MapsEach)
         return operator.arity == "one" and is_one_by_one and not operator.later and not operator.timed
 
+    @property
+    def chained(self) -> Any:
+        """Of its function, if it is a map that gives at most one payload from the payload alone; else None."""
+        operator = self.operator
+        is_simple = operator.arity in ("one", "keep") and not operator.later and not operator.timed
+        return getattr(operator.function, "chained", None) if is_simple else None
+
     def run(
         self, batch: _Batch, ports: Ports, ended: bool, origins: Origins | None, room: Room | None
     ) -> Sequence[_Batch]:
@@ -172,12 +179,7 @@ class _Step:
             selected = known if type(known) is bytes else bytes(called(bool, results))
             if 0 not in selected:
                 return _Batch(metas, suffix + self.only_child, payloads, diffs)
-            return _Batch(
-                payloads.chosen_metas(metas, selected) if are_rows(payloads) else chosen_metas(metas, selected),
-                suffix + self.only_child,
-                chosen(payloads, selected),
-                None if diffs is None else list(compress(diffs, selected)),
-            )
+            return _chosen(batch, selected, suffix + self.only_child, chosen(payloads, selected))
         families = results
         if not types_of(families) <= {list, tuple}:
             families = list(map(as_sequence, families))
@@ -330,21 +332,53 @@ class _Row:
         return payloads
 
 
-def _rows(steps: Sequence[_Step]) -> dict[int, _Row]:
+class _Chain:
+    """Steps in a row whose functions compute a batch together; each gives its outputs to the next step only."""
+
+    def __init__(self, steps: Sequence[_Step]) -> None:
+        self.last = steps[-1]
+        self._compute = steps[0].chained([step.operator.function for step in steps])
+        self._suffix = b"".join(step.only_child for step in steps)
+
+    def run(self, batch: _Batch, room: Room | None) -> _Batch | None:
+        """The outputs of the last step for a batch; None if the steps have to run separately."""
+        try:
+            found = self._compute(batch.payloads)
+        except (ImpureStep, Full):
+            raise
+        except BaseException as raised:
+            pass_interrupts(raised)
+            return None
+        return None if found is None else _chosen(batch, found[0], batch.suffix + self._suffix, found[1])
+
+
+def _chosen(batch: _Batch, selected: bytes | None, suffix: bytes, payloads: Any) -> _Batch:
+    """The items for which `selected` has a 1, or all, with these payloads."""
+    metas, _, before, diffs = batch
+    if selected is None:
+        return _Batch(metas, suffix, payloads, diffs)
+    metas = before.chosen_metas(metas, selected) if are_rows(before) else chosen_metas(metas, selected)
+    return _Batch(metas, suffix, payloads, None if diffs is None else list(compress(diffs, selected)))
+
+
+def _rows(steps: Sequence[_Step]) -> dict[int, _Row | _Chain]:
     """Rows of two steps or more, by the number of the first, from 1."""
     fed = Counter(at for step in steps for at in step.maps)
-    found: dict[int, _Row] = {}
+    found: dict[int, _Row | _Chain] = {}
     taken: set[int] = set()
-    for first in range(len(steps)):
-        row = [first]
-        while first not in taken and steps[row[-1]].is_plain:
+    for first, step in enumerate(steps):
+        row, chained = [first], step.chained
+        while first not in taken and (step.is_plain or chained):
             last = steps[row[-1]]
-            if last.ports or len(last.maps) != 1 or fed[last.maps[0]] != 1 or not steps[last.maps[0]].is_plain:
+            if last.ports or len(last.maps) != 1 or fed[last.maps[0]] != 1:
+                break
+            following = steps[last.maps[0]]
+            if not following.is_plain if step.is_plain else following.chained is not chained:
                 break
             row.append(last.maps[0])
         if len(row) > 1:
             taken.update(row)
-            found[first + 1] = _Row([steps[at] for at in row])
+            found[first + 1] = (_Row if step.is_plain else _Chain)([steps[at] for at in row])
     return found
 
 

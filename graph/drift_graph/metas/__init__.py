@@ -31,12 +31,12 @@ __all__ = [
 Metas = list[bytes] | ComputedMetas
 
 #: At least one of so many must be chosen for a byte mask over all to be cheaper than a list.
-_CHOSEN_OF_MAX = 32
+CHOSEN_OF_MAX = 32
 
 
 def chosen_metas(metas: Metas, chosen: bytes) -> Metas:
     """The metas for which `chosen` has a 1."""
-    few = chosen.count(1) * _CHOSEN_OF_MAX < len(chosen)
+    few = chosen.count(1) * CHOSEN_OF_MAX < len(chosen)
     if few or isinstance(metas, ChosenMetas) or not isinstance(metas, ComputedMetas):
         return list(compress(metas, chosen))
     if not metas.increasing or not metas.one_length:

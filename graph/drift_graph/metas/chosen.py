@@ -14,14 +14,15 @@ class ChosenMetas(ComputedMetas):
     Args:
         every: the metas.
         chosen: a byte for each of them, 1 if it was chosen, else 0.
+        length: how many were chosen, where that is known.
     """
 
     __slots__ = ("every", "chosen", "_length", "_indices")
 
-    def __init__(self, every: ComputedMetas, chosen: bytes) -> None:
+    def __init__(self, every: ComputedMetas, chosen: bytes, length: int | None = None) -> None:
         self.every = every
         self.chosen = chosen
-        self._length = chosen.count(1)
+        self._length = chosen.count(1) if length is None else length
         self._indices: list[int] | None = None
         self._list = None
 
@@ -59,7 +60,7 @@ class ChosenMetas(ComputedMetas):
         return list(compress(self.every.times(), self.chosen))
 
     def with_suffix(self, suffix: bytes) -> Self:
-        return type(self)(self.every.with_suffix(suffix), self.chosen)
+        return type(self)(self.every.with_suffix(suffix), self.chosen, self._length)
 
     def split_out_of(self) -> tuple[object, ...]:
         return self.every.made_of()
