@@ -6,7 +6,7 @@ from broken import Breakage, one
 
 _FORMS, _METAS = "drift/columns/forms.py", "drift/columns/metas.py"
 ROWS = ("tests/test_rows.py", "-k", "forms or metas")
-OUTPUTS = ("tests/test_rows.py", "-k", "outputs or travel or tables")
+OUTPUTS = ("tests/test_rows.py", "-k", "outputs or travel or tables or files")
 CHAINS = ("tests/test_rows.py", "-k", "in_a_row or dropped")
 READ = ("tests/test_rows_read.py",)
 _UNSEEN = "its inputs are no rows"
@@ -58,9 +58,11 @@ BREAKAGES: list[Breakage] = [
         ROWS,
         _UNSEEN,
     ),
-    one("small integers without their last bits", _FORMS, "values >> np.uint32(8)", "values >> 9 << 1", ROWS, _UNSEEN),
+    one(
+        "small integers without their last bits", _FORMS, "values >> np.uint32(8)", "values >> 24 << 16", ROWS, _UNSEEN
+    ),
     one("null is as long as other values", _FORMS, "        lengths[~valid] = 1\n", "        pass\n", ROWS, _UNSEEN),
-    one("a text of nine bytes loses the last", _FORMS, "lengths.max()) > 8:", "lengths.max()) > 9:", ROWS, _UNSEEN),
+    one("a text of twelve bytes loses some", _FORMS, "lengths.max()) > 8:", "lengths.max()) > 12:", ROWS, _UNSEEN),
     one("the memory of forms is not copied", "drift/columns/rows.py", "[bytes(some.j", "[(some.j", ROWS, _UNSEEN),
     # Expressions in a row.
     one(
@@ -160,6 +162,23 @@ BREAKAGES: list[Breakage] = [
         OUTPUTS,
         _UNSEEN,
     ),
+    one(
+        "lines make dicts of rows",
+        "drift/sinks/lines.py",
+        "    if are_rows(payloads):\n",
+        "    if False:\n",
+        OUTPUTS,
+        _UNSEEN,
+    ),
+    one(
+        "cells make dicts of rows",
+        "drift/sinks/rows.py",
+        "payloads if are_rows(payloads) else None",
+        "None",
+        OUTPUTS,
+        _UNSEEN,
+    ),
+    one("a line has NaN as null", "drift/sinks/lines.py", 'in ("float", "double")', "in ()", OUTPUTS, _UNSEEN),
     one(
         "a declared type converts as Arrow casts",
         "drift/sinks/typed.py",

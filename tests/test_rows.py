@@ -30,7 +30,7 @@ from drift.columns.rows import Frame, frame_of_batch
 from drift.engines.packing import packed_columns, unpacked_columns
 from drift_graph import payloads
 from drift_graph.canonical import canonical_each, encode_many, encode_metas, hash64_each, stored_each
-from drift_graph.errors import GraphError, ImpureStep, InputError, PayloadError, StepError
+from drift_graph.errors import GraphError, ImpureStep, InputError, PayloadError, SinkError, StepError
 from drift_graph.metas import ChildMetas, Metas, NumberedMetas, chosen_metas, with_suffix
 
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -477,6 +477,50 @@ def test_outputs_take_columns_as_they_are(how: str, tmp_path: Path, monkeypatch:
     assert outputs[0].equals(outputs[1], null_equal=True)
     assert outputs[0].height == sum(row["at"] > 9 for row in many_rows())
     assert sum(made) < 1000  # of samples
+
+
+LINES = {
+    "text": [None if n % 7 == 0 else 'é"%\n,'[: n % 6] for n in range(2500)],
+    "float %": [None if n % 5 == 0 else n / 7 * 10.0 ** (n % 40 - 20) for n in range(2500)],
+    "b": [None if n % 3 == 0 else n % 2 == 0 for n in range(2500)],
+    "time": [datetime.datetime(2024, 1, 1) + datetime.timedelta(seconds=n, microseconds=n % 2) for n in range(2500)],
+    "none": [None] * 2500,
+    "day": [datetime.date(2024, 1, 1 + n % 28) for n in range(2500)],
+    "a": [n**5 - 10**15 for n in range(2500)],
+    "d": [decimal.Decimal(n) / 100 for n in range(2500)],
+}
+
+
+@pytest.mark.parametrize("how", ["jsonl", "csv"])
+@pytest.mark.parametrize("names", [list(LINES), ["value"], ["a", "parts"], ["a", "nan"]])
+def test_files_of_rows_are_those_of_dicts(
+    how: Any, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    by_columns = rows_module.payloads_of
+    monkeypatch.setattr(
+        rows_module, "payloads_of", lambda *of: (made.append(of[-1]) if of[2] == "dict" else None) or by_columns(*of)
+    )
+    more = {"value": LINES["text"], "parts": [[n, None] for n in range(2500)], "nan": [n / 7 for n in range(2500)]}
+    more["nan"][2000] = math.nan
+    frame = pl.DataFrame({name: {**LINES, **more}[name] for name in names})
+    found = []
+    for source in (frame.to_dicts(), drift.sources.table(frame, payload="rows")):
+        graph = drift.Graph("files")
+        graph.source("rows").sink("out")
+        path = tmp_path / f"{len(found)}"
+        del made[:]
+        run = drift.run(graph, {"rows": source}, sinks={"out": getattr(drift.sinks, how)(path)}, batch_items=1000)
+        error = ""
+        try:
+            run.finish()
+        except SinkError as raised:
+            error = str(raised).replace(str(path), "PATH")
+        found.append((path.read_bytes(), error))
+    assert found[0] == found[1] and found[0][0].count(b"\n") >= 2000
+    assert bool(found[0][1]) == ("nan" in names and how == "jsonl")
+    if names == list(LINES):
+        assert sum(made) < 1000  # of samples
 
 
 def test_outputs_of_columns_take_the_columns_that_are_named() -> None:

@@ -38,6 +38,7 @@ def show_command(graph: str, mermaid: bool, picture: str | None, as_json: bool) 
                 "does": each.label,
                 "rank": dataflow.ranks.get(each.name),
                 "where": each.where,
+                **({"fields": dataflow.schemas[each.name]} if each.name in dataflow.schemas else {}),
             }
             for each in dataflow.operators
         ]

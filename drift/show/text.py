@@ -28,7 +28,9 @@ def as_text(dataflow: Dataflow) -> str:
     back = sum(edge.feedback for edge in dataflow.edges)
     if back:
         counts.append(_count(back, "feedback edge"))
-    return "\n".join([f"graph {dataflow.name!r}: {', '.join(counts)}", "", *_table([_HEADINGS, *rows])])
+    schemas = dataflow.schemas.items()
+    lines = ["", *_table([("rows of", "fields"), *schemas])] if schemas else []
+    return "\n".join([f"graph {dataflow.name!r}: {', '.join(counts)}", "", *_table([_HEADINGS, *rows]), *lines])
 
 
 def _cells(dataflow: Dataflow, step: Step, operator: Operator, location: str) -> tuple[str, str, str, str]:

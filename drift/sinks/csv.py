@@ -12,7 +12,7 @@ import csv as csv_module
 import io
 import os
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -25,7 +25,7 @@ from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
 
 _BLOCK_BYTES = 1 << 20
-_PLAIN = (str, int, bool, float, type(None))
+_PLAIN = {str, int, bool, float, type(None)}
 
 
 def csv(
@@ -103,6 +103,9 @@ class CsvSink(JsonLinesSink):
             self._begun = True
             writer.writerow(self._rows.columns)
             cells.insert(0, positions[0])  # the header belongs to the first item
+        if _are_plain(rows):
+            writer.writerows(rows)
+            rows = []
         for row in rows:
             try:
                 values = [value if type(value) in _PLAIN else _text(value) for value in row]
@@ -119,6 +122,11 @@ class CsvSink(JsonLinesSink):
                 cells = cells[: cells.index(row[0])]
                 break
         return cells, written.getvalue().encode(), fault
+
+
+def _are_plain(rows: Sequence[Sequence[Any]]) -> bool:
+    """Whether the writer of the module makes all of their cells as they are to be."""
+    return set(map(type, chain.from_iterable(rows))) <= _PLAIN and not any("" in row for row in rows)
 
 
 def _complete_rows(data: bytes, *, within_quotes: bool) -> list[bytes]:

@@ -11,8 +11,8 @@ from typing import Any
 
 from drift.fields import VALUE, names_in, values_of
 from drift_graph.errors import PayloadError, SettingsError, SinkError
-from drift_graph.meta import time_of
-from drift_graph.metas import Metas
+from drift_graph.metas import Metas, times_of
+from drift_graph.payloads import are_rows
 
 #: Besides the fields of the payloads.
 OF_ITEMS = ("position", "time")
@@ -52,18 +52,22 @@ class RowMaker:
         Raises:
             SinkError: a payload has other fields.
         """
-        listed = list(payloads)
-        found = names_in(listed)
+        rows = payloads if are_rows(payloads) else None
+        listed = list(payloads) if rows is None else []
+        found = names_in(listed) if rows is None else rows.batch.schema.names
         if self.names is None:
             self.names = found
         if not self._fixed and set(found) - set(self.names):
+            listed = listed or list(payloads)
             at, more = next((at, more) for at, each in enumerate(listed) if (more := self._further_fields(each)))
             raise SinkError(
                 f"{self._target}: the payload at position {positions[at]} has a field {more[0]!r}, and the columns are "
                 f"those of the first payloads: {', '.join(self.names)}; name all of them: columns=[...]"
             )
         if found == self.names == [VALUE]:
-            return [listed]
+            return [listed or list(payloads)]
+        if rows is not None:
+            return [rows.field(name) or [None] * len(rows) for name in self.names]
         try:
             return values_of(listed, self.names, self._target)
         except PayloadError as error:
@@ -71,7 +75,7 @@ class RowMaker:
 
     def rows(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> list[tuple[Any, ...]]:
         """A tuple for each item, of the values of `columns`."""
-        return list(zip(positions, map(time_of, metas), *self.fields(positions, payloads)))
+        return list(zip(positions, times_of(metas), *self.fields(positions, payloads)))
 
     def _further_fields(self, payload: Any) -> list[str]:
         return [name for name in names_in([payload]) if name not in (self.names or ())]

@@ -31,12 +31,32 @@ Expression: TypeAlias = "pl.Expr | str"
 class Columnar(Steps[T]):
     """The steps of streams that take expressions."""
 
-    _fields: Fields | None = None
+    _known: Fields | None = None
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """Names and types (of Polars) of the fields of the rows; None if they are not known."""
+        """Names and types (of Polars) of the fields of the rows; None if they are not known.
+
+        They are known behind `graph.source(name, schema=...)`, and behind steps that take expressions or keep rows as
+        they are (`filter`, `running`, `map_batches`); printing a graph, and `drift show`, list them.
+
+        Example:
+            >>> import drift
+            >>> trips = drift.Graph("fares").source("trips", schema={"km": float, "fare": float})
+            >>> trips.select("km", dear="fare > 3 * km").schema
+            {'km': Float64, 'dear': Boolean}
+        """
         return None if self._fields is None else dict(self._fields)
+
+    @property
+    def _fields(self) -> Fields | None:
+        return self._known
+
+    @_fields.setter
+    def _fields(self, fields: Fields | None) -> None:
+        self._known = fields
+        for origin in self._origins if fields is not None else ():
+            self._graph._draft.schemas[origin] = ", ".join(f"{name}: {kind}" for name, kind in fields or ())
 
     def select(self, *expressions: Any, name: str | None = None, **named: Any) -> Stream[Row]:
         """Rows of these fields only: a core map with one child.

@@ -43,11 +43,13 @@ class Dataflow:
         name: the graph's.
         operators: in the order of their declaration.
         edges: in the order of their declaration.
+        schemas: of operators that give rows: their fields and types, as a text; nothing depends on it.
     """
 
     name: str
     operators: tuple[Operator, ...]
     edges: tuple[Edge, ...]
+    schemas: dict[str, str] = field(default_factory=dict, compare=False, repr=False, kw_only=True)
 
     def __getitem__(self, name: str) -> Operator:
         return self._by_name[name]
@@ -56,7 +58,7 @@ class Dataflow:
         return {"name": self.name, "operators": self.operators, "edges": self.edges}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(state, schemas={})
 
     @cached_property
     def _by_name(self) -> dict[str, Operator]:
@@ -121,6 +123,7 @@ class Draft:
     """A graph being written; every method checks what can be checked at once."""
 
     name: str
+    schemas: dict[str, str] = field(default_factory=dict)
     _operators: dict[str, Operator] = field(default_factory=dict)
     _edges: list[Edge] = field(default_factory=list)
     _loops: dict[str, str] = field(default_factory=dict)  # name of an open or closed loop -> where it was declared
@@ -215,4 +218,5 @@ class Draft:
             left_out.update(dict.fromkeys(more))
         operators = tuple(each for name, each in self._operators.items() if name not in left_out)
         check(self.name, operators, tuple(edges))
-        return Dataflow(self.name, operators, tuple(edges))
+        schemas = {each.name: self.schemas[each.name] for each in operators if each.name in self.schemas}
+        return Dataflow(self.name, operators, tuple(edges), schemas=schemas)
