@@ -38,12 +38,15 @@ __all__ = [
     "Late",
     "LateItem",
     "Later",
+    "Logic",
+    "Out",
     "PayloadError",
     "ProcessError",
     "Progress",
     "Record",
     "Recording",
     "Report",
+    "Rows",
     "Run",
     "Settings",
     "SettingsError",
@@ -88,6 +91,9 @@ if _TYPE_CHECKING:
     from drift.engines.settings import Settings as Settings
     from drift.flow import aggregates as agg
     from drift.flow import windows as windows
+    from drift.flow.logic import Logic as Logic
+    from drift.flow.logic import Out as Out
+    from drift.flow.logic import Rows as Rows
     from drift.flow.windows import Window as Window
     from drift.records.reader import Record as Record
     from drift.records.recorder import Recording as Recording
@@ -133,6 +139,7 @@ _NAMES = {
     "drift.auditing.explain": ("explain",),
     "drift.auditing.audit": ("audit",),
     "drift.auditing.checks": ("Audit",),
+    "drift.flow.logic": ("Logic", "Out", "Rows"),
     "drift.flow.windows": ("Window",),
     "drift.records.reader": ("Record",),
     "drift.records.recorder": ("Recording",),

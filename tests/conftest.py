@@ -63,7 +63,7 @@ _SESSIONS = {
         "spark_kernels",
         "spark_laws",
         "spark_values",
-        "own_operator",
+        "catalogue_operator",
         "tables",
     ),
     "session 2": (

@@ -1,195 +1,316 @@
-"""An operator of the catalogue is one file: this one is written here, and no other file knows of it.
-
-Every n-th item of a key: two functions of a loop, a fused form, and a row for the laws. It runs on every engine, is
-drawn, printed, watched for impurity and explained like those of the library.
-"""
+"""Operators that users write: `Stream.step` with a logic of their own, with nothing but the public interface."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, ClassVar, Literal, Self
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
-from inputs import Given
-from msgspec.structs import replace
-from strategies import Case, inputs, recipes
-from test_laws import ENGINES, Engine, reference
 
 import drift
-from drift.auditing import lineage_of
-from drift.machines import fusing
-from drift.machines.keyed import KeyedStage, Place
-from drift.machines.logics import ProcessLogic
-from drift.machines.plan import Plan
-from drift.operators import LoopFunction, Process, State, Watch
-from drift.purity.watch import Watched, Watching
-from drift.records.fingerprint import fingerprint
-from drift.show import as_mermaid, as_text
-from drift.testing import recipes as generated
-from drift_graph.graph import Dataflow
-from drift_graph.meta import varint
-from drift_graph.operators import Group, Map
+from drift.testing import deterministic
 
-# The operator.
+words = st.lists(st.text("abc", min_size=1, max_size=2), max_size=12)
 
 
-class _Nth(LoopFunction, frozen=True):
-    """What both functions know: the key, and of how many items one goes on."""
+@dataclass(frozen=True)
+class Every(drift.Logic[str, int, str]):
+    """Every n-th word of a letter, all rows in one go."""
 
-    loop: ClassVar[str] = "every nth"
-    key: Callable[[Any], Any]
     n: int
+    initial = 0
+    label = "every n-th"
 
-    @property
-    def user_function(self) -> Callable[[Any], Any]:
-        return self.key
+    def key(self, payload: str) -> str:
+        return payload[0]
 
-    def count(self, window: tuple[Any, ...]) -> int | None:
-        """How many of its key an item is, from 0; None for a state, or where the one before is still on its way."""
-        if type(window[-1]) is State:
-            return None
-        if len(window) == 1:
-            return 0
-        return window[-2].value if type(window[-2]) is State else None
-
-    def watched(self, watch: Watch) -> Self:
-        return replace(self, key=watch("key", self.key, "one", None))
+    def on_batch(self, states: dict[Any, int], rows: drift.Rows[str], out: drift.Out[str]) -> None:
+        for key, payload, _ in rows:
+            states[key] = (states[key] + 1) % self.n
+            out([] if states[key] else [payload])
 
 
-class NthState(_Nth, frozen=True):
-    gives: ClassVar[Literal["state"]] = "state"
-    carries_state: ClassVar[bool] = True
+class Visits(drift.Logic[tuple[int, str], int, tuple[str, int, int]]):
+    """How many clicks somebody made until nothing came for 10 ms."""
 
-    def __call__(self, window: tuple[Any, ...]) -> tuple[State, ...]:
-        count = self.count(window)
-        return () if count is None else (State(self.key(window[-1]), (count + 1) % self.n),)
+    initial = 0
 
+    def key(self, payload: tuple[int, str]) -> str:
+        return payload[1]
 
-class NthOutput(_Nth, frozen=True):
-    gives: ClassVar[Literal["output"]] = "output"
+    def on_batch(self, states: dict[Any, int], rows: drift.Rows[tuple[int, str]], out: drift.Out[Any]) -> None:
+        for key, (_, name), time in rows:
+            states[key] += 1
+            out([drift.at(time + 10, (name, states[key]))])
 
-    def __call__(self, window: tuple[Any, ...]) -> tuple[Any, ...]:
-        count = self.count(window)
-        return () if count is None or (count + 1) % self.n else (window[-1],)
-
-
-def _counted(n: int, count: int, payload: Any, time: int) -> tuple[int, Sequence[Any]]:
-    return (count + 1) % n, () if (count + 1) % n else (payload,)
-
-
-def _never(count: int, note: Any, time: int) -> tuple[int, Sequence[Any]]:
-    raise AssertionError("it sets no timers")
+    def on_timers(self, states: dict[Any, int], due: drift.Rows[tuple[str, int]], out: drift.Out[Any]) -> None:
+        for key, (name, clicks), time in due:
+            if states[key] == clicks:
+                del states[key]
+                out([(name, clicks, time)])
+            else:
+                out([])
 
 
-def _fused(dataflow: Dataflow, group: Group, state: Map, output: Map) -> fusing.Fused:
-    function: Any = state.function
-    process = Process(function.key, 0, partial(_counted, function.n), _never)
-    first, second, last = (varint(dataflow.ranks[each.name]) for each in (group, state, output))
-    place = Place(group, state, state, (first, second, second, last))
-
-    def stage(cyclic: bool) -> KeyedStage:
-        return KeyedStage(ProcessLogic(process), place, cyclic=cyclic)
-
-    return fusing.Fused(output.name, (state.name, output.name), function.key, stage)
+def every(n: int = 2) -> drift.Graph:
+    graph = drift.Graph("every")
+    graph.source("words").step(Every(n)).sink("out")
+    return graph
 
 
-fusing.forms[NthState, NthOutput] = _fused
+def visits() -> drift.Graph:
+    graph = drift.Graph("visits")
+    clicks = graph.source("clicks", time=drift.EventTime(lambda click: click[0], lateness=5))
+    clicks.step(Visits()).sink("out")
+    return graph
 
 
-def every_nth(stream: drift.Stream[Any], n: int, key: Callable[[Any], Any], name: str) -> drift.Stream[Any]:
-    """The n-th item of each key, the 2n-th, and so on."""
-    return stream._with_state(key, NthState(key, n), NthOutput(key, n), name)
+def payloads(run: drift.Run) -> list[Any]:
+    return [item.payload for item in run]
 
 
-# What it takes part in.
+ENGINES = [("reference", {}), ("local", {}), ("local", {"fused": False}), ("zeromq", {"workers": 2})]
 
 
-@pytest.fixture(autouse=True)
-def _drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    grow = generated.Operation(
-        lambda step, key, n: every_nth(step.stream, n, generated.KEYS[key], step.name),
-        (tuple(generated.KEYS), generated.Numbers(1, 3)),
-        lambda size, *_: size,
-        weight=4,
-    )
-    with monkeypatch.context() as patch:
-        patch.setitem(generated.OPERATIONS, "nth", grow)
-        yield
+@pytest.mark.parametrize(("engine", "options"), ENGINES, ids=str)
+def test_every_engine_gives_its_output(engine: Any, options: dict[str, Any]) -> None:
+    assert payloads(drift.run(every(), {"words": ["ax", "b", "ay", "az", "bb", "ac"]}, engine=engine, **options)) == [
+        "ay", "bb", "ac"
+    ]  # fmt: skip
+    arrived = [(1, "ann"), (4, "bob"), (8, "ann"), (6, "ann"), (30, "bob")]
+    found = payloads(drift.run(visits(), {"clicks": arrived}, engine=engine, **options))
+    assert found == [("bob", 1, 14), ("ann", 3, 18), ("bob", 1, 40)]
 
 
-def letters(n: int = 2) -> Dataflow:
-    graph = drift.Graph("letters")
-    every_nth(graph.source("words"), n, key, "every-second").sink("out")
-    return graph.build()
+@settings(max_examples=20)
+@deterministic(every(3), words=words)
+def test_a_logic_is_deterministic(run: Any) -> None:
+    letters = [word[0] for word in run.inputs["words"]]
+    assert len(run.output) == sum(letters.count(letter) // 3 for letter in "abc")
 
 
-def key(word: str) -> str:
-    return word[0]
+@settings(max_examples=20)
+@deterministic(visits(), clicks=st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["ann", "bob"])), max_size=10))
+def test_a_logic_with_timers_is_deterministic(run: Any) -> None:
+    assert sum(clicks for _, clicks, _ in run.payloads) == len(run.inputs["clicks"])
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
-def test_the_laws_draw_it_and_every_engine_gives_the_output_of_the_reference(engine: Engine) -> None:
-    drawn: list[bool] = []
-
-    @settings(max_examples=max(int(40 * engine.share), 2))
-    @given(recipes(sources_max=2, steps_max=3), st.integers(0, 3), st.sampled_from(["few", "own"]), st.data())
-    def law(recipe: generated.Recipe, back: int, keys: str, data: st.DataObject) -> None:
-        drawn.append(any(step[0] == "nth" for step in recipe.steps))
-        recipe = recipe._replace(steps=[*recipe.steps, ("nth", back, keys, 2)])
-        case = Case(recipe, data.draw(inputs(recipe.sources, items_max=16)))
-        assert engine.run(case, data) == reference(case, data)
-
-    law()
-    assert any(drawn) or engine.share < 1
+def test_states_come_back_from_a_cut_and_from_files(tmp_path: Path) -> None:
+    many = [f"{letter}{number}" for number in range(40) for letter in ("a", "b", "ab")]
+    choose = random.Random(1)
+    choose.shuffle(many)
+    expected = payloads(drift.run(every(3), {"words": many}))
+    kept = drift.run(every(3), {"words": many}, state=tmp_path / "kept")
+    assert payloads(kept) == expected
+    pressed = drift.run(every(3), {"words": many}, memory_max=1, batch_items=4)
+    assert payloads(pressed) == expected
 
 
-def test_it_runs_as_one_stage_and_as_it_is_written() -> None:
-    words = ["ax", "b", "ay", "az", "bb", "ac"]
-    assert [type(stage) for stage in Plan(letters()).stages().values()] == [KeyedStage]
-    for fused in (True, False):
-        run = drift.run(letters(), {"words": words}, fused=fused)
-        assert [item.payload for item in run] == ["ay", "bb", "ac"]
+def test_a_graph_with_a_logic_is_a_value() -> None:
+    assert every().build() == every().build() != every(3).build()
+    assert visits().build() != every().build()
+    assert "every n-th" in repr(every().build().operators) and hash(Every(2)) == hash(Every(2))
 
 
-def test_it_runs_on_spark(spark: Any) -> None:
-    words = [f"{letter}{number}" for number in range(40) for letter in "abc"]
-    local = drift.run(letters(3), {"words": words}).finish().digest
-    assert drift.run(letters(3), {"words": words}, engine="spark", spark=spark).finish().digest == local
+def test_what_is_no_logic_is_refused() -> None:
+    source = drift.Graph("wrong").source("in")
+    with pytest.raises(drift.GraphError, match=r"extends drift\.Logic, with `initial`, not <function"):
+        source.step(len_of)  # type: ignore[arg-type]
+    with pytest.raises(drift.GraphError, match="extends"):
+        source.step(drift.Logic())
 
 
-def test_it_is_printed_drawn_and_fingerprinted_by_its_functions_and_settings() -> None:
-    assert "every-second" in as_text(letters()) and "every-second" in as_mermaid(letters())
-    assert fingerprint(letters()) == fingerprint(letters())
-    assert fingerprint(letters()) != fingerprint(letters(3))
+def len_of(text: str) -> int:
+    return len(text)
 
 
-def test_its_items_are_explained_by_the_items_that_were_counted() -> None:
-    dataflow, words = letters(), ["ax", "b", "ay"]
-    (item,) = drift.run(dataflow, {"words": words})
-    lineage = lineage_of(dataflow, Given(dataflow, {"words": partial(list, words)}, batch_items=3), item.meta)
-    assert [(made.kind, made.step, made.payload) for made in lineage.items] == [
-        ("input", "words", "ax"),
-        ("state", "every-second", 1),
-        ("input", "words", "ay"),
-        ("item", "every-second", "ay"),
-        ("output", "out", "ay"),
-    ]
-    assert "every nth" in lineage.items[1].does
+# The contract, broken.
 
 
-class _Calls:
-    """Makes the calls that it is told of."""
+class Wrong(drift.Logic[str, Any, Any]):
+    """A logic whose `on_batch` is a function."""
 
-    def call(self, watched: Watched, arguments: tuple[Any, ...]) -> Any:
-        return watched.subject.function(*arguments)
+    initial = 0
+
+    def __init__(self, body: Callable[[Any, Any, Any], None]) -> None:
+        self.body = body
+
+    def key(self, payload: str) -> str:
+        return payload[0]
+
+    def on_batch(self, states: dict[Any, Any], rows: drift.Rows[str], out: drift.Out[Any]) -> None:
+        self.body(states, rows, out)
 
 
-def test_its_functions_are_watched_for_impurity() -> None:
-    watching = Watching(letters(), {}, _Calls())
-    assert {each.subject.title for each in watching.functions} == {"the key of step 'every-second' (key)"}
-    run = drift.run(watching.dataflow, {"words": ["ax", "b", "ay"]})
-    assert [item.payload for item in run] == ["ay"]
-    assert sum(each.calls for each in watching.functions) >= 3
+def of_batches(states: dict[Any, int], rows: drift.Rows[str], out: drift.Out[Any]) -> None:
+    """How many rows a batch has is in the output."""
+    for _ in rows:
+        out([len(rows)])
+
+
+def of_first_states(states: dict[Any, int], rows: drift.Rows[str], out: drift.Out[Any]) -> None:
+    """All rows of a batch see the states before it."""
+    before = dict(states)
+    for key, _, _ in rows:
+        out([before[key]])
+        states[key] = before[key] + 1
+
+
+def of_lost_states(states: dict[Any, int], rows: drift.Rows[str], out: drift.Out[Any]) -> None:
+    """Of a batch of three rows one is not counted, and nothing says so before the next batch."""
+    for at, (key, payload, _) in enumerate(rows):
+        states[key] += at != 2
+        out([payload])
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [(of_batches, "a batch of"), (of_first_states, "it gave (0,)|[0]"), (of_lost_states, "left the state")],
+)
+def test_the_harness_names_the_step_that_depends_on_how_rows_are_cut(body: Any, words: str) -> None:
+    graph = drift.Graph("wrong")
+    graph.source("words").step(Every(2)).step(Wrong(body), name="the wrong one").sink("out")
+
+    @settings(max_examples=5)
+    @deterministic(graph, words=st.lists(st.sampled_from("ab"), min_size=8, max_size=9))
+    def test() -> None:
+        pass
+
+    with pytest.raises(drift.ImpureStep) as error:
+        test()
+    assert error.value.step == "the wrong one" and "how rows are cut into batches" in str(error.value)
+    assert any(each in str(error.value) for each in words.split("|"))
+
+
+class WrongTimers(Visits):
+    """The number of timers that are due together is in the output."""
+
+    def on_timers(self, states: dict[Any, int], due: drift.Rows[tuple[str, int]], out: drift.Out[Any]) -> None:
+        for _ in due:
+            out([len(due)])
+
+
+def test_so_it_does_where_timers_are_due_together() -> None:
+    graph = drift.Graph("wrong")
+    graph.source("clicks", time=drift.EventTime(lambda click: click[0])).step(WrongTimers(), name="quiet").sink("out")
+
+    @settings(max_examples=5)
+    @deterministic(graph, clicks=st.lists(st.sampled_from([(1, "ann"), (1, "bob"), (1, "cy")]), min_size=3, max_size=6))
+    def test() -> None:
+        pass
+
+    with pytest.raises(drift.ImpureStep, match=r"'quiet' .* depends on how timers are cut into batches"):
+        test()
+
+
+# `out`, called otherwise.
+
+
+def text_out(states: Any, rows: drift.Rows[str], out: drift.Out[Any]) -> None:
+    for _, payload, _ in rows:
+        out(payload)
+
+
+def no_out(states: Any, rows: drift.Rows[str], out: drift.Out[Any]) -> None:
+    for _, payload, _ in rows:
+        if payload != "b":
+            out([payload])
+
+
+def two_outs(states: Any, rows: drift.Rows[str], out: drift.Out[Any]) -> None:
+    for _, payload, _ in rows:
+        out([payload])
+        out([payload])
+
+
+def timer(states: Any, rows: drift.Rows[str], out: drift.Out[Any]) -> None:
+    for _, _, time in rows:
+        out([drift.at(time, None)])
+
+
+def other_key(states: Any, rows: drift.Rows[str], out: drift.Out[Any]) -> None:
+    for _ in rows:
+        states["other"] = 1
+        out([])
+
+
+@pytest.mark.parametrize(("engine", "options"), ENGINES[:3], ids=str)
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (text_out, "Wrong called out with 'a'; give it a list or a tuple of outputs"),
+        (no_out, "Wrong called out 0 times for 1 rows; call it once for each"),
+        (two_outs, "Wrong called out 2 times for 1 rows"),
+        (timer, "Wrong set a timer, and has no on_timers"),
+        (other_key, "Wrong stored a state under a key that none of its rows has"),
+    ],
+)
+def test_a_logic_that_calls_out_otherwise_ends_the_run(
+    body: Any, message: str, engine: Any, options: dict[str, Any]
+) -> None:
+    graph = drift.Graph("wrong")
+    graph.source("words").step(Wrong(body), name="mine").sink("out")
+    with pytest.raises(drift.StepError, match=message) as error:
+        payloads(drift.run(graph, {"words": ["a", "b", "a"]}, engine=engine, **options))
+    assert error.value.step == "mine"
+
+
+class Early(Visits):
+    """Takes all rows before it gives anything, although it has timers."""
+
+    def on_batch(self, states: dict[Any, int], rows: drift.Rows[tuple[int, str]], out: drift.Out[Any]) -> None:
+        for _ in list(rows):
+            out([])
+
+
+class Lazy(Visits):
+    """Takes no row."""
+
+    def on_batch(self, states: dict[Any, int], rows: drift.Rows[tuple[int, str]], out: drift.Out[Any]) -> None:
+        return None
+
+
+@pytest.mark.parametrize(("engine", "options"), ENGINES[:3], ids=str)
+@pytest.mark.parametrize(
+    ("logic", "message"),
+    [(Early(), "Early called out 0 times for 1 rows"), (Lazy(), "Lazy returned before it had taken all rows")],
+)
+def test_a_logic_with_timers_takes_a_row_after_the_other(
+    logic: Any, message: str, engine: Any, options: dict[str, Any]
+) -> None:
+    graph = drift.Graph("wrong")
+    graph.source("clicks").step(logic).sink("out")
+    with pytest.raises(drift.StepError, match=message):
+        payloads(drift.run(graph, {"clicks": [(1, "ann"), (2, "bob")]}, engine=engine, **options))
+
+
+def raising(states: dict[Any, int], rows: drift.Rows[str], out: drift.Out[Any]) -> None:
+    """What it stored before it raised does not count, nor what it gave."""
+    for key, payload, _ in rows:
+        states[key] += 1
+        if payload == "a!" and states[key] > 1:
+            raise ValueError(payload)
+        out([states[key]])
+
+
+@pytest.mark.parametrize("batch_items", [1, 2, 100])
+def test_a_call_that_raises_has_changed_nothing(batch_items: int) -> None:
+    graph = drift.Graph("raises")
+    graph.source("words").step(Wrong(raising), name="mine").sink("out")
+    given = {"words": ["a", "b", "a", "b", "a!", "b"]}
+
+    def failed(engine: Any, **options: Any) -> tuple[list[Any], str]:
+        run = drift.run(graph, given, engine=engine, **options)
+        made: list[Any] = []
+        with pytest.raises(drift.StepError) as error:
+            made.extend(item.payload for item in run)
+        return made, str(error.value)
+
+    expected = failed("reference")
+    assert expected[0] == [1, 1, 2, 2] and "with state 2" in expected[1]
+    assert failed("local", batch_items=batch_items) == expected

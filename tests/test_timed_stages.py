@@ -63,15 +63,38 @@ def key_of(payload: tuple[int, int]) -> int:
 
 PROCESS = Process(key_of, 0, on_item, on_time)
 
+
+class OwnLogic(drift.Logic[tuple[int, int], int, Any]):
+    """The same as an operator of `Stream.step`."""
+
+    initial = 0
+
+    def key(self, payload: tuple[int, int]) -> int:
+        return payload[0]
+
+    def on_batch(self, states: dict[Any, int], rows: drift.Rows[tuple[int, int]], out: drift.Out[Any]) -> None:
+        for key, payload, time in rows:
+            before = states[key]
+            states[key] = -1  # is not seen where the call raises
+            states[key], outputs = on_item(before, payload, time)
+            out(outputs)
+
+    def on_timers(self, states: dict[Any, int], due: drift.Rows[int], out: drift.Out[Any]) -> None:
+        for key, note, time in due:
+            states[key], outputs = on_time(states[key], note, time)
+            out(outputs)
+
+
 Sent = Counter[tuple[bytes, Any]]
 
 
 class Bench:
     """A stage, what it was given and has sent, and what it should have sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_own: bool = False) -> None:
         graph = drift.Graph("stage")
-        graph.source("in").process(key_of, 0, on_item, on_time).sink("out")
+        source = graph.source("in")
+        (source.step(OwnLogic()) if is_own else source.process(key_of, 0, on_item, on_time)).sink("out")
         self._plan = Plan(graph.build())
         dataflow = self._plan.dataflow
         ((self._name, self.stage),) = self._plan.stages().items()
@@ -191,19 +214,19 @@ def meta_of(choose: Random) -> bytes:
     return meta + varint(choose.choice([1, 1, 2]))
 
 
-def run_stage(choose: Random, *, complete: bool, log_limits: bool) -> int:
+def run_stage(choose: Random, *, complete: bool, log_limits: bool, is_own: bool = False) -> int:
     """Random changes, batches, heartbeats and cuts; returns how many items came below others."""
     limits = {"_SMALL_ITEMS_MAX": 1, "_ROWS_RETAINED_MIN": 0, "_HISTORIES_RETAINED_MIN": 0, "_ABOVE_ITEMS_MIN": 0}
     if choose.random() < 0.5:
         limits["_SMALL_ITEMS_MAX"] = 16
     if log_limits:
         with mock.patch.multiple(log_module, **limits):
-            return _run_stage(choose, complete)
-    return _run_stage(choose, complete)
+            return _run_stage(choose, complete, is_own)
+    return _run_stage(choose, complete, is_own)
 
 
-def _run_stage(choose: Random, complete: bool) -> int:
-    bench = Bench()
+def _run_stage(choose: Random, complete: bool, is_own: bool) -> int:
+    bench = Bench(is_own=is_own)
     keys = choose.randint(1, 3)
     raising = choose.random() < 0.2
 
@@ -292,13 +315,14 @@ def go_back(
     return again, cut
 
 
+@pytest.mark.parametrize("is_own", [False, True])
 @pytest.mark.parametrize("log_limits", [False, True])
 @pytest.mark.parametrize("complete", [False, True])
 @given(st.randoms(use_true_random=False))
 def test_a_stage_with_timers_sends_what_a_loop_over_each_key_gives(
-    log_limits: bool, complete: bool, choose: Random
+    log_limits: bool, complete: bool, is_own: bool, choose: Random
 ) -> None:
-    run_stage(choose, complete=complete, log_limits=log_limits)
+    run_stage(choose, complete=complete, log_limits=log_limits, is_own=is_own)
 
 
 def test_a_timer_that_has_fired_stays_so_where_the_item_above_it_is_taken_back() -> None:

@@ -91,8 +91,19 @@ def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: 
     return Fused(output.name, (state.name, timers.name, output.name), process.key, stage)
 
 
+def _step(dataflow: Dataflow, group: Group, state: Map, output: Map) -> Fused:
+    process = state.function.process  # type: ignore[attr-defined]
+    place = Place(group, state, None, tuple(varint(dataflow.ranks[each.name]) for each in (group, state, output)))
+
+    def stage(cyclic: bool) -> Stage:
+        return KeyedStage(ProcessLogic(process, is_timed=False), place, cyclic=cyclic)
+
+    return Fused(output.name, (state.name, output.name), process.key, stage)
+
+
 #: By the types of the functions of the maps after the grouping: those of the feedback first, that of the output last.
 forms: dict[tuple[type, ...], Callable[..., Fused]] = {
     (ScanState, ScanOutput): _scan,
     (ProcessState, ProcessTimers, ProcessOutput): _process,
+    (ProcessState, ProcessOutput): _step,
 }

@@ -208,20 +208,31 @@ class GroupLogic(_Untimed):
 
 
 class ProcessLogic:
-    """A process: the steps for items and timers give the next state, and outputs, some of them timers."""
+    """A process: the steps for items and timers give the next state, and outputs, some of them timers.
 
-    gives_many = is_timed = True
-    form = "ProcessStage"
+    A step that takes many rows has a method `on_batch`, as that of a logic.
+
+    Args:
+        is_timed: whether it sets timers.
+    """
+
+    gives_many = True
     in_one_loop = None
     stored = None
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, *, is_timed: bool = True) -> None:
+        self.is_timed = is_timed
+        self.form = "ProcessStage" if is_timed else "StepStage"
         self.key, self.initial, self.initials = process.key, process.initial, process.initials
         self.timer, self.phase = process.timer, process.phase
         self._fire_each = process.on_time.each if isinstance(process.on_time, FiresEach) else None
         self.fires_alike = self._fire_each is not None
         self._on_item, self._on_time = process.on_item, process.on_time
         self.takes = process.on_item.takes if isinstance(process.on_item, TakesEach) else None
+        if (on_batch := getattr(process.on_item, "on_batch", None)) is not None:
+            self.on_batch = on_batch  # type: ignore[method-assign]
+        if (on_timers := getattr(process.on_time, "on_batch", None)) is not None:
+            self.on_timers = on_timers  # type: ignore[method-assign]
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         find, on_item, initial = states.get, self._on_item, self.initial

@@ -140,23 +140,22 @@ class Steps(Generic[T]):
             stream = stream._step(step, f"{name}.{'items' if step.key is None else part}")
         return stream._step(steps[-1], name)
 
-    def _process(self, process: Process, name: str) -> Stream[Any]:
+    def _process(self, process: Process, name: str, *, is_timed: bool = True) -> Stream[Any]:
         draft, where = self._graph._draft, caller()
         if process.phase > PHASE_TIMERS_MAX and process.phase != PHASE_ROUND_END:
             raise GraphError(
                 f"step {name!r} (at {where}) is behind {self._timed_steps} steps with timers; 126 is the most"
             )
-        states, timers = draft.open_loop(f"{name}.states", where), draft.open_loop(f"{name}.notes", where)
-        key = ScanKey(process.key)
-        group = draft.add(Group(name, name, where, key, 2), (*self._origins, states, timers))
-        for loop, suffix, function, later in (
-            (states, "state", ProcessState(process), False),
-            (timers, "timers", ProcessTimers(process), True),
-        ):
+        carried: list[tuple[str, str, LoopFunction, bool]] = [("states", "state", ProcessState(process), False)]
+        if is_timed:
+            carried.append(("notes", "timers", ProcessTimers(process), True))
+        loops = [draft.open_loop(f"{name}.{loop}", where) for loop, *_ in carried]
+        group = draft.add(Group(name, name, where, ScanKey(process.key), 2), (*self._origins, *loops))
+        for loop, (_, suffix, function, later) in zip(loops, carried):
             added = draft.add(Map(f"{name}.{suffix}", name, where, function, "many", later, True), (group.name,))
             draft.close_loop(loop, (added.name,))
         out = draft.add(Map(f"{name}.output", name, where, ProcessOutput(process), "many", False, True), (group.name,))
-        return self._behind((out.name,), self._timed_steps + 1)
+        return self._behind((out.name,), self._timed_steps + is_timed)
 
     def _map(
         self,

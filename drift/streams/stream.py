@@ -14,6 +14,7 @@ from drift.flow.aggregates import Aggregate
 from drift.flow.choosing import all_items
 from drift.flow.ends import at_end
 from drift.flow.fields import key_of
+from drift.flow.logic import Logic, is_timed, process_of
 from drift.flow.windows import Early, Windows
 from drift.operators import CountStep, Process, ReduceStep
 from drift.streams.adding import check_name, parts_of
@@ -376,6 +377,44 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
         """
         process = Process(key, initial, on_item, on_time, phase_of_timers(self._timed_steps))
         return self._process(process, self._name(name, "process", on_item))._durable_if(durable)
+
+    def step(self, logic: Logic[T, S, U], *, name: str | None = None, durable: bool = False) -> Stream[U]:
+        """An operator of your own, which takes rows in batches: see `drift.Logic`.
+
+        >>> import drift
+        >>> class Every(drift.Logic[str, int, str]):
+        ...     initial = 0
+        ...     def __init__(self, n):
+        ...         self.n = n
+        ...     def key(self, payload):
+        ...         return len(payload)
+        ...     def on_batch(self, states, rows, out):
+        ...         for key, payload, time in rows:
+        ...             states[key] = count = (states[key] + 1) % self.n
+        ...             out([] if count else [payload])
+        >>> graph = drift.Graph("example")
+        >>> graph.source("words").step(Every(2)).sink("seconds")
+        >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not", "be", "is"]})]
+        ['or', 'is']
+
+        Args:
+            logic: an object of a class that extends `drift.Logic`.
+            name: of the step; by default the logic's label, or its class.
+
+        Raises:
+            GraphError: it is not, or has no initial state.
+        """
+        where = caller()
+        if not isinstance(logic, Logic) or not hasattr(logic, "initial"):
+            raise GraphError(
+                f"step takes an object of a class that extends drift.Logic, with `initial`, not {logic!r:.80} (at "
+                f"{where})"
+            )
+        if name is None:
+            name = self._graph._draft.fresh_name(logic.label or type(logic).__name__)
+        check_name("step", name, where)
+        process = process_of(logic, phase_of_timers(self._timed_steps))
+        return self._process(process, name, is_timed=is_timed(logic))._durable_if(durable)
 
     def count(self, key: Callable[[T], K], *, name: str | None = None, durable: bool = False) -> Stream[tuple[K, int]]:
         """For each item (its key, how many items of that key so far, itself included): a scan.

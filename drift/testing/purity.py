@@ -10,6 +10,7 @@ from drift.purity import PurityCheck
 from drift.streams import Graph
 from drift.testing.case import case_lines, check_case, load_case, write_report
 from drift.testing.check import OF_TEST, Case, Result, check, reference
+from drift.testing.logics import check_cuts
 from drift.testing.schedule import Schedule
 from drift.testing.shrink import shrunk
 from drift_graph.errors import ImpureStep
@@ -17,7 +18,7 @@ from drift_graph.graph import Dataflow
 
 
 def check_purity(purity: PurityCheck, case: Case) -> None:
-    """Run the reference, and repeat every call of a step in other processes.
+    """Run the reference, repeat every call of a step in other processes, and those of logics in batches.
 
     Raises:
         ImpureStep: a step is not pure.
@@ -26,6 +27,7 @@ def check_purity(purity: PurityCheck, case: Case) -> None:
     output = reference(replace(case, dataflow=with_functions(purity.dataflow, answers)))
     if isinstance(output.error, ImpureStep):
         raise output.error
+    check_cuts(case)
     purity.check()
 
 
