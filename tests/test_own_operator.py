@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 import drift
@@ -176,7 +176,7 @@ def test_the_harness_names_the_step_that_depends_on_how_rows_are_cut(body: Any, 
     graph = drift.Graph("wrong")
     graph.source("words").step(Every(2)).step(Wrong(body), name="the wrong one").sink("out")
 
-    @settings(max_examples=5)
+    @settings(max_examples=5, phases=[Phase.generate])
     @deterministic(graph, words=st.lists(st.sampled_from("ab"), min_size=8, max_size=9))
     def test() -> None:
         pass
@@ -199,7 +199,7 @@ def test_so_it_does_where_timers_are_due_together() -> None:
     graph = drift.Graph("wrong")
     graph.source("clicks", time=drift.EventTime(lambda click: click[0])).step(WrongTimers(), name="quiet").sink("out")
 
-    @settings(max_examples=5)
+    @settings(max_examples=5, phases=[Phase.generate])
     @deterministic(graph, clicks=st.lists(st.sampled_from([(1, "ann"), (1, "bob"), (1, "cy")]), min_size=3, max_size=6))
     def test() -> None:
         pass
