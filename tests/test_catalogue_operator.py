@@ -152,7 +152,7 @@ class Timed(drift.Logic[Any, int, Any]):
 OWN: dict[str, Callable[..., drift.Stream[Any]]] = {
     "nth": lambda step, key, n: every_nth(step.stream, n, generated.KEYS[key], step.name),
     "counted": lambda step, key, n: step.stream.step(Counted(n, generated.KEYS[key]), name=step.name),
-    "timed": lambda step, key, n: step.stream.step(Timed(generated.KEYS[key]), name=step.name),
+    "timed": lambda step, key, _: step.stream.step(Timed(generated.KEYS[key]), name=step.name),
 }
 
 
@@ -160,9 +160,12 @@ OWN: dict[str, Callable[..., drift.Stream[Any]]] = {
 def _drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         for name, grow in OWN.items():
-            size = generated.OPERATIONS["process"].volume if name == "timed" else (lambda size, *_: size)
             arguments = (tuple(generated.KEYS), generated.Numbers(1, 3))
-            patch.setitem(generated.OPERATIONS, name, generated.Operation(grow, arguments, size, weight=4))
+            most = 2 if name == "timed" else 1
+            drawn = generated.Operation(
+                grow, arguments, lambda size, *_: max(size, 3), volume=lambda *_, most=most: most, weight=4
+            )
+            patch.setitem(generated.OPERATIONS, name, drawn)
         yield
 
 
@@ -181,7 +184,7 @@ def key(word: str) -> str:
 def test_the_laws_draw_it_and_every_engine_gives_the_output_of_the_reference(engine: Engine, own: str) -> None:
     drawn: list[bool] = []
 
-    @settings(max_examples=max(int(30 * engine.share), 2))
+    @settings(max_examples=max(int(12 * engine.share), 2))
     @given(recipes(sources_max=2, steps_max=3), st.integers(0, 3), st.sampled_from(["few", "own"]), st.data())
     def law(recipe: generated.Recipe, back: int, keys: str, data: st.DataObject) -> None:
         drawn.append(any(step[0] in OWN for step in recipe.steps))
@@ -201,10 +204,15 @@ def test_it_runs_as_one_stage_and_as_it_is_written() -> None:
         assert [item.payload for item in run] == ["ay", "bb", "ac"]
 
 
-def test_it_runs_on_spark(spark: Any) -> None:
+def test_it_runs_on_spark_and_so_do_logics(spark: Any) -> None:
     words = [f"{letter}{number}" for number in range(40) for letter in "abc"]
-    local = drift.run(letters(3), {"words": words}).finish().digest
-    assert drift.run(letters(3), {"words": words}, engine="spark", spark=spark).finish().digest == local
+    logics = drift.Graph("logics")
+    source = logics.source("words")
+    source.step(Counted(3, key)).sink("counted")
+    source.step(Timed(key)).sink("timed")
+    for dataflow in (letters(3), logics.build()):
+        local = drift.run(dataflow, {"words": words}).finish().digest
+        assert drift.run(dataflow, {"words": words}, engine="spark", spark=spark).finish().digest == local
 
 
 def test_it_is_printed_drawn_and_fingerprinted_by_its_functions_and_settings() -> None:
