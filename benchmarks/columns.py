@@ -1,9 +1,10 @@
-"""Aggregates of rows in columns, with the total order and the digest, beside plain loops with callbacks over dicts.
+"""Aggregates and event time of rows in columns, with the total order and the digest, beside plain loops over dicts.
 
     python -m benchmarks.columns [--rows 1000000] [--rounds 3]
 
-All are timed in one process, in turn, by processor time; the rows come from a Parquet file, the loops have their dicts
-ready and make no digest.
+All are timed in one process, in turn, by processor time; the rows come from a Parquet file, the loops call functions,
+have their dicts ready and make no digest. In event time, rows come up to 500 places late, those of one time in the
+order of a column or of their hashes; the loops have them in order.
 """
 
 from __future__ import annotations
@@ -14,12 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+import polars as pl
 
 import drift
 from benchmarks.expressions import seconds, table_of
 
 SCHEMA = {"key": str, "id": int, "val": int, "fare": float}
+ROWS_AT_ONCE, PLACES_LATE_MAX = 10, 500  # of one time
+LATENESS = PLACES_LATE_MAX // ROWS_AT_ONCE
+WINDOW = 1000
 Row = dict[str, Any]
+#: A graph, the file of its rows, these as dicts (in event time in order), and the loop over them.
+Job = tuple[drift.Graph, Path, list[Row], Callable[[], object]]
 
 
 def running(of: str) -> drift.Graph:
@@ -43,26 +51,74 @@ def running_loop(rows: list[Row], of: str) -> list[Row]:
     return made
 
 
+def _timed(graph: drift.Graph, tie: str | None) -> Any:
+    policy = drift.EventTime("at", lateness=LATENESS, tie=tie)
+    return graph.source("rows", schema={**SCHEMA, "at": int}, time=policy)
+
+
+def selected(tie: str | None) -> drift.Graph:
+    graph = drift.Graph("selected")
+    _timed(graph, tie).select("key", "id").sink("out")
+    return graph
+
+
+def selecting_loop(rows: list[Row]) -> list[Row]:
+    def chosen(row: Row) -> Row:
+        return {"key": row["key"], "id": row["id"]}
+
+    return [chosen(row) for row in rows]
+
+
+def windows(tie: str | None) -> drift.Graph:
+    graph = drift.Graph("windows")
+    windowed = _timed(graph, tie).key_by("key").window(drift.windows.tumbling(WINDOW))
+    windowed.aggregate(total=drift.agg.sum("val")).sink("out")
+    return graph
+
+
+def windows_loop(rows: list[Row]) -> dict[tuple[int, str], int]:
+    def window_of(row: Row) -> tuple[int, str]:
+        return row["at"] - row["at"] % WINDOW, row["key"]
+
+    totals: dict[tuple[int, str], int] = {}
+    for row in rows:
+        window = window_of(row)
+        totals[window] = totals.get(window, 0) + row["val"]
+    return totals
+
+
+def out_of_order(frame: pl.DataFrame) -> pl.DataFrame:
+    """Each row up to `PLACES_LATE_MAX` places later."""
+    arrival = np.arange(frame.height) + np.random.default_rng(8).integers(0, PLACES_LATE_MAX, frame.height)
+    return frame[np.argsort(arrival, kind="stable")]
+
+
 @click.command()
 @click.option("--rows", default=1_000_000)
 @click.option("--rounds", default=3)
 def main(rows: int, rounds: int) -> None:
     frame = table_of(rows)
     dicts = frame.to_dicts()
+    timed = frame.with_columns(at=pl.col("id") // ROWS_AT_ONCE)
+    timed_dicts = timed.to_dicts()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "rows.parquet")
+        path, late_path = Path(folder, "rows.parquet"), Path(folder, "late.parquet")
         frame.write_parquet(path, row_group_size=1 << 16)
-        jobs: dict[str, tuple[drift.Graph, Callable[[], object]]] = {
-            "running sum of integers": (running("val"), lambda: running_loop(dicts, "val")),
-            "running sum of floats": (running("fare"), lambda: running_loop(dicts, "fare")),
+        out_of_order(timed).write_parquet(late_path, row_group_size=1 << 16)
+        jobs: dict[str, Job] = {
+            "running sum of integers": (running("val"), path, dicts, lambda: running_loop(dicts, "val")),
+            "running sum of floats": (running("fare"), path, dicts, lambda: running_loop(dicts, "fare")),
         }
-        for name, (graph, loop) in jobs.items():
+        for tie, how in (("id", "ties in a column"), (None, "ties by hash")):
+            jobs[f"sorted, {how}"] = (selected(tie), late_path, timed_dicts, lambda: selecting_loop(timed_dicts))
+            jobs[f"tumbling windows, {how}"] = (windows(tie), late_path, timed_dicts, lambda: windows_loop(timed_dicts))
+        for name, (graph, read, items, loop) in jobs.items():
 
-            def in_columns(graph: drift.Graph = graph) -> drift.Report:
-                source = drift.sources.parquet(path, payload="rows")
+            def in_columns(graph: drift.Graph = graph, read: Path = read) -> drift.Report:
+                source = drift.sources.parquet(read, payload="rows")
                 return drift.run(graph, {"rows": source}, batch_items=1 << 16).finish()
 
-            assert in_columns().digest == drift.run(graph, {"rows": dicts}).finish().digest
+            assert in_columns().digest == drift.run(graph, {"rows": items}).finish().digest
             times = [(seconds(loop), seconds(in_columns)) for _ in range(rounds)]
             plain, columns = (min(each) for each in zip(*times))
             print(
