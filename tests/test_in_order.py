@@ -307,3 +307,17 @@ def test_a_timer_that_fires_below_what_was_ahead_corrects_it() -> None:
         lambda state, note, time: (state + 10, []),
     ).sink("out")
     assert outputs_of(graph, [([1], 1), ([5], 2), ([], 9)]) == [(1, 0), (5, 11)]
+
+
+def test_what_waits_is_not_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While all are within the lateness, nothing is processed from which the size of a batch could be learned."""
+    read: list[int] = []
+    take = SourceMachine.take
+    monkeypatch.setattr(
+        SourceMachine, "take", lambda self, payloads, *now: read.append(len(payloads)) or take(self, payloads, *now)
+    )
+    graph = drift.Graph("waiting")
+    graph.source("in", time=drift.EventTime(int, lateness=10**6)).map(str).sink("out")
+    run = drift.run(graph, {"in": range(5000)}, batch_items=1024)
+    assert [item.payload for item in run] == [str(number) for number in range(5000)]
+    assert len(read) < 20 and max(read) == 1024

@@ -167,6 +167,7 @@ class LocalEngine:
         rest: list[Part] = []
         passed = self._worker.pass_maps(parts, min(self._heartbeat, self._waiting.least), rest)
         self._waiting.put_back(rest)
+        self._feed.intake.waiting = len(self._waiting)
         complete_below = min(self._heartbeat, self._waiting.least)
         if self._worker.holds_later:  # the heartbeat makes later items due
             self._worker.settle(acker.minimal_time, complete_below)

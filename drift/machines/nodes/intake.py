@@ -38,6 +38,8 @@ class Intake:
     Attributes:
         policy: how many items of a source are read at once: the argument, at first.
         error: with which the input ends, once all sources have reached its position in the order.
+        waiting: items that wait until all sources are past them, so that nothing is known of what they make; as many may
+            be read at once, whatever the policy has learned: that at most doubles what waits.
         rereadings: the position from which each source would be read again.
         late_below: late items that were skipped because they are below the cut that the run resumes from.
         beat_interval_s: a silent source moves its heartbeat at most this often.
@@ -50,6 +52,7 @@ class Intake:
         self.inputs = Inputs(machines)
         self.policy = BatchPolicy(batch_items)
         self.error: Exception | None = None
+        self.waiting = 0
         self._in_flight_max = in_flight_max
         self._starved = [False] * len(machines)  # has input but no credit
         self._last_item_s = [now_s] * len(machines)
@@ -139,7 +142,7 @@ class Intake:
             room = self.room(rank, minimal_time)
             self._starved[rank] = room <= 0
             if room > 0:
-                yield rank, min(room, self.policy.items)
+                yield rank, min(room, max(self.policy.items, min(self.waiting, self.policy.items_max)))
 
     def _finite_behind(self, least: bytes) -> bool:
         behind = (rank for rank in self.readable() if self.machines[rank].heartbeat == least)

@@ -79,6 +79,9 @@ class Ordering:
     def __bool__(self) -> bool:
         return any(self._runs.values())
 
+    def __len__(self) -> int:
+        return sum(len(run) for runs in self._runs.values() for run in runs)
+
     def add(self, fed: list[Fed]) -> None:
         """Add what the sources gave."""
         for name, _, arrived in fed:
