@@ -38,8 +38,8 @@ class Intake:
     Attributes:
         policy: how many items of a source are read at once: the argument, at first.
         error: with which the input ends, once all sources have reached its position in the order.
-        waiting: items that wait until all sources are past them, so that nothing is known of what they make; as many may
-            be read at once, whatever the policy has learned: that at most doubles what waits.
+        waiting: items that wait until all sources are past them, so that nothing is known of what they make; as many
+            may be read at once, whatever the policy has learned: that at most doubles what waits.
         rereadings: the position from which each source would be read again.
         late_below: late items that were skipped because they are below the cut that the run resumes from.
         beat_interval_s: a silent source moves its heartbeat at most this often.
