@@ -19,6 +19,7 @@ _MODULES = {
     "columns": ("polars", "numpy", "pyarrow"),
     "duckdb": ("duckdb", "pyarrow"),
     "parquet": ("numpy", "pyarrow"),
+    "delta": ("deltalake", "numpy", "pyarrow"),
     "postgres": ("psycopg",),
     "redis": ("redis",),
     "kafka": ("confluent_kafka",),

@@ -65,7 +65,18 @@ def content_of(length: int) -> list[tuple[int, str, int]]:
 
 
 @pytest.fixture(
-    params=["jsonl", "csv", "parquet", "parquet by word", "sqlite", "postgres", "redis", "kafka", "kafka by key"]
+    params=[
+        "jsonl",
+        "csv",
+        "parquet",
+        "parquet by word",
+        "delta",
+        "sqlite",
+        "postgres",
+        "redis",
+        "kafka",
+        "kafka by key",
+    ]
 )
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     name = f"out{next(numbers)}"
@@ -102,6 +113,13 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
             return sorted(zip(*(table.column(name).to_pylist() for name in ("position", "word", "n"))))
 
         yield Target(lambda **more: sinks.parquet(folder, part_items=7, partition_by="word", **more), in_partitions)
+    elif request.param == "delta":
+        folder = tmp_path / "lake"
+
+        def in_delta() -> list[tuple[int, str, int]]:
+            return sorted(drained(sources.delta(folder, columns=["position", "word", "n"], payload="tuple"))[0])
+
+        yield Target(lambda **more: sinks.delta(folder, part_items=7, **more), in_delta)
     elif request.param == "sqlite":
         path = tmp_path / "out.db"
 

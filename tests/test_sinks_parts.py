@@ -245,7 +245,7 @@ def test_an_item_is_in_a_part_in_time(tmp_path: Path) -> None:
 
     def made() -> Any:
         sink = sinks.parquet(tmp_path, part_every="5 minutes")
-        sink._now_s = lambda: now_s[0]  # type: ignore[method-assign]
+        sink._filling.now_s = lambda: now_s[0]  # type: ignore[method-assign]
         return opened(sink)
 
     def shown(sink: Any, at_s: float) -> int:

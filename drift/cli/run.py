@@ -33,8 +33,8 @@ _JSON_FIELDS = (
 @click.option(
     "--source", "source_specs", multiple=True, metavar="[NAME=]SPEC",
     help="Where a source's items come from: PATH.txt, .log, .jsonl or .csv, also .gz; PATH.parquet; a pattern, "
-    "'logs/*.txt'; text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, hive:PATH, also of a folder; - for the lines of "
-    "standard input; tcp://HOST:PORT (listens for lines); zmq:ADDRESS; kafka://HOST:PORT#TOPIC; redis://HOST/DB#STREAM.",
+    "'logs/*.txt'; text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, hive:PATH, also of a folder; delta:PATH; - for the "
+    "lines of standard input; tcp://HOST:PORT (listens for lines); zmq:ADDRESS; kafka://HOST:PORT#TOPIC; redis://HOST/DB#STREAM.",
 )  # fmt: skip
 @output_options
 @engine_options

@@ -34,6 +34,7 @@ _FILES: dict[str, Callable[..., Source]] = {
     "csv": sources.csv,
     "parquet": sources.parquet,
     "hive": partial(sources.parquet, hive=True),
+    "delta": sources.delta,
 }
 _IN_SPARK = ("parquet", "orc", "table")
 _URLS = ("redis://", "rediss://", "redis-json://", "kafka://", "kafka-json://", "postgresql://", "postgres://")
@@ -46,19 +47,19 @@ _ENDINGS = {
     ".csv": "csv",
     ".parquet": "parquet",
 }
-_OF_PARQUET = re.compile(r"(.+)\?([a-z_]+=.*)")
+_WITH_OPTIONS = re.compile(r"(.+)\?([a-z_]+=.*)")
 _SINK_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 SOURCE_FORMS = (
     "PATH.txt, .log, .jsonl or .csv (also .gz), PATH.parquet, text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, "
-    "hive:PATH (Parquet in folders COLUMN=VALUE), -, "
+    "hive:PATH (Parquet in folders COLUMN=VALUE), delta:PATH (a table), -, "
     "tcp://HOST:PORT, zmq:ADDRESS, zmq-json:ADDRESS, kafka://HOST:PORT[?group=NAME]#TOPIC, redis://HOST/DB#STREAM "
     "(kafka-json, redis-json), postgresql://USER@HOST/DB#TABLE:KEY, sqlite:PATH#TABLE:KEY, or with --engine spark "
     "orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or with its kind before it a folder; follow:PATH "
     "goes on with what is written"
 )
 SINK_FORMS = (
-    "PATH.jsonl, PATH.csv, PATH.parquet (a folder), jsonl:PATH, csv:PATH, parquet:PATH (with ?partition_by=COLUMN,"
-    "COLUMN&part_every=5m&part_bytes=128MB&part_items=NUMBER), sqlite:PATH#TABLE, "
+    "PATH.jsonl, PATH.csv, PATH.parquet (a folder), jsonl:PATH, csv:PATH, parquet:PATH or delta:PATH (with "
+    "?partition_by=COLUMN,COLUMN&part_every=5m&part_bytes=128MB&part_items=NUMBER), sqlite:PATH#TABLE, "
     "postgresql://USER@HOST/DB#TABLE, redis://HOST/DB#STREAM, kafka://HOST:PORT#TOPIC, - and text:-"
 )
 
@@ -179,8 +180,8 @@ def sink_of(spec: str, on_existing: OnExisting, name: str = "") -> Sink:
     kind, path = _kind_of_sink(spec)
     if kind == "csv":
         return sinks.csv(path, resume=on_existing)
-    if kind == "parquet":
-        return _sink_of_parquet(spec, path, on_existing)
+    if kind in ("parquet", "delta"):
+        return _sink_in_parts(spec, kind, path, on_existing)
     if kind == "sqlite":
         file, _, table = path.partition("#")
         return sinks.sqlite(file, table or name, resume=on_existing)
@@ -192,22 +193,23 @@ def sink_of(spec: str, on_existing: OnExisting, name: str = "") -> Sink:
 def _kind_of_sink(spec: str) -> tuple[str, str]:
     """What is written, or "", and where."""
     kind, colon, path = spec.partition(":")
-    if colon and kind in ("jsonl", "csv", "parquet", "sqlite"):
+    if colon and kind in ("jsonl", "csv", "parquet", "delta", "sqlite"):
         return kind, path
-    path = found[1] if (found := _OF_PARQUET.fullmatch(spec)) and found[1].lower().endswith(".parquet") else spec
+    path = found[1] if (found := _WITH_OPTIONS.fullmatch(spec)) and found[1].lower().endswith(".parquet") else spec
     return _SINK_ENDINGS.get(Path(path).suffix.lower(), ""), spec
 
 
-def _sink_of_parquet(spec: str, path: str, on_existing: OnExisting) -> Sink:
-    """A folder of Parquet files, with options behind a question mark."""
-    found = _OF_PARQUET.fullmatch(path)
+def _sink_in_parts(spec: str, kind: str, path: str, on_existing: OnExisting) -> Sink:
+    """A folder of Parquet files or a Delta table, with options behind a question mark."""
+    found = _WITH_OPTIONS.fullmatch(path)
     options = dict(parse_qsl(found[2], keep_blank_values=True)) if found is not None else {}
     columns, items = options.pop("partition_by", ""), options.pop("part_items", "1000000")
     size, every = options.pop("part_bytes", None), options.pop("part_every", None)
     if options or not items.isdecimal():
         wrong = next(iter(options), f"part_items={items}")
         raise SettingsError(f"{without_secrets(spec)} has {wrong!r}; a sink is {SINK_FORMS}")
-    return sinks.parquet(
+    made: Callable[..., Sink] = sinks.parquet if kind == "parquet" else sinks.delta
+    return made(
         found[1] if found is not None else path,
         part_items=int(items),
         part_bytes=size,
@@ -239,7 +241,7 @@ def refuse_one_file(specs: Mapping[str, str]) -> None:
         if writes_to_stdout(spec):
             continue
         kind, path = _kind_of_sink(spec)
-        if kind == "parquet" and (found := _OF_PARQUET.fullmatch(path)):
+        if kind in ("parquet", "delta") and (found := _WITH_OPTIONS.fullmatch(path)):
             path = found[1]
         target: Path | str = Path(path).resolve()
         if kind == "sqlite" or spec.startswith(_URLS):  # these name a table, topic or stream in it

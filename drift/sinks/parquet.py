@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
 from drift.sinks.contents import file_hash
+from drift.sinks.filling import Filling, Limits, limits_of
 from drift.sinks.parts import Parts, check_columns
 from drift.sinks.resuming import Last, ResumingSink, check_resume, from_committed, refuse_existing
 from drift_graph.errors import PayloadError, SettingsError, SinkError
 from drift_graph.metas import Metas
-from drift_graph.moments import Span, span_from
-from drift_graph.sizes import about_bytes, bytes_in
+from drift_graph.moments import Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +36,6 @@ _PART = re.compile(r"part-(\d{15})-(\d{15})\.parquet")
 _WAITING = re.compile(r"\.waiting-(\d{15})-(\d{15})\.parquet")
 _NAME = "{}-{:015d}-{:015d}.parquet"
 _META = b"drift.meta"
-_MEASURED_BYTES = 1 << 14  # smaller files have little but what any file has
 
 
 def parquet(
@@ -74,28 +72,12 @@ def parquet(
     """
     need("parquet", "drift.sinks.parquet")
     check_resume(resume)
-    if type(part_items) is not int or part_items < 1:
-        raise SettingsError(f"part_items={part_items!r} is not an int of 1 or more")
-    size = None if part_bytes is None else bytes_in(part_bytes) or 0
-    if size is not None and size < 1:
-        raise SettingsError(f"part_bytes={part_bytes!r} is neither a number of bytes nor a text such as '128 MB'")
-    every_ms = None if part_every is None else span_from(part_every) or 0
-    if every_ms is not None and every_ms < 1:
-        raise SettingsError(f"part_every={part_every!r} is no length of time, such as '5 minutes'")
+    limits = limits_of(part_items, part_bytes, part_every)
     try:
         folder = Path(os.fsdecode(path))
     except TypeError:
         raise SettingsError(f"parquet({path!r:.80}): the path of a folder is a text or a pathlib.Path") from None
-    limits = _Limits(part_items, size, None if every_ms is None else every_ms / 1000)
     return ParquetSink(Parts(folder, check_columns(partition_by)), columns, limits, resume)
-
-
-class _Limits(NamedTuple):
-    """When a part is written."""
-
-    items: int
-    bytes: int | None
-    every_s: float | None
 
 
 class ParquetSink(ResumingSink):
@@ -104,24 +86,21 @@ class ParquetSink(ResumingSink):
     guarantee: ClassVar = SinkGuarantee("exactly once", "the name of each part has the positions in it")
 
     def __init__(
-        self, parts: Parts, columns: Sequence[str] | Mapping[str, Any] | None, limits: _Limits, resume: str
+        self, parts: Parts, columns: Sequence[str] | Mapping[str, Any] | None, limits: Limits, resume: str
     ) -> None:
         super().__init__(str(parts.path), resume)
         self._parts = parts
         self._path = parts.path
         self._columns = columns
-        self._limits = limits
+        self._filling = Filling(limits)
         self._items: Gathered | None = None  # that no file has yet
-        self._bytes = 0  # of these in memory, about
-        self._on_disk = 1.0  # bytes on the disk for each of those, as of the last file
         self._waiting: dict[Path, int] = {}  # files with items before these that no part has yet, and how many
-        self._waiting_bytes = 0
-        self._due_s: float | None = None  # when these are to be in a part
         self._schema: pa.Schema | None = None
         self._hashes: dict[str, str] = {}  # of files, as of the last cut
 
     def _begin(self, resume: str) -> Last | None:
-        self._waiting, self._waiting_bytes, self._due_s = {}, 0, None
+        self._waiting = {}
+        self._filling.clear()
         try:
             self._parts.open()
             parts, waiting = self._files(_PART), self._files(_WAITING)
@@ -151,16 +130,7 @@ class ParquetSink(ResumingSink):
     def _wait(self, path: Path, items: int) -> None:
         """A file has items that no part has yet."""
         self._waiting[path] = items
-        self._waiting_bytes += path.stat().st_size
-        self._expect()
-
-    def _expect(self) -> None:
-        """There are items that no part has yet."""
-        if self._due_s is None and self._limits.every_s is not None:
-            self._due_s = self._now_s() + self._limits.every_s
-
-    def _now_s(self) -> float:
-        return time.monotonic()
+        self._filling.store(sum(self._waiting.values()), path.stat().st_size)
 
     def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         if self._items is None:
@@ -168,19 +138,15 @@ class ParquetSink(ResumingSink):
 
             self._items = Gathered()
         self._items.add(positions, metas, payloads)
-        self._expect()
-        is_full = len(self._items) + sum(self._waiting.values()) >= self._limits.items
-        if self._limits.bytes is not None:
-            self._bytes += about_bytes(payloads)
-            is_full |= self._bytes * self._on_disk + self._waiting_bytes >= self._limits.bytes
-        if is_full:
+        self._filling.add(payloads)
+        if self._filling.is_full:
             self._write_part()
         self.tick()
         return self._last
 
     def tick(self) -> None:
         """See `Ticking`: items that are due come into a part."""
-        if self._due_s is not None and self._now_s() >= self._due_s:
+        if self._filling.is_due:
             self._write_part()
 
     def commit(self) -> dict[str, Any]:
@@ -284,7 +250,8 @@ class ParquetSink(ResumingSink):
         self._write(_NAME.format("part", first, last), before)
         for path in self._waiting:
             path.unlink()
-        self._waiting, self._waiting_bytes, self._due_s = {}, 0, None
+        self._waiting = {}
+        self._filling.clear()
 
     def _write(self, name: str, before: Sequence[pa.Table] = ()) -> Path:
         """A file of the items taken, behind others that are in tables."""
@@ -300,10 +267,10 @@ class ParquetSink(ResumingSink):
                     tables.append(self._table(self._items))
                 table = pa.concat_tables(tables, promote_options="permissive")
                 size = self._parts.write(name, table.replace_schema_metadata({_META: last.meta.hex()}))
-                if not before and self._bytes and size >= _MEASURED_BYTES:
-                    self._on_disk = size / self._bytes
+                if not before:
+                    self._filling.measure(size)
         finally:
-            self._items, self._bytes = None, 0
+            self._items = None
         self._last = last
         return self._path / name
 

@@ -139,7 +139,7 @@ class Parts:
         import pyarrow.dataset as ds
 
         for name in self._by:
-            table = _with_names(table, name)
+            table = with_names(table, name)
         order = [(name, "ascending") for name in (*self._by, "position")]
         as_written = ds.ParquetFileFormat().make_write_options(compression="zstd", write_page_checksum=True)
         ds.write_dataset(
@@ -189,7 +189,7 @@ def check_columns(by: str | Sequence[str] | None) -> list[str]:
     return names
 
 
-def _with_names(table: pa.Table, name: str) -> pa.Table:
+def with_names(table: pa.Table, name: str) -> pa.Table:
     """The table, whose column has values by which folders can be named, each by another.
 
     Raises:

@@ -3,6 +3,7 @@
 from drift.sources import files as _files
 from drift.sources.arguments import as_source
 from drift.sources.base import Reader, Source
+from drift.sources.delta import delta
 from drift.sources.iterables import IterableSource
 from drift.sources.kafka import kafka
 from drift.sources.parquet import parquet
@@ -23,6 +24,7 @@ __all__ = [
     "Source",
     "as_source",
     "csv",
+    "delta",
     "jsonl",
     "kafka",
     "live",

@@ -1,0 +1,92 @@
+"""When what a sink has gathered is written: by number, by size on the disk, and by the clock.
+
+Invariant: it is due at the latest `every_s` after the first item of it came, or after the sink was opened if an earlier
+run has left it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from drift_graph.errors import SettingsError
+from drift_graph.moments import Span, span_from
+from drift_graph.sizes import about_bytes, bytes_in
+
+_MEASURED_BYTES = 1 << 14  # smaller files have little but what any file has
+
+
+class Limits(NamedTuple):
+    """What a part has at most; None for any."""
+
+    items: int
+    bytes: int | None
+    every_s: float | None
+
+
+def limits_of(part_items: int, part_bytes: int | str | None, part_every: Span | None) -> Limits:
+    """The arguments of a sink.
+
+    Raises:
+        SettingsError: one is not valid.
+    """
+    if type(part_items) is not int or part_items < 1:
+        raise SettingsError(f"part_items={part_items!r} is not an int of 1 or more")
+    size = None if part_bytes is None else bytes_in(part_bytes) or 0
+    if size is not None and size < 1:
+        raise SettingsError(f"part_bytes={part_bytes!r} is neither a number of bytes nor a text such as '128 MB'")
+    every_ms = None if part_every is None else span_from(part_every) or 0
+    if every_ms is not None and every_ms < 1:
+        raise SettingsError(f"part_every={part_every!r} is no length of time, such as '5 minutes'")
+    return Limits(part_items, size, None if every_ms is None else every_ms / 1000)
+
+
+class Filling:
+    """What has been gathered since the last part."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._on_disk = 1.0  # bytes on the disk for each byte in memory, as of the last file
+        self.clear()
+
+    def clear(self) -> None:
+        """There is nothing."""
+        self._items = self._stored_bytes = self._bytes = 0
+        self._due_s: float | None = None
+
+    def add(self, payloads: Sequence[Any]) -> None:
+        """Items that are in memory."""
+        self._items += len(payloads)
+        if self._limits.bytes is not None:
+            self._bytes += about_bytes(payloads)
+        self._expect()
+
+    def measure(self, size: int) -> None:
+        """Items that were in memory, and no others, take so many bytes on the disk."""
+        if self._bytes and size >= _MEASURED_BYTES:
+            self._on_disk = size / self._bytes
+
+    def store(self, items: int, size: int) -> None:
+        """There are so many items on the disk, and none in memory, before the next come."""
+        self._items, self._bytes = items, 0
+        self._stored_bytes += size
+        self._expect()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a limit is reached."""
+        size = self._bytes * self._on_disk + self._stored_bytes
+        return self._items >= self._limits.items or (self._limits.bytes is not None and size >= self._limits.bytes)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time."""
+        return self._due_s is not None and self.now_s() >= self._due_s
+
+    def _expect(self) -> None:
+        if self._due_s is None and self._limits.every_s is not None:
+            self._due_s = self.now_s() + self._limits.every_s
+
+    def now_s(self) -> float:
+        return time.monotonic()
