@@ -21,6 +21,7 @@ from drift_graph.later import Later
 from drift_graph.meta import PHASE_TIMERS
 from drift_graph.metas import Metas, times_of
 from drift_graph.operators import as_sequence
+from drift_graph.payloads import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +383,10 @@ class FiresEach:
         raise NotImplementedError
 
 
+#: In place of an accumulator: of no items.
+NO_ITEMS: Any = type("NoItems", (), {"__repr__": lambda self: "no items"})()
+
+
 class OpensWindows:
     """A process's function for items that only adds the item to the key's open window.
 
@@ -404,6 +409,13 @@ class OpensWindows:
         Items at all times from this one up to the last are in the same window.
         """
         raise NotImplementedError
+
+    def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
+        """The rows as groups of one key within stretches of these lengths, for the aggregate's `add_groups`.
+
+        None if that is not possible in columns; a key is its own identity.
+        """
+        return None
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
         """The outputs of windows that all end at this time: for each the one output of `on_time`."""

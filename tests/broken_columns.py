@@ -21,10 +21,13 @@ _TIMES, TIMED = (
 )
 FIELDS = ("tests/test_running.py", "-k", "without_their_dicts")
 _AGGREGATES, _STAGE = "drift/columns/aggregates.py", "drift/machines/keyed.py"
+_GROUPS, _WINDOWS = "drift/columns/groups.py", "drift/machines/windowing.py"
 RUNNING, CUT = (
     ("tests/test_running.py", "-k", "digest or cut or many or what"),
     ("tests/test_running.py", "-k", "resumes"),
 )
+
+IN_WINDOWS = ("tests/test_running.py", "-k", "digest or windows or null")
 
 BREAKAGES: list[Breakage] = [
     one("a NaN has the bits it came with", _FORMS, "if np.isnan(values).any():", "if False:", ROWS, _UNSEEN),
@@ -151,6 +154,82 @@ BREAKAGES: list[Breakage] = [
         "[batch.column(at)]",
         "[batch.column(0)]",
         FIELDS,
+        _UNSEEN,
+    ),
+    # Windows.
+    one("a sum in a window begins with 0", _GROUPS, "known, -0.0, float)", "known, 0.0, float)", IN_WINDOWS, _UNSEEN),
+    one(
+        "a sum in a window overflows",
+        _GROUPS,
+        "            if greatest + max(max(before), -min(before)) > _EXACT_MAX:\n",
+        "            if False:\n",
+        IN_WINDOWS,
+        _UNSEEN,
+    ),
+    one("NaN is the least of a window", _GROUPS, "if np.isnan(some).any() or", "if", IN_WINDOWS, _UNSEEN),
+    one(
+        "zeros of both signs are one in a window",
+        _GROUPS,
+        "any() or np.signbit(some[some == 0]).any():",
+        "any():",
+        IN_WINDOWS,
+        _UNSEEN,
+    ),
+    one(
+        "floats in a window are added pairwise",
+        _GROUPS,
+        "        np.add.at(sums, self._numbers, values)\n",
+        "        sums += [values[self._numbers == at].sum() for at in range(len(sums))]\n",
+        IN_WINDOWS,
+        _UNSEEN,
+    ),
+    one("a null counts as nothing", _GROUPS, "    if None in before:\n", "    if False:\n", IN_WINDOWS, _UNSEEN),
+    one(
+        "a null counts as nothing in running aggregates",
+        _AGGREGATES,
+        "            if any(state and _is_of_null(state[at]) for state in states):\n",
+        "            if False:\n",
+        IN_WINDOWS,
+        _UNSEEN,
+    ),
+    one(
+        "a window has the timer of its last row",
+        _GROUPS,
+        "    firsts[numbers[::-1]] = np.arange(len(rows) - 1, -1, -1)",
+        "    firsts[numbers] = np.arange(len(rows))",
+        IN_WINDOWS,
+        _UNSEEN,
+    ),
+    one(
+        "windows of two ends are one",
+        _GROUPS,
+        "np.repeat(np.arange(len(lengths)) * len(keys), lengths)",
+        "0",
+        IN_WINDOWS,
+        _UNSEEN,
+    ),
+    one(
+        "rows below which some may come are added to windows in columns",
+        _WINDOWS,
+        "if not metas or self._debts or self._blocked or metas[-1] >= self.complete_below:",
+        "if not metas or self._debts or self._blocked:",
+        ("tests/test_running.py", "-k", "any_order_are_those"),
+        _UNSEEN,
+    ),
+    one(
+        "what windows had is left out",
+        _WINDOWS,
+        "            if end.has_passed or (end.windows and not self._settle_below(end, keys, metas[start])):\n",
+        "            if end.has_passed:\n",
+        ("tests/test_running.py", "-k", "any_order_are_those"),
+        _UNSEEN,
+    ),
+    one(
+        "a cut misses keys of rows in windows",
+        _WINDOWS,
+        "            self.get([metas[-1]] * len(groups.keys), groups.keys)\n",
+        "            pass\n",
+        CUT,
         _UNSEEN,
     ),
     # Outputs and processes.

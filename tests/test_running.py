@@ -1,9 +1,10 @@
-"""Running aggregates: what rows in columns give is what adding row by row gives, to the last bit."""
+"""Aggregates of rows in columns, running and in windows, are those of adding row by row, to the last bit."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,18 @@ from hypothesis import strategies as st
 import drift
 from drift.columns import aggregates
 from drift.columns import rows as rows_module
+from drift.columns.groups import groups_of
 from drift.columns.rows import Frame
 from drift.flow.aggregates import Aggregate
 from drift.flow.running import RunningStep
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
-from drift.operators import KeyedItems
+from drift.machines.windowing import WindowStage
+from drift.operators import NO_ITEMS, KeyedItems
 from drift_graph.canonical import canonical, canonical_each
 from drift_graph.errors import GraphError
 from drift_graph.item import Columns
+from drift_graph.meta import END_OF_TIME
 
 SCHEMA = {"zone": str, "day": int, "n": int, "fare": float}
 Rows = list[dict[str, Any]]
@@ -42,7 +46,22 @@ AGGREGATES: dict[str, Callable[[], Aggregate[Any, Any]]] = {
     "n": lambda: drift.agg.max("n"),
     "function": lambda: drift.agg.sum(lambda row: row["n"] % 3),
     "spread": lambda: drift.agg.std("fare"),
+    "last": drift.agg.last,
+    "nearest": lambda: drift.agg.min_by("n"),
+    "zones": lambda: drift.agg.distinct_count("zone"),
+    "days": lambda: drift.agg.collect("day"),
+    "some": lambda: drift.agg.count(lambda row: row["n"] > 3),
 }
+WINDOWS = {
+    "tumbling": drift.windows.tumbling(7),
+    "small": drift.windows.tumbling(1),
+    "sliding": drift.windows.sliding(9, every=4),
+    "apart": drift.windows.sliding(3, every=5),
+    "calendar": drift.windows.calendar("1d"),
+    "session": drift.windows.session(gap=2),
+    "count": drift.windows.count(3),
+}
+over_of = st.none() | st.sampled_from(list(WINDOWS))
 
 fares = st.floats(-1e3, 1e3) | st.sampled_from([0.1, 1e16, -1e16, 0.0, -0.0, math.inf, math.nan])
 whole = st.integers(-9, 300) | st.sampled_from([2**53 + 1, 2**62, -(2**62), 2**63 - 1])
@@ -70,10 +89,18 @@ def of_zone_a(values: list[tuple[int, float]]) -> Rows:
     return [{"zone": "a", "day": 1, "n": n, "fare": fare} for n, fare in values]
 
 
-def graph_of(key: tuple[str, ...], names: list[str]) -> drift.Graph:
+def graph_of(key: tuple[str, ...], names: list[str], over: str | None = None, by: str | None = None) -> drift.Graph:
+    """
+    Args:
+        over: the windows; None for running aggregates.
+        by: the field with the time; None for the order of the rows.
+    """
     graph = drift.Graph("running")
-    rows = graph.source("rows", schema=SCHEMA)
-    rows.key_by(*key).running(name="running", **{name: AGGREGATES[name]() for name in names}).sink("out")
+    time = None if by is None else drift.EventTime(by, lateness=400)
+    keyed = graph.source("rows", schema=SCHEMA, time=time).key_by(*key)
+    named = {name: AGGREGATES[name]() for name in names}
+    rows = keyed.running(name="running", **named) if over is None else keyed.window(WINDOWS[over]).rows(**named)
+    rows.sink("out")
     return graph
 
 
@@ -81,17 +108,23 @@ def table(rows: Rows) -> Any:
     return drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
 
 
-@given(rows_of | tame, st.sampled_from(KEYS), names_of, st.integers(1, 20))
-@example(of_zone_a([(1, 0.1), (1, 0.2), (1, 0.3), (1, 1e16), (1, 1.0)]), ("zone",), ["total"], 2)
-@example(of_zone_a([(1, -0.0)]), ("zone",), ["total"], 2)
-@example(of_zone_a([(2**62, 0.1)] * 3), ("zone",), ["whole"], 9)
-@example(of_zone_a([(2**53 + at, 1.0) for at in (1, 2, 4)]), ("zone",), ["of whole"], 9)
-@example(of_zone_a([(1, 0.0), (1, -0.0)]), ("day",), ["least"], 9)
-@example(of_zone_a([(1, 1.0), (1, math.nan), (1, 0.5)]), ("day",), ["least"], 9)
+@given(rows_of | tame, st.sampled_from(KEYS), names_of, st.integers(1, 20), over_of, st.sampled_from([None, "day"]))
+@example(of_zone_a([(1, 0.1), (1, 0.2), (1, 0.3), (1, 1e16), (1, 1.0)]), ("zone",), ["total"], 2, None, None)
+@example(of_zone_a([(1, 0.1), (1, 0.2), (1, 0.3), (1, 1e16), (1, 1.0)]), ("zone",), ["total"], 2, "tumbling", None)
+@example(of_zone_a([(1, -0.0)]), ("zone",), ["total"], 2, None, None)
+@example(of_zone_a([(1, -0.0)]), ("zone",), ["total"], 2, "tumbling", None)
+@example(of_zone_a([(2**62, 0.1)] * 3), ("zone",), ["whole"], 9, None, None)
+@example(of_zone_a([(2**62, 0.1)] * 3), ("zone",), ["whole"], 9, "tumbling", None)
+@example(of_zone_a([(2**53 + at, 1.0) for at in (1, 2, 4)]), ("zone",), ["of whole"], 9, None, None)
+@example(of_zone_a([(1, 0.0), (1, -0.0)]), ("day",), ["least"], 9, None, None)
+@example(of_zone_a([(1, 0.0), (1, -0.0)]), ("day",), ["least"], 9, "tumbling", None)
+@example(of_zone_a([(1, 1.0), (1, math.nan), (1, 0.5)]), ("day",), ["least"], 9, None, None)
+@example(of_zone_a([(1, 1.0), (1, math.nan), (1, 0.5)]), ("day",), ["least"], 9, "tumbling", None)
+@example(of_zone_a([(at % 4, 1.0) for at in range(20)]), ("day",), ["n", "count", "last"], 9, "tumbling", "n")
 def test_rows_and_dicts_have_one_digest_on_each_engine(
-    rows: Rows, key: tuple[str, ...], names: list[str], batch_items: int
+    rows: Rows, key: tuple[str, ...], names: list[str], batch_items: int, over: str | None, by: str | None
 ) -> None:
-    graph = graph_of(key, names)
+    graph = graph_of(key, names, over, by)
     plain = drift.run(graph, {"rows": rows}, engine="reference").finish()
     for source, engine in itertools.product((rows, table(rows)), ("local", "reference")):
         assert (
@@ -129,6 +162,43 @@ def test_columns_give_what_the_step_gives_however_they_are_cut(
         start = end
 
 
+@given(tame | rows_of, names_of, st.sampled_from(["tumbling", "small", "calendar"]), st.data())
+def test_windows_of_rows_in_any_order_are_those_of_dicts(
+    rows: Rows, names: list[str], over: str, data: st.DataObject
+) -> None:
+    """Rows and dicts in turn come to one machine: nothing may come below some batches, and below others rows do."""
+    graph = drift.Graph("windows")
+    named = {name: AGGREGATES[name]() for name in names}
+    key = data.draw(st.sampled_from(KEYS))
+    graph.source("rows", schema=SCHEMA).key_by(*key).window(WINDOWS[over]).aggregate(**named).sink("out")
+    (stage,) = Plan(graph.build()).stages().values()
+    assert isinstance(stage, WindowStage)
+    sent: Counter[tuple[bytes, bytes]] = Counter()
+
+    def send(out: Columns) -> None:
+        for place, diff in zip(zip(out.metas, canonical_each(out.payloads)), out.diffs or [1] * len(out.metas)):
+            sent[place] += diff
+
+    left = data.draw(st.permutations(range(len(rows))))
+    while left:
+        size = data.draw(st.integers(1, len(left)))
+        batch, left = sorted(left[:size]), left[size:]
+        if data.draw(st.booleans()):
+            stage.complete_below = meta_at(min(left, default=len(rows)))
+        some: Any = [rows[at] for at in batch]
+        if data.draw(st.booleans()):
+            some = Frame(pl.DataFrame(some, schema=SCHEMA))
+        send(stage.process(Columns([meta_at(at) for at in batch], some, None), {}))
+        if data.draw(st.booleans()):
+            stage.heartbeat = max(stage.heartbeat, meta_at(min(left, default=len(rows))))
+            send(stage.fire({}))
+    stage.heartbeat = END_OF_TIME
+    send(stage.fire({}))
+    expected = [canonical(item.payload) for item in drift.run(graph, {"rows": rows}, engine="reference")]
+    assert set(sent.values()) <= {0, 1}
+    assert [form for (_, form), diff in sorted(sent.items()) if diff] == expected
+
+
 @given(tame, st.data())
 def test_rows_in_any_order_are_corrected(rows: Rows, data: st.DataObject) -> None:
     """Columns are for what nothing can come below any more; what may be corrected is added row by row."""
@@ -159,6 +229,30 @@ def test_keys_with_many_rows_are_added_in_order_too(drawn: list[tuple[int, float
     expected = [totals.__setitem__(key, totals.get(key, 0.5) + value) or totals[key] for key, value in drawn]
     made, last = aggregates._Keyed(codes, 64).accumulated(values, np.full(64, 0.5), np.add)
     assert made.tolist() == expected and last.tolist() == [totals.get(key, 0.5) for key in range(64)]
+
+
+@given(tame.filter(len), st.sampled_from([(), *KEYS]), st.sampled_from([1, 7]))
+def test_tame_rows_are_added_to_windows_in_columns(rows: Rows, key: tuple[str, ...], size: int) -> None:
+    """Or the tests above would compare nothing."""
+    lengths = [len(rows[at : at + size]) for at in range(0, len(rows), size)]
+    groups = groups_of(Frame(pl.DataFrame(rows, schema=SCHEMA)), key, lengths)
+    assert groups is not None
+    parts = [(at // size, tuple(row[name] for name in key)) for at, row in enumerate(rows)]
+    assert groups.numbers == [list(dict.fromkeys(parts)).index(part) for part in parts]
+    for name in list(AGGREGATES)[:7]:
+        aggregate = AGGREGATES[name]()
+        assert aggregate.in_columns is not None
+        assert groups.added(aggregate.in_columns, [NO_ITEMS] * len(groups)) is not None
+
+
+@pytest.mark.parametrize("over", [None, "tumbling"])
+@pytest.mark.parametrize("name", ["total", "mean", "least"])
+def test_nothing_is_added_to_a_null(name: str, over: str | None) -> None:
+    rows = [{"zone": "a", "day": 1, "n": 1, "fare": fare} for fare in (None, 2.0, 3.0)]
+    for source, batch_items in itertools.product((rows, table(rows)), (1, 9)):
+        run = drift.run(graph_of(("zone",), [name], over), {"rows": source}, batch_items=batch_items)
+        with pytest.raises(drift.StepError, match="NoneType"):
+            run.finish()
 
 
 @given(tame, st.sampled_from(KEYS))
@@ -213,12 +307,13 @@ def test_what_follows_takes_the_fields_and_the_rows() -> None:
     assert drift.run(graph, {"rows": table(rows)}, **ZEROMQ).finish().digest == expected
 
 
-def test_a_run_in_columns_resumes_from_a_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize("over", [None, "tumbling", "sliding"])
+def test_a_run_in_columns_resumes_from_a_cut(over: str | None, tmp_path: Path) -> None:
     rows = [{"zone": "abc"[at % 3], "day": at % 5, "n": at % 11, "fare": at / 7} for at in range(600)]
-    graph = graph_of(("zone", "day"), ["total", "count", "of whole"])
+    graph = graph_of(("zone", "day"), ["total", "count", "of whole"], over)
     expected = list(drift.run(graph, {"rows": rows}, engine="reference"))
     found = []
-    for _ in range(4):  # each a run that stops after some more
+    for _ in range(9):  # each a run that stops after some more
         run = drift.run(graph, {"rows": table(rows)}, state=tmp_path / "state", batch_items=40)
         for item in run:
             found.append(item)

@@ -61,6 +61,8 @@ def running(
         columns, accumulators = [], []
         for at, (name, (kind, field)) in enumerate(named):
             before = [state[at] if state else None for state in states]
+            if any(state and _is_of_null(state[at]) for state in states):
+                raise _NotHere
             made, after = _aggregated(kind, batch, values.get(field), before)
             columns.append(pl.Series(name, made))
             accumulators.append(after)
@@ -229,6 +231,11 @@ def _extremes(batch: _Keyed, values: Array, before: list[Any], function: np.ufun
             if np.isnan(some).any() or not some.all():
                 raise _NotHere
     return batch.accumulated(values, found, function)
+
+
+def _is_of_null(accumulator: Any) -> bool:
+    """Whether it is of a null, which nothing can be added to; among the known ones None stands for no accumulator."""
+    return accumulator is None or (type(accumulator) is tuple and accumulator[-1] is None)
 
 
 def _known(before: list[Any], of_none: Any, kind: type) -> list[Any]:

@@ -22,7 +22,7 @@ from typing import Any, Generic, Never, TypeVar, overload
 
 from drift.flow.fields import function_of, names_of
 from drift.flow.sides import Side, appended
-from drift.operators import _ByValue
+from drift.operators import NO_ITEMS, _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, check_function
@@ -79,6 +79,21 @@ class Aggregate(Generic[T, V]):
         add, begin = self.add_value, self.begin_value
         for key, value in zip(keys, self.values_of(payloads)):
             known[key] = add(known[key], value) if key in known else begin(value)
+
+    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
+        """Add rows in columns to the accumulators of their groups; the same as `add_each`.
+
+        Args:
+            groups: a `drift.columns.groups.Groups`.
+            before: the accumulator of each group, or NO_ITEMS.
+        """
+        of = self.in_columns
+        made: list[Any] | None = None if of is None else groups.added(of, before)
+        if made is None:
+            known = {at: each for at, each in enumerate(before) if each is not NO_ITEMS}
+            self.add_each(known, groups.numbers, groups.rows)
+            made = [known[at] for at in range(len(before))]
+        return made
 
     def values_of(self, payloads: Sequence[T]) -> Sequence[Any]:
         """The values that `begin_value` and `add_value` take instead of payloads: this calls the user's function."""
@@ -151,6 +166,9 @@ class _Then(_ByValue, Aggregate[Any, Any], frozen=True):
 
     def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
         self.before.add_each(known, keys, payloads)
+
+    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
+        return self.before.add_groups(groups, before)
 
     def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
         return self.before.values_of(payloads)
@@ -565,6 +583,12 @@ class _Several(_ByValue, Aggregate[Any, dict[str, Any]], frozen=True):
             parts.append({key: each[at] for key, each in known.items()})
             part.add_each(parts[-1], keys, payloads)
         known.update((key, tuple([part[key] for part in parts])) for key in parts[0])
+
+    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
+        parts = []
+        for at, part in enumerate(self.parts):
+            parts.append(part.add_groups(groups, [each if each is NO_ITEMS else each[at] for each in before]))
+        return list(zip(*parts))
 
     def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
         return list(zip(*[part.values_of(payloads) for part in self.parts]))

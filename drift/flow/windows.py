@@ -20,6 +20,7 @@ import msgspec
 
 from drift.flow.aggregates import Aggregate
 from drift.flow.calendars import Calendar, calendar_from
+from drift.flow.choosing import all_items
 from drift.flow.early import (
     Counted,
     CountedEnd,
@@ -32,6 +33,7 @@ from drift.flow.early import (
     RuledEarlyEnd,
     key_of_window,
 )
+from drift.flow.fields import names_of
 from drift.flow.opened import CLOSED as CLOSED
 from drift.flow.opened import EMPTY as EMPTY
 from drift.flow.opened import Early as Early
@@ -48,6 +50,7 @@ from drift_graph.later import at
 from drift_graph.meta import END
 from drift_graph.metas import Metas, times_of
 from drift_graph.moments import Span, span_from
+from drift_graph.payloads import Rows
 
 
 class Windows:
@@ -140,6 +143,16 @@ class _Ruled(_ByValue, Windows, frozen=True):
 # Windows of time whose results a timer gives.
 
 
+def groups_by(key: Callable[[Any], Any], rows: Rows, lengths: Sequence[int]) -> Any:
+    """See `OpensWindows.groups`."""
+    names = () if key is all_items else names_of(key)
+    if names is None:
+        return None
+    from drift.columns.groups import groups_of  # here: it needs numpy
+
+    return groups_of(rows, names, lengths)  # type: ignore[arg-type]
+
+
 class AlignedItem(OfAggregate, OpensWindows, frozen=True):
     """An item of a window whose bounds its time determines; the state is the accumulator."""
 
@@ -149,6 +162,9 @@ class AlignedItem(OfAggregate, OpensWindows, frozen=True):
 
     def until(self, time: int) -> int:
         return last_before(self.bounds(time)[1])
+
+    def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
+        return groups_by(self.key, rows, lengths)
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:
@@ -265,6 +281,9 @@ class SliceItem(OfAggregate, OpensWindows, frozen=True):
         cut = self.size if self.size < self.every else self.size % self.every
         begin = time - into
         return (begin, begin + cut) if into < cut else (begin + cut, begin + self.every)
+
+    def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
+        return groups_by(self.key, rows, lengths)
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Slice]:
         start, end = self.bounds(time)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
@@ -28,7 +29,7 @@ from drift.machines.changes import Debts, Difference, difference
 from drift.machines.cuts import DELETED, Entries, KeyedState, Touched
 from drift.machines.keys import keyed
 from drift.machines.maps import Ports
-from drift.operators import OpensWindows, Process, State, Timer, state_and_outputs
+from drift.operators import NO_ITEMS, OpensWindows, Process, State, Timer, state_and_outputs
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import failed_step
@@ -51,10 +52,10 @@ from drift_graph.meta import (
 )
 from drift_graph.metas import Metas, may_be_later, metas_in_order, with_suffix
 from drift_graph.operators import Group, Map
+from drift_graph.payloads import Rows, are_rows
 from drift_graph.unchanged import Sampler, check_unchanged
 
-#: In place of an accumulator: of no items, and after a step that raised.
-_NONE: Any = type("None_", (), {"__repr__": lambda self: "no items"})()
+#: In place of an accumulator after a step that raised.
 _BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
 #: So many items may be retained before settled ones are searched for.
@@ -91,7 +92,7 @@ class _Window:
 
     @property
     def is_empty(self) -> bool:
-        return not self.metas and self.accumulators[0] is _NONE
+        return not self.metas and self.accumulators[0] is NO_ITEMS
 
 
 class _End:
@@ -167,6 +168,9 @@ class WindowStage(KeyedState):
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Process a batch sorted by meta; returns outputs and tombstones, in any order, with complete metas."""
+        metas, payloads, diffs = columns
+        if diffs is None and are_rows(payloads) and self._fold_rows(metas, payloads):
+            return Columns([], [], None)
         columns, keys = keyed(self._keys, self._group_suffix, columns, ports)
         if not keys:
             return columns
@@ -281,6 +285,44 @@ class WindowStage(KeyedState):
         timer = later_meta(parent, self._timer_ending, until, self._process.phase)
         return parent + self._timer_ending if timer is None else timer
 
+    def _fold_rows(self, metas: Metas, rows: Rows) -> bool:
+        """Add rows to their windows in columns, if no item will come below them; False if that is not possible."""
+        if not metas or self._debts or self._blocked or metas[-1] >= self.complete_below:
+            return False
+        stretches = self._stretches(metas)
+        lengths = [stop - start for start, stop, _ in stretches]
+        if sum(lengths) < len(metas):
+            return False
+        groups = self._opens.groups(rows, lengths)
+        if groups is None:
+            return False
+        if self.wants_keys:
+            self.get([metas[-1]] * len(groups.keys), groups.keys)
+        before: list[Any] = []
+        for (start, _, moment), (left, right) in zip(stretches, groups.bounds):
+            end, keys = self._end_of(moment), groups.keys[left:right]
+            if end.has_passed or (end.windows and not self._settle_below(end, keys, metas[start])):
+                return False
+            before += map(end.settled.get, keys, repeat(NO_ITEMS))
+        samples = self._sampler.sample(rows, *self._process.initials)  # type: ignore[arg-type]
+        try:
+            after = self._opens.aggregate.add_groups(groups, before)
+        except BaseException as error:  # raised again in _append
+            pass_interrupts(error)
+            return False
+        if samples:
+            check_unchanged(self._state_map, samples)
+        opened = [at for at, each in enumerate(before) if each is NO_ITEMS]
+        firsts = metas_in_order(metas, [groups.firsts[at] for at in opened], increasing=True)
+        parents = with_suffix(firsts, self._group_suffix)
+        for (_, _, moment), (left, right) in zip(stretches, groups.bounds):
+            end = self._ends[moment]
+            end.settled.update(zip(groups.keys[left:right], after[left:right]))
+            some = slice(bisect_left(opened, left), bisect_left(opened, right))
+            timers = later_metas(parents[some], self._timer_ending, end.until, self._process.phase)
+            end.timers.update(zip([groups.keys[at] for at in opened[some]], timers))
+        return True
+
     def _fold(self, moment: bytes, metas: Metas, keys: Sequence[Any], payloads: list[Any]) -> bool:
         """Add items of one moment to their windows, if no item will come below them; False if that is not possible."""
         end = self._end_of(moment)
@@ -345,7 +387,7 @@ class WindowStage(KeyedState):
                     window = windows[key] = end.pop_settled(key)
                 if window is None:
                     accumulator = begin(payload)
-                    window = windows[key] = _Window(key_of(payload), None, _NONE)
+                    window = windows[key] = _Window(key_of(payload), None, NO_ITEMS)
                     window.metas.append(meta)
                     window.payloads.append(payload)
                     window.accumulators.append(accumulator)
@@ -393,7 +435,7 @@ class WindowStage(KeyedState):
     def _opened(self, end: _End, key: Any) -> _Window:
         """A new window, or one that had settled items only and will change."""
         if key not in end.settled:
-            return _Window(None, None, _NONE)
+            return _Window(None, None, NO_ITEMS)
         window = end.pop_settled(key)
         if end.has_passed:
             window.sent = self._outputs(end, key, window)
@@ -431,10 +473,10 @@ class WindowStage(KeyedState):
             if accumulator is not _BLOCKED:
                 known = accumulator
                 try:
-                    accumulator = aggregate.begin(payload) if known is _NONE else aggregate.add(known, payload)
+                    accumulator = aggregate.begin(payload) if known is NO_ITEMS else aggregate.add(known, payload)
                 except BaseException as error:
                     pass_interrupts(error)
-                    state = State(None, self._process.initial if known is _NONE else known)
+                    state = State(None, self._process.initial if known is NO_ITEMS else known)
                     accumulator = _BLOCKED
                     failure = failed_step(self._state_map, error, (state, payload))
                     window.failure = meta + self._failure_suffix, failure
@@ -465,7 +507,7 @@ class WindowStage(KeyedState):
     def _outputs(self, end: _End, key: Any, window: _Window) -> list[tuple[bytes, Any]]:
         """The outputs of a window that has ended, with metas."""
         accumulator = window.accumulators[-1]
-        if accumulator is _NONE or accumulator is _BLOCKED:
+        if accumulator is NO_ITEMS or accumulator is _BLOCKED:
             return []
         timer = self._timer_of(end, window)
         try:
@@ -523,17 +565,17 @@ class WindowStage(KeyedState):
                 for key in found if len(found) < len(windows) else windows:
                     if key in windows and key in found:
                         accumulator, timer, note = self._as_of(end, key, cut)
-                        if accumulator is not _NONE and timer >= cut:
+                        if accumulator is not NO_ITEMS and timer >= cut:
                             found[key] = accumulator, [(timer, Timer(key, note))]
         return Entries.of(entry for entry in found.items() if entry[1] is DELETED or entry[1][0] is not _BLOCKED)
 
     def _as_of(self, end: _End, key: Any, cut: bytes) -> tuple[Any, bytes, Any]:
-        """The accumulator, the meta of the end and the note of a window; _NONE if it has no items below the cut."""
+        """The accumulator, the meta of the end and the note of a window; NO_ITEMS if it has no items below the cut."""
         if key in end.settled:
             return end.settled[key], end.timers[key], end.notes.get(key, key)
         window = end.windows[key]
         accumulator = window.accumulators[bisect_left(window.metas, cut)]
-        return accumulator, cut if accumulator is _NONE else self._timer_of(end, window), window.note
+        return accumulator, cut if accumulator is NO_ITEMS else self._timer_of(end, window), window.note
 
     def rewind(self, cut: bytes) -> None:
         """Forget all that is at or above a cut; see `Stage`."""
