@@ -86,8 +86,8 @@ BREAKAGES = [
     one(
         "a range of the output begins a block of its own",
         _BLOCKS,
-        "        self._count = start % BLOCK_ITEMS\n",
-        "        self._count = 0\n",
+        "        self._open.count = start % BLOCK_ITEMS\n",
+        "        self._open.count = 0\n",
         TASKS,
         NO_SPARK,
     ),

@@ -16,7 +16,7 @@ from itertools import chain, compress, count, groupby, islice
 from operator import eq
 from typing import Any, NamedTuple
 
-from drift_barrier.digest import Algorithm, Digest, Encoded
+from drift_barrier.digest import Algorithm, Digest, Encoded, NewParts
 from drift_graph.canonical import NoCanonicalForm, canonical, forms_of
 from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
@@ -86,15 +86,21 @@ class Barrier:
         algorithm: of the digest.
         steps: the step that feeds each sink, for the error about a payload without canonical form.
         passes_failures: failed calls are released as items without a sink, and end nothing.
+        new_parts: see `Digest`.
 
     Attributes:
         encoded: the items that were released last, as the bytes that went into the digest.
     """
 
     def __init__(
-        self, algorithm: Algorithm = "xxh3_128", steps: Callable[[str], str] = str, *, passes_failures: bool = False
+        self,
+        algorithm: Algorithm = "xxh3_128",
+        steps: Callable[[str], str] = str,
+        *,
+        passes_failures: bool = False,
+        new_parts: NewParts = list,
     ) -> None:
-        self.digest = Digest(algorithm)
+        self.digest = Digest(algorithm, new_parts=new_parts)
         self.encoded: Sequence[Encoded] = ()
         self.position = 0
         self.tombstones = 0

@@ -9,8 +9,9 @@ blocks can be hashed independently, in parallel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Literal, NamedTuple, Protocol
 
 import xxhash
 
@@ -21,6 +22,17 @@ from drift_graph.payloads import of_kind
 BLOCK_ITEMS = 4096
 Algorithm = Literal["xxh3_128", "sha256"]
 Part = bytes | memoryview
+
+
+class Parts(Protocol):
+    """Bytes in parts, as a list of them is."""
+
+    def append(self, part: bytes, /) -> None: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
+#: Makes empty parts, which may be in a file: the payloads of the open block take as much as 4096 items do.
+NewParts = Callable[[], Parts]
 
 
 def new_hash(algorithm: Algorithm, data: bytes = b"") -> Any:
@@ -41,11 +53,11 @@ def block_head(count: int) -> tuple[bytes, bytes]:
 def hash_of_parts(algorithm: Algorithm, count: int, metas: Iterable[Part], payloads: Iterable[Part]) -> bytes:
     """The hash of a block of `count` items, from parts of the canonical bytes of their metas and payloads.
 
-    The parts are not joined, since a block may be large.
+    The parts are neither joined nor kept, since a block may be large.
     """
     hashing = new_hash(algorithm)
     head, between = block_head(count)
-    for part in (head, *metas, between, *payloads):
+    for part in chain((head,), metas, (between,), payloads):
         hashing.update(part)
     digest: bytes = hashing.digest()
     return digest
@@ -94,19 +106,44 @@ def encoded_by_block(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS)
     return parts
 
 
+class OpenBlock:
+    """The items of the block that is not full, as canonical bytes.
+
+    Payloads are hashed behind all metas of their block, so the bytes stay until it is full.
+    """
+
+    def __init__(self, new_parts: NewParts = list) -> None:
+        self.count = 0
+        self.metas: list[bytes] = []
+        self.payloads = new_parts()
+
+    def add(self, part: Encoded) -> None:
+        """Add the next items, which must fit."""
+        self.count += part.items
+        assert self.count <= BLOCK_ITEMS
+        self.metas.append(part.metas)
+        self.payloads.append(part.payloads)
+
+    def as_parts(self) -> list[Encoded]:
+        """Its items, as at most one part."""
+        return [Encoded(self.count, b"".join(self.metas), b"".join(self.payloads), False)] if self.count else []
+
+
 class Digest:
     """Folds released items into block hashes, batch by batch.
 
     Args:
         blocks: hashes of the full blocks before the first item.
+        new_parts: makes what holds the payloads of the open block.
     """
 
-    def __init__(self, algorithm: Algorithm = "xxh3_128", blocks: Iterable[bytes] = ()) -> None:
+    def __init__(
+        self, algorithm: Algorithm = "xxh3_128", blocks: Iterable[bytes] = (), new_parts: NewParts = list
+    ) -> None:
         self.algorithm: Algorithm = algorithm
         self.blocks: list[bytes] = list(blocks)
-        self._count = 0  # of items in the open block; their bytes are below
-        self._metas: list[bytes] = []
-        self._payloads: list[bytes] = []
+        self._new_parts = new_parts
+        self._open = OpenBlock(new_parts)
 
     def add(self, metas: Metas, payloads: list[Any]) -> list[Encoded]:
         """Add the next items of the output; returns their bytes, at most one part for each block.
@@ -114,26 +151,21 @@ class Digest:
         Raises:
             NoCanonicalForm: a payload has none; then none of the items is added.
         """
-        parts = encoded_by_block(metas, payloads, BLOCK_ITEMS - self._count)
+        parts = encoded_by_block(metas, payloads, BLOCK_ITEMS - self._open.count)
         for part in parts:
             self.add_encoded(part)
         return parts
 
     def add_encoded(self, part: Encoded) -> None:
         """Add the next items, which must fit into the open block."""
-        self._count += part.items
-        assert self._count <= BLOCK_ITEMS
-        self._metas.append(part.metas)
-        self._payloads.append(part.payloads)
-        if self._count == BLOCK_ITEMS:
+        self._open.add(part)
+        if self._open.count == BLOCK_ITEMS:
             self.blocks.append(self._open_block())
-            self._count, self._metas, self._payloads = 0, [], []
+            self._open = OpenBlock(self._new_parts)
 
     def opened(self) -> list[Encoded]:
         """The items of the open block, as at most one part."""
-        if not self._count:
-            return []
-        return [Encoded(self._count, b"".join(self._metas), b"".join(self._payloads), False)]
+        return self._open.as_parts()
 
     def resume(self, blocks: Sequence[bytes], opened: Sequence[Encoded]) -> None:
         """Continue from output whose full blocks have these hashes, followed by these items; called before any item."""
@@ -143,12 +175,12 @@ class Digest:
 
     def open_block(self) -> tuple[int, bytes] | None:
         """The number of items in the open block, and its hash so far; None if there is no open block."""
-        return (self._count, self._open_block()) if self._count else None
+        return (self._open.count, self._open_block()) if self._open.count else None
 
     def hexdigest(self) -> str:
         """The digest of everything added so far."""
-        blocks = [*self.blocks, self._open_block()] if self._count else self.blocks
+        blocks = [*self.blocks, self._open_block()] if self._open.count else self.blocks
         return hash_block(self.algorithm, b"".join(blocks)).hex()
 
     def _open_block(self) -> bytes:
-        return hash_of_parts(self.algorithm, self._count, self._metas, self._payloads)
+        return hash_of_parts(self.algorithm, self._open.count, self._open.metas, self._open.payloads)

@@ -17,6 +17,7 @@ from typing import Any
 from drift.records.format import RecordError
 from drift.records.reader import Record
 from drift.running import Run
+from drift.spilled import Spilled
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Digest
 from drift_graph.canonical import canonical
@@ -133,7 +134,7 @@ class _Comparing:
 
     def __init__(self, record: Record) -> None:
         self.items = 0
-        self.digest = Digest(record.manifest.algorithm)
+        self.digest = Digest(record.manifest.algorithm, new_parts=Spilled)
         self._record = record
         self._recorded = record.block_hashes()["output"]
         self._ends = record.manifest.outcome.state == "finished"  # else the run may give more than the record has

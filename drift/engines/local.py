@@ -23,6 +23,7 @@ from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.ordering import Ordering
 from drift.machines.plan import Plan, feeding_step
 from drift.machines.worker import BARRIER, Part, Worker
+from drift.spilled import Spilled
 from drift.state.cut import Output
 from drift.state.run_cuts import Begin, Taken
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
@@ -62,7 +63,7 @@ class LocalEngine:
         self._heartbeats = dict.fromkeys(range(len(dataflow.sources)), BEGINNING)
         self._heartbeat = BEGINNING  # the least of them
         steps, passes = lambda sink: feeding_step(dataflow, sink), has_borders(dataflow)
-        self._barrier = Barrier(settings.digest, steps, passes_failures=passes)
+        self._barrier = Barrier(settings.digest, steps, passes_failures=passes, new_parts=Spilled)
 
     def _hired(self, below: Callable[[str], Lookup] | None = None, *, tracks: bool = False) -> Worker:
         """A worker, with states that may overflow if there is a limit.
@@ -89,7 +90,7 @@ class LocalEngine:
         self._worker.tombstones = cut.tombstones
         self._acker = AckTable(range(len(self._plan.dataflow.sources)), cut.at)
         self._heartbeats = dict.fromkeys(self._heartbeats, cut.at)
-        digest = Digest(cut.output.algorithm)
+        digest = Digest(cut.output.algorithm, new_parts=Spilled)
         digest.resume(blocks, cut.output.opened)
         self._barrier.resume(cut.output.position, cut.output.last, digest)
         self._cut_at = cut.at

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from drift.spilled import Spilled
 from drift.strings import Strings, sums
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, Digest, Encoded
 
@@ -48,7 +49,7 @@ class Blocks:
     """Adds rows to blocks as they come."""
 
     def __init__(self, algorithm: Algorithm) -> None:
-        self.digest = Digest(algorithm)
+        self.digest = Digest(algorithm, new_parts=Spilled)
         self.rows = 0
         self._taken = 0  # full blocks that `take` has returned
         self._full: list[Block] = []

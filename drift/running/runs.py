@@ -37,6 +37,7 @@ from drift.segments.chain import Chain, ChainCuts
 from drift.sources.arguments import as_source
 from drift.sources.base import Source
 from drift.sources.frames import FrameSource
+from drift.spilled import Spilled
 from drift.state.cut import Cut
 from drift.state.run_cuts import Cuts, RunCuts, TakesCuts, log_folder_of
 from drift.undisturbed import undisturbed
@@ -135,7 +136,7 @@ class Run(Exports):
         self._items_before = self._engine.progress.items_in
         self._limit: Limit | None = None  # if the engine may release more than is given
         if until is not None or (isinstance(self._feed, RecordedFeed) and not self._feed.ends):
-            self._limit = Limit(until, Digest(settings.digest))
+            self._limit = Limit(until, Digest(settings.digest, new_parts=Spilled))
         self._acknowledging = Acknowledging(self._engine, self._feed)
         self._cutting = Cutting(self._run_cuts, self._engine) if self._run_cuts is not None else None
         recording = Recording(self._recorder, self._engine) if self._recorder is not None else None

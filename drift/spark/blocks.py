@@ -27,7 +27,7 @@ class PartDigest(Digest):
         super().__init__(algorithm)
         self._start = start
         self._first_block = start // BLOCK_ITEMS
-        self._count = start % BLOCK_ITEMS
+        self._open.count = start % BLOCK_ITEMS
         self._head: Edge | None = None
 
     def parts(self) -> tuple[list[tuple[int, bytes]], list[Edge]]:
@@ -38,15 +38,15 @@ class PartDigest(Digest):
             full = full[1:]
             edges.append(self._head)
         at = max(self._start, (self._first_block + len(self.blocks)) * BLOCK_ITEMS)
-        count = self._count - at % BLOCK_ITEMS
+        count = self._open.count - at % BLOCK_ITEMS
         if count:
-            edges.append((at, count, b"".join(self._metas), b"".join(self._payloads)))
+            edges.append((at, count, b"".join(self._open.metas), b"".join(self._open.payloads)))
         return full, edges
 
     def _open_block(self) -> bytes:
         if not self.blocks and self._start % BLOCK_ITEMS:  # it began before this range
-            count = self._count - self._start % BLOCK_ITEMS
-            self._head = self._start, count, b"".join(self._metas), b"".join(self._payloads)
+            count = self._open.count - self._start % BLOCK_ITEMS
+            self._head = self._start, count, b"".join(self._open.metas), b"".join(self._open.payloads)
             return b""
         return super()._open_block()
 

@@ -28,6 +28,7 @@ from drift.spark.prepare import Prepared, check_finite
 from drift.spark.sessions import active, start, stop
 from drift.spark.settings import SparkSettings
 from drift.spark.watch import Watch
+from drift.spilled import Spilled
 from drift.state.cut import Output
 from drift.state.run_cuts import Begin, Taken
 from drift_barrier.barrier import Released
@@ -47,7 +48,7 @@ class SparkEngine:
         self._dataflow = dataflow
         self._feed = feed
         self._settings = settings
-        self._digest = Digest(settings.digest)
+        self._digest = Digest(settings.digest, new_parts=Spilled)
         self._encoded: Sequence[Encoded] = ()
         self._blocks: list[bytes] | None = None
         self._job: Job | None = None

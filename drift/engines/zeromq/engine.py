@@ -61,6 +61,7 @@ from drift.machines.nodes.snapshots import SnapshotName
 from drift.machines.nodes.together import WithAcker
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, timed_steps
+from drift.spilled import Spilled
 from drift.state.cut import Output
 from drift.state.run_cuts import Begin, Taken
 from drift_barrier.barrier import Released
@@ -109,7 +110,7 @@ class ZeromqEngine:
             feed.intake.beat_interval_s = _LONG_TICK_MS / 1000
         pacing = pacing_of(plan, settings.workers, settings.batch_items)
         acker = AckerNode(len(dataflow.sources), [*range(settings.workers), CALLER], [CALLER], pacing=pacing)
-        self._output = WithAcker(BarrierNode(dataflow, settings.digest), BARRIER, acker)
+        self._output = WithAcker(BarrierNode(dataflow, settings.digest, Spilled), BARRIER, acker)
         self._inbound: deque[Message] = deque()  # for the feed
         self._recovery: RecoveryNode | None = None
         if settings.recover:
@@ -143,7 +144,7 @@ class ZeromqEngine:
     def _log_for_rewind(self) -> None:
         """Set up the parts that a recovery needs."""
         pace = CutPace(self._settings.cut_interval_s)
-        self._node.rewind_log = RewindLog(opened, self._settings.workers, self._shelf, pace)
+        self._node.rewind_log = RewindLog(opened, self._settings.workers, self._shelf, pace, Spilled)
         self._recovery = RecoveryNode(self._node, self._settings.workers)
 
     def prepare_cuts(self, begin: Begin | None) -> None:

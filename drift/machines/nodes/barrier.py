@@ -27,7 +27,7 @@ from drift.machines.plan import feeding_step
 from drift.machines.worker import BARRIER
 from drift_acker.ledger import ack_of
 from drift_barrier.barrier import Barrier, Released
-from drift_barrier.digest import Algorithm, Digest
+from drift_barrier.digest import Algorithm, Digest, NewParts
 from drift_graph.errors import DriftBug
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
@@ -36,12 +36,17 @@ from drift_graph.segments import has_borders
 
 
 class BarrierNode(Node):
-    """See the module."""
+    """See the module.
+
+    Args:
+        new_parts: see `Digest`.
+    """
 
     receivers = (ACKER, CALLER)
 
-    def __init__(self, dataflow: Dataflow, digest: Algorithm) -> None:
+    def __init__(self, dataflow: Dataflow, digest: Algorithm, new_parts: NewParts = list) -> None:
         self._dataflow = dataflow
+        self._new_parts = new_parts
         self._digest: Algorithm = digest
         self.machine = self._machine()
         self.minimal_time = BEGINNING
@@ -50,7 +55,7 @@ class BarrierNode(Node):
 
     def _machine(self) -> Barrier:
         steps, passes = lambda sink: feeding_step(self._dataflow, sink), has_borders(self._dataflow)
-        return Barrier(self._digest, steps, passes_failures=passes)
+        return Barrier(self._digest, steps, passes_failures=passes, new_parts=self._new_parts)
 
     def halt(self, order: Halt) -> Halted:
         return Halted(order.generation, self.minimal_time, self.machine.position, self._ended)
@@ -65,7 +70,7 @@ class BarrierNode(Node):
             raise DriftBug("a replaced barrier got no state to resume from")
         position, last = order.restart.position, order.restart.last
         self.machine = self._machine()
-        self.machine.resume(position, last, digest_of(order.restart, self._digest))
+        self.machine.resume(position, last, digest_of(order.restart, self._digest, self._new_parts))
         self.minimal_time, self._passes_over = order.since, order.cut
         self._ended = self._has_failed = False
 
@@ -124,9 +129,9 @@ class BarrierNode(Node):
         return Send(CALLER, Finished(digest.hexdigest(), digest.blocks))
 
 
-def digest_of(restart: Restart, algorithm: Algorithm) -> Digest:
+def digest_of(restart: Restart, algorithm: Algorithm, new_parts: NewParts = list) -> Digest:
     """The digest of the output released before the restart."""
-    digest = Digest(algorithm)
+    digest = Digest(algorithm, new_parts=new_parts)
     digest.resume(restart.blocks, restart.opened)
     return digest
 

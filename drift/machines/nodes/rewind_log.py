@@ -22,7 +22,7 @@ from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns
 from drift.machines.nodes.messages import Batch, CutReply, Message, ReleasedMessage, Restart, Rewind, TakeCut
 from drift.machines.nodes.snapshots import Shelf, SnapshotName, SnapshotNames, merged
 from drift.machines.worker import BARRIER, Snapshot
-from drift_barrier.digest import BLOCK_ITEMS, Encoded
+from drift_barrier.digest import BLOCK_ITEMS, Encoded, NewParts, OpenBlock
 from drift_graph.errors import DriftBug, PayloadError, ProcessError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
@@ -50,6 +50,7 @@ class RewindLog:
         workers: their number.
         shelf: stores snapshots of cuts.
         pace: decides when cuts are taken.
+        new_parts: see `Digest`.
 
     Attributes:
         since: the last committed cut, from which replaced processes start.
@@ -61,7 +62,14 @@ class RewindLog:
         last: the meta of the last item from the barrier.
     """
 
-    def __init__(self, decode: Callable[[bytes], Message], workers: int, shelf: Shelf, pace: CutPace) -> None:
+    def __init__(
+        self,
+        decode: Callable[[bytes], Message],
+        workers: int,
+        shelf: Shelf,
+        pace: CutPace,
+        new_parts: NewParts = list,
+    ) -> None:
         self.since = BEGINNING
         self._workers = workers
         self._shelf = shelf
@@ -82,7 +90,8 @@ class RewindLog:
         self.last = BEGINNING
         self._fed: deque[tuple[bytes, Fed]] = deque()  # each with a time that is above all its items
         self._blocks: list[bytes] = []
-        self._open_block: list[Encoded] = []  # the items of the output's last block, which is not full
+        self._new_parts = new_parts
+        self._open_block = OpenBlock(new_parts)  # the items of the output's last block, which is not full
         # If a store requests cuts:
         self._not_handed_over: list[list[SnapshotName]] | None = None  # snapshots committed since the last handover
         self._handed_over = BEGINNING
@@ -96,7 +105,8 @@ class RewindLog:
         Each worker takes the keys that are its own; the first sends the later items again.
         """
         self.since, self.position, self.last = cut, output.position, output.last
-        self._open_block, self._blocks = list(output.opened), list(output.blocks)
+        self._blocks = list(output.blocks)
+        self._open(output.opened)
         self._handed_over = cut
         if cut == END_OF_TIME:
             return
@@ -178,13 +188,20 @@ class RewindLog:
         self._blocks[message.first_block :] = message.blocks
         self.position += len(released.metas)
         self.last = released.metas[-1]
-        self._open_block += message.encoded
         if message.blocks:  # some of it is in full blocks; no part goes beyond one
-            left, start = self.position % BLOCK_ITEMS, len(self._open_block)
+            left, start = self.position % BLOCK_ITEMS, len(message.encoded)
             while left:
                 start -= 1
-                left -= self._open_block[start].items
-            del self._open_block[:start]
+                left -= message.encoded[start].items
+            self._open(message.encoded[start:])
+        else:
+            self._open(message.encoded, self._open_block)
+
+    def _open(self, parts: Iterable[Encoded], behind: OpenBlock | None = None) -> None:
+        """Take these as the last items of the open block, of a new one if it is not given."""
+        self._open_block = behind or OpenBlock(self._new_parts)
+        for part in parts:
+            self._open_block.add(part)
 
     def rewind(self, order: Rewind, unfed: Iterable[Fed]) -> deque[Fed]:
         """The batches to feed again from a cut on; `unfed`: batches that still wait to be fed again."""
@@ -332,7 +349,7 @@ class RewindLog:
 
     def restart(self) -> Restart:
         """The state that a replaced barrier resumes from."""
-        return Restart(self.position, self.last, list(self._blocks), list(self._open_block))
+        return Restart(self.position, self.last, list(self._blocks), self._open_block.as_parts())
 
 
 def parts_decoder(decode: Callable[[bytes], Message]) -> Callable[[bytes], list[tuple[str, Columns]]]:
