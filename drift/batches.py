@@ -9,12 +9,16 @@ releases it at the next batch, and takes no other. A thread that closes the run 
 handler may, cannot wait for itself: then the run ends with the present batch. A fork has only a copy of the run, so
 closing that copy does not touch processes and files.
 
+A run that is left without a close, as by Ctrl-C in the body of its loop, is closed when the interpreter exits, while
+everything still works that the closing needs; not if a thread is inside it, which may never come back.
+
 All loops share the items of the current batch, an iterator written in C: so a loop costs nothing for an item, and gets
 one that no other has. Each thread has its own loop, since itertools.chain must not be advanced by two at a time.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import contextvars
 import os
@@ -23,10 +27,11 @@ import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from itertools import chain
+from itertools import chain, count
 from operator import length_hint
 from types import FrameType
 from typing import Any, NoReturn
+from weakref import WeakValueDictionary
 
 from drift_barrier.barrier import Released
 from drift_graph.errors import ProcessError, SettingsError
@@ -39,6 +44,18 @@ FROM_INSIDE = (
     "a function, source or sink of a run asked the run for its output, which waits for that function; take the output "
     "outside of the run"
 )
+
+
+#: The runs of this process that were not closed, by the order in which they were made.
+_open: WeakValueDictionary[int, Batches] = WeakValueDictionary()
+_numbers = count()
+
+
+def _close_at_exit() -> None:
+    """The newest first: it may read from another."""
+    with contextlib.ExitStack() as closing:
+        for _, each in sorted(_open.items()):
+            closing.callback(each.close_if_idle)
 
 
 class _Current:
@@ -96,6 +113,11 @@ class Batches(Iterator[Released]):
         self._got_error: set[Loop] = set()
         self.ended = False
         self._process = os.getpid()
+        self._number = next(_numbers)
+        if not _open:  # behind what was imported until now, so it is called before that ends
+            atexit.unregister(_close_at_exit)
+            atexit.register(_close_at_exit)
+        _open[self._number] = self
 
     @property
     def is_of_a_fork(self) -> bool:
@@ -206,8 +228,17 @@ class Batches(Iterator[Released]):
             if not self._inside:  # otherwise this thread is inside, and ends it at the next batch
                 self._close()
 
+    def close_if_idle(self) -> None:
+        """The same, unless another thread is inside the run."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self.close()
+            finally:
+                self._lock.release()
+
     def _close(self) -> None:
         self.ended = True
+        _open.pop(self._number, None)
         self._batches.close()
         self._end()
 
