@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import random
+import re
 import shutil
 import tempfile
 import threading
@@ -413,3 +414,23 @@ def rest_of(reader: Any) -> list[Any]:
         return found
     finally:
         reader.close()
+
+
+@pytest.mark.parametrize("by", [None, "day"])
+@pytest.mark.parametrize("when", ["before it was opened", "by this run", "hidden"])
+def test_no_cut_has_what_the_folder_has_lost(by: str | None, when: str, tmp_path: Path) -> None:
+    sink = opened(sinks.parquet(tmp_path, part_items=4, partition_by=by))
+    write(sink, 0, 4)
+    if when == "before it was opened":
+        sink.close()
+        sink = opened(sinks.parquet(tmp_path, part_items=4, partition_by=by))
+    write(sink, 4, 8 if when == "by this run" else 6)
+    if when == "hidden":
+        sink.commit()
+    lost = {"before it was opened": "part-*0-*3.parquet", "by this run": "part-*4-*7.parquet", "hidden": ".waiting-*"}
+    gone = next(tmp_path.rglob(lost[when]))
+    gone.unlink()
+    for check in sink.commit, sink.complete:
+        with pytest.raises(drift.SinkError, match=f"had .*{re.escape(gone.name)}, and now it is gone"):
+            check()
+    sink._parts.close()

@@ -97,6 +97,7 @@ class ParquetSink(ResumingSink):
         self._waiting: dict[Path, int] = {}  # files with items before these that no part has yet, and how many
         self._schema: pa.Schema | None = None
         self._hashes: dict[str, str] = {}  # of files, as of the last cut
+        self._written: set[Path] = set()  # the files of parts that were there or were written since
 
     def _begin(self, resume: str) -> Last | None:
         self._waiting = {}
@@ -110,6 +111,7 @@ class ParquetSink(ResumingSink):
                 self._parts.remove(parts + waiting)
                 parts, waiting = [], []
             self._parts.check(parts)
+            self._written = set(parts)
             last = self._last_of(parts[-1], _PART) if parts else None
             for path in waiting:
                 at = self._last_of(path, _WAITING)
@@ -154,6 +156,7 @@ class ParquetSink(ResumingSink):
         if self._items:
             count = len(self._items)
             self._wait(self._write("." + _NAME.format("waiting", self._items.first, self._items.end)), count)
+        self._check_there()
         files = {self._name_of(path): self._hash_of(path) for path in [*self._files(_PART), *self._waiting]}
         self._hashes = files
         return {
@@ -161,6 +164,27 @@ class ParquetSink(ResumingSink):
             "files": files,
             "waiting": {path.name: rows for path, rows in self._waiting.items()},
         }
+
+    def complete(self) -> None:
+        """Raises:
+        SinkError: more is stored than this run produced, or less than it has written.
+        """
+        super().complete()
+        self._check_there()
+
+    def _check_there(self) -> None:
+        """Check that the folder has all files still: a cut may not have what is gone, for no run could resume from it.
+
+        Raises:
+            SinkError: one is gone.
+        """
+        gone = self._written - set(self._files(_PART)) | {path for path in self._waiting if not path.exists()}
+        if gone:
+            raise SinkError(
+                f"{self._path} had {self._name_of(min(gone))}, and now it is gone: the folder was emptied, restored "
+                f"from older data, or somebody took it away; bring it back, or start anew, with another state if there "
+                f"is one, and resume='replace' (--on-existing replace)"
+            )
 
     def _hash_of(self, path: Path) -> str:
         found = self._hashes.get(self._name_of(path))
@@ -247,7 +271,8 @@ class ParquetSink(ResumingSink):
             before = [pq.read_table(path, partitioning=None) for path in self._waiting]
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"{self._path}: {error}; bring its hidden files back, or pass resume='replace'") from error
-        self._write(_NAME.format("part", first, last), before)
+        part = self._write(_NAME.format("part", first, last), before)
+        self._written |= {path for path in self._files(_PART) if path.name == part.name}
         for path in self._waiting:
             path.unlink()
         self._waiting = {}
