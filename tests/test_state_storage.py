@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ import redis
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from redis.client import Pipeline
 from servers import redis_program
 from waiting import wait_until
 
@@ -29,7 +31,9 @@ from drift.cli.errors import exit_code
 from drift.cli.state import state_group
 from drift.sinks.contents import BLOCK_BYTES, ContentHash
 from drift.state import base
+from drift.state.backend import Away, Expected
 from drift.state.base import Base
+from drift.state.redis import RedisBackend
 from drift.state.run_cuts import RunCuts, store_of
 
 ITEMS = 2000
@@ -345,6 +349,68 @@ def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_
     again = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
     assert again.resumed_from is not None and 0 < again.resumed_from.output.position < len(seen)
     assert items_of(again) == items[again.resumed_from.output.position :] and again.report.digest == digest
+
+
+@pytest.mark.parametrize("number", [0, 6])
+def test_a_server_that_comes_back_with_the_lock_of_an_earlier_run_does_not_take_it_for_a_living_one(
+    restarting: RedisThatRestarts, whole: Whole, number: int
+) -> None:
+    """Before its first cut a run has lost nothing and goes on; afterwards it says that the server has older data."""
+    cuts = drift.Cuts(f"{restarting.url}#run", every_s=0 if number else 1000)
+    earlier = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
+    earlier.close()
+    restarting.save()
+    run = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
+    assert run._run_cuts is not None
+    store = run._run_cuts._store
+    for at, _ in enumerate(batches := run.batches()):
+        store._wait()
+        if at == number:
+            assert bool(run._run_cuts.cut) == (number > 0)
+            restarting.kill()
+            restarting.start()
+            break
+    if number:
+        with pytest.raises(drift.StorageError, match="lacks what this run has stored there"):
+            deque(batches, maxlen=0)
+    else:
+        deque(batches, maxlen=0)
+        assert run.report.digest == whole.digest
+
+
+def test_a_connection_that_is_lost_while_the_lock_is_renewed_is_no_other_process(restarting: RedisThatRestarts) -> None:
+    backend = RedisBackend(f"{restarting.url}#run")
+    backend.open()
+    backend.write({"cuts": {b"1": b"one"}})
+    restarting.save()
+    restarting.kill()
+    restarting.start()
+    renewing = Pipeline.execute
+
+    def lost(pipe: Pipeline, *arguments: Any) -> Any:
+        with redis.Redis.from_url(restarting.url) as client:
+            client.client_kill_filter(_type="normal", skipme=True)
+        return renewing(pipe, *arguments)
+
+    with mock.patch.object(Pipeline, "execute", lost), pytest.raises(Away):
+        backend.write({"cuts": {b"2": b"two"}})
+    backend.write({"cuts": {b"2": b"two"}}, [Expected("cuts", b"1", b"one")])
+    assert backend.reader().read("cuts", [b"1", b"2"]) == [b"one", b"two"]
+    backend.close()
+
+
+def test_a_server_that_comes_back_without_the_stream_of_a_sink_is_said_to_have_older_data(
+    restarting: RedisThatRestarts,
+) -> None:
+    run = drift.run(
+        graph, {"items": range(ITEMS)}, batch_items=100, sinks={"counts": drift.sinks.redis(restarting.url, "s")}
+    )
+    batches = run.batches()
+    next(batches)
+    restarting.kill()
+    restarting.start()
+    with pytest.raises(drift.SinkError, match="is empty: it was restored from older data"):
+        deque(batches, maxlen=0)
 
 
 def test_states_are_not_looked_up_in_older_data(restarting: RedisThatRestarts) -> None:

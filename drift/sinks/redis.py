@@ -135,6 +135,8 @@ class RedisSink(AppendingSink):
         if answer is None:
             return left
         newest, found = answer
+        if newest == b"0-0":  # there is no stream, or one that never had an entry
+            return None
         if not found or found[0][0] != newest:
             raise SinkError(
                 f"the last entry of {self._target} was deleted, so where the output ended is not known; let the last "

@@ -81,6 +81,7 @@ class RedisBackend(ServerBackend):
         self._client: redis.Redis | None = None
         self._holder: redis.Redis | None = None  # its connection is the lock's
         self._own_lock = b""  # the content of the lock
+        self._lock_before: bytes | None = None  # its content when it was taken
 
     def exists(self) -> bool:
         """See `Backend`."""
@@ -107,8 +108,12 @@ class RedisBackend(ServerBackend):
             self.close()
             raise
 
-    def _lock(self, *, taking: bool = False) -> None:
-        """Take the lock, or renew it for the connection that is open now."""
+    def _lock(self, *, taking: bool = False, has_cuts: bool = False) -> None:
+        """Take the lock, or renew it for the connection that is open now.
+
+        Args:
+            has_cuts: a row of this run is expected there, and is looked at before anything is written.
+        """
         import redis
 
         client, holder = self._client, self._holder
@@ -121,25 +126,31 @@ class RedisBackend(ServerBackend):
             try:
                 pipe.watch(f"{self._names}lock")  # type: ignore[no-untyped-call]
                 found: Any = pipe.get(f"{self._names}lock")
-                self._judge(found, info["run_id"], taking=taking)
+                self._judge(found, info["run_id"], taking=taking, has_cuts=has_cuts)
+                if taking:
+                    self._lock_before = found
                 pipe.multi()
                 pipe.set(f"{self._names}lock", own)
                 pipe.execute()
-            except redis.WatchError:
-                raise self._locked_error() from None
+            except redis.WatchError:  # another process has written it, or the connection was lost: the next look tells
+                raise self._locked_error() if taking else Away("its lock was written meanwhile") from None
         self._own_lock = own
 
-    def _judge(self, found: bytes | None, run_id: str, *, taking: bool) -> None:
-        """Check that the lock found may be taken, or is that of this process; raises if not."""
-        if not taking:
-            if found is not None and not self._is_own(found):
-                raise self._taken_over_error()
-            return
+    def _judge(self, found: bytes | None, run_id: str, *, taking: bool, has_cuts: bool) -> None:
+        """Check that the lock found may be taken, or is that of this process; raises if not.
+
+        A server that was restarted with older data may have the lock of an earlier run: nobody has renewed it since.
+        """
         if found is None or self._client is None:
             return
         _, connection, of_server = found.decode().split()
-        if of_server == run_id and self._client.client_list(client_id=[connection]):
-            raise self._locked_error()
+        if taking:
+            if of_server == run_id and self._client.client_list(client_id=[connection]):
+                raise self._locked_error()
+        elif not self._is_own(found):
+            is_of_before = of_server != run_id and (has_cuts or found == self._lock_before)
+            if not is_of_before:
+                raise self._taken_over_error()
 
     def _is_own(self, lock: bytes | None) -> bool:
         return lock is not None and lock.startswith(self._token.encode())
@@ -167,7 +178,7 @@ class RedisBackend(ServerBackend):
         assert self._client is not None
         with _answers(self.where):
             if not self._is_deputy:
-                self._lock()
+                self._lock(has_cuts=bool(expected))
             with self._client.pipeline(transaction=True) as pipe:
                 try:
                     pipe.watch(f"{self._names}lock")  # type: ignore[no-untyped-call]
