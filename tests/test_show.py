@@ -107,6 +107,20 @@ def test_the_text_shows_sugar_with_the_operators_it_lowers_to_and_marks_what_com
     assert re.search(r"map many str\.lower +0 +group$", row(text, "state"))
 
 
+def test_the_fields_of_rows_are_listed_where_they_are_known() -> None:
+    graph = drift.Graph("fares")
+    trips = graph.source("trips", schema={"km": float, "key": str}).filter("km > 2", name="far")
+    trips.select("key", dear="km > 9").sink("out")
+    trips.map(dict).sink("dicts")
+    _, _, listed = str(graph).partition("\n\nrows of")
+    assert [line.split(maxsplit=1) for line in listed.splitlines()[1:]] == [
+        ["trips", "km: Float64, key: String"],
+        ["far", "km: Float64, key: String"],
+        ["select", "key: String, dear: Boolean"],
+    ]
+    assert graph._repr_mimebundle_()["text/plain"].endswith(listed) and "rows of" not in as_text(word_count())
+
+
 def test_printing_a_graph_gives_its_text() -> None:
     graph = drift.Graph("g")
     graph.source("in").sink("out")
