@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.client import Pipeline
 from servers import redis_program
-from waiting import wait_until
+from waiting import HANG_S, wait_until
 
 import drift
 import drift.state.store
@@ -33,6 +34,7 @@ from drift.sinks.contents import BLOCK_BYTES, ContentHash
 from drift.state import base
 from drift.state.backend import Away, Expected
 from drift.state.base import Base
+from drift.state.patience import Patience
 from drift.state.redis import RedisBackend
 from drift.state.run_cuts import RunCuts, store_of
 
@@ -351,40 +353,48 @@ def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_
     assert items_of(again) == items[again.resumed_from.output.position :] and again.report.digest == digest
 
 
+@pytest.mark.parametrize("has_lock", [False, True], ids=["no lock", "that of an earlier run"])
 @pytest.mark.parametrize("number", [0, 6])
-def test_a_server_that_comes_back_with_the_lock_of_an_earlier_run_does_not_take_it_for_a_living_one(
-    restarting: RedisThatRestarts, whole: Whole, number: int
+def test_a_server_that_comes_back_without_the_lock_of_the_run_has_older_data_and_no_other_process(
+    restarting: RedisThatRestarts, whole: Whole, number: int, has_lock: bool
 ) -> None:
-    """Before its first cut a run has lost nothing and goes on; afterwards it says that the server has older data."""
-    cuts = drift.Cuts(f"{restarting.url}#run", every_s=0 if number else 1000)
-    earlier = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
-    earlier.close()
-    restarting.save()
-    run = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
-    assert run._run_cuts is not None
-    store = run._run_cuts._store
-    for at, _ in enumerate(batches := run.batches()):
-        store._wait()
-        if at == number:
-            assert bool(run._run_cuts.cut) == (number > 0)
+    """Before the first cut as well: a sink there has lost what it had; no run resumes from a cut above that."""
+    cuts = drift.Cuts(f"{restarting.url}#run", every_s=0)
+
+    def run() -> drift.Run:
+        sinks = {"counts": drift.sinks.redis(restarting.url, "counts")}
+        return drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100, sinks=sinks)
+
+    if has_lock:
+        run().close()
+        restarting.save()
+    first = run()
+    assert isinstance(first._run_cuts, RunCuts)
+    store = first._run_cuts._store
+    commits, commit = count(), store.commit
+
+    def restarted(*arguments: Any) -> None:
+        if next(commits) == number:  # when the sink has seen that its stream is there
+            store._wait()
             restarting.kill()
             restarting.start()
-            break
-    if number:
-        with pytest.raises(drift.StorageError, match="lacks what this run has stored there"):
-            deque(batches, maxlen=0)
-    else:
-        deque(batches, maxlen=0)
-        assert run.report.digest == whole.digest
+        commit(*arguments)
+
+    with (
+        mock.patch.object(store, "commit", restarted),
+        pytest.raises((drift.StorageError, drift.SinkError), match=r"lacks what this run has|from older data"),
+    ):
+        first.finish()
+    again = run()
+    assert again.resumed_from is None
+    assert again.finish().digest == whole.digest
 
 
 def test_a_connection_that_is_lost_while_the_lock_is_renewed_is_no_other_process(restarting: RedisThatRestarts) -> None:
     backend = RedisBackend(f"{restarting.url}#run")
     backend.open()
     backend.write({"cuts": {b"1": b"one"}})
-    restarting.save()
-    restarting.kill()
-    restarting.start()
+    backend._own_lock = b""  # as another connection has it: it is renewed
     renewing = Pipeline.execute
 
     def lost(pipe: Pipeline, *arguments: Any) -> Any:
@@ -394,7 +404,9 @@ def test_a_connection_that_is_lost_while_the_lock_is_renewed_is_no_other_process
 
     with mock.patch.object(Pipeline, "execute", lost), pytest.raises(Away):
         backend.write({"cuts": {b"2": b"two"}})
-    backend.write({"cuts": {b"2": b"two"}}, [Expected("cuts", b"1", b"one")])
+    Patience(backend.where, HANG_S).call(
+        lambda: backend.write({"cuts": {b"2": b"two"}}, [Expected("cuts", b"1", b"one")])
+    )
     assert backend.reader().read("cuts", [b"1", b"2"]) == [b"one", b"two"]
     backend.close()
 

@@ -139,18 +139,20 @@ class RedisBackend(ServerBackend):
     def _judge(self, found: bytes | None, run_id: str, *, taking: bool, has_cuts: bool) -> None:
         """Check that the lock found may be taken, or is that of this process; raises if not.
 
-        A server that was restarted with older data may have the lock of an earlier run: nobody has renewed it since.
+        A server that was restarted with older data may have no lock, or that of an earlier run: nobody has renewed it
+        since. If this run has cuts, the row that it expects tells whether they are there.
         """
-        if found is None or self._client is None:
-            return
-        _, connection, of_server = found.decode().split()
+        assert self._client is not None
+        of_server = None if found is None else found.decode().split()[2]
         if taking:
-            if of_server == run_id and self._client.client_list(client_id=[connection]):
-                raise self._locked_error()
-        elif not self._is_own(found):
-            is_of_before = of_server != run_id and (has_cuts or found == self._lock_before)
-            if not is_of_before:
-                raise self._taken_over_error()
+            if found is not None and of_server == run_id:
+                connection = found.decode().split()[1]
+                if self._client.client_list(client_id=[connection]):
+                    raise self._locked_error()
+        elif not self._is_own(found) and not (has_cuts and of_server != run_id):
+            if found in (None, self._lock_before) and of_server != run_id:
+                raise older_error(self.where, Expected("locks", b"of this run"))
+            raise self._taken_over_error()
 
     def _is_own(self, lock: bytes | None) -> bool:
         return lock is not None and lock.startswith(self._token.encode())
