@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from benchmarks.expressions import seconds, table_of
 SCHEMA = {"key": str, "id": int, "val": int, "fare": float}
 ROWS_AT_ONCE, PLACES_LATE_MAX = 10, 500  # of one time
 LATENESS = PLACES_LATE_MAX // ROWS_AT_ONCE
-WINDOW = 1000
+WINDOW, COUNTED, GAP = 1000, 10, 100  # of time; of rows; of time without rows
 Row = dict[str, Any]
 #: A graph, the file of its rows, these as dicts (in event time in order), and the loop over them.
 Job = tuple[drift.Graph, Path, list[Row], Callable[[], object]]
@@ -69,9 +70,9 @@ def selecting_loop(rows: list[Row]) -> list[Row]:
     return [chosen(row) for row in rows]
 
 
-def windows(tie: str | None) -> drift.Graph:
+def windows(tie: str | None, kind: drift.windows.Windows) -> drift.Graph:
     graph = drift.Graph("windows")
-    windowed = _timed(graph, tie).key_by("key").window(drift.windows.tumbling(WINDOW))
+    windowed = _timed(graph, tie).key_by("key").window(kind)
     windowed.aggregate(total=drift.agg.sum("val")).sink("out")
     return graph
 
@@ -85,6 +86,48 @@ def windows_loop(rows: list[Row]) -> dict[tuple[int, str], int]:
         window = window_of(row)
         totals[window] = totals.get(window, 0) + row["val"]
     return totals
+
+
+def sliding_loop(rows: list[Row]) -> dict[tuple[int, str], int]:
+    def windows_of(row: Row) -> tuple[tuple[int, str], tuple[int, str]]:
+        start = row["at"] - row["at"] % (WINDOW // 2)
+        return (start - WINDOW // 2, row["key"]), (start, row["key"])
+
+    totals: dict[tuple[int, str], int] = {}
+    for row in rows:
+        for window in windows_of(row):
+            totals[window] = totals.get(window, 0) + row["val"]
+    return totals
+
+
+def count_loop(rows: list[Row]) -> list[tuple[str, int]]:
+    def add(known: tuple[int, int], row: Row) -> tuple[int, int]:
+        return known[0] + 1, known[1] + row["val"]
+
+    open_windows: dict[str, tuple[int, int]] = {}
+    made = []
+    for row in rows:
+        key = row["key"]
+        known = open_windows[key] = add(open_windows.get(key, (0, 0)), row)
+        if known[0] == COUNTED:
+            made.append((key, open_windows.pop(key)[1]))
+    return made
+
+
+def session_loop(rows: list[Row]) -> list[tuple[str, tuple[int, int, int]]]:
+    def add(known: tuple[int, int, int], row: Row) -> tuple[int, int, int]:
+        return known[0], row["at"], known[2] + row["val"]
+
+    sessions: dict[str, tuple[int, int, int]] = {}
+    made = []
+    for row in rows:
+        key, at = row["key"], row["at"]
+        known = sessions.get(key)
+        if known is not None and at - known[1] >= GAP:
+            made.append((key, known))
+            known = None
+        sessions[key] = (at, at, row["val"]) if known is None else add(known, row)
+    return made + list(sessions.items())
 
 
 def out_of_order(frame: pl.DataFrame) -> pl.DataFrame:
@@ -111,7 +154,15 @@ def main(rows: int, rounds: int) -> None:
         }
         for tie, how in (("id", "ties in a column"), (None, "ties by hash")):
             jobs[f"sorted, {how}"] = (selected(tie), late_path, timed_dicts, lambda: selecting_loop(timed_dicts))
-            jobs[f"tumbling windows, {how}"] = (windows(tie), late_path, timed_dicts, lambda: windows_loop(timed_dicts))
+            tumbling = windows(tie, drift.windows.tumbling(WINDOW))
+            jobs[f"tumbling windows, {how}"] = (tumbling, late_path, timed_dicts, lambda: windows_loop(timed_dicts))
+        kinds: dict[str, tuple[drift.windows.Windows, Callable[[list[Row]], object]]] = {
+            "sliding windows": (drift.windows.sliding(WINDOW, every=WINDOW // 2), sliding_loop),
+            "windows by number": (drift.windows.count(COUNTED), count_loop),
+            "sessions": (drift.windows.session(gap=GAP), session_loop),
+        }
+        for name, (kind, loop_of) in kinds.items():
+            jobs[name] = windows("id", kind), late_path, timed_dicts, partial(loop_of, timed_dicts)
         for name, (graph, read, items, loop) in jobs.items():
 
             def in_columns(graph: drift.Graph = graph, read: Path = read) -> drift.Report:
