@@ -10,7 +10,6 @@ import re
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,10 +24,14 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import wait_until
 
 import drift
 from drift import SettingsError, SinkError, sinks, sources
 from drift.cli import drift as commands
+from drift.cli.interrupt import with_position
+from drift.running.sinks import Sinks
+from drift_barrier.barrier import Released
 from drift_graph.meta import global_time
 
 DAYS = ("2013-01-01", "2013-01-02", None, "a/b é=%")
@@ -220,17 +223,6 @@ def test_partitions_that_cannot_be_are_refused(tmp_path: Path) -> None:
         assert len(pq.read_table(folder)) == 2
 
 
-def test_a_folder_whose_own_name_looks_like_a_partition_gives_no_column(tmp_path: Path) -> None:
-    folder = tmp_path / "env=prod" / "out"
-    sink = opened(sinks.parquet(folder))
-    write(sink, 0, 2)
-    sink.commit()
-    write(sink, 2, 3)
-    sink.close()
-    (part,) = folder.glob("part-*")
-    assert pq.ParquetFile(part).schema_arrow.names == ["position", "time", "n", "day"]
-
-
 def test_parts_take_about_the_bytes_that_were_asked_for(tmp_path: Path) -> None:
     sink = opened(sinks.parquet(tmp_path, part_bytes="40 KB", partition_by="day"))
     for start in range(0, 400, 5):
@@ -271,6 +263,15 @@ def test_an_item_is_in_a_part_in_time(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_sink_hears_that_time_passes_while_nothing_is_released(tmp_path: Path) -> None:
+    sink = opened(sinks.parquet(tmp_path, part_every=1))
+    write(sink, 0, 1)
+    sink._filling.now_s = lambda: 1e12  # type: ignore[method-assign]
+    Sinks({"out": with_position(sink)}).take(Released(1, [], [], ""))
+    assert len(rows_in(tmp_path)) == 1
+    sink.close()
+
+
 @pytest.mark.parametrize("engine", ["local", "zeromq"])
 def test_a_live_run_makes_readable_files_while_nothing_comes(tmp_path: Path, engine: str) -> None:
     source = tmp_path / "in.jsonl"
@@ -281,8 +282,7 @@ def test_a_live_run_makes_readable_files_while_nothing_comes(tmp_path: Path, eng
     run = drift.run(graph, {"rows": sources.jsonl(source, follow=True)}, sinks={"out": sink}, engine=engine)
     running = threading.Thread(target=run.finish)
     running.start()
-    while running.is_alive() and not list((tmp_path / "out").glob("day=x/*.parquet")):
-        time.sleep(0.01)
+    wait_until(lambda: list((tmp_path / "out").glob("day=x/*.parquet")), "a part, while nothing comes")
     shown = rows_in(tmp_path / "out")
     run.stop()
     running.join()

@@ -268,7 +268,7 @@ class ParquetSink(ResumingSink):
         last = self._items.end if self._items else self.committed_position()
         assert last is not None
         try:
-            before = [pq.read_table(path, partitioning=None) for path in self._waiting]
+            before = [pq.read_table(path) for path in self._waiting]
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"{self._path}: {error}; bring its hidden files back, or pass resume='replace'") from error
         part = self._write(_NAME.format("part", first, last), before)
