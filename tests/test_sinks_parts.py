@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import glob
 import json
 import os
 import random
@@ -60,13 +61,11 @@ def rows_in(folder: Path) -> list[tuple[int, str | None]]:
     """What a reader sees: positions and days, from each file as it is."""
     found = []
     partitioning = ds.partitioning(pa.schema([("day", pa.string())]), flavor="hive")
-    for path in folder.rglob("[!.]*.parquet"):
-        inside = path.relative_to(folder)
-        if not any(part[0] in "._" for part in inside.parts):
-            day = ds.get_partition_keys(partitioning.parse(inside.as_posix())).get("day")
-            positions = pq.ParquetFile(path).read()["position"].to_pylist()
-            assert positions == sorted(positions), "in their order"
-            found += [(position, day) for position in positions]
+    for name in glob.glob("**/*.parquet", root_dir=folder, recursive=True):  # noqa: PTH207 - none that is hidden
+        day = ds.get_partition_keys(partitioning.parse(name)).get("day")
+        positions = pq.ParquetFile(folder / name).read()["position"].to_pylist()
+        assert positions == sorted(positions), "in their order"
+        found += [(position, day) for position in positions]
     return sorted(found)
 
 
@@ -282,10 +281,12 @@ def test_a_live_run_makes_readable_files_while_nothing_comes(tmp_path: Path, eng
     run = drift.run(graph, {"rows": sources.jsonl(source, follow=True)}, sinks={"out": sink}, engine=engine)
     running = threading.Thread(target=run.finish)
     running.start()
-    wait_until(lambda: list((tmp_path / "out").glob("day=x/*.parquet")), "a part, while nothing comes")
-    shown = rows_in(tmp_path / "out")
-    run.stop()
-    running.join()
+    try:
+        wait_until(lambda: list((tmp_path / "out").glob("day=x/*.parquet")), "a part, while nothing comes")
+        shown = rows_in(tmp_path / "out")
+    finally:
+        run.stop()
+        running.join()
     assert shown and shown == [(n, "x") for n in range(len(shown))], "before the end"
     assert [position for position, _ in rows_in(tmp_path / "out")] == list(range(5))
 
