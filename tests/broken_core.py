@@ -24,6 +24,9 @@ _CHANGES, _KEYED = "drift/machines/changes.py", "drift/machines/keyed.py"
 _KEYS, _MAPS = "drift/machines/keys.py", "drift/machines/maps.py"
 _PLAN, _LOGICS, _WORKER = "drift/machines/plan.py", "drift/machines/logics.py", "drift/machines/worker.py"
 
+_LOGIC, OWN = "drift/flow/logic.py", ("tests/test_own_operator.py",)
+NO_OWN = "its graphs have no logics of users"
+
 TIMED, NO_TIMERS = ("tests/test_timed_stages.py",), "few of its graphs have timers that items overtake"
 
 BREAKAGES = [
@@ -328,6 +331,38 @@ BREAKAGES = [
         STAGES,
     ),
     one(
+        "what a user's logic stored counts, although the call raised",
+        _LOGIC,
+        "        call(own, each, made.append)\n",
+        "        try:\n            call(own, each, made.append)\n        finally:\n            states.update(own)\n",
+        OWN,
+        NO_OWN,
+    ),
+    one(
+        "a row for which a user's logic gives nothing is not noticed",
+        _LOGIC,
+        "        if len(made) != rows:\n",
+        "        if len(made) > rows:\n",
+        OWN,
+        NO_OWN,
+    ),
+    one(
+        "a user's logic with timers forgets its states",
+        _LOGIC,
+        "                states[key] = own[key]\n",
+        "                pass\n",
+        OWN,
+        NO_OWN,
+    ),
+    one(
+        "the harness calls logics with one row alone",
+        "drift/testing/logics.py",
+        "            for size in (len(batch), 2) if batch else ():\n",
+        "            for size in (1,):\n",
+        OWN,
+        "the harness is a row of its own",
+    ),
+    one(
         "a window begins with the state of the batch's first key",
         _LOGICS,
         "window = find(key, ())[tail_start:] + (payload,)",
@@ -510,8 +545,8 @@ BREAKAGES = [
     one(
         "a filter that forgets which items are tombstones",
         _MAPS,
-        "None if diffs is None else list(compress(diffs, selected)),",
-        "None,",
+        "payloads, None if diffs is None else list(compress(diffs, selected)))",
+        "payloads, None)",
     ),
     one(
         "diamonds merged in the wrong order",
