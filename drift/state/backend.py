@@ -101,6 +101,10 @@ class Backend(Protocol):
         It can be pickled, and takes no lock when opened. Its writes are refused once another process has the backend.
         """
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether a deputy should do the next merge, however small it is, since it has more to do."""
+
     def write(self, changes: Changes, expected: Sequence[Expected] = ()) -> None:
         """Store changes; may be repeated with the same arguments.
 
@@ -123,6 +127,7 @@ class ServerBackend:
     """
 
     logs = ""
+    is_behind = False
 
     def __init__(self, url: str) -> None:
         self.where = without_secrets(url)

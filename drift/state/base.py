@@ -1,275 +1,243 @@
-"""Tables in one file of SQLite: what lies below the oldest cut of a folder.
+"""Tables in files by hash: what lies below the oldest cut of a folder.
 
-Invariant: a value is read as it was written, and a key without a value had none; or the file is refused as damaged.
+Invariant: a value is read as it was written, and a key without a value had none; or the files are refused as damaged. A
+reader sees all tables as of one write.
 
-Why: the rows of a table are in chunks, by a hash of their keys, so the chunk of a key is known, and there has to be one
-if the table has any. A chunk has a hash of itself, its table and its number; and so has the list of the tables with the
-numbers of their chunks. All changes of a `write` are one transaction. A table grows chunk by chunk (linear hashing), so
-what is written follows what has changed.
+Why: each write appends one file with what it changes, which is flushed to the disk before the list that names it, and
+that is renamed into its place. The list has a hash of itself and that of each file. Files of about the same size are
+merged, so that few have to be searched, and how often a value is copied grows with the logarithm of all values. A
+reader has the files of a list open, whether they were deleted since or not.
+
+    list             the files, the oldest first
+    0000000012       the changes of a write, or of several
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import os
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import xxhash
 
+from drift.machines.cuts import DELETED
+from drift.machines.nodes.snapshots import neighbours_due
+from drift.records.journal import sync_folder
 from drift.state.backend import Changes
+from drift.state.by_hash import PLAIN, Damaged, HashedFile, Rows, Source, Writer, in_memory
 from drift.state.cut import StateDamaged
-from drift_graph.errors import StorageError
 
-_SCHEMA = (
-    "create table if not exists chunks (name text, number int, data blob, primary key (name, number)) without rowid"
-)
-#: A chunk has about so many keys, or bytes, whichever are fewer.
-_KEYS, _BYTES = 4, 1024
-_CHUNKS_AT_ONCE = 500
-_OF_THE_DISK = (
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_BUSY,
-)
+_FORMAT = 1
 _HASH_BYTES = 8
+#: A process that has other work merges no more than so many bytes.
+_MERGED_BYTES = 1 << 20
+_LIST = "list"
 
 
-class _Table(NamedTuple):
-    """What a table consists of.
+class _Listed(NamedTuple):
+    """A file in the list; `hashed` is that of its directory."""
 
-    Attributes:
-        size: of keys and values, in bytes.
-    """
-
-    chunks: int = 0
-    keys: int = 0
-    size: int = 0
-
-    def chunks_of(self, keys: Iterable[bytes]) -> list[int]:
-        """The chunk of each key, or that from which it was not split off yet."""
-        chunks = self.chunks
-        mask = (1 << chunks.bit_length()) - 1
-        half = mask >> 1
-        numbers = [number & mask for number in map(xxhash.xxh3_64_intdigest, keys)]
-        return [number if number < chunks else number & half for number in numbers]
-
-    def counting(self, chunk: Mapping[bytes, bytes], sign: int) -> _Table:
-        size = sum(map(len, chunk)) + sum(map(len, chunk.values()))
-        return self._replace(keys=self.keys + sign * len(chunk), size=self.size + sign * size)
+    number: int
+    size: int
+    hashed: bytes
 
     @property
-    def wanted(self) -> int:
-        """The number of chunks that it should have."""
-        return max(self.chunks, self.keys // _KEYS, self.size // _BYTES, 1)
+    def name(self) -> str:
+        return f"{self.number:010}"
 
 
-_Chunk = dict[bytes, bytes]
-_decode_tables = msgspec.msgpack.Decoder(dict[str, _Table]).decode
-_decode_rows = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
+class _List(NamedTuple):
+    format: int
+    files: list[_Listed]
+
+
 _encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_List).decode
 
 
 class Base:
-    """Tables in a file; without a file all are empty.
+    """Tables in a folder; without it all are empty.
 
     Args:
-        path: of the file.
-        writes: open it to write, and make it if it does not exist.
+        folder: made by the first write.
+        merges_all: whether writing also merges large files, which takes long.
     """
 
-    def __init__(self, path: Path, *, writes: bool = False) -> None:
-        self._path = path
-        self._base: sqlite3.Connection | None = None
-        self._tables_known: dict[str, _Table] = {}
-        self._version_known = -1
-        with self._checked():
-            if writes:
-                self._base = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-                self._base.execute("pragma journal_mode = wal")
-                self._base.execute("pragma synchronous = full")
-                self._base.execute(_SCHEMA)
-            elif path.exists():
-                uri = f"{path.absolute().as_uri()}?mode=ro"
-                self._base = sqlite3.connect(uri, isolation_level=None, check_same_thread=False, uri=True)
+    def __init__(self, folder: Path, *, merges_all: bool = False) -> None:
+        self._folder = folder
+        self._merges_all = merges_all
+        self._list: int | None = None  # the list that was read, which is open, so that another one is not taken for it
+        self._close_list: weakref.finalize[[int], Base] | None = None
+        self._files: dict[_Listed, HashedFile] = {}
 
     def sizes(self, table: str) -> dict[bytes, int]:
         """See `Reader`."""
-        with self._reading() as tables:
-            numbers = range(tables[table].chunks if table in tables else 0)
-            chunks = self._chunks(table, numbers)
-            return {key: len(value) for _, chunk in chunks for key, value in chunk.items()}
+        with self._checked():
+            found: dict[bytes, int] = {}
+            for file in self._opened().values():
+                for key, (_, value) in file.rows(table):
+                    if value is not DELETED:
+                        found[key] = len(value)
+                    else:
+                        found.pop(key, None)
+            return found
 
     def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """See `Reader`."""
         with self._checked():
-            while True:
-                tables, version = self._known_tables()
-                if table not in tables:
-                    return [None] * len(keys)
-                numbers = tables[table].chunks_of(keys)
-                try:
-                    chunks = dict(self._chunks(table, sorted(set(numbers))))
-                except StateDamaged:
-                    if self._version() == version:
-                        raise
-                else:
-                    if self._version() == version:  # otherwise another process has changed it meanwhile
-                        return [chunks[number].get(key) for number, key in zip(numbers, keys)]
+            left = {key: xxhash.xxh3_64_intdigest(key) for key in keys}
+            found: dict[bytes, bytes] = {}
+            for file in reversed([*self._opened().values()]):
+                some = file.find(table, left)
+                found.update(some)
+                for key in some:
+                    del left[key]
+            values = [found.get(key) for key in keys]
+        return [None if value is DELETED else value for value in values]
 
     def write(self, changes: Changes) -> None:
         """Store changes, all at once.
 
         Raises:
-            sqlite3.Error, OSError: there is no room, or it cannot be written.
+            OSError: there is no room, or it cannot be written.
             StateDamaged: see there.
         """
-        assert self._base is not None
-        self._version_known = -1
-        self._base.execute("begin immediate")
+        with self._checked(writing=True):
+            self._folder.mkdir(exist_ok=True)
+            files = [*self._opened()]
+            number = max([int(name) for name in os.listdir(self._folder) if name.isdigit()], default=0) + 1
+            files.append(self._written(number, [changes], deleted=bool(files)))
+            while (due := neighbours_due([file.size for file in files])) and (merged := files[due]):
+                if not self._merges_all and sum(file.size for file in merged) > _MERGED_BYTES:
+                    break
+                number += 1
+                files[due] = [self._written(number, [self._at(each) for each in merged], deleted=due.start > 0)]
+            self._publish(files)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether large files are to be merged, which a process without other work should do with the next write."""
+        with self._checked():
+            files = [*self._opened()]
+            return any(files[neighbours_due([file.size for file in files])])
+
+    def _written(self, number: int, parts: Sequence[Changes | HashedFile], *, deleted: bool) -> _Listed:
+        """A new file with the newest values of consecutive parts."""
+        path = self._folder / f"{number:010}"
         try:
-            tables = self._tables()
-            for table, rows in changes.items():
-                tables[table] = self._changed(table, tables.get(table, _Table()), rows)
-            self._store("", 0, _encode(tables))
-            self._base.execute("commit")
+            with path.open("wb") as file:
+                writer = Writer(file, PLAIN)
+                tables = [part.tables if isinstance(part, HashedFile) else part for part in parts]
+                for table in dict.fromkeys(name for names in tables for name in names):
+                    sources = [
+                        source
+                        for part in parts
+                        for source in (part.source(table) if isinstance(part, HashedFile) else [_changed(part, table)])
+                    ]
+                    writer.table(table, sources, deleted=deleted)
+                hashed = writer.end()
+                file.flush()
+                os.fsync(file.fileno())
+                return _Listed(number, file.tell(), hashed)
         except BaseException:
-            with suppress(sqlite3.Error):
-                self._base.execute("rollback")
+            path.unlink(missing_ok=True)
             raise
 
-    def _changed(self, name: str, table: _Table, rows: Mapping[bytes, bytes | None]) -> _Table:
-        if len(rows) >= table.keys:  # most of it is new
-            whole: _Chunk = {}
-            for _, chunk in self._chunks(name, range(table.chunks)):
-                whole.update(chunk)
-            table = _Table(table.chunks)
-            _apply(whole, rows)
-            table = table.counting(whole, 1)
-            table = table._replace(chunks=table.wanted)
-            self._store_each(name, _divided(table, whole, range(table.chunks)))
-            return table
-        wanted: dict[int, dict[bytes, bytes | None]] = {}
-        for number, (key, value) in zip(table.chunks_of(rows), rows.items()):
-            wanted.setdefault(number, {})[key] = value
-        numbers = sorted(wanted)
-        for start in range(0, len(numbers), _CHUNKS_AT_ONCE):
-            chunks = dict(self._chunks(name, numbers[start : start + _CHUNKS_AT_ONCE]))
-            for number, chunk in chunks.items():
-                table = table.counting(chunk, -1)
-                _apply(chunk, wanted[number])
-                table = table.counting(chunk, 1)
-            self._store_each(name, chunks)
-        while table.chunks < table.wanted:  # split the chunk whose turn it is
-            one = table.chunks - (1 << (table.chunks.bit_length() - 1))
-            ((_, chunk),) = self._chunks(name, [one])
-            table = table._replace(chunks=table.chunks + 1)
-            self._store_each(name, _divided(table, chunk, (one, table.chunks - 1)))
-        return table
+    def _publish(self, files: list[_Listed]) -> None:
+        """Make these the files of the list, and delete all others."""
+        sync_folder(self._folder)
+        partial = self._folder / f"{_LIST}.partial"
+        with partial.open("wb") as file:
+            body = _encode(_List(_FORMAT, files))
+            file.write(body + xxhash.xxh3_64_digest(body))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self._folder / _LIST)
+        sync_folder(self._folder)
+        names = {file.name for file in files}
+        for name in os.listdir(self._folder):
+            if name.isdigit() and name not in names:
+                (self._folder / name).unlink(missing_ok=True)
 
-    def _chunks(self, name: str, numbers: Sequence[int]) -> Iterator[tuple[int, _Chunk]]:
-        assert self._base is not None or not numbers
-        for start in range(0, len(numbers), _CHUNKS_AT_ONCE):
-            some = numbers[start : start + _CHUNKS_AT_ONCE]
-            sql = f"select number, data from chunks where name = ? and number in ({','.join('?' * len(some))})"
-            with self._checked():
-                found = dict(self._base.execute(sql, (name, *some)).fetchall()) if self._base is not None else {}
-                rows = [(number, _decode_rows(self._body(name, number, found.get(number)))) for number in some]
-            yield from rows
-
-    def _tables(self) -> dict[str, _Table]:
-        if self._base is None or not self._base.execute("select 1 from sqlite_master").fetchone():
-            return {}  # a run was about to make it when it was killed
-        row = self._base.execute("select data from chunks where name = '' and number = 0").fetchone()
-        if row is None and not self._base.execute("select 1 from chunks").fetchone():
-            return {}
-        return _decode_tables(self._body("", 0, row[0] if row is not None else None))
-
-    def _body(self, name: str, number: int, data: bytes | None) -> bytes:
-        if type(data) is bytes and data[:_HASH_BYTES] == _hash_of(name, number, body := data[_HASH_BYTES:]):
-            return body
-        fault = "is missing" if data is None else "has another hash"
-        raise ValueError(f"chunk {number} of {name or 'the list of tables'} {fault}")
-
-    def _store(self, name: str, number: int, body: bytes) -> None:
-        assert self._base is not None
-        row = (name, number, _hash_of(name, number, body) + body)
-        self._base.execute("insert or replace into chunks values (?, ?, ?)", row)
-
-    def _store_each(self, name: str, chunks: Mapping[int, _Chunk]) -> None:
-        for number, chunk in chunks.items():
-            self._store(name, number, _encode(chunk))
-
-    def _known_tables(self) -> tuple[dict[str, _Table], int]:
-        """All tables, and the version of the file that they are of."""
-        version = self._version()
-        if version != self._version_known:
-            with self._reading() as tables:
-                version = self._version_known = self._version()
-                self._tables_known = tables
-        return self._tables_known, version
-
-    def _version(self) -> int:
-        """Changes when another connection has changed the file."""
-        found = self._base.execute("pragma data_version").fetchone() if self._base is not None else (0,)
-        return int(found[0])
-
-    @contextmanager
-    def _reading(self) -> Iterator[dict[str, _Table]]:
-        """All tables, as of one moment until the end of the block."""
-        with self._checked():
-            if self._base is None:
-                yield {}
-                return
-            self._base.execute("begin")
+    def _opened(self) -> Mapping[_Listed, HashedFile]:
+        """The files of the list, the oldest first."""
+        while not self._is_current():
+            self.close()
             try:
-                yield self._tables()
-            finally:
-                with suppress(sqlite3.Error):
-                    self._base.execute("commit")
+                self._list = os.open(self._folder / _LIST, os.O_RDONLY)
+            except FileNotFoundError:
+                break
+            self._close_list = weakref.finalize(self, os.close, self._list)
+            try:
+                self._files = {each: self._at(each) for each in self._listed(self._list)}
+            except FileNotFoundError as error:
+                if self._is_current():  # otherwise they were merged meanwhile
+                    self.close()
+                    raise Damaged(f"{error.filename} was changed: it was removed since it was written") from error
+            except BaseException:
+                self.close()
+                raise
+        return self._files
+
+    def _listed(self, file: int) -> list[_Listed]:
+        data = os.pread(file, os.fstat(file).st_size, 0)
+        body = data[:-_HASH_BYTES]
+        if xxhash.xxh3_64_digest(body) != data[-_HASH_BYTES:]:
+            raise Damaged(f"{self._folder / _LIST} was changed or cut off since it was written")
+        listed = _decode(body)
+        if listed.format != _FORMAT:
+            raise Damaged(f"{self._folder / _LIST} was changed: this drift reads format {_FORMAT}, not {listed.format}")
+        return listed.files
+
+    def _is_current(self) -> bool:
+        """Whether the list is the one that was read."""
+        if self._list is None:
+            return False
+        try:
+            return os.path.samestat(os.stat(self._folder / _LIST), os.fstat(self._list))
+        except FileNotFoundError:
+            return False
+
+    def _at(self, listed: _Listed) -> HashedFile:
+        path = self._folder / listed.name
+        found = self._files.get(listed) or HashedFile.at(path, PLAIN)
+        if found.hash != listed.hashed:
+            raise Damaged(f"{path} was changed since it was written: it is not the file that the list names")
+        return found
 
     @contextmanager
-    def _checked(self) -> Iterator[None]:
+    def _checked(self, *, writing: bool = False) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError, ValueError, TypeError, msgspec.MsgspecError) as error:
-            said = str(error).encode("ascii", "backslashreplace").decode()
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _OF_THE_DISK:
-                raise StorageError(
-                    f"{self._path} cannot be read or written: {said}; make room, or let the folder be read and "
-                    f"written, and run again: the run resumes from the last cut"
-                ) from error
+        except (Damaged, msgspec.MsgspecError) as error:
+            said = str(error).removesuffix("; run again")
             raise StateDamaged(
-                f"{self._path} was changed or cut off since it was written, or cannot be read: {said}; it has the "
-                f"states below the oldest cut, so the run cannot resume; bring back a copy of the folder, or start a "
-                f"new run with another state="
+                f"{said}; it has the states below the oldest cut, so the run cannot resume; bring back a copy of the "
+                f"folder, or start a new run with another state="
+            ) from error
+        except OSError as error:
+            if writing:
+                raise
+            raise StateDamaged(
+                f"{error.filename or self._folder} cannot be read: {error.strerror}; let it be read, or bring it back "
+                f"as it was, or start a new run with another state="
             ) from error
 
     def close(self) -> None:
-        if self._base is not None:
-            self._base.close()
+        self._files = {}
+        if self._close_list is not None:
+            self._close_list()
+            self._list = self._close_list = None
 
 
-def _apply(chunk: _Chunk, rows: Mapping[bytes, bytes | None]) -> None:
-    for key, value in rows.items():
-        if value is None:
-            chunk.pop(key, None)
-        else:
-            chunk[key] = value
-
-
-def _divided(table: _Table, chunk: _Chunk, numbers: Iterable[int]) -> dict[int, _Chunk]:
-    """The rows of a chunk, or of several, by the chunks of a table that they belong to."""
-    chunks: dict[int, _Chunk] = {number: {} for number in numbers}
-    for number, (key, value) in zip(table.chunks_of(chunk), chunk.items()):
-        chunks[number][key] = value
-    return chunks
-
-
-def _hash_of(name: str, number: int, body: bytes) -> bytes:
-    return xxhash.xxh3_64_digest(body, (xxhash.xxh3_64_intdigest(name.encode()) >> 1) + number)
+def _changed(changes: Changes, table: str) -> Source:
+    """The changed rows of a table."""
+    changed = changes.get(table, {})
+    keys, values = list(changed), [DELETED if value is None else value for value in changed.values()]
+    size = sum(map(len, keys)) + sum(len(value) for value in values if value is not DELETED)
+    rows: Rows = list(zip(keys, zip(map(xxhash.xxh3_64_intdigest, keys), values)))
+    return in_memory(rows, size)

@@ -1,4 +1,4 @@
-"""A folder of cuts: manifests, snapshots of what changed, and a file of SQLite with what lies below the oldest cut.
+"""A folder of cuts: manifests, snapshots of what changed, and files by hash with what lies below the oldest cut.
 
 Invariant: as for `Backend`. A manifest exists completely or not at all.
 
@@ -8,7 +8,7 @@ place; what is deleted is deleted last.
     cuts/0000000012.cut              a manifest
     snapshots/0000000012-worker-0       what changed in a worker since the cut before
     hashes/0000000003                hashes of full blocks of the output
-    base.sqlite                      the other tables: the states as of the oldest cut, by key
+    base/                            the other tables: the states as of the oldest cut, by key
     inputs/                          logs of sources that cannot be read again
     lock                             held by the process that has the folder open
 """
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +28,7 @@ from drift.state.base import Base
 from drift.state.cut import StateDamaged
 from drift_graph.errors import StorageError
 
-BASE = "base.sqlite"
+BASE = "base"
 #: Tables whose rows are files. What a manifest names is written before it, and deleted after it.
 _FOLDERS = ("snapshots", "hashes", "cuts")
 
@@ -104,11 +103,7 @@ class FilesBackend:
         """See `Backend`."""
         if not self._is_deputy:
             self._take()
-        try:
-            self._base = Base(self._folder / BASE, writes=True)
-        except BaseException:
-            self.close()
-            raise
+        self._base = Base(self._folder / BASE, merges_all=self._is_deputy)
 
     def _take(self) -> None:
         try:
@@ -129,6 +124,12 @@ class FilesBackend:
                 f"another process stores the state of its run in {self._folder}; wait until it has ended, or give this "
                 f"run a folder of its own"
             ) from None
+
+    @property
+    def is_behind(self) -> bool:
+        """See `Backend`."""
+        assert self._base is not None
+        return self._base.is_behind
 
     def reader(self) -> FilesReader:
         """See `Backend`."""
@@ -161,8 +162,8 @@ class FilesBackend:
                         path.unlink(missing_ok=True)
                 if table == "cuts" and None in changes.get(table, {}).values():
                     sync_folder(self._folder / table)
-        except (OSError, sqlite3.Error) as error:
-            reason = getattr(error, "strerror", None) or str(error)
+        except OSError as error:
+            reason = error.strerror or str(error)
             raise StorageError(
                 f"a cut cannot be written to {self._folder}: {reason}; the cuts before it are whole. Make room, or let "
                 f"the folder be written, and run again: the run resumes from the last cut"

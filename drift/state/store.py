@@ -251,7 +251,7 @@ class Store:
             cut = manifest(reader, key_of(oldest), self.where)
             if cut is None:
                 raise older_error(self.where, self._last)
-            if sum(older) < _SEPARATE_PROCESS_BYTES:
+            if sum(older) < _SEPARATE_PROCESS_BYTES and not backend.is_behind:
                 self._patience.call(lambda: fold(backend, reader, cut))
             else:
                 self._folding = Folding(backend, cut, self._away_max_s)

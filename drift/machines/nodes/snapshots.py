@@ -53,9 +53,6 @@ class Layer(Protocol):
     def steps(self) -> Collection[str]:
         """Names of the steps whose keys it has."""
 
-    def count(self, step: str) -> int:
-        """How many keys of a step it has."""
-
     def timed(self, step: str) -> Iterable[Any]:
         """The keys of a step whose states come with timers."""
 
@@ -148,10 +145,6 @@ class LoadedLayer:
     @property
     def steps(self) -> Collection[str]:
         return dict.fromkeys(step for snapshot in self._snapshots for step in snapshot.states)
-
-    def count(self, step: str) -> int:
-        """See `Layer`."""
-        return sum(len(snapshot.states.get(step, ())) for snapshot in self._snapshots)
 
     def timed(self, step: str) -> Iterable[Any]:
         """See `Layer`."""
@@ -269,13 +262,7 @@ class SnapshotNames:
 
     def due(self) -> list[SnapshotName]:
         """Neighbours to be merged; or a single snapshot, to be put into a form for lookups."""
-        tiers: list[int] = []
-        for snapshot in reversed(self._snapshots):
-            tiers.insert(0, max(_tier(snapshot.size), tiers[0] if tiers else 0))
-        for tier in dict.fromkeys(reversed(tiers)):
-            if tiers.count(tier) >= _MERGED:
-                return [snapshot for snapshot, its in zip(self._snapshots, tiers) if its == tier]
-        return next(
+        return self._snapshots[neighbours_due([snapshot.size for snapshot in self._snapshots])] or next(
             ([snapshot] for snapshot in self._snapshots if not snapshot.merged and snapshot.size > _ALONE_BYTES), []
         )
 
@@ -288,6 +275,21 @@ class SnapshotNames:
     def all(self) -> list[SnapshotName]:
         """All names, oldest first."""
         return self._snapshots
+
+
+def neighbours_due(sizes: Sequence[int]) -> slice:
+    """Which of several files, the oldest first, are to be merged into one: neighbours of about the same size, if any.
+
+    Who follows it has at most some files of each tier, and copies each entry as often as there are tiers.
+    """
+    tiers: list[int] = []
+    for size in reversed(sizes):
+        tiers.insert(0, max(_tier(size), tiers[0] if tiers else 0))
+    for tier in dict.fromkeys(reversed(tiers)):
+        if tiers.count(tier) >= _MERGED:
+            first = tiers.index(tier)
+            return slice(first, first + tiers.count(tier))
+    return slice(0, 0)
 
 
 def _tier(size: int) -> int:
