@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import deque
@@ -12,12 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest import mock
 
+import msgspec
 import psycopg
 import pytest
 import redis
+import xxhash
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -31,9 +35,10 @@ from drift.cli.check import check_command
 from drift.cli.errors import exit_code
 from drift.cli.state import state_group
 from drift.sinks.contents import BLOCK_BYTES, ContentHash
-from drift.state import by_hash
+from drift.state import base, by_hash
 from drift.state.backend import Away, Expected
 from drift.state.base import Base
+from drift.state.cut import StateDamaged
 from drift.state.patience import Patience
 from drift.state.redis import RedisBackend
 from drift.state.run_cuts import RunCuts, store_of
@@ -154,8 +159,8 @@ def test_whatever_is_damaged_there_is_one_clear_error_or_the_right_output(
     shutil.copytree(templates[keep], folder)
     # The base is half of what is drawn: it has the most to lose.
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    base = sorted((folder / "base").iterdir())
-    paths += base * (len(paths) // len(base))
+    of_base = sorted((folder / "base").iterdir())
+    paths += of_base * (len(paths) // len(of_base))
     damage(kind, paths[file % len(paths)], paths[other % len(paths)], at, bit)
     for command, arguments in (
         (state_group, ["list", str(folder)]),
@@ -213,6 +218,155 @@ def test_a_base_has_what_a_dictionary_has(tmp_path_factory: pytest.TempPathFacto
     assert len(list(path.iterdir())) < 10  # files are merged
     written.close()
     reader.close()
+
+
+def in_an_older_form(folder: Path) -> Path:
+    """Put the base of a folder into the file of SQLite that an earlier drift would have written."""
+    kept = Base(folder / "base")
+    names = list(dict.fromkeys(name for file in kept._opened().values() for name in file.tables))
+    with sqlite3.connect(folder / "base.sqlite") as older:
+        older.execute("create table chunks (name text, number int, data blob, primary key (name, number))")
+
+        def store(name: str, body: bytes) -> None:
+            seed = xxhash.xxh3_64_intdigest(name.encode()) >> 1
+            older.execute("insert into chunks values (?, 0, ?)", (name, xxhash.xxh3_64_digest(body, seed) + body))
+
+        for name in names:
+            keys = list(kept.sizes(name))
+            store(name, msgspec.msgpack.encode(dict(zip(keys, kept.read(name, keys)))))
+        store("", msgspec.msgpack.encode(dict.fromkeys(names, (1, 0, 0))))
+    older.close()
+    shutil.rmtree(folder / "base")
+    return folder / "base.sqlite"
+
+
+def test_a_folder_of_an_earlier_version_is_converted_when_its_run_resumes(
+    templates: dict[int, Path], whole: Whole, tmp_path: Path
+) -> None:
+    folder = tmp_path / "state"
+    shutil.copytree(templates[3], folder)
+    older = in_an_older_form(folder)
+    listed = CliRunner().invoke(state_group, ["list", str(folder)])
+    assert isinstance(listed.exception, drift.StorageError) and "the first run that resumes" in str(listed.exception)
+    data = older.read_bytes()
+    older.write_bytes(data.replace(b"\xc4", b"\xc5", 1) if b"\xc4" in data else data[:-100])
+    with pytest.raises(drift.StorageError, match=r"base.sqlite was changed"):
+        drift.run(graph, {"items": range(ITEMS)}, state=folder)
+    older.write_bytes(data)
+    (folder / "base").mkdir(exist_ok=True)
+    (folder / "base" / "0000000001").write_bytes(b"of a run that was killed while it converted")
+    run = drift.run(graph, {"items": range(ITEMS)}, state=folder)
+    assert run.resumed_from is not None
+    assert items_of(run) == whole.items[run.resumed_from.output.position :] and run.report.digest == whole.digest
+    assert not older.exists()
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Steps:
+    """Calls functions, up to the nth call."""
+
+    def __init__(self, nth: int) -> None:
+        self._left = nth
+
+    def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **named: Any) -> Any:
+            self._left -= 1
+            if self._left <= 0:
+                raise Killed
+            return function(*arguments, **named)
+
+        return called
+
+
+@pytest.mark.parametrize("merges_all", [False, True])
+def test_a_write_that_ends_anywhere_leaves_all_tables_as_they_were_or_as_they_are_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merges_all: bool
+) -> None:
+    kept = Base(tmp_path / "base")
+    expected: dict[bytes, bytes | None] = {}
+    for number in range(7):
+        rows: dict[bytes, bytes | None] = {b"%d" % key: b"%d" % number for key in range(number, 40)}
+        expected.update(rows)
+        kept.write({"one": rows})
+    done = 0
+    for nth in count(1):  # the write ends at its nth step
+        folder = tmp_path / f"at {nth}"
+        shutil.copytree(tmp_path / "base", folder)
+        steps = Steps(nth)
+        new: dict[bytes, bytes | None] = {b"3": None, b"4": b"new", b"more": b"new"}
+        with monkeypatch.context() as patched:
+            for owner, name in ((os, "fsync"), (base, "sync_folder"), (Path, "replace"), (Path, "unlink")):
+                patched.setattr(owner, name, steps.of(getattr(owner, name)))
+            try:
+                Base(folder, merges_all=merges_all).write({"one": new, "other": {b"x": b"y"}})
+                killed = False
+            except Killed:
+                killed = True
+        found = {key: value for key, value in zip(KEYS, Base(folder).read("one", KEYS)) if value is not None}
+        after = {key: value for key, value in {**expected, **new}.items() if value is not None}
+        assert found in (expected, after)
+        assert (Base(folder).read("other", [b"x"]) == [b"y"]) == (found == after)
+        done += found == after
+        Base(folder).write({"one": new})  # what was left over is in nobody's way
+        assert [Base(folder).read("one", [key])[0] for key in after] == list(after.values())
+        names = {path.name for path in folder.iterdir()}
+        assert names == {"list", *(file.name for file in Base(folder)._opened())}
+        if not killed:
+            break
+    assert 1 < done < nth
+
+
+KEYS = [*(b"%d" % key for key in range(40)), b"more"]
+
+
+def test_no_byte_of_a_base_can_change_and_make_a_key_look_new_or_old(tmp_path: Path) -> None:
+    written = Base(tmp_path / "base")
+    written.write({"one": {b"%d" % key: b"first" for key in range(60)}})
+    written.write({"one": {b"1": b"second", b"2": None}, "other": {b"x": b"y"}})
+    keys = [b"%d" % key for key in range(61)]
+    expected = written.read("one", keys)
+    chosen = Random(1)
+    refused = 0
+    for path in sorted((tmp_path / "base").iterdir()):
+        data = path.read_bytes()
+        for at in sorted(chosen.sample(range(len(data)), min(len(data), 300))):
+            changed = bytearray(data)
+            changed[at] ^= 1 << chosen.randrange(8)
+            path.write_bytes(changed)
+            for key, value in zip(keys, expected):
+                try:
+                    assert Base(tmp_path / "base").read("one", [key]) == [value]
+                except StateDamaged as error:
+                    refused += 1
+                    assert str(path) in str(error)
+        path.write_bytes(data)
+    assert refused > 1000
+
+
+def test_a_small_write_does_not_rewrite_what_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    write = Base._written
+
+    def noted(self: Base, *arguments: Any, **named: Any) -> Any:
+        listed = write(self, *arguments, **named)
+        written.append(listed.size)
+        return listed
+
+    monkeypatch.setattr(Base, "_written", noted)
+    monkeypatch.setattr(base, "_MERGED_BYTES", 1 << 14)
+    kept = Base(tmp_path / "base")
+    kept.write({"one": {b"%d" % key: b"0" for key in range(20_000)}})
+    large = written.pop()
+    for number in range(1, 200):
+        kept.write({"one": {b"%d" % key: b"%d" % number for key in range(20 * number, 20 * number + 20)}})
+    assert max(written) < (1 << 14) + 4096 < large and sum(written) < 4 * 200 * written[0]
+    assert kept.is_behind
+    Base(tmp_path / "base", merges_all=True).write({"one": {b"5": None}})
+    assert not kept.is_behind and len(list((tmp_path / "base").iterdir())) < 24
+    assert kept.read("one", [b"4", b"5", b"20", b"3999", b"4000"]) == [b"0", None, b"1", b"199", b"0"]
 
 
 def test_the_form_of_an_earlier_version_is_refused(tmp_path: Path) -> None:

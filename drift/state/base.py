@@ -74,6 +74,10 @@ class Base:
         self._close_list: weakref.finalize[[int], Base] | None = None
         self._files: dict[_Listed, HashedFile] = {}
 
+    def exists(self) -> bool:
+        """Whether something was written."""
+        return (self._folder / _LIST).exists()
+
     def sizes(self, table: str) -> dict[bytes, int]:
         """See `Reader`."""
         with self._checked():
@@ -109,7 +113,7 @@ class Base:
         with self._checked(writing=True):
             self._folder.mkdir(exist_ok=True)
             files = [*self._opened()]
-            number = max([int(name) for name in os.listdir(self._folder) if name.isdigit()], default=0) + 1
+            number = max([int(path.name) for path in self._folder.iterdir() if path.name.isdigit()], default=0) + 1
             files.append(self._written(number, [changes], deleted=bool(files)))
             while (due := neighbours_due([file.size for file in files])) and (merged := files[due]):
                 if not self._merges_all and sum(file.size for file in merged) > _MERGED_BYTES:
@@ -159,9 +163,9 @@ class Base:
         partial.replace(self._folder / _LIST)
         sync_folder(self._folder)
         names = {file.name for file in files}
-        for name in os.listdir(self._folder):
-            if name.isdigit() and name not in names:
-                (self._folder / name).unlink(missing_ok=True)
+        for path in self._folder.iterdir():
+            if path.name.isdigit() and path.name not in names:
+                path.unlink(missing_ok=True)
 
     def _opened(self) -> Mapping[_Listed, HashedFile]:
         """The files of the list, the oldest first."""
@@ -198,7 +202,7 @@ class Base:
         if self._list is None:
             return False
         try:
-            return os.path.samestat(os.stat(self._folder / _LIST), os.fstat(self._list))
+            return os.path.samestat((self._folder / _LIST).stat(), os.fstat(self._list))
         except FileNotFoundError:
             return False
 

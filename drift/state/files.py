@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,12 @@ from drift.records.journal import sync_folder
 from drift.state.backend import Changes, Expected, Locked, older_error
 from drift.state.base import Base
 from drift.state.cut import StateDamaged
+from drift.state.older_base import tables_in
 from drift_graph.errors import StorageError
 
 BASE = "base"
+#: The base of an earlier drift, which the first run that resumes converts.
+_OLDER_BASE = "base.sqlite"
 #: Tables whose rows are files. What a manifest names is written before it, and deleted after it.
 _FOLDERS = ("snapshots", "hashes", "cuts")
 
@@ -39,6 +43,11 @@ class FilesReader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._base = Base(folder / BASE)
+        if (folder / _OLDER_BASE).exists() and not self._base.exists():
+            raise StorageError(
+                f"the states in {folder} are of an earlier drift, in {_OLDER_BASE}; the first run that resumes with "
+                f"state={str(folder)!r} brings them into the form of this one"
+            )
 
     def sizes(self, table: str) -> dict[bytes, int]:
         """See `Reader`."""
@@ -104,6 +113,20 @@ class FilesBackend:
         if not self._is_deputy:
             self._take()
         self._base = Base(self._folder / BASE, merges_all=self._is_deputy)
+        if not self._is_deputy and (self._folder / _OLDER_BASE).exists():
+            try:
+                self._convert(self._base)
+            except BaseException:
+                self.close()
+                raise
+
+    def _convert(self, base: Base) -> None:
+        """Write the tables of an earlier drift as files, and remove it; repeated if this process is killed."""
+        older = self._folder / _OLDER_BASE
+        if not base.exists():
+            self._storing(lambda: base.write(tables_in(older)))
+        for path in (older, *(older.with_name(older.name + more) for more in ("-wal", "-shm"))):
+            self._storing(partial(path.unlink, missing_ok=True))
 
     def _take(self) -> None:
         try:
@@ -140,28 +163,34 @@ class FilesBackend:
         for each in expected:
             if not each.is_met(self._value_of(each)):
                 raise older_error(self.where, each)
-        try:
-            for table in _FOLDERS[:-1]:
-                for path, data in self._files(changes, table):
-                    if data is not None:
-                        _write(path, data)
-            others = {table: rows for table, rows in changes.items() if table not in _FOLDERS}
-            if others:
-                assert self._base is not None
-                self._base.write(others)
-            for path, data in self._files(changes, "cuts"):
+        self._storing(lambda: self._write(changes))
+
+    def _write(self, changes: Changes) -> None:
+        for table in _FOLDERS[:-1]:
+            for path, data in self._files(changes, table):
                 if data is not None:
-                    partial = path.with_suffix(os.fsdecode(_PARTIAL))
-                    _write(partial, data)
-                    partial.replace(path)
-            if "cuts" in changes:
-                sync_folder(self._folder / "cuts")
-            for table in reversed(_FOLDERS):
-                for path, data in self._files(changes, table):
-                    if data is None:
-                        path.unlink(missing_ok=True)
-                if table == "cuts" and None in changes.get(table, {}).values():
-                    sync_folder(self._folder / table)
+                    _write(path, data)
+        others = {table: rows for table, rows in changes.items() if table not in _FOLDERS}
+        if others:
+            assert self._base is not None
+            self._base.write(others)
+        for path, data in self._files(changes, "cuts"):
+            if data is not None:
+                partial = path.with_suffix(os.fsdecode(_PARTIAL))
+                _write(partial, data)
+                partial.replace(path)
+        if "cuts" in changes:
+            sync_folder(self._folder / "cuts")
+        for table in reversed(_FOLDERS):
+            for path, data in self._files(changes, table):
+                if data is None:
+                    path.unlink(missing_ok=True)
+            if table == "cuts" and None in changes.get(table, {}).values():
+                sync_folder(self._folder / table)
+
+    def _storing(self, store: Callable[[], object]) -> None:
+        try:
+            store()
         except OSError as error:
             reason = error.strerror or str(error)
             raise StorageError(
