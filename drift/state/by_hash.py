@@ -5,10 +5,13 @@ refused as damaged. A value may be DELETED.
 
 Why: entries are in the order of a hash of their keys, a few in each chunk, so that a key is looked up in one chunk, and
 files of any size are merged as streams. Each chunk, an empty one too, begins with a hash of its contents, its table and
-its number; and the file ends with one of its directory, which has the file's length. So nothing that is missing looks
-as if it had never been.
+its number; the directory, and what of a table is read beforehand, have one too, and the directory says where it is. So
+nothing that is missing looks as if it had never been.
 
-    chunks | for each table: where its chunks begin, and where the last ends | directory | its length | its hash
+    chunks | for each table its index | directory | its length | its hash
+
+An index says where chunks begin, and where the last ends; then it has a bit for each key, at some last bits of the
+key's hash, so that most keys that a file does not have are not looked for.
 
 A chunk has the number and the hashes of its keys, and then keys and values, encoded; deleted keys come first, and have
 no value.
@@ -18,9 +21,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import weakref
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from struct import Struct, pack, unpack
 from struct import error as struct_error
@@ -88,13 +93,25 @@ class _Table(NamedTuple):
         bits: number of first bits of a hash that are the number of its chunk.
         entries: number of keys.
         size: of its chunks, in bytes.
-        begins: where the list of its chunks begins, and its chunks end.
+        begins: where its index begins, and its chunks end.
+        seen_bytes: size of the bits of keys.
+        hashed: of its index.
     """
 
     bits: int
     entries: int
     size: int
     begins: int
+    seen_bytes: int
+    hashed: bytes
+
+
+class _Index(NamedTuple):
+    """What is read of a table before its chunks."""
+
+    offsets: Sequence[int]
+    seen: Any
+    mask: int  # of the bits of a hash that are the place of its bit in `seen`
 
 
 class _Directory(NamedTuple):
@@ -137,7 +154,7 @@ class Writer:
         share = len({key for rows in first for key, _ in rows}) / max(sum(map(len, first)), 1)
         bits = max(_bits(int(entries * share), int(size * share)), coarse)  # few keys if sources have the same
         begin, seed = self._file.tell(), _seed_of(name)
-        offsets, written = [begin], 0
+        offsets, hashes = [begin], array("Q")
         for each_range in chain([first], ranges):
             newest: dict[Any, tuple[int, Any]] = {}
             for rows in each_range:
@@ -154,9 +171,12 @@ class Writer:
                 self._file.write(xxhash.xxh3_64_digest(body, seed + len(offsets) - 1))
                 self._file.write(body)
                 offsets.append(offsets[-1] + _HASH_BYTES + len(body))
-                written += len(chunk)
-        self._file.write(pack(f"<{len(offsets)}Q", *offsets))
-        self._tables[name] = _Table(bits, written, offsets[-1] - begin, offsets[-1])
+                hashes.extend([row[0] for _, row in chunk])
+        seen = _seen(hashes)
+        index = pack(f"<{len(offsets)}Q", *offsets) + seen
+        self._file.write(index)
+        hashed = xxhash.xxh3_64_digest(index)
+        self._tables[name] = _Table(bits, len(hashes), offsets[-1] - begin, offsets[-1], len(seen), hashed)
 
     def end(self, note: bytes = b"") -> bytes:
         """Write what else the file has; returns its hash, which no other file has that differs."""
@@ -206,6 +226,7 @@ class HashedFile:
             raise self._damaged(f"its directory is at {begin} instead of {directory.end}")
         self._tables = directory.tables
         self._seeds = {name: _seed_of(name) for name in self._tables}
+        self._indices: dict[str, _Index] = {}
         self.tables = list(self._tables)
         self.note = directory.note
 
@@ -232,14 +253,19 @@ class HashedFile:
         found: dict[Any, Any] = {}
         if name not in self._tables:
             return found
-        shift, decode = _HASH_BITS - self._tables[name].bits, self._form.decode
+        shift, seed = _HASH_BITS - self._tables[name].bits, self._seeds[name]
+        offsets, seen, mask = self._index(name)
         for key, its_hash in hashes_by_key.items():
-            (hashes, columns), *_ = self._chunks(name, its_hash >> shift, 1)
-            if _length.pack(its_hash) in hashes:
-                keys, values = decode(columns)
-                if key in keys:
-                    at = keys.index(key) - len(keys) + len(values)
-                    found[key] = values[at] if at >= 0 else DELETED
+            at = its_hash & mask
+            if seen[at >> 3] >> (at & 7) & 1:
+                number = its_hash >> shift
+                chunk = self._read(offsets[number], offsets[number + 1])
+                hashes, columns = self._parts(name, number, chunk, seed + number)
+                if _length.pack(its_hash) in hashes:
+                    keys, values = self._form.decode(columns)
+                    if key in keys:
+                        at = keys.index(key) - len(keys) + len(values)
+                        found[key] = values[at] if at >= 0 else DELETED
         return found
 
     def rows(self, name: str) -> Iterator[tuple[Any, tuple[int, Any]]]:
@@ -272,22 +298,36 @@ class HashedFile:
 
     def _chunks(self, name: str, first: int, many: int) -> list[tuple[bytes, Any]]:
         """The hashes of the keys, and the encoded columns, of consecutive chunks."""
-        table, seed = self._tables[name], self._seeds[name] + first
-        at = table.begins + _length.size * first
-        listed = self._read(at, at + _length.size * (many + 1))
-        offsets = unpack(f"<{many + 1}Q", listed) if len(listed) == _length.size * (many + 1) else ()
-        if not offsets or list(offsets) != sorted(offsets) or offsets[-1] > table.begins:
-            raise self._damaged(f"its list of chunks of {name!r} was changed")
-        data = self._read(offsets[0], offsets[-1])
-        found: list[tuple[bytes, Any]] = []
-        for number, (begin, end) in enumerate(pairwise(offsets)):
-            chunk = data[begin - offsets[0] : end - offsets[0]]
-            body = chunk[_HASH_BYTES:]
-            if len(body) < _count.size or xxhash.xxh3_64_digest(body, seed + number) != chunk[:_HASH_BYTES]:
-                raise self._damaged(f"chunk {first + number} of {name!r} has another hash")
-            columns = _BODY + _length.size * _count.unpack_from(body)[0]
-            found.append((bytes(chunk[_BODY:columns]), chunk[columns:]))
-        return found
+        offsets, seed = self._index(name).offsets, self._seeds[name] + first
+        begin = offsets[first]
+        data = self._read(begin, offsets[first + many])
+        return [
+            self._parts(
+                name, first + nth, data[offsets[first + nth] - begin : offsets[first + nth + 1] - begin], seed + nth
+            )
+            for nth in range(many)
+        ]
+
+    def _parts(self, name: str, number: int, chunk: Any, seed: int) -> tuple[bytes, Any]:
+        """The hashes of the keys of a chunk, and its encoded columns."""
+        body = chunk[_HASH_BYTES:]
+        if len(body) < _count.size or xxhash.xxh3_64_digest(body, seed) != chunk[:_HASH_BYTES]:
+            raise self._damaged(f"chunk {number} of {name!r} has another hash")
+        columns = _BODY + _length.size * _count.unpack_from(body)[0]
+        return bytes(chunk[_BODY:columns]), chunk[columns:]
+
+    def _index(self, name: str) -> _Index:
+        if name not in self._indices:
+            table = self._tables[name]
+            chunks = (1 << table.bits) + 1
+            data = self._read(table.begins, table.begins + _length.size * chunks + table.seen_bytes)
+            if xxhash.xxh3_64_digest(data) != table.hashed:
+                raise self._damaged(f"the index of {name!r} has another hash")
+            listed, seen = data[: _length.size * chunks], data[_length.size * chunks :]
+            is_little = sys.byteorder == "little"
+            offsets = memoryview(listed).cast("Q") if is_little else unpack(f"<{chunks}Q", listed)
+            self._indices[name] = _Index(offsets, seen, 8 * len(seen) - 1)
+        return self._indices[name]
 
     def _damaged(self, fault: str) -> Damaged:
         return Damaged(f"{self._where} was changed or cut off since it was written: {fault}; run again")
@@ -295,6 +335,15 @@ class HashedFile:
 
 def _bits(entries: int, size: int) -> int:
     return max(max(entries // _KEYS, size // _BYTES).bit_length() - 1, 0)
+
+
+def _seen(hashes: Sequence[int]) -> bytes:
+    """Bits of which each hash sets one: 8 to 16 for each hash."""
+    seen = bytearray(1 << max(len(hashes) - 1, 0).bit_length())
+    mask = 8 * len(seen) - 1
+    for its_hash in hashes:
+        seen[(its_hash & mask) >> 3] |= 1 << (its_hash & 7)
+    return bytes(seen)
 
 
 def _divided(rows: Iterable[tuple[Any, tuple[int, Any]]], shift: int, many: int) -> list[Rows]:
