@@ -30,7 +30,7 @@ BREAKAGES = [
                 " or xxhash.xxh3_64_digest(body, seed) != chunk[:_HASH_BYTES]:",
                 ":",
             ),
-            ("the bit of a key is at another place", "by_hash.py", "[(its_hash & mask) >> 3]", "[(its_hash & mask) >> 4]"),
+            ("the bit of a key is elsewhere", "by_hash.py", "[(its_hash & mask) >> 3]", "[(its_hash & mask) >> 4]"),
             ("a merge forgets what was deleted", "base.py", "deleted=due.start > 0", "deleted=False"),
             ("a process with other work merges all", "base.py", "if not self._merges_all and", "if False and"),
         )
