@@ -94,6 +94,7 @@ class Model:
 
     logs = ""
     where = "the model"
+    is_behind = False
 
     def __init__(self, server: Server) -> None:
         self._server = server
