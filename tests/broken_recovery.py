@@ -95,8 +95,8 @@ BREAKAGES = [
     broken(
         "a barrier that begins anew releases again what was received",
         _BARRIER,
-        "        self.machine.resume(position, last, digest_of(order.restart, self._digest))\n",
-        "        self.machine.resume(position, BEGINNING, digest_of(order.restart, self._digest))\n"
+        "        self.machine.resume(position, last, digest_of(order.restart, self._digest, self._new_parts))\n",
+        "        self.machine.resume(position, BEGINNING, digest_of(order.restart, self._digest, self._new_parts))\n"
         "        self._passes_over = BEGINNING\n"
         "        order = Rewind(order.generation, BEGINNING, order.since, order.replaced, order.restart)\n",
     ),
