@@ -136,7 +136,7 @@ def caught_by(breakage: Breakage, tree: Path) -> str | None:
         ValueError: the tests could not run, which says nothing about them.
     """
     command = ["-m", "pytest", "-x", "-q", "--tb=short", "-p", "no:cacheprovider", *breakage.tests]
-    on_spark = any(name.startswith("tests/test_spark") for name in breakage.tests)  # Java reserves more than it takes
+    on_spark = any(name.startswith("tests/spark/") for name in breakage.tests)  # Java reserves more than it takes
     done = _ran(breakage.name, command, tree, bounded=not on_spark)
     if done.returncode == 0:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-LAWS = ("tests/test_laws.py",)
+LAWS = ("tests/engines/test_laws.py",)
 SAME_CODE = "the reference uses the same code, so both are wrong alike"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broken import Breakage, one
 
-CALLERS = ("tests/test_callers.py",)
+CALLERS = ("tests/engines/test_callers.py",)
 NO_CALLERS = "the harness has no state that a caller comes back to"
 
 _BATCHES, _RUNS, _CUTS = "drift/batches.py", "drift/running/runs.py", "drift/state/run_cuts.py"

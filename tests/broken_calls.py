@@ -5,11 +5,11 @@ from __future__ import annotations
 from broken import Breakage, Edit
 
 NO_CALLS = "the harness's graphs have no calls"
-SIMULATED = ("tests/test_calls_simulated.py",)
-LOGGED = ("tests/test_calls_logged.py",)
-ASKED = ("tests/test_calls.py",)
-CLOCK = ("tests/test_calls_clock.py",)
-ATTEMPTS = ("tests/test_spark_answer_log.py",)
+SIMULATED = ("tests/calls/test_calls_simulated.py",)
+LOGGED = ("tests/calls/test_calls_logged.py",)
+ASKED = ("tests/calls/test_calls.py",)
+CLOCK = ("tests/calls/test_calls_clock.py",)
+ATTEMPTS = ("tests/spark/test_spark_answer_log.py",)
 _ASKER = "drift/calling/asker.py"
 _ANSWERING = "drift/segments/answering.py"
 

@@ -5,29 +5,29 @@ from __future__ import annotations
 from broken import Breakage, one
 
 _FORMS, _METAS = "drift/columns/forms.py", "drift/columns/metas.py"
-ROWS = ("tests/test_rows.py", "-k", "forms or metas")
-OUTPUTS = ("tests/test_rows.py", "-k", "outputs or travel or tables or files")
-CHAINS = ("tests/test_rows.py", "-k", "in_a_row or dropped")
-READ = ("tests/test_rows_read.py",)
+ROWS = ("tests/rows/test_rows.py", "-k", "forms or metas")
+OUTPUTS = ("tests/rows/test_rows.py", "-k", "outputs or travel or tables or files")
+CHAINS = ("tests/rows/test_rows.py", "-k", "in_a_row or dropped")
+READ = ("tests/rows/test_rows_read.py",)
 _UNSEEN = "its inputs are no rows"
 _TIMES, TIMED = (
     "drift/columns/times.py",
     (
-        "tests/test_rows_times.py",
-        "tests/test_in_order.py",
+        "tests/rows/test_rows_times.py",
+        "tests/machines/test_in_order.py",
         "-k",
         "columns or at_once or processes or as_in_a_list or digest or fixed",
     ),
 )
-FIELDS = ("tests/test_running.py", "-k", "without_their_dicts")
+FIELDS = ("tests/rows/test_running.py", "-k", "without_their_dicts")
 _AGGREGATES, _STAGE = "drift/columns/aggregates.py", "drift/machines/keyed.py"
 _GROUPS, _WINDOWS = "drift/columns/groups.py", "drift/machines/windowing.py"
 RUNNING, CUT = (
-    ("tests/test_running.py", "-k", "digest or cut or many or what"),
-    ("tests/test_running.py", "-k", "resumes"),
+    ("tests/rows/test_running.py", "-k", "digest or cut or many or what"),
+    ("tests/rows/test_running.py", "-k", "resumes"),
 )
 
-IN_WINDOWS = ("tests/test_running.py", "-k", "digest or windows or null")
+IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
 
 BREAKAGES: list[Breakage] = [
     one("a NaN has the bits it came with", _FORMS, "if np.isnan(values).any():", "if False:", ROWS, _UNSEEN),
@@ -113,7 +113,7 @@ BREAKAGES: list[Breakage] = [
         "drift/columns/expressions.py",
         "        return types <= {expected, NoneType}\n",
         "        return True\n",
-        ("tests/test_rows.py", "-k", "becomes_a_row or another_type"),
+        ("tests/rows/test_rows.py", "-k", "becomes_a_row or another_type"),
         _UNSEEN,
     ),
     # Running aggregates.
@@ -213,7 +213,7 @@ BREAKAGES: list[Breakage] = [
         _WINDOWS,
         "if not metas or self._debts or self._blocked or metas[-1] >= self.complete_below:",
         "if not metas or self._debts or self._blocked:",
-        ("tests/test_running.py", "-k", "any_order_are_those"),
+        ("tests/rows/test_running.py", "-k", "any_order_are_those"),
         _UNSEEN,
     ),
     one(
@@ -221,7 +221,7 @@ BREAKAGES: list[Breakage] = [
         _WINDOWS,
         "            if end.has_passed or (end.windows and not self._settle_below(end, keys, metas[start])):\n",
         "            if end.has_passed:\n",
-        ("tests/test_running.py", "-k", "any_order_are_those"),
+        ("tests/rows/test_running.py", "-k", "any_order_are_those"),
         _UNSEEN,
     ),
     one(
@@ -328,7 +328,7 @@ BREAKAGES: list[Breakage] = [
         _STAGE,
         "        if is_complete and not self._blocked and are_rows(payloads):\n",
         "        if not self._blocked and are_rows(payloads):\n",
-        ("tests/test_running.py", "-k", "any_order"),
+        ("tests/rows/test_running.py", "-k", "any_order"),
         _UNSEEN,
     ),
     # Rows in event time.
@@ -337,7 +337,7 @@ BREAKAGES: list[Breakage] = [
         "drift/engines/local.py",
         "        self._feed.intake.waiting = len(self._waiting)\n",
         "",
-        ("tests/test_in_order.py", "-k", "waits"),
+        ("tests/machines/test_in_order.py", "-k", "waits"),
         _UNSEEN,
     ),
     one(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from broken import LAWS, SAME_CODE, Breakage, Edit, one
 
-CUTS, NO_CUTS = ("tests/test_cuts.py",), "it goes back to no cut"
-CANONICAL, BARRIER = ("tests/test_canonical.py",), ("tests/test_barrier.py",)
-STAGES = ("tests/test_stages.py",)
-GOLDEN = ("tests/test_golden.py",)
-IDLE = ("tests/test_feed.py", "-k", "idle")
+CUTS, NO_CUTS = ("tests/state/test_cuts.py",), "it goes back to no cut"
+CANONICAL, BARRIER = ("tests/core/test_canonical.py",), ("tests/core/test_barrier.py",)
+STAGES = ("tests/machines/test_stages.py",)
+GOLDEN = ("tests/core/test_golden.py",)
+IDLE = ("tests/engines/test_feed.py", "-k", "idle")
 ONLY_SPEED = "it changes how much is on its way, and nothing that comes out"
 
 _ACKER, _LEDGER = "acker/drift_acker/table.py", "acker/drift_acker/ledger.py"
@@ -24,10 +24,10 @@ _CHANGES, _KEYED = "drift/machines/changes.py", "drift/machines/keyed.py"
 _KEYS, _MAPS = "drift/machines/keys.py", "drift/machines/maps.py"
 _PLAN, _LOGICS, _WORKER = "drift/machines/plan.py", "drift/machines/logics.py", "drift/machines/worker.py"
 
-_LOGIC, OWN = "drift/flow/logic.py", ("tests/test_own_operator.py",)
+_LOGIC, OWN = "drift/flow/logic.py", ("tests/flow/test_own_operator.py",)
 NO_OWN = "its graphs have no logics of users"
 
-TIMED, NO_TIMERS = ("tests/test_timed_stages.py",), "few of its graphs have timers that items overtake"
+TIMED, NO_TIMERS = ("tests/machines/test_timed_stages.py",), "few of its graphs have timers that items overtake"
 
 BREAKAGES = [
     # The protocol, which the nodes keep.
@@ -92,14 +92,14 @@ BREAKAGES = [
         _ACKER_NODE,
         "news[0], news[1], rank, self._batches, news[2], self._tombstones, self._cut, *self._mapped, self._notices",
         "news[0], news[1], rank, 0, news[2], self._tombstones, self._cut, *self._mapped, self._notices",
-        ("tests/test_nodes.py", *LAWS),
+        ("tests/machines/test_nodes.py", *LAWS),
     ),
     one(
         "a worker whose patience has no end",
         _WORKER_NODE,
         "        elif self._waiting and now_s >= self._patient_until_s():\n",
         "        elif False:\n",
-        ("tests/test_pacing.py",),
+        ("tests/machines/test_pacing.py",),
         ONLY_SPEED,
     ),
     one(
@@ -107,7 +107,7 @@ BREAKAGES = [
         _WORKER_NODE,
         "            self._waiting_since_s = now_s\n        self._arrivals += 1\n",
         "            self._waiting_since_s = math.inf\n        self._arrivals += 1\n",
-        ("tests/test_pacing.py",),
+        ("tests/machines/test_pacing.py",),
         ONLY_SPEED,
     ),
     one(
@@ -115,42 +115,42 @@ BREAKAGES = [
         "drift/machines/nodes/ordering.py",
         "run = sorted_by_meta(Columns(arrived.metas, arrived.payloads, None))",
         "run = Columns(arrived.metas, arrived.payloads, None)",
-        ("tests/test_in_order.py",),
+        ("tests/machines/test_in_order.py",),
     ),
     one(
         "an item that may be corrected is taken for one that is whole",
         _KEYED,
         "is_complete = diffs is None and metas[-1] < self.complete_below and self._log.is_above(metas[0])",
         "is_complete = diffs is None and bool(self.complete_below) and self._log.is_above(metas[0])",
-        ("tests/test_in_order.py",),
+        ("tests/machines/test_in_order.py",),
     ),
     one(
         "what a round sends to a later time is taken for what later rounds cannot precede",
         _WORKER,
         "return min(self._heartbeat, reached(self._minimal_time))",
         "return self._heartbeat",
-        ("tests/test_flow_rounds.py",),
+        ("tests/flow/test_flow_rounds.py",),
     ),
     one(
         "what may be put into later rounds by hand is taken for what is not",
         "graph/drift_graph/operators.py",
         "return moves.rounds_from if moves is not None else BEGINNING",
         "return moves.rounds_from if moves is not None else END_OF_TIME",
-        ("tests/test_flow_rounds.py",),
+        ("tests/flow/test_flow_rounds.py",),
     ),
     one(
         "keys of other types in the loop that finds keys and steps",
         _LOGICS,
         "            if type(key) is not kind:\n                break\n",
         "",
-        ("tests/test_in_order.py",),
+        ("tests/machines/test_in_order.py",),
     ),
     one(
         "keys of other types in the loop that finds keys and windows",
         "drift/machines/sliding.py",
         "        if type(key) is not kind:\n            break\n",
         "",
-        ("tests/test_in_order.py",),
+        ("tests/machines/test_in_order.py",),
     ),
     one(
         "the second of a pair is not looked at",
@@ -164,21 +164,21 @@ BREAKAGES = [
         "graph/drift_graph/metas/event.py",
         "return all(map(lt, each, islice(each, 1, None)))\n\n    def stamps_from",
         "return True\n\n    def stamps_from",
-        ("tests/test_in_order.py",),
+        ("tests/machines/test_in_order.py",),
     ),
     one(
         "a run that breaks off before all below the error is through",
         _FEED_NODE,
         "settled = not self._gathering and self.minimal_time == min(self._heartbeats, default=END_OF_TIME)",
         "settled = not self._gathering",
-        ("tests/test_input_errors.py", "tests/test_nodes.py"),
+        ("tests/core/test_input_errors.py", "tests/machines/test_nodes.py"),
     ),
     one(
         "a barrier that breaks off with what it has released so far",
         _BARRIER_NODE,
         "self.minimal_time, breaks_off = max(self.minimal_time, message.time), True",
         "breaks_off = True",
-        ("tests/test_nodes.py",),
+        ("tests/machines/test_nodes.py",),
     ),
     one(
         "a batch that cannot be carried is not taken back",
@@ -203,7 +203,7 @@ BREAKAGES = [
         "drift/machines/nodes/pacing.py",
         "if in_flight <= self._judged_at or not self._items:",
         "if not self._items:",
-        ("tests/test_pacing.py",),
+        ("tests/machines/test_pacing.py",),
         "it changes how much is fed at once, and nothing that comes out",
     ),
     one(
@@ -211,7 +211,7 @@ BREAKAGES = [
         _FEED_NODE,
         "for number, granule in self._sent if number > processed or granule >= in_flight]",
         "for number, granule in self._sent if granule >= in_flight]",
-        ("tests/test_nodes.py",),
+        ("tests/machines/test_nodes.py",),
         ONLY_SPEED,
     ),
     one(
@@ -219,7 +219,7 @@ BREAKAGES = [
         _FEED_NODE,
         "return not stuck and ahead <",
         "return ahead <",
-        ("tests/test_nodes.py",),
+        ("tests/machines/test_nodes.py",),
         ONLY_SPEED,
     ),
     # Minimal time.
@@ -367,7 +367,7 @@ BREAKAGES = [
         _LOGICS,
         "window = find(key, ())[tail_start:] + (payload,)",
         "window = states.get(rows.keys[0], ())[tail_start:] + (payload,)",
-        ("tests/test_logics.py",),
+        ("tests/machines/test_logics.py",),
     ),
     one(
         "a window that is one payload too short",
@@ -492,7 +492,7 @@ BREAKAGES = [
         STAGES,
     ),
     *(
-        one(name, f"drift/state/{file}", old, new, ("tests/test_state_laws.py", "-k", "whatever"), NO_CUTS)
+        one(name, f"drift/state/{file}", old, new, ("tests/state/test_state_laws.py", "-k", "whatever"), NO_CUTS)
         for name, file, old, new in (
             (
                 "a cut is written into older data",
@@ -519,7 +519,7 @@ BREAKAGES = [
         "drift/state/run_cuts.py",
         "Forms(dataflow, timed_steps(plan), cuts.classes)",
         "Forms(dataflow, (), cuts.classes)",
-        ("tests/test_state.py", "-k", "window_open"),
+        ("tests/state/test_state.py", "-k", "window_open"),
         NO_CUTS,
     ),
     one(
@@ -599,7 +599,7 @@ BREAKAGES = [
         _TIMES,
         "increasing=all(map(lt, times, islice(times, 1, None)))",
         "increasing=all(map(int.__le__, times, islice(times, 1, None)))",
-        ("tests/test_source_machines.py",),
+        ("tests/core/test_source_machines.py",),
         SAME_CODE,
     ),
     one(
@@ -625,7 +625,7 @@ BREAKAGES = [
         _TIMES,
         "            self._lateness.least = least\n",
         "",
-        ("tests/test_testing.py", "-k", "live_sources"),
+        ("tests/testing/test_testing.py", "-k", "live_sources"),
     ),
     one(
         "an idle source whose heartbeat is that of the fastest of the others",
@@ -675,7 +675,7 @@ BREAKAGES = [
         "drift/flow/windows.py",
         "(due(first + self.size, part.key),) if first <= start else ()\n",
         "()\n",
-        ("tests/test_flow_windows.py", "-k", "sliding"),
+        ("tests/flow/test_flow_windows.py", "-k", "sliding"),
         "its graphs have no sliding windows",
     ),
     one(

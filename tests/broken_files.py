@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from broken import Breakage, one
 
-FOLDERS = ("tests/test_folder_laws.py",)
-LONG = ("tests/test_sources_long_lines.py",)
+FOLDERS = ("tests/state/test_folder_laws.py",)
+LONG = ("tests/sources/test_sources_long_lines.py",)
 NO_FILES = "the harness reads no files"
 
-PARTS = ("tests/test_sinks_parts.py",)
+PARTS = ("tests/sinks/test_sinks_parts.py",)
 
-DELTA = ("tests/test_delta.py",)
+DELTA = ("tests/sinks/test_delta.py",)
 
 _PARTS, _PARQUET = "drift/sinks/parts.py", "drift/sinks/parquet.py"
 _CHUNKS, _FOLLOWED, _LINES = "drift/sources/chunks.py", "drift/sources/followed.py", "drift/sinks/lines.py"
@@ -22,7 +22,7 @@ def broken(name: str, file: str, old: str, new: str, *tests: str) -> Breakage:
 
 BREAKAGES = [
     *(
-        broken(name, f"drift/state/{file}", old, new, "tests/test_state_storage.py", "-k", "base or small")
+        broken(name, f"drift/state/{file}", old, new, "tests/state/test_state_storage.py", "-k", "base or small")
         for name, file, old, new in (
             (
                 "a chunk of states is not compared with its hash",
@@ -46,7 +46,7 @@ BREAKAGES = [
         _CHUNKS,
         "            block.known.update(block.data[block.at : at])\n",
         "            block.known.offset += at - block.at\n",
-        "tests/test_sources_positions.py",
+        "tests/sources/test_sources_positions.py",
     ),
     broken(
         "files that were read to their end may be others",
@@ -59,21 +59,21 @@ BREAKAGES = [
         _CHUNKS,
         "            if self._again[0]:\n",
         "            if False:\n",
-        "tests/test_sources_positions.py",
+        "tests/sources/test_sources_positions.py",
     ),
     broken(
         "a followed file that is replaced is never read",
         _FOLLOWED,
         "            gone = self._reader is not None and listing.identity != self._identity\n",
         "            gone = False\n",
-        "tests/test_sources_followed.py",
+        "tests/sources/test_sources_followed.py",
     ),
     broken(
         "a followed file that is written over is read on",
         _CHUNKS,
         "            if self._last and (fault := self._rewritten()):\n",
         "            if False:\n",
-        "tests/test_sources_followed.py",
+        "tests/sources/test_sources_followed.py",
     ),
     broken(
         "a line without an end is read whole",
@@ -94,7 +94,7 @@ BREAKAGES = [
         _LINES,
         "        if (nulls := block.count(b\"null\")) and nulls != _nones(payloads):\n",
         "        if False:\n",
-        "tests/test_sinks.py",
+        "tests/sinks/test_sinks.py",
     ),
     broken(
         "a torn line is written twice",
@@ -113,14 +113,14 @@ BREAKAGES = [
         "drift/sources/parquet.py",
         "        if identity != self._identity:\n",
         "        if False:\n",
-        "tests/test_connectors.py",
+        "tests/command/test_connectors.py",
     ),
     broken(
         "the rows before a damaged page of Parquet are lost",
         "drift/sources/parquet.py",
         "                    if size == 1:\n",
         "                    if size:\n",
-        "tests/test_connectors.py",
+        "tests/command/test_connectors.py",
     ),
     broken(
         "a part of which some files are in their places is left so by a death",

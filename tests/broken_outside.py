@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from broken import Breakage, Edit, one
 
-LAW = ("tests/test_outside.py",)
-SOURCES = ("tests/test_sources_brokers.py", "-k", "offsets")
+LAW = ("tests/sinks/test_outside.py",)
+SOURCES = ("tests/sources/test_sources_brokers.py", "-k", "offsets")
 NO_SERVERS = "the harness has no servers"
 _DELIVERING, _KAFKA, _RESUMING = "drift/sinks/delivering.py", "drift/sinks/kafka.py", "drift/sinks/resuming.py"
 
@@ -14,7 +14,7 @@ def broken(name: str, file: str, old: str, new: str) -> Breakage:
     return one(name, file, old, new, LAW, NO_SERVERS)
 
 
-REFUSED = ("tests/test_sinks_refused.py", "-k", "sqlite")
+REFUSED = ("tests/sinks/test_sinks_refused.py", "-k", "sqlite")
 
 BREAKAGES = [
     broken(
@@ -89,7 +89,7 @@ BREAKAGES = [
         "drift/sources/aligned.py",
         "            has_more = part.next < ends.get(partition, part.next + 1)\n",
         "            has_more = False\n",
-        ("tests/test_sources_brokers.py", "-k", "partitions_read"),
+        ("tests/sources/test_sources_brokers.py", "-k", "partitions_read"),
         NO_SERVERS,
     ),
     one(
@@ -97,7 +97,7 @@ BREAKAGES = [
         "drift/sources/aligned.py",
         "        if any(not each and self._has_more(partition) for partition, each in waiting.items()):",
         "        if not any(waiting.values()):",
-        ("tests/test_sources_brokers.py", "-k", "merged"),
+        ("tests/sources/test_sources_brokers.py", "-k", "merged"),
         NO_SERVERS,
     ),
     one(
@@ -105,7 +105,7 @@ BREAKAGES = [
         "drift/records/recorder.py",
         "        if is_other or len(arrived.payloads) != count:",
         "        if len(arrived.payloads) != count:",
-        ("tests/test_diverted.py", "-k", "without_a_time"),
+        ("tests/core/test_diverted.py", "-k", "without_a_time"),
         NO_SERVERS,
     ),
     one(
@@ -113,7 +113,7 @@ BREAKAGES = [
         "graph/drift_graph/lateness.py",
         "moved.append(heartbeat)\n            else:",
         "moved.append(time)\n            else:",
-        ("tests/test_diverted.py", "-k", "late"),
+        ("tests/core/test_diverted.py", "-k", "late"),
         NO_SERVERS,
     ),
     broken(
@@ -135,7 +135,7 @@ BREAKAGES = [
         "drift/sinks/sqlite.py",
         "        if self._last is None or self._diverts:",
         "        if self._last is None:",
-        ("tests/test_sinks_refused.py", "-k", "none_is_made and sqlite"),
+        ("tests/sinks/test_sinks_refused.py", "-k", "none_is_made and sqlite"),
         NO_SERVERS,
     ),
     one(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broken import one
 
-PURITY = ("tests/test_purity.py",)
+PURITY = ("tests/testing/test_purity.py",)
 NO_TWINS = "the harness compares outputs; this is another check"
 
 _CHECK, _TRIALS = "drift/purity/check.py", "drift/purity/trials.py"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from broken import one
 
 RECORDS = (
-    "tests/test_records.py",
-    "tests/test_records_troubles.py",
-    "tests/test_records_trouble_while_writing.py",
+    "tests/records/test_records.py",
+    "tests/records/test_records_troubles.py",
+    "tests/records/test_records_trouble_while_writing.py",
 )
-COLUMNS = ("tests/test_records_columns.py",)
-HOSTILE = ("tests/test_records_hostile.py",)
-AUDIT = ("tests/test_records_troubles.py", "tests/test_records.py")
-LINEAGE = ("tests/test_lineage.py", "-k", "not tree")
-FINGERPRINT, OUTPUTS = ("tests/test_fingerprint.py",), ("tests/test_outputs.py",)
-DIVERGENCE = ("tests/test_divergence.py", "-k", "differs or inspected or hash or bug or versions")
+COLUMNS = ("tests/records/test_records_columns.py",)
+HOSTILE = ("tests/records/test_records_hostile.py",)
+AUDIT = ("tests/records/test_records_troubles.py", "tests/records/test_records.py")
+LINEAGE = ("tests/records/test_lineage.py", "-k", "not tree")
+FINGERPRINT, OUTPUTS = ("tests/records/test_fingerprint.py",), ("tests/engines/test_outputs.py",)
+DIVERGENCE = ("tests/records/test_divergence.py", "-k", "differs or inspected or hash or bug or versions")
 NO_RECORDS, NO_AUDIT = "the harness keeps no records", "the harness audits nothing"
 
 _RECORDED, _RECORDER = "drift/engines/recorded.py", "drift/records/recorder.py"
@@ -127,7 +127,7 @@ BREAKAGES = [
         _WRITER,
         "        self._late_items += len(late)\n",
         "",
-        ("tests/test_records_golden.py",),
+        ("tests/records/test_records_golden.py",),
         NO_RECORDS,
     ),
     one(
@@ -176,7 +176,7 @@ BREAKAGES = [
         _METAS,
         "    wrong = ties_in(coded.values) != coded.values.lengths\n",
         "    wrong = ties_in(coded.values) < 0\n",
-        ("tests/test_records_forged.py",),
+        ("tests/records/test_records_forged.py",),
         NO_RECORDS,
     ),
     one(
@@ -216,7 +216,7 @@ BREAKAGES = [
         _READER,
         "            if all(set(map(type, row)) <= _scalars for row in plain):",
         "            if set(map(type, plain[0])) <= _scalars:",
-        ("tests/test_records_columns.py",),
+        ("tests/records/test_records_columns.py",),
         NO_RECORDS,
     ),
     one(
@@ -232,7 +232,7 @@ BREAKAGES = [
         _ORDER,
         "        self._heartbeat = heartbeat\n",
         "",
-        (*HOSTILE, "tests/test_records_troubles.py"),
+        (*HOSTILE, "tests/records/test_records_troubles.py"),
         NO_RECORDS,
     ),
     # Audits.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broken import Breakage, Edit, one
 
-DEATHS = ("tests/test_deaths.py",)
+DEATHS = ("tests/engines/test_deaths.py",)
 NO_DEATHS = "the harness lets processes die only where it is asked to"
 
 _NODES = "drift/machines/nodes"
@@ -14,7 +14,7 @@ _RECOVERY, _WORKER, _SNAPSHOTS = f"{_NODES}/recovery.py", f"{_NODES}/worker.py",
 _NETWORK = "drift/engines/simulated/network.py"
 
 
-_SHELF = ("tests/test_shelf.py",)
+_SHELF = ("tests/machines/test_shelf.py",)
 
 
 def broken(name: str, file: str, old: str, new: str) -> Breakage:
@@ -124,7 +124,7 @@ BREAKAGES = [
         f"{_NODES}/cutting.py",
         "        return now_s >= max(self._next_s, self._taken_s + PRICE * self._cost_s * share)\n",
         "        return now_s >= self._next_s\n",
-        ("tests/test_cutting.py",),
+        ("tests/machines/test_cutting.py",),
         NO_DEATHS,
     ),
     one(
@@ -132,7 +132,7 @@ BREAKAGES = [
         f"{_NODES}/cutting.py",
         "        if log_bytes > self._bytes_max:\n            return True\n",
         "",
-        ("tests/test_cutting.py",),
+        ("tests/machines/test_cutting.py",),
         NO_DEATHS,
     ),
     one(
@@ -140,7 +140,7 @@ BREAKAGES = [
         f"{_NODES}/rewind_log.py",
         " and self._log_bytes > LOG_BYTES_FULL\n",
         " and False\n",
-        ("tests/test_cutting.py",),
+        ("tests/machines/test_cutting.py",),
         NO_DEATHS,
     ),
     one(
@@ -148,7 +148,7 @@ BREAKAGES = [
         "drift/machines/cuts.py",
         "        self._fold()\n        found, self._settled = self._settled, {}\n",
         "        found, self._settled = self._settled, {}\n",
-        ("tests/test_cuts.py",),
+        ("tests/state/test_cuts.py",),
         NO_DEATHS,
     ),
     broken(
@@ -215,21 +215,21 @@ BREAKAGES = [
                 "feed.py",
                 "        new = passed.from_on(self.log.end)\n",
                 "        new = passed\n",
-                ("tests/test_recovery_acceptance.py",),
+                ("tests/engines/test_recovery_acceptance.py",),
             ),
             (
                 "a segment does not read what the log has above its cut",
                 "feed.py",
                 "        self._logged = self._before.log.read(cut)\n",
                 "        self._logged = iter(())\n",
-                ("tests/test_segments.py",),
+                ("tests/engines/test_segments.py",),
             ),
             (
                 "a segment goes on from its newest cut though its log is gone",
                 "chain.py",
                 " if before.log.joins(cut.at, after)]",
                 "]",
-                ("tests/test_recovery_acceptance.py",),
+                ("tests/engines/test_recovery_acceptance.py",),
             ),
         )
     ),

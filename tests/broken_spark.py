@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from broken import one
 
-TASKS = ("tests/test_spark_kernels.py",)
-GANG = ("tests/test_spark_gang.py", "-k", "reference")
-STREAMED = ("tests/test_spark_streaming.py", "tests/test_spark_later.py", "-k", "cut_anywhere")
-DYING = ("tests/test_spark_streaming.py", "-k", "dies or killed")
-WRITTEN = ("tests/test_spark_writing.py", "-k", "killed")
-LATE = ("tests/test_spark_streaming.py", "-k", "late")
+TASKS = ("tests/spark/test_spark_kernels.py",)
+GANG = ("tests/spark/test_spark_gang.py", "-k", "reference")
+STREAMED = ("tests/spark/test_spark_streaming.py", "tests/spark/test_spark_later.py", "-k", "cut_anywhere")
+DYING = ("tests/spark/test_spark_streaming.py", "-k", "dies or killed")
+WRITTEN = ("tests/spark/test_spark_writing.py", "-k", "killed")
+LATE = ("tests/spark/test_spark_streaming.py", "-k", "late")
 NO_SPARK = "the harness runs nothing on Spark"
 
 _BATCHES, _KERNELS, _LEVELS = "drift/spark/batches.py", "drift/spark/kernels.py", "drift/spark/levels.py"
@@ -72,7 +72,7 @@ BREAKAGES = [
         _KERNELS,
         "min(errors, key=lambda each: each[:2])[2]",
         "errors[0][2]",
-        (*TASKS, "tests/test_spark_laws.py"),
+        (*TASKS, "tests/spark/test_spark_laws.py"),
         NO_SPARK,
     ),
     one(
@@ -211,7 +211,7 @@ BREAKAGES = [
         _STREAM,
         "            arrived = arrived.where(_not_below(before.since))\n",
         "            pass\n",
-        ("tests/test_spark_going_on.py", "-k", "passes_over"),
+        ("tests/spark/test_spark_going_on.py", "-k", "passes_over"),
         NO_SPARK,
     ),
     one(
@@ -227,7 +227,7 @@ BREAKAGES = [
         _STREAM,
         "slots=(slot,) if everything else (*before.slots, slot),",
         "slots=(slot,),",
-        ("tests/test_spark_streaming.py", "-k", "states_that_changed"),
+        ("tests/spark/test_spark_streaming.py", "-k", "states_that_changed"),
         NO_SPARK,
     ),
     one(

@@ -47,6 +47,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", options())
 
+# Tests, and children of theirs, import what is beside them and what is in other areas.
+_HERE = Path(__file__).parent
+_folders = [str(_HERE), *(str(folder) for folder in sorted(_HERE.iterdir()) if any(folder.glob("test_*.py")))]
+sys.path += [folder for folder in _folders if folder not in sys.path]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *_folders]))
+
 _tree = os.environ.get("DRIFT_TREE")
 if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
     raise RuntimeError(f"the tests are to run on the copy in {_tree}, and drift was imported from {drift.__file__}")
@@ -78,21 +84,21 @@ _SESSIONS = {
 }
 _LONG = (
     *_SESSIONS,
-    "tests/test_spark",
-    "tests/test_state.py",
-    "tests/test_laws.py",
-    "tests/test_simulate.py",
-    "tests/test_shipping.py",
+    "tests/spark/",
+    "tests/state/test_state.py",
+    "tests/engines/test_laws.py",
+    "tests/testing/test_simulate.py",
+    "tests/engines/test_shipping.py",
     "docs/",
-    "tests/test_testing.py",
-    "tests/test_pytest_plugin.py",
-    "tests/test_zeromq.py",
-    "tests/test_examples.py",
-    "tests/test_kills.py",
-    "tests/test_purity.py",
-    "tests/test_recovery.py",
-    "tests/test_divergence.py",
-    "tests/test_records",
+    "tests/testing/test_testing.py",
+    "tests/testing/test_pytest_plugin.py",
+    "tests/engines/test_zeromq.py",
+    "tests/project/test_examples.py",
+    "tests/engines/test_kills.py",
+    "tests/testing/test_purity.py",
+    "tests/engines/test_recovery.py",
+    "tests/records/test_divergence.py",
+    "tests/records/",
 )
 
 

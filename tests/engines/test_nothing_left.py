@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 def test_sources_and_states_leave_no_thread_and_no_descriptor() -> None:
-    files = [file for file in sorted(HERE.glob("test_*.py")) if "nothing_left" in file.read_text()]
+    files = [file for file in sorted(HERE.glob("*/test_*.py")) if "nothing_left" in file.read_text()]
     files.remove(Path(__file__))
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)]
     done = subprocess.run(

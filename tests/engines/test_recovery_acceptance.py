@@ -338,7 +338,7 @@ def test_11_everything_dies_and_each_segment_resumes_from_a_cut_of_its_own(tmp_p
     died = tmp_path / "died"
     died.mkdir()
     command = [sys.executable, segmented.__file__, str(died), engine]
-    assert subprocess.run(command, cwd=Path(__file__).parent).returncode == -signal.SIGKILL
+    assert subprocess.run(command, cwd=Path(__file__).parents[1]).returncode == -signal.SIGKILL
     before, behind = cuts_of(died / "state" / "segments" / "1"), cuts_of(died / "state")
     while behind[-1].at > before[len(before) // 2].at:  # its last ones were lost
         store = store_of(died / "state")

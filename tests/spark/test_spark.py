@@ -14,7 +14,7 @@ import drift
 from drift.cli.specs import source_of
 from drift.spark import prepare, sampling
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
 import flights  # noqa: E402

@@ -426,7 +426,7 @@ def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_cut_abo
     assert run._run_cuts is not None
     run._run_cuts._store._wait()
     shutil.rmtree(folder)
-    shutil.copytree(Path(__file__).parent / "data", folder, ignore=lambda *_: [])
+    shutil.copytree(Path(__file__).parents[1] / "data", folder, ignore=lambda *_: [])
     for each in ("cuts", "snapshots", "hashes"):
         (folder / each).mkdir()
     with pytest.raises(drift.StorageError, match="lacks what this run has stored there"):

@@ -1,6 +1,6 @@
 """A record of format 3, as it was written once: every later drift reads it, and finds it intact.
 
-`python tests/test_records_golden.py FOLDER` writes one anew, for a new format; the old ones stay.
+`python tests/records/test_records_golden.py FOLDER` writes one anew, for a new format; the old ones stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from drift.records.process import write_record
 from drift_graph.canonical import canonical, encode_many, encode_metas, stored
 from drift_graph.meta import END_OF_TIME, global_time, pack_time, varint
 
-FOLDER = Path(__file__).parent / "data" / "record-3"
+FOLDER = Path(__file__).parents[1] / "data" / "record-3"
 INPUT: list[Any] = [{"z": 1, "a": (2, [3])}, "text", -(2**70), frozenset({1.5})]
 OUTPUT: list[Any] = [("text", 1), None, ("text", 2)]
 METAS = [global_time(5 + number, 0, 2**63 + number, 0) for number in range(4)]

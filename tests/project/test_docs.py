@@ -32,7 +32,7 @@ import drift_acker
 import drift_barrier
 import drift_graph
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 COMMANDS = ("drift", "python", "pytest")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -118,7 +118,7 @@ def test_commands_in_a_document_print_what_it_says(document: Path, folder: Path)
 
 
 def test_the_architecture_names_files_and_packages_that_there_are() -> None:
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     text = (root / "ARCHITECTURE.md").read_text().partition("## Where everything is")[2].partition("\n## ")[0]
     folders = ("drift", "graph", "acker", "barrier", "drift_command", "drift_pytest")
     files = [file.relative_to(root) for folder in folders for file in (root / folder).rglob("*.py")]

@@ -52,7 +52,7 @@ def content_of(kind: str, folder: str, place: str) -> list[tuple[int, int, int]]
 def killed(kind: str, out: str, folder: Path, place: str, state: str, calls: int, stdin: int | None) -> int:
     """Run in a process that kills itself; how it ended."""
     arguments = [kind, out, str(folder), place, state, str(calls)]
-    program = [sys.executable, str(Path(__file__).with_name("killed.py")), *arguments]
+    program = [sys.executable, str(Path(__file__).parents[1] / "killed.py"), *arguments]
     done = subprocess.run(program, stdin=stdin, stderr=subprocess.PIPE)
     assert done.returncode in (0, -signal.SIGKILL) or b"SinkError" in done.stderr, done.stderr.decode()
     return done.returncode

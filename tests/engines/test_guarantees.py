@@ -21,7 +21,7 @@ from drift.sources.arguments import as_source
 from drift.state.run_cuts import store_of
 from drift_graph.meta import in_rounds
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 class Mute:

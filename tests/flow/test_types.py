@@ -11,7 +11,7 @@ import pytest
 from mypy import api
 from waiting import HANG_S
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 from typing import Any, TypeGuard, assert_type
 

@@ -21,7 +21,7 @@ from drift.records.format import read_manifest, read_snapshot
 from drift.records.reader import Record
 from drift.records.watch import Watch
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 HAMLET = EXAMPLES / "data" / "hamlet.txt.gz"
 DIGEST = "8f910679789bbbadca3cac49055b0332"
 

@@ -16,7 +16,7 @@ from waiting import HANG_S
 
 import drift
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGES = {"drift", "drift_graph", "drift_acker", "drift_barrier", "drift_command", "drift_pytest"}
 
 

@@ -37,7 +37,7 @@ from drift.sinks import Sink, as_sink
 from drift.sinks.base import Committing
 from drift_graph.meta import global_time
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 numbers = count()
 
 

@@ -32,7 +32,7 @@ from drift_graph.later import Later
 from drift_graph.meta import END_OF_TIME, global_time, global_time_of
 from drift_graph.operators import Group, Map, Sink, Source
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples"))
 
 #: More than there can be in a drawn case.

@@ -12,7 +12,7 @@ from waiting import HANG_S
 
 import drift
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
 
 import flights  # noqa: E402

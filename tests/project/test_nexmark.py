@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("duckdb")
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.nexmark import __main__ as nexmark
 from benchmarks.nexmark.duck import answer, database

@@ -25,7 +25,7 @@ from drift.records.reader import Record
 from drift_graph.item import Item
 from drift_graph.meta import END_OF_TIME
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def words() -> drift.Graph:

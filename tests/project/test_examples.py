@@ -24,7 +24,7 @@ from waiting import HANG_S
 
 import drift
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SHAKESPEARE = ROOT.parent / "shared" / "data" / "shakespeare.txt.gz"
 sys.path.insert(0, str(ROOT / "examples"))  # where workers are to find the examples' functions, too
 

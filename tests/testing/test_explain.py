@@ -15,7 +15,7 @@ import drift.cli
 from drift.auditing.show import as_text
 from drift_graph.item import Failure
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 GRAPH = """
 import drift

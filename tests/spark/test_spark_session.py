@@ -21,7 +21,7 @@ from drift.spark.errors import as_drift_error
 from drift.spark.folders import make_folder, remove_folder
 from drift.spark.sessions import start
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def drift_command(*arguments: str) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 import drift
 from drift.records.format import encoded
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
 import flights  # noqa: E402
