@@ -1,4 +1,4 @@
-"""The files of states below the oldest cut: bytes of a key, and processor time of a lookup and of a changed key.
+"""The files of states below the oldest checkpoint: bytes of a key, and processor time of a lookup and of a changed key.
 
     python -m benchmarks.bases --keys 1000000
 
@@ -22,7 +22,7 @@ _CHANGED, _WRITES, _LOOKUPS = 5000, 16, 20_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Files of states below the oldest cut.")
+    parser = argparse.ArgumentParser(description="Files of states below the oldest checkpoint.")
     parser.add_argument("--keys", type=int, default=1_000_000)
     keys = parser.parse_args().keys
     chosen = Random(1)

@@ -33,7 +33,7 @@ def used_s() -> float:
 def once(engine: str, durable: bool) -> tuple[float, float]:
     """Seconds of processors, and bytes of log for each item."""
     with tempfile.TemporaryDirectory() as folder:
-        state = drift.Cuts(folder, every_s=0.25, complete_logs=True)
+        state = drift.Checkpoints(folder, every_s=0.25, complete_logs=True)
         before_s = used_s()
         drift.run(graph(durable), {"numbers": range(ITEMS)}, engine=engine, state=state).finish()  # type: ignore[call-overload]
         taken_s = used_s() - before_s

@@ -1,4 +1,5 @@
-"""What it costs that a run goes on where its processes die: throughput with cuts, beside that of a run that cannot.
+"""What it costs that a run goes on where its processes die: throughput with checkpoints, beside that of a run that
+cannot.
 
     python -m benchmarks.surviving --keys 1000 own --items 1000000 --rounds 5
     python -m benchmarks.surviving --latency 5000 --rounds 3
@@ -6,8 +7,8 @@
     python -m benchmarks.surviving --bounded 10000000
 
 Running counts by key over zeromq with two workers. Each round has a run of every kind, one after the other, so that
-what else the machine does falls on all: "off" is `recover=False`, "default" says nothing, "250 ms" cuts that often.
-Ratios are of processors' time, that of all processes of a run; and of time by the clock.
+what else the machine does falls on all: "off" is `recover=False`, "default" says nothing, "250 ms" checkpoints that
+often. Ratios are of processors' time, that of all processes of a run; and of time by the clock.
 
 `--latency` has so many items come in a second, from a live source, and tells how long after it the count of each is
 there. `--going-on` keeps a state of so many keys in a folder, is killed, and tells when the same call, in a new
@@ -35,7 +36,7 @@ from drift.engines.zeromq.engine import ZeromqEngine
 _KINDS: dict[str, dict[str, Any]] = {
     "off": {"recover": False},
     "default": {},
-    "250 ms": {"cut_interval_s": 0.25},
+    "250 ms": {"checkpoint_interval_s": 0.25},
 }
 
 
@@ -121,17 +122,17 @@ def going_on(keys: int, folder: str, engine: str) -> None:
     """What is killed, and called again: every key once, and then again."""
     began_s, cpu_s = time.perf_counter(), _cpu_s()
     settings = {"workers": 2} if engine == "zeromq" else {}
-    state = drift.Cuts(folder, every_s=0.5)
+    state = drift.Checkpoints(folder, every_s=0.5)
     run = drift.run(counted(keys), {"numbers": range(2 * keys)}, engine=engine, state=state, **settings)
-    has_state = run._run_cuts is not None and run._run_cuts.cut is not None
+    has_state = run._run_checkpoints is not None and run._run_checkpoints.checkpoint is not None
     for batch in run.batches():
         if has_state and batch.metas:
             print(f"{keys:>12,} {engine:>8} {time.perf_counter() - began_s:>8.2f}", end=" ")
             run.close()
             print(f"{_cpu_s() - cpu_s:>8.2f}", flush=True)
             return
-        cut = run._run_cuts.cut if run._run_cuts is not None else None
-        if cut is not None and cut.output.position > keys:
+        checkpoint = run._run_checkpoints.checkpoint if run._run_checkpoints is not None else None
+        if checkpoint is not None and checkpoint.output.position > keys:
             os._exit(9)
 
 

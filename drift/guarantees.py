@@ -87,7 +87,7 @@ def guarantee(
     limits_in += [] if with_state else [f"call {name!r}: {_UNLOGGED}" for name in calls]
     limits_out = [f"sink {name!r}: {why}" for name, sink in sinks.items() if (why := _why_twice(sink))]
     if not sinks:
-        again = "the item in hand and those before it, back to the last cut" if with_state else "all items"
+        again = "the item in hand and those before it, back to the last checkpoint" if with_state else "all items"
         limits_out = [f"the caller, who takes the output: a repeated run yields {again} once more"]
     asks = f"{_named(calls)} about each item once, or twice with one key, {_TWICE}" if calls else ""
     return Guarantee(_LEVELS[not limits_in, not limits_out], (*limits_in, *limits_out), asks)

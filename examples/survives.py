@@ -83,7 +83,7 @@ class Departing:
 def run(url: str, folder: str) -> None:
     """What is killed, and called again with the same arguments."""
     sink = drift.sinks.postgres(url, TABLE)
-    state = drift.Cuts(folder, every_s=0.05)
+    state = drift.Checkpoints(folder, every_s=0.05)
     settings: dict[str, Any] = {"engine": "zeromq", "workers": 2}
     drift.run(graph, {"flights": Departing()}, sinks={"hours": sink}, state=state, **settings).finish()
 

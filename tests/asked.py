@@ -138,7 +138,7 @@ def graph(ask: Callable[..., Any]) -> drift.Graph:
 
 
 def run(folder: Path, ask: Callable[..., Any], engine: str, **more: Any) -> drift.Run:
-    state = drift.Cuts(folder / "state", every_s=0.02, complete_logs=True)
+    state = drift.Checkpoints(folder / "state", every_s=0.02, complete_logs=True)
     workers = {"workers": WORKERS} if engine == "zeromq" else {}
     sinks = {"out": drift.sinks.jsonl(folder / "out.jsonl")}
     every: dict[str, Any] = {"engine": engine, "state": state, "sinks": sinks, "batch_items": 32, **workers, **more}

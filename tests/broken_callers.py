@@ -7,7 +7,7 @@ from broken import Breakage, one
 CALLERS = ("tests/engines/test_callers.py",)
 NO_CALLERS = "the harness has no state that a caller comes back to"
 
-_BATCHES, _RUNS, _CUTS = "drift/batches.py", "drift/running/runs.py", "drift/state/run_cuts.py"
+_BATCHES, _RUNS, _CHECKPOINTS = "drift/batches.py", "drift/running/runs.py", "drift/state/run_checkpoints.py"
 
 
 def broken(name: str, file: str, old: str, new: str) -> Breakage:
@@ -16,21 +16,21 @@ def broken(name: str, file: str, old: str, new: str) -> Breakage:
 
 BREAKAGES = [
     broken(
-        "a cut is taken before the caller has the batch",
+        "a checkpoint is taken before the caller has the batch",
         _RUNS,
         "                yield batch\n",
-        "                if self._run_cuts is not None and batch.error is None:\n"
-        "                    self._run_cuts.advance(self._engine.progress.items_in, EVERYTHING)\n"
+        "                if self._run_checkpoints is not None and batch.error is None:\n"
+        "                    self._run_checkpoints.advance(self._engine.progress.items_in, EVERYTHING)\n"
         "                yield batch\n",
     ),
     broken(
-        "a cut does not wait for other threads",
-        _CUTS,
+        "a checkpoint does not wait for other threads",
+        _CHECKPOINTS,
         "        while self._waiting and self._waiting[0][0] <= taken:\n",
         "        while self._waiting:\n",
     ),
     broken(
-        "the last cut does not wait for other threads",
+        "the last checkpoint does not wait for other threads",
         _RUNS,
         "            if self._batches.taken != EVERYTHING:\n                yield None\n",
         "",

@@ -22,8 +22,8 @@ _TIMES, TIMED = (
 FIELDS = ("tests/rows/test_running.py", "-k", "without_their_dicts")
 _AGGREGATES, _STAGE = "drift/columns/aggregates.py", "drift/machines/keyed.py"
 _GROUPS, _WINDOWS = "drift/columns/groups.py", "drift/machines/windowing.py"
-RUNNING, CUT = (
-    ("tests/rows/test_running.py", "-k", "digest or cut or many or what"),
+RUNNING, CHECKPOINT = (
+    ("tests/rows/test_running.py", "-k", "digest or checkpoint or many or what"),
     ("tests/rows/test_running.py", "-k", "resumes"),
 )
 
@@ -133,11 +133,11 @@ BREAKAGES: list[Breakage] = [
     one("rows of a key in two batches start again", _AGGREGATES, "        matrix[0] = before\n", "", RUNNING, _UNSEEN),
     one("of a key with many rows", _AGGREGATES, "= chain[1:], chain[-1]", "= chain[1:], chain[0]", RUNNING, _UNSEEN),
     one(
-        "a cut misses keys of rows in columns",
+        "a checkpoint misses keys of rows in columns",
         _STAGE,
         "            self.get([metas[-1]] * len(keys), keys)\n",
         "",
-        CUT,
+        CHECKPOINT,
         _UNSEEN,
     ),
     one(
@@ -225,11 +225,11 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     one(
-        "a cut misses keys of rows in windows",
+        "a checkpoint misses keys of rows in windows",
         _WINDOWS,
         "            self.get([metas[-1]] * len(groups.keys), groups.keys)\n",
         "            pass\n",
-        CUT,
+        CHECKPOINT,
         _UNSEEN,
     ),
     # Outputs and processes.

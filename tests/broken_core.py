@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broken import LAWS, SAME_CODE, Breakage, Edit, one
 
-CUTS, NO_CUTS = ("tests/state/test_cuts.py",), "it goes back to no cut"
+CHECKPOINTS, NO_CHECKPOINTS = ("tests/state/test_checkpoints.py",), "it goes back to no checkpoint"
 CANONICAL, BARRIER = ("tests/core/test_canonical.py",), ("tests/core/test_barrier.py",)
 STAGES = ("tests/machines/test_stages.py",)
 GOLDEN = ("tests/core/test_golden.py",)
@@ -90,8 +90,8 @@ BREAKAGES = [
     one(
         "an acker that keeps to itself which batches it has heard of",
         _ACKER_NODE,
-        "news[0], news[1], rank, self._batches, news[2], self._tombstones, self._cut, *self._mapped, self._notices",
-        "news[0], news[1], rank, 0, news[2], self._tombstones, self._cut, *self._mapped, self._notices",
+        "            self._batches,\n            news[2],\n",
+        "            0,\n            news[2],\n",
         ("tests/machines/test_nodes.py", *LAWS),
     ),
     one(
@@ -189,8 +189,8 @@ BREAKAGES = [
     one(
         "half of a batch that cannot be carried is lost",
         _NODE,
-        "    return [[(name, columns.cut(0, count // 2))], [(name, columns.cut(count // 2, count))]]",
-        "    return [[(name, columns.cut(0, count // 2))]]",
+        "    return [[(name, columns.slice(0, count // 2))], [(name, columns.slice(count // 2, count))]]",
+        "    return [[(name, columns.slice(0, count // 2))]]",
     ),
     one(
         "gathered batches that lose the first of them",
@@ -253,8 +253,8 @@ BREAKAGES = [
     one(
         "<= for < at release",
         _BARRIER,
-        "        taken = self._cut(minimal_time)\n",
-        '        taken = self._cut(minimal_time + b"\\xff")\n',
+        "        taken = self._checkpoint(minimal_time)\n",
+        '        taken = self._checkpoint(minimal_time + b"\\xff")\n',
     ),
     one(
         "items counted by meta alone",
@@ -492,22 +492,22 @@ BREAKAGES = [
         STAGES,
     ),
     *(
-        one(name, f"drift/state/{file}", old, new, ("tests/state/test_state_laws.py", "-k", "whatever"), NO_CUTS)
+        one(name, f"drift/state/{file}", old, new, ("tests/state/test_state_laws.py", "-k", "whatever"), NO_CHECKPOINTS)
         for name, file, old, new in (
             (
-                "a cut is written into older data",
+                "a checkpoint is written into older data",
                 "store.py",
                 "            all_expected = [*([self._last] if self._last is not None else []), *expected]\n",
                 "            all_expected = list(expected)\n",
             ),
             (
-                "a cut is written above merged states that are older",
+                "a checkpoint is written above merged states that are older",
                 "store.py",
                 "*([as_merged(merged)] if merged else [])",
                 "",
             ),
             (
-                "no look at whether there are cuts after one was written",
+                "no look at whether there are checkpoints after one was written",
                 "store.py",
                 "        if numbers[-1:] != [number_of(self._last.key)]:\n",
                 "        if False:\n",
@@ -515,12 +515,12 @@ BREAKAGES = [
         )
     ),
     one(
-        "timers in a cut that nobody reads at once",
-        "drift/state/run_cuts.py",
-        "Forms(dataflow, timed_steps(plan), cuts.classes)",
-        "Forms(dataflow, (), cuts.classes)",
+        "timers in a checkpoint that nobody reads at once",
+        "drift/state/run_checkpoints.py",
+        "Forms(dataflow, timed_steps(plan), checkpoints.classes)",
+        "Forms(dataflow, (), checkpoints.classes)",
         ("tests/state/test_state.py", "-k", "window_open"),
-        NO_CUTS,
+        NO_CHECKPOINTS,
     ),
     one(
         "a stage that takes every batch for the last",
@@ -653,22 +653,22 @@ BREAKAGES = [
         SAME_CODE,
     ),
     one("1 and True one value", _CANONICAL, "    if type(left) is not type(right):\n", "    if False:\n", CANONICAL),
-    # Cuts.
+    # Checkpoints.
     one(
-        "an item at the cut is taken for one below it",
+        "an item at the checkpoint is taken for one below it",
         "drift/machines/log.py",
-        "        return replay(key, self.kept[at], self.rows[start : bisect_left(self.metas, cut)])\n",
-        "        return replay(key, self.kept[at], self.rows[start : bisect_right(self.metas, cut)])\n",
-        CUTS,
-        NO_CUTS,
+        "        return replay(key, self.kept[at], self.rows[start : bisect_left(self.metas, checkpoint)])\n",
+        "        return replay(key, self.kept[at], self.rows[start : bisect_right(self.metas, checkpoint)])\n",
+        CHECKPOINTS,
+        NO_CHECKPOINTS,
     ),
     one(
-        "the latest state in place of that as of the cut",
+        "the latest state in place of that as of the checkpoint",
         _KEYED,
-        "        befores = {key: history.state_at(cut, key, self._replayed) for key, history in wanted}\n",
+        "        befores = {key: history.state_at(checkpoint, key, self._replayed) for key, history in wanted}\n",
         "        befores: dict[Any, Any] = {}\n",
-        CUTS,
-        NO_CUTS,
+        CHECKPOINTS,
+        NO_CHECKPOINTS,
     ),
     one(
         "a sliding window stands where an earlier one of its key began",
@@ -679,43 +679,43 @@ BREAKAGES = [
         "its graphs have no sliding windows",
     ),
     one(
-        "a timer that has come above the cut is lost",
+        "a timer that has come above the checkpoint is lost",
         _KEYED,
         "    found = [due for due in timers if due.set_at < place]\n    start",
         "    return [due for due in timers if due.set_at < place]\n    start",
-        CUTS,
-        NO_CUTS,
+        CHECKPOINTS,
+        NO_CHECKPOINTS,
     ),
     one(
         "later items are not sent again",
         "drift/machines/sent.py",
         "        return self._sent\n",
         "        return []\n",
-        CUTS,
-        NO_CUTS,
+        CHECKPOINTS,
+        NO_CHECKPOINTS,
     ),
     one(
         "later items are sent again whatever they were made of",
         "drift/machines/sent.py",
-        "if each.origin < cut <= each.meta]\n        return self._sent",
-        "if cut <= each.meta]\n        return self._sent",
-        CUTS,
-        NO_CUTS,
+        "if each.origin < checkpoint <= each.meta]\n        return self._sent",
+        "if checkpoint <= each.meta]\n        return self._sent",
+        CHECKPOINTS,
+        NO_CHECKPOINTS,
     ),
     one(
         "what waits for its time is not forgotten",
         _WORKER,
         "            pending.clear()\n",
         "            pass\n",
-        CUTS,
-        NO_CUTS,
+        CHECKPOINTS,
+        NO_CHECKPOINTS,
     ),
     one(
-        "tombstones that wait above the cut are not forgotten",
+        "tombstones that wait above the checkpoint are not forgotten",
         _KEYED,
-        "        self._debts.rewind(cut)\n",
+        "        self._debts.rewind(checkpoint)\n",
         "",
-        CUTS,
-        NO_CUTS,
+        CHECKPOINTS,
+        NO_CHECKPOINTS,
     ),
 ]

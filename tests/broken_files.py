@@ -103,7 +103,7 @@ BREAKAGES = [
         "            return block\n",
     ),
     broken(
-        "a file that lost output below a cut is continued",
+        "a file that lost output below a checkpoint is continued",
         _LINES,
         "        if length < start:\n",
         "        if False:\n",

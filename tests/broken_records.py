@@ -262,7 +262,7 @@ BREAKAGES = [
     ),
     # What is said of a record.
     one(
-        "lineage: links of states are never cut",
+        "lineage: links of states are never checkpoint",
         "drift/auditing/trace.py",
         "if node.linked > 2 * self._loops_max:",
         "if node.linked > 2**40:",

@@ -207,7 +207,7 @@ BREAKAGES = [
         NO_SPARK,
     ),
     one(
-        "what comes again to a stream that went on from a cut is late",
+        "what comes again to a stream that went on from a checkpoint is late",
         _STREAM,
         "            arrived = arrived.where(_not_below(before.since))\n",
         "            pass\n",

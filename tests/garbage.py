@@ -145,7 +145,7 @@ def restarts(chosen: Random, server: Redis, postgres_url: str) -> str:
     keeps = chosen.random() < 0.6
     for _ in range(RERUNS_MAX + len(moments)):
         settings: dict[str, Any] = (
-            {"state": drift.Cuts(f"{place}#{name}", every_items=200, every_s=0.0)} if keeps else {}
+            {"state": drift.Checkpoints(f"{place}#{name}", every_items=200, every_s=0.0)} if keeps else {}
         )
         ended = ""
         try:

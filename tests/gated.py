@@ -15,7 +15,7 @@ class Gated:
 
     Args:
         input: a source, or what a run takes for one.
-        items: how many come before the gate; counted from where reading begins, also behind a cut.
+        items: how many come before the gate; counted from where reading begins, also behind a checkpoint.
     """
 
     live = False

@@ -118,7 +118,7 @@ def let_die(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def main(kind: str, out: str, folder: str, place: str, state: str, calls: str) -> None:
-    """Run the graph, and die by some call of what writes: sinks, logs and cuts."""
+    """Run the graph, and die by some call of what writes: sinks, logs and checkpoints."""
     left = [int(calls)]
     patched: Any = files
     patched._write = dying(files._write, left)
@@ -127,7 +127,7 @@ def main(kind: str, out: str, folder: str, place: str, state: str, calls: str) -
         log.items = dying(let_die(log.items), left, before=False)
     sink: Any = as_sink("out", sink_of(out, folder, place))
     sink.write = dying(sink.write, left)
-    more: dict[str, Any] = {"state": drift.Cuts(f"{folder}/state", every_s=0, keep=2)} if state else {}
+    more: dict[str, Any] = {"state": drift.Checkpoints(f"{folder}/state", every_s=0, keep=2)} if state else {}
     times = {"n": drift.EventTime(lambda n: n)}
     inputs = {"n": source_of(kind, folder)}
     drift.run(graph(), inputs, sinks={"out": sink}, times=times, batch_items=20, **more).finish()

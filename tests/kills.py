@@ -4,9 +4,9 @@
     python tests/kills.py 20 --seed 7    the same graphs, inputs and moments as another time, as far as clocks allow
 
 Who dies, when, and how (killed, or standing still as if it hung) is drawn; several may die at once, one while the run
-goes back for another, or the spare and the process that makes pieces of cuts one. At times the disk is full: no file
-can be written for a while. Every third run keeps its state on a Redis server or in Postgres, and at times that does not
-answer for a while. The exit code is 1 where a digest differs or a run ends with an error.
+goes back for another, or the spare and the process that makes pieces of checkpoints one. At times the disk is full: no
+file can be written for a while. Every third run keeps its state on a Redis server or in Postgres, and at times that
+does not answer for a while. The exit code is 1 where a digest differs or a run ends with an error.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ def killed(kills: int, chosen: Random, servers: list[Server]) -> int:
         settings: dict[str, Any] = {"workers": chosen.randint(1, 3), "batch_items": chosen.choice([64, 512, 4096])}
         server = servers[runs // 3 % 2] if runs % 3 == 2 else None
         if server is not None:
-            settings["state"] = drift.Cuts(f"{server.url}#run{runs}", every_s=0.1)
-        run = drift.run(make(), {"numbers": range(ITEMS)}, engine="zeromq", cut_interval_s=0.1, **settings)
+            settings["state"] = drift.Checkpoints(f"{server.url}#run{runs}", every_s=0.1)
+        run = drift.run(make(), {"numbers": range(ITEMS)}, engine="zeromq", checkpoint_interval_s=0.1, **settings)
         at = sorted(chosen.sample(range(ITEMS // 2), chosen.randint(1, KILLS_MAX)))
         struck = 0
         fills = sorted(chosen.sample(range(ITEMS // 2), 2)) if chosen.random() < 0.3 else []

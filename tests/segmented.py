@@ -1,7 +1,7 @@
 """What is run and killed where steps are durable, in a process that imports little; what is read and computed is noted.
 
 python segmented.py FOLDER ENGINE: the run of `graph` with its state in FOLDER/state, which kills everything when both
-segments have taken some cuts.
+segments have taken some checkpoints.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import drift
-from drift.segments.chain import ChainCuts
+from drift.segments.chain import ChainCheckpoints
 
 ITEMS = 3000
 NOTES = "DRIFT_TEST_NOTES"
@@ -80,7 +80,7 @@ def graph(step: Any = summed) -> drift.Graph:
 
 def run(folder: Path, engine: str, *, batch_items: int = 50) -> drift.Run:
     os.environ[NOTES] = str(folder)
-    state = drift.Cuts(folder / "state", every_s=0, keep=40)
+    state = drift.Checkpoints(folder / "state", every_s=0, keep=40)
     sinks = {"out": drift.sinks.jsonl(folder / "out.jsonl")}
     numbers: dict[str, Any] = {"engine": engine, "state": state, "sinks": sinks, "batch_items": batch_items}
     return drift.run(graph(), {"numbers": Numbers()}, **numbers)
@@ -88,10 +88,12 @@ def run(folder: Path, engine: str, *, batch_items: int = 50) -> drift.Run:
 
 def main(folder: str, engine: str) -> None:
     made = run(Path(folder), engine)
-    run_cuts = made._run_cuts
-    assert isinstance(run_cuts, ChainCuts)
+    run_checkpoints = made._run_checkpoints
+    assert isinstance(run_checkpoints, ChainCheckpoints)
     for item in made:
-        if item.position >= ITEMS // 4 and all(each.cut and each.cut.number >= 5 for each in run_cuts.of_segments):
+        if item.position >= ITEMS // 4 and all(
+            each.checkpoint and each.checkpoint.number >= 5 for each in run_checkpoints.of_segments
+        ):
             os.kill(os.getpid(), signal.SIGKILL)
 
 

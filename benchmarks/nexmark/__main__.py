@@ -25,9 +25,12 @@ ENGINES: dict[str, dict[str, Any]] = {
     "zeromq": {"engine": "zeromq", "workers": 2},
     "spark": {"engine": "spark"},
 }
-#: Besides these with cuts four times a second, of which the folder has what is kept.
-WITH_CUTS = {name: {**ENGINES[name.removesuffix(" cuts")], "state": True} for name in ("local cuts", "zeromq cuts")}
-_CUTS_EVERY_S = 0.25
+#: Besides these with checkpoints four times a second, of which the folder has what is kept.
+WITH_CHECKPOINTS = {
+    name: {**ENGINES[name.removesuffix(" checkpoints")], "state": True}
+    for name in ("local checkpoints", "zeromq checkpoints")
+}
+_CHECKPOINTS_EVERY_S = 0.25
 _CAPTION = (
     "Seconds from the events in memory to the last row, and events a second; DuckDB's are of one query over tables. "
     "Every answer is that of DuckDB, row by row, and every engine's digest is that of local."
@@ -39,12 +42,12 @@ class Different(Exception):
 
 
 def run_query(name: str, arrived: list[Event], settings: dict[str, Any]) -> tuple[list[Any], str, float, int]:
-    """Rows, digest and seconds of a query on an engine, and how many bytes its cuts have."""
+    """Rows, digest and seconds of a query on an engine, and how many bytes its checkpoints have."""
     with ExitStack() as closing:
         folder = None
         if settings.get("state"):
             folder = Path(closing.enter_context(TemporaryDirectory()))
-            settings = {**settings, "state": drift.Cuts(folder, every_s=_CUTS_EVERY_S)}
+            settings = {**settings, "state": drift.Checkpoints(folder, every_s=_CHECKPOINTS_EVERY_S)}
         started = time.perf_counter()
         run = drift.run(graph_of(QUERIES[name]), {"events": arrived}, **settings)
         rows = [payload for batch in run.batches() for payload in batch.payloads]
@@ -69,11 +72,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--events", type=int, default=100_000, metavar="N", help="(100,000)")
     parser.add_argument("--engine", action="append", choices=list(ENGINES), help="(all); may be given again")
     parser.add_argument("--query", action="append", choices=list(QUERIES), help="(all); may be given again")
-    parser.add_argument("--cuts", action="store_true", help="local and zeromq, without and with cuts")
+    parser.add_argument("--checkpoints", action="store_true", help="local and zeromq, without and with checkpoints")
     parsed = parser.parse_args(argv)
-    engines = parsed.engine or (["local", "local cuts", "zeromq", "zeromq cuts"] if parsed.cuts else list(ENGINES))
+    engines = parsed.engine or (
+        ["local", "local checkpoints", "zeromq", "zeromq checkpoints"] if parsed.checkpoints else list(ENGINES)
+    )
     with ExitStack() as closing:
-        settings = ENGINES | WITH_CUTS
+        settings = ENGINES | WITH_CHECKPOINTS
         if "spark" in engines:  # one session for all queries
             settings["spark"] = {"engine": "spark", "spark": closing.enter_context(drift.spark.session())}
         return run_all(parsed.query or list(QUERIES), engines, settings, parsed.events)
@@ -84,7 +89,7 @@ def run_all(queries: Sequence[str], engines: Sequence[str], settings: dict[str, 
     console = Console(width=None if sys.stdout.isatty() else 120)
     arrived = events(count)
     connection = database(arrived)
-    titles = [(f"{engine} s", "MB" if engine in WITH_CUTS else "events/s") for engine in engines]
+    titles = [(f"{engine} s", "MB" if engine in WITH_CHECKPOINTS else "events/s") for engine in engines]
     columns = ("", "rows", "DuckDB s", *(title for pair in titles for title in pair))
     made = table(f"Nexmark, {count:,} events", columns, _CAPTION)
     different: list[str] = []
@@ -97,7 +102,7 @@ def run_all(queries: Sequence[str], engines: Sequence[str], settings: dict[str, 
             rows, digests[engine], seconds, size = run_query(name, arrived, settings[engine])
             cells += [
                 decimals(seconds),
-                decimals(size / 1e6) if engine in WITH_CUTS else integer(count / seconds),
+                decimals(size / 1e6) if engine in WITH_CHECKPOINTS else integer(count / seconds),
             ]
             try:
                 compare(name, engine, rows, expected)

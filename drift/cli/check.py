@@ -14,10 +14,10 @@ from drift.guarantees import SinkGuarantee, SourceGuarantee, guarantee
 from drift.load import load_dataflow
 from drift.machines.plan import Plan
 from drift.records.fingerprint import fingerprint
-from drift.segments.chain import cuts_of
+from drift.segments.chain import checkpoints_of
 from drift.sinks.base import Comparing
-from drift.state.cut import Cut, check_fits
-from drift.state.run_cuts import Cuts, steps_with_state, store_of
+from drift.state.checkpoint import Checkpoint, check_fits
+from drift.state.run_checkpoints import Checkpoints, steps_with_state, store_of
 from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -33,12 +33,12 @@ from drift_graph.segments import segments_of
     is_flag=False,
     flag_value="",
     metavar="[WHERE]",
-    help="For a run that keeps its state, and from which cut there it would resume.",
+    help="For a run that keeps its state, and from which checkpoint there it would resume.",
 )
 @click.option(
     "--outputs",
     is_flag=True,
-    help="Read all that the sinks have stored below that cut, and compare it: files and tables.",
+    help="Read all that the sinks have stored below that checkpoint, and compare it: files and tables.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check_command(
@@ -54,7 +54,7 @@ def check_command(
     drift check flights.py:graph --state folder --sink out.jsonl --outputs
     """
     if outputs and not (state and sink_specs):
-        raise SettingsError("--outputs compares what --sink names with a cut in --state WHERE; give both")
+        raise SettingsError("--outputs compares what --sink names with a checkpoint in --state WHERE; give both")
     dataflow = load_dataflow(graph)
     specs = by_name("--source", source_specs, "source", [source.name for source in dataflow.sources])
     opened = {name: source_of(spec, name) for name, spec in specs.items()}
@@ -70,15 +70,19 @@ def check_command(
                 source.close()
     lines = [f"source {name!r}: {_of_source(source)}" for name, source in opened.items()]
     lines += [f"sink {name!r}: {_of_sink(sink)}" for name, sink in sinks.items()]
-    cut = _cut_to_resume_from(dataflow, state) if state else None
-    if outputs and cut is not None:
-        lines += [f"sink {name!r}: {_compared(name, sink, cut)}" for name, sink in sinks.items()]
+    checkpoint = _checkpoint_to_resume_from(dataflow, state) if state else None
+    if outputs and checkpoint is not None:
+        lines += [f"sink {name!r}: {_compared(name, sink, checkpoint)}" for name, sink in sinks.items()]
     if as_json:
         plain: dict[str, object] = {"graph": dataflow.name, **guaranteed._asdict()}
         plain["guarantee"] = plain.pop("level")
         plain |= {"sources_and_sinks": lines}
         if state:
-            plain["resumes_from"] = cut and {"cut": cut.number, "reached": cut.reached, "position": cut.output.position}
+            plain["resumes_from"] = checkpoint and {
+                "checkpoint": checkpoint.number,
+                "reached": checkpoint.reached,
+                "position": checkpoint.output.position,
+            }
         click.echo(to_json(plain))
         return
     click.echo(f"graph {dataflow.name!r} is sound")
@@ -86,50 +90,62 @@ def check_command(
         click.echo(line)
     if opened or sinks:
         click.echo(f"guarantee of a run{' with --state' if state is not None else ''}: {guaranteed}")
-    if cut is not None:
-        click.echo(f"it resumes from cut {cut.number} at {cut.reached}, position {cut.output.position:,}")
+    if checkpoint is not None:
+        click.echo(
+            f"it resumes from checkpoint {checkpoint.number} at {checkpoint.reached}, position "
+            f"{checkpoint.output.position:,}"
+        )
     elif state:
-        click.echo(f"{without_secrets(state)} has no cut: a run starts from the beginning")
+        click.echo(f"{without_secrets(state)} has no checkpoint: a run starts from the beginning")
 
 
-def _compared(name: str, sink: object, cut: Cut) -> str:
+def _compared(name: str, sink: object, checkpoint: Checkpoint) -> str:
     """What was compared of a sink.
 
     Raises:
         SinkError: it is not as it was.
     """
-    if name not in cut.sinks:
-        raise SettingsError(f"cut {cut.number} knows nothing of sink {name!r}: it was not written to, or prints")
+    if name not in checkpoint.sinks:
+        raise SettingsError(
+            f"checkpoint {checkpoint.number} knows nothing of sink {name!r}: it was not written to, or prints"
+        )
     if not isinstance(sink, Comparing):
-        return "cannot be compared: cuts have hashes of files and tables only"
-    return sink.compare(cut.sinks[name])
+        return "cannot be compared: checkpoints have hashes of files and tables only"
+    return sink.compare(checkpoint.sinks[name])
 
 
-def _cut_to_resume_from(dataflow: Dataflow, where: str) -> Cut | None:
-    """The newest cut in the store `where`; with durable steps, that of the last segment.
+def _checkpoint_to_resume_from(dataflow: Dataflow, where: str) -> Checkpoint | None:
+    """The newest checkpoint in the store `where`; with durable steps, that of the last segment.
 
     Raises:
         GraphError: this graph cannot resume from it.
     """
     *others, last = segments_of(dataflow)
     for number, segment in enumerate(others, 1):
-        _cut_in(segment, str(cuts_of(Cuts(where), number).where))
-    return _cut_in(last, where)
+        _checkpoint_in(segment, str(checkpoints_of(Checkpoints(where), number).where))
+    return _checkpoint_in(last, where)
 
 
-def _cut_in(dataflow: Dataflow, where: str) -> Cut | None:
+def _checkpoint_in(dataflow: Dataflow, where: str) -> Checkpoint | None:
     if "://" not in where and not Path(where.removeprefix("files:")).exists():
         return None
-    store = store_of(Cuts(where, away_max_s=0))
+    store = store_of(Checkpoints(where, away_max_s=0))
     store.open_to_read()
     try:
-        cuts = store.cuts()
-        if not cuts:
+        checkpoints = store.checkpoints()
+        if not checkpoints:
             return None
-        cut = cuts[-1]
+        checkpoint = checkpoints[-1]
         steps = steps_with_state(Plan(dataflow, fused=True))
-        check_fits(cut, fingerprint(dataflow, {}), steps, cut.output.algorithm, store.where, changed_code="refuse")
-        return cut
+        check_fits(
+            checkpoint,
+            fingerprint(dataflow, {}),
+            steps,
+            checkpoint.output.algorithm,
+            store.where,
+            changed_code="refuse",
+        )
+        return checkpoint
     finally:
         store.close()
 

@@ -98,7 +98,7 @@ class PositionedSink:
 
 
 class PositionedCommittingSink(PositionedSink):
-    """A `PositionedSink` that takes part in the cuts of a run."""
+    """A `PositionedSink` that takes part in the checkpoints of a run."""
 
     def __init__(self, sink: Committing) -> None:
         assert isinstance(sink, Sink)

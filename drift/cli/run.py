@@ -17,7 +17,7 @@ from drift.cli.progress import ProgressLine
 from drift.cli.specs import TimeOptions, by_name, policies, source_of
 from drift.load import absolute_target, load_dataflow
 from drift.running import Report, Run, made_run
-from drift.state.run_cuts import Cuts
+from drift.state.run_checkpoints import Checkpoints
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
@@ -34,7 +34,8 @@ _JSON_FIELDS = (
     "--source", "source_specs", multiple=True, metavar="[NAME=]SPEC",
     help="Where a source's items come from: PATH.txt, .log, .jsonl or .csv, also .gz; PATH.parquet; a pattern, "
     "'logs/*.txt'; text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, hive:PATH, also of a folder; delta:PATH; - for the "
-    "lines of standard input; tcp://HOST:PORT (listens for lines); zmq:ADDRESS; kafka://HOST:PORT#TOPIC; redis://HOST/DB#STREAM.",
+    "lines of standard input; tcp://HOST:PORT (listens for lines); zmq:ADDRESS; kafka://HOST:PORT#TOPIC; "
+    "redis://HOST/DB#STREAM.",
 )  # fmt: skip
 @output_options
 @engine_options
@@ -67,9 +68,18 @@ _JSON_FIELDS = (
 @click.option(
     "--state-logs", metavar="FOLDER", help="For logs of sources that cannot be read again.  [default: with the state]"
 )
-@click.option("--cut-every", metavar="SECONDS", type=float, help="How often a cut is taken.  [default: 1]")
-@click.option("--keep-cuts", metavar="N", type=int, help="Cuts to retain; older ones are merged.  [default: 3]")
-@click.option("--from-cut", metavar="N", type=int, help="Resume from this one of the cuts that drift state list shows.")
+@click.option(
+    "--checkpoint-every", metavar="SECONDS", type=float, help="How often a checkpoint is taken.  [default: 1]"
+)
+@click.option(
+    "--keep-checkpoints", metavar="N", type=int, help="Checkpoints to retain; older ones are merged.  [default: 3]"
+)
+@click.option(
+    "--from-checkpoint",
+    metavar="N",
+    type=int,
+    help="Resume from this one of the checkpoints that drift state list shows.",
+)
 @click.option("--accept-changed-code", is_flag=True, help="Resume although functions have changed.")
 @click.option(
     "--calls", type=click.Choice(["ask", "replay", "stub"]), default="ask", show_default=True,
@@ -91,9 +101,9 @@ def run_command(
     web: str | None,
     state: str | None,
     state_logs: str | None,
-    cut_every: float | None,
-    keep_cuts: int | None,
-    from_cut: int | None,
+    checkpoint_every: float | None,
+    keep_checkpoints: int | None,
+    from_checkpoint: int | None,
     accept_changed_code: bool,
     otel: bool,
     calls: Literal["ask", "replay", "stub"],
@@ -123,8 +133,13 @@ def run_command(
         "check_purity": check_purity,
         "record": record,
         "web": web,
-        "state": _cuts(
-            state, every_s=cut_every, keep=keep_cuts, from_cut=from_cut, logs=state_logs, accept=accept_changed_code
+        "state": _checkpoints(
+            state,
+            every_s=checkpoint_every,
+            keep=keep_checkpoints,
+            from_checkpoint=from_checkpoint,
+            logs=state_logs,
+            accept=accept_changed_code,
         ),
         "otel": otel,
         "calls": calls,
@@ -139,13 +154,13 @@ def run_command(
     print_report(report, printed, digest_algorithm, late_written=bool(output.late_output or record))
 
 
-def _cuts(where: str | None, *, accept: bool, **settings: Any) -> Cuts | None:
+def _checkpoints(where: str | None, *, accept: bool, **settings: Any) -> Checkpoints | None:
     explicit = only_set(settings)
     if where is None:
         if explicit or accept:
-            raise SettingsError("cuts have to be stored: add --state with a folder, or the URL of a server")
+            raise SettingsError("checkpoints have to be stored: add --state with a folder, or the URL of a server")
         return None
-    return Cuts(where, changed_code="accept" if accept else "refuse", **explicit)
+    return Checkpoints(where, changed_code="accept" if accept else "refuse", **explicit)
 
 
 def _sources(dataflow: Dataflow, specs: Sequence[str], *, as_frames: bool, quiet: bool) -> dict[str, Any]:
@@ -179,9 +194,9 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, PositionedSink], printed
                 if printed.summary and sinks and running.guarantee is not None:
                     click.echo(f"each item is in the sinks {running.guarantee}", err=True)
                 if running.resumed_from is not None and printed.summary:
-                    cut = running.resumed_from
-                    at = f"{cut.reached}, position {cut.output.position:,}"
-                    click.echo(f"resumes from cut {cut.number} at {at}", err=True)
+                    checkpoint = running.resumed_from
+                    at = f"{checkpoint.reached}, position {checkpoint.output.position:,}"
+                    click.echo(f"resumes from checkpoint {checkpoint.number} at {at}", err=True)
                 line.follow(running)
                 interrupts.running = running
                 for batch in running.batches():
@@ -189,7 +204,7 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, PositionedSink], printed
                     interrupts.check()
             if interrupts.stopped and printed.summary:
                 read = f"after {running.report.items_in:,} items"
-                how = "the sources ended" if not running.stores_state else "stands at a cut"
+                how = "the sources ended" if not running.stores_state else "stands at a checkpoint"
                 click.echo(f"stopped by SIGTERM: {how} {read}, all output of which is released", err=True)
             return running.report
         except KeyboardInterrupt:

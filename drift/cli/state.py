@@ -1,4 +1,4 @@
-"""`drift state`: the cuts that a run keeps, from the command line."""
+"""`drift state`: the checkpoints that a run keeps, from the command line."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any
 import click
 
 from drift.cli.errors import to_json
-from drift.state.cut import Cut
-from drift.state.run_cuts import Cuts, store_of
+from drift.state.checkpoint import Checkpoint
+from drift.state.run_checkpoints import Checkpoints, store_of
 from drift.state.store import Store
 from drift_graph.errors import SettingsError
 
 
-@click.group("state", short_help="The cuts that a run keeps: list, show, drop.")
+@click.group("state", short_help="The checkpoints that a run keeps: list, show, drop.")
 def state_group() -> None:
-    """The cuts of a run with --state, from which it can resume."""
+    """The checkpoints of a run with --state, from which it can resume."""
 
 
 @state_group.command("list")
 @click.argument("where", metavar="WHERE")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_command(where: str, as_json: bool) -> None:
-    """The stored cuts, the oldest first: number, when taken, how far, items released."""
-    with _opened(where) as (store, cuts):
+    """The stored checkpoints, the oldest first: number, when taken, how far, items released."""
+    with _opened(where) as (store, checkpoints):
         if as_json:
-            click.echo(to_json([_as_object(cut) for cut in cuts]))
+            click.echo(to_json([_as_object(checkpoint) for checkpoint in checkpoints]))
             return
-        for cut in cuts:
-            items = f"{cut.items_in:,} items in, {cut.output.position:,} out"
-            click.echo(f"{cut.number:>6}  {_taken_at(cut)}  {cut.reached}, {items}")
-        if not cuts:
-            click.echo(f"{store.where} has no cuts", err=True)
+        for checkpoint in checkpoints:
+            items = f"{checkpoint.items_in:,} items in, {checkpoint.output.position:,} out"
+            click.echo(f"{checkpoint.number:>6}  {_taken_at(checkpoint)}  {checkpoint.reached}, {items}")
+        if not checkpoints:
+            click.echo(f"{store.where} has no checkpoints", err=True)
 
 
 @state_group.command("show")
@@ -42,10 +42,10 @@ def list_command(where: str, as_json: bool) -> None:
 @click.argument("number", type=int, required=False)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def show_command(where: str, number: int | None, as_json: bool) -> None:
-    """One cut, the last if no NUMBER is given: what it is of, and where sources and sinks stood."""
-    with _opened(where) as (store, cuts):
-        cut = _chosen(store.where, cuts, number)
-        plain = _as_object(cut)
+    """One checkpoint, the last if no NUMBER is given: what it is of, and where sources and sinks stood."""
+    with _opened(where) as (store, checkpoints):
+        checkpoint = _chosen(store.where, checkpoints, number)
+        plain = _as_object(checkpoint)
         if as_json:
             click.echo(to_json(plain))
             return
@@ -61,50 +61,53 @@ def show_command(where: str, number: int | None, as_json: bool) -> None:
 @click.argument("where", metavar="WHERE")
 @click.argument("number", type=int)
 def drop_command(where: str, number: int) -> None:
-    """Drop a cut. If it is the last one, the run resumes from the one before."""
-    with _opened(where, writes=True) as (store, cuts):
-        _chosen(store.where, cuts, number)
-        if len(cuts) == 1:
-            raise SettingsError(f"cut {number} is the only one in {store.where}; to start anew, name another")
+    """Drop a checkpoint. If it is the last one, the run resumes from the one before."""
+    with _opened(where, writes=True) as (store, checkpoints):
+        _chosen(store.where, checkpoints, number)
+        if len(checkpoints) == 1:
+            raise SettingsError(f"checkpoint {number} is the only one in {store.where}; to start anew, name another")
         store.drop(number)
-        click.echo(f"dropped cut {number}", err=True)
+        click.echo(f"dropped checkpoint {number}", err=True)
 
 
 @contextmanager
-def _opened(where: str, *, writes: bool = False) -> Iterator[tuple[Store, list[Cut]]]:
-    store = store_of(Cuts(where, away_max_s=0))
+def _opened(where: str, *, writes: bool = False) -> Iterator[tuple[Store, list[Checkpoint]]]:
+    store = store_of(Checkpoints(where, away_max_s=0))
     store.open_to_read()
     if writes:
         store.open()
     try:
-        yield store, store.cuts()
+        yield store, store.checkpoints()
     finally:
         store.close()
 
 
-def _chosen(where: str, cuts: list[Cut], number: int | None) -> Cut:
-    found = [cut for cut in cuts if number in (None, cut.number)]
+def _chosen(where: str, checkpoints: list[Checkpoint], number: int | None) -> Checkpoint:
+    found = [checkpoint for checkpoint in checkpoints if number in (None, checkpoint.number)]
     if not found:
-        if not cuts:
-            raise SettingsError(f"{where} has no cuts")
-        raise SettingsError(f"{where} has no cut {number}; it has {', '.join(str(cut.number) for cut in cuts)}")
+        if not checkpoints:
+            raise SettingsError(f"{where} has no checkpoints")
+        raise SettingsError(
+            f"{where} has no checkpoint {number}; it has "
+            f"{', '.join(str(checkpoint.number) for checkpoint in checkpoints)}"
+        )
     return found[-1]
 
 
-def _taken_at(cut: Cut) -> str:
-    return datetime.fromtimestamp(cut.taken_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def _taken_at(checkpoint: Checkpoint) -> str:
+    return datetime.fromtimestamp(checkpoint.taken_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _as_object(cut: Cut) -> dict[str, Any]:
+def _as_object(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
-        "cut": cut.number,
-        "graph": cut.graph["name"],
-        "taken": _taken_at(cut),
-        "reached": cut.reached,
-        "items_in": cut.items_in,
-        "items_out": cut.output.position,
-        "keys_changed": cut.keys,
-        "steps": dict(cut.steps),
-        "sources": dict(cut.sources),
-        "sinks": dict(cut.sinks),
+        "checkpoint": checkpoint.number,
+        "graph": checkpoint.graph["name"],
+        "taken": _taken_at(checkpoint),
+        "reached": checkpoint.reached,
+        "items_in": checkpoint.items_in,
+        "items_out": checkpoint.output.position,
+        "keys_changed": checkpoint.keys,
+        "steps": dict(checkpoint.steps),
+        "sources": dict(checkpoint.sources),
+        "sinks": dict(checkpoint.sinks),
     }

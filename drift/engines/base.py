@@ -12,7 +12,7 @@ from drift_barrier.barrier import Released
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
 if TYPE_CHECKING:
-    from drift.state.cut import Cut
+    from drift.state.checkpoint import Checkpoint
 
 
 @dataclass
@@ -68,15 +68,15 @@ class Progress:
             return f"time {self.minimal_time}"
         return "the beginning" if self.minimal_bytes == BEGINNING else "the end"
 
-    def resume(self, cut: Cut, items_in: int, late_items: int) -> None:
-        """Begin at a cut, so that nobody sees the numbers start at 0 and jump.
+    def resume(self, checkpoint: Checkpoint, items_in: int, late_items: int) -> None:
+        """Begin at a checkpoint, so that nobody sees the numbers start at 0 and jump.
 
         Args:
             items_in, late_items: of the sources, as of what they read next.
         """
         self.items_in, self.late_items = items_in, late_items
-        self.items_out, self.tombstones = cut.output.position, cut.tombstones
-        self.minimal_bytes = self.released_below = cut.at
+        self.items_out, self.tombstones = checkpoint.output.position, checkpoint.tombstones
+        self.minimal_bytes = self.released_below = checkpoint.at
 
 
 #: Called with the operator of a call, and metas, payloads and answers of items.

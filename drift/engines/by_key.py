@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import xxhash
 
-from drift.machines.cuts import Entries
+from drift.machines.checkpoints import Entries
 from drift.machines.keys import form_of_identity
 from drift.machines.nodes.snapshots import Layer, merged, timed_keys
 from drift.machines.sent import LaterSent
@@ -31,8 +31,8 @@ def write_by_key(file: BinaryIO, layers: Sequence[Layer], timed: Collection[str]
         timed: names of the steps whose states have timers.
         deleted: whether deleted keys are written; nobody needs them if nothing lies below.
     """
-    cut = layers[-1].cut
-    later = [each for layer in layers for each in layer.later if each.meta >= cut]
+    checkpoint = layers[-1].checkpoint
+    later = [each for layer in layers for each in layer.later if each.meta >= checkpoint]
     with_timers: dict[str, list[Any]] = {}
     writer = Writer(file, PICKLED)
     for step in dict.fromkeys(step for layer in layers for step in layer.steps):
@@ -40,7 +40,7 @@ def write_by_key(file: BinaryIO, layers: Sequence[Layer], timed: Collection[str]
         note = (lambda present, found=found: found.extend(timed_keys(present))) if step in timed else None
         sources = [source for layer in layers for source in _sources(layer, step)]
         writer.table(step, sources, deleted=deleted, each=note)
-    writer.end(pickle.dumps((cut, later, with_timers), 5))
+    writer.end(pickle.dumps((checkpoint, later, with_timers), 5))
 
 
 class ByKey:
@@ -54,8 +54,8 @@ class ByKey:
         self._files = files
 
     @property
-    def cut(self) -> bytes:
-        return self._files[-1].cut
+    def checkpoint(self) -> bytes:
+        return self._files[-1].checkpoint
 
     @property
     def later(self) -> list[LaterSent]:
@@ -91,7 +91,7 @@ class ByKey:
         """See `Layer`."""
         snapshots = [
             Snapshot(
-                file.cut,
+                file.checkpoint,
                 {step: Entries.of((key, value) for key, (_, value) in file.rows(step)) for step in file.tables},
                 file.later,
             )
@@ -104,17 +104,17 @@ class FileByKey(HashedFile):
     """A file in which keys can be looked up.
 
     Attributes:
-        cut, later: of the newest layer that was written to it.
+        checkpoint, later: of the newest layer that was written to it.
         timed: by step the keys whose states have timers.
     """
 
-    cut: bytes
+    checkpoint: bytes
     later: list[LaterSent]
     timed: dict[str, list[Any]]
 
     def __init__(self, data: memoryview, where: str = "a file of states") -> None:
         super().__init__(lambda begin, end: data[begin:end], len(data), PICKLED, where)
-        self.cut, self.later, self.timed = pickle.loads(self.note)
+        self.checkpoint, self.later, self.timed = pickle.loads(self.note)
 
 
 def _sources(layer: Layer, step: str) -> list[Source]:

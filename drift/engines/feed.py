@@ -79,18 +79,18 @@ class Feed:
         """Descriptors to wait on for live items."""
         return ()
 
-    def positions_at(self, cut: bytes) -> dict[str, Any]:
-        """The positions from which everything at or above a cut can be fed again; JSON values.
+    def positions_at(self, checkpoint: bytes) -> dict[str, Any]:
+        """The positions from which everything at or above a checkpoint can be fed again; JSON values.
 
-        Cuts must not decrease from call to call.
+        Checkpoints must not decrease from call to call.
         """
         raise NotImplementedError
 
     def committed(self, positions: Mapping[str, Any]) -> None:
-        """The run can resume from these positions, so what only earlier cuts need may be dropped."""
+        """The run can resume from these positions, so what only earlier checkpoints need may be dropped."""
 
-    def resume(self, positions: Mapping[str, Any], cut: bytes) -> None:
-        """Resume at a cut: called before anything is fed, so that everything at or above the cut comes.
+    def resume(self, positions: Mapping[str, Any], checkpoint: bytes) -> None:
+        """Resume at a checkpoint: called before anything is fed, so that everything at or above the checkpoint comes.
 
         Args:
             positions: from `positions_at`.

@@ -29,7 +29,8 @@ class EngineKind:
         name: the value of `drift.run(engine=...)`.
         make: constructs the engine of a run from settings of its class; imports the engine's modules when called.
         settings: `Settings`, or a subclass with the settings of this engine.
-        stores_state: whether it can resume from a cut; then it is a `drift.state.run_cuts.TakesCuts`.
+        stores_state: whether it can resume from a checkpoint; then it is a
+            `drift.state.run_checkpoints.TakesCheckpoints`.
         reads_frames: whether it reads Parquet files as DataFrames, where it runs.
         asks_itself: whether it asks about the items at calls, in a run without state and recorded answers; then it is
             an `Asks`. Otherwise runs cut the graph behind calls.

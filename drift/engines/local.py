@@ -18,14 +18,14 @@ from drift.engines.memory import rare_collections
 from drift.engines.observed import Observed, Timeline, own_state
 from drift.engines.overflow import Overflow
 from drift.engines.settings import LocalSettings
-from drift.machines.cuts import Lookup
+from drift.machines.checkpoints import Lookup
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.ordering import Ordering
 from drift.machines.plan import Plan, feeding_step
 from drift.machines.worker import BARRIER, Part, Worker
 from drift.spilled import Spilled
-from drift.state.cut import Output
-from drift.state.run_cuts import Begin, Taken
+from drift.state.checkpoint import Output
+from drift.state.run_checkpoints import Begin, Taken
 from drift_acker.ledger import LaterHeld, Ledger, ack_of
 from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
@@ -46,7 +46,7 @@ class LocalEngine:
 
     def __init__(self, dataflow: Dataflow, feed: Feed, settings: LocalSettings) -> None:
         self._plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
-        self._cut_at = BEGINNING
+        self._checkpoint_at = BEGINNING
         self._timeline = Timeline() if settings.counted else None
         self.progress = Progress()
         self._feed = feed
@@ -77,39 +77,39 @@ class LocalEngine:
             worker.page(self._overflow.lookup)
         return worker
 
-    def prepare_cuts(self, begin: Begin | None) -> None:
-        """Called before any item: cuts will be taken; the run resumes from a cut, or begins."""
+    def prepare_checkpoints(self, begin: Begin | None) -> None:
+        """Called before any item: checkpoints will be taken; the run resumes from a checkpoint, or begins."""
         if begin is None:
             self._worker = self._hired(tracks=True)
             return
-        cut, blocks, states, _ = begin
-        at_once = states.at_once(cut)
+        checkpoint, blocks, states, _ = begin
+        at_once = states.at_once(checkpoint)
         self._worker = self._hired(states.lookup, tracks=True)
         self._worker.restore(at_once, states.lookup)
         sends = self._worker.restore_later(at_once.later)
-        self._worker.tombstones = cut.tombstones
-        self._acker = AckTable(range(len(self._plan.dataflow.sources)), cut.at)
-        self._heartbeats = dict.fromkeys(self._heartbeats, cut.at)
-        digest = Digest(cut.output.algorithm, new_parts=Spilled)
-        digest.resume(blocks, cut.output.opened)
-        self._barrier.resume(cut.output.position, cut.output.last, digest)
-        self._cut_at = cut.at
+        self._worker.tombstones = checkpoint.tombstones
+        self._acker = AckTable(range(len(self._plan.dataflow.sources)), checkpoint.at)
+        self._heartbeats = dict.fromkeys(self._heartbeats, checkpoint.at)
+        digest = Digest(checkpoint.output.algorithm, new_parts=Spilled)
+        digest.resume(blocks, checkpoint.output.opened)
+        self._barrier.resume(checkpoint.output.position, checkpoint.output.last, digest)
+        self._checkpoint_at = checkpoint.at
         for name, columns in sends.get(BARRIER, ()):
             self._barrier.add(name, columns)
         self._acker.handle(ack_of((), (), (), self._held.moved(self._worker.least_later)))
-        self.progress.resume(cut, self._feed.items_in, self._feed.late_items)
+        self.progress.resume(checkpoint, self._feed.items_in, self._feed.late_items)
 
     @property
-    def awaits_cut(self) -> bool:
-        """See `TakesCuts`."""
+    def awaits_checkpoint(self) -> bool:
+        """See `TakesCheckpoints`."""
         return False
 
-    def cut(self) -> Taken | None:
-        """The state of everything as of minimal time; None if minimal time has not moved since the last cut."""
+    def checkpoint(self) -> Taken | None:
+        """The state of everything as of minimal time; None if minimal time has not moved since the last checkpoint."""
         at, barrier = self._acker.minimal_time, self._barrier
-        if at == self._cut_at:
+        if at == self._checkpoint_at:
             return None
-        self._cut_at = at
+        self._checkpoint_at = at
         digest = barrier.digest
         output = Output(barrier.position, barrier.last, digest.opened(), len(digest.blocks), digest.algorithm)
         return Taken(at, output, {"local": self._worker.snapshot(at)}, digest.blocks, self._worker.tombstones)

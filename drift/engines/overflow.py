@@ -5,7 +5,7 @@ Invariant: a state that was dropped from memory and is not there again is in the
 Why: a stage gives the states that it drops, or that a key has none any more, and they are written before anything else
 is looked up. Files of about the same size are merged once there are several, so few files have to be searched, and how
 often a state is copied grows with the logarithm of all states. The files have no names: they are gone with the process,
-however it ends. They are not for resuming, for which cuts are.
+however it ends. They are not for resuming, for which checkpoints are.
 
 How much memory states take is estimated from some of them. States of keys that had items lately stay, if they leave
 room.
@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any
 
 from drift.engines.by_key import ByKey, FileByKey, write_by_key
-from drift.machines.cuts import Lookup
+from drift.machines.checkpoints import Lookup
 from drift.machines.nodes.snapshots import Layer, LoadedLayer, SnapshotName, SnapshotNames, lookup_in
 from drift.machines.worker import Snapshot, Worker
 from drift_graph.errors import PayloadError, StorageError

@@ -100,13 +100,13 @@ class SourceFeed(Feed):
         parts = [part for part in known if part is not None]
         return min(parts) if parts and len(parts) == len(self._readers) else None
 
-    def positions_at(self, cut: bytes) -> dict[str, Any]:
-        """For each source the position from which everything at or above a cut can be read again; JSON values.
+    def positions_at(self, checkpoint: bytes) -> dict[str, Any]:
+        """For each source the position from which everything at or above a checkpoint can be read again; JSON values.
 
-        Cuts must not decrease from call to call. Only with `has_positions`.
+        Checkpoints must not decrease from call to call. Only with `has_positions`.
         """
         assert self._has_positions
-        found = [self.intake.rereadings[rank].at(cut, self._here(rank)) for rank in range(len(self._readers))]
+        found = [self.intake.rereadings[rank].at(checkpoint, self._here(rank)) for rank in range(len(self._readers))]
         for rank in self._acknowledging:
             self._acknowledge(rank, found[rank])
         return {self.name_of(rank): as_plain(position) for rank, position in enumerate(found)}
@@ -120,7 +120,7 @@ class SourceFeed(Feed):
         if not self._acknowledging or (not last and time.monotonic() - self._acknowledged_s < _ACKNOWLEDGE_S):
             return
         self._acknowledged_s = time.monotonic()
-        if not self._has_positions:  # otherwise cuts acknowledge, which may be lower
+        if not self._has_positions:  # otherwise checkpoints acknowledge, which may be lower
             for rank in self._acknowledging:
                 self._acknowledge(rank, self.intake.rereadings[rank].at(below, self._here(rank)))
 
@@ -130,13 +130,14 @@ class SourceFeed(Feed):
             reader.released(position.reader)
 
     def committed(self, positions: Mapping[str, Any]) -> None:
-        """The run can resume from these positions, so drop log entries that only earlier cuts need."""
+        """The run can resume from these positions, so drop log entries that only earlier checkpoints need."""
         for rank, log in self._logs.items():
             position = from_plain(self.name_of(rank), positions[self.name_of(rank)])
             log.drop_below(position.entry or 0)
 
-    def resume(self, positions: Mapping[str, Any], cut: bytes) -> None:
-        """Resume at a cut: called before anything is read, so that the sources give everything at or above the cut.
+    def resume(self, positions: Mapping[str, Any], checkpoint: bytes) -> None:
+        """Resume at a checkpoint: called before anything is read, so that the sources give everything at or above the
+        checkpoint.
 
         Args:
             positions: from `positions_at`; a source that is not in it starts from the beginning, after its log.
@@ -156,7 +157,7 @@ class SourceFeed(Feed):
                 self._repeats[rank] = self._logs[rank].repeat(entry)
             else:
                 self._seek(rank)
-        self.intake.resume(cut)
+        self.intake.resume(checkpoint)
         self.late_items = sum(machine.late_items for machine in self.intake.machines)
 
     def _seek(self, rank: int) -> None:
@@ -270,6 +271,7 @@ def _folder_of_logs(folder: Path | None, source: str, why: str) -> Path:
     if folder is None:
         raise SettingsError(
             f"source {source!r} cannot be read again to the same effect ({why}), so what it gives is logged in a "
-            f"folder, and the state is stored on a server: name a folder too, logs= of drift.Cuts, or --state-logs"
+            f"folder, and the state is stored on a server: name a folder too, logs= of drift.Checkpoints, or "
+            f"--state-logs"
         )
     return folder

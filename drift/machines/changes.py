@@ -72,9 +72,9 @@ class Debts:
             ) from None
         self._counts[identity] = self._counts.get(identity, 0) + 1
 
-    def rewind(self, cut: bytes) -> None:
-        """Forget the tombstones at or above a cut; none waits below it."""
-        self._counts = {identity: count for identity, count in self._counts.items() if identity[0] < cut}
+    def rewind(self, checkpoint: bytes) -> None:
+        """Forget the tombstones at or above a checkpoint; none waits below it."""
+        self._counts = {identity: count for identity, count in self._counts.items() if identity[0] < checkpoint}
 
     def settles(self, meta: bytes, payload: Any) -> bool:
         """Whether a tombstone was waiting for this item; if so, both are dropped."""

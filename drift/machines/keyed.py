@@ -27,7 +27,7 @@ from operator import attrgetter, eq, itemgetter
 from typing import Any, NamedTuple
 
 from drift.machines.changes import NOTHING, Debts, Difference, difference
-from drift.machines.cuts import DELETED, Entries, KeyedState, Lookup, Paged
+from drift.machines.checkpoints import DELETED, Entries, KeyedState, Lookup, Paged
 from drift.machines.keys import keyed, stands_for_itself
 from drift.machines.log import History, Keyed, Log, Row
 from drift.machines.logics import Logic
@@ -178,7 +178,7 @@ class KeyedStage(KeyedState):
         done = len(outputs)
         if done == len(metas):
             return Columns(metas, outputs, None)
-        sent = self._process(columns.cut(done, len(metas)), ports, is_complete)
+        sent = self._process(columns.slice(done, len(metas)), ports, is_complete)
         return self._leaving([Columns(metas[:done], outputs, None), *sent] if done else sent, ports)
 
     def _in_columns(self, metas: Metas, rows: Any) -> Any:
@@ -894,29 +894,29 @@ class KeyedStage(KeyedState):
     def _stays(self, key: Any, unsettled: Mapping[Any, None]) -> bool:
         return key in unsettled or key in self._timers or key in self._blocked
 
-    # As of a cut.
+    # As of a checkpoint.
 
-    def _keys_above(self, cut: bytes) -> dict[Any, None]:
-        """The keys that have rows at or above a cut."""
-        keys = self._log.keys_above(cut)
-        keys.update((key, None) for key, each in self._histories.items() if each.metas and each.metas[-1] >= cut)
+    def _keys_above(self, checkpoint: bytes) -> dict[Any, None]:
+        """The keys that have rows at or above a checkpoint."""
+        keys = self._log.keys_above(checkpoint)
+        keys.update((key, None) for key, each in self._histories.items() if each.metas and each.metas[-1] >= checkpoint)
         return keys
 
-    def _above(self, cut: bytes) -> dict[Any, History]:
+    def _above(self, checkpoint: bytes) -> dict[Any, History]:
         """Their histories."""
-        return {key: self._history(key) for key in self._keys_above(cut)}
+        return {key: self._history(key) for key in self._keys_above(checkpoint)}
 
-    def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
-        """The states of these keys as of the cut, with their timers in order if it has any; or DELETED."""
-        above = self._above(cut) if keys else {}
+    def as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:
+        """The states of these keys as of the checkpoint, with their timers in order if it has any; or DELETED."""
+        above = self._above(checkpoint) if keys else {}
         wanted = [(key, above[key]) for key in keys if key in above]
-        befores = {key: history.state_at(cut, key, self._replayed) for key, history in wanted}
+        befores = {key: history.state_at(checkpoint, key, self._replayed) for key, history in wanted}
         initial, kind = self._initial, type(self._initial)
         states = list(map(self._states.get, keys, repeat(initial)))
         if befores:
             states = [befores.get(key, state) for key, state in zip(keys, states)]
         if self.is_timed:
-            return self._timed_as_of(cut, keys, states, above)
+            return self._timed_as_of(checkpoint, keys, states, above)
         stored = self._logic.stored
         if stored is not None:
             states = [state if state is BLOCKED else stored(state) for state in states]
@@ -928,35 +928,35 @@ class KeyedStage(KeyedState):
         return _unblocked(keys, found)
 
     def _timed_as_of(
-        self, cut: bytes, keys: Sequence[Any], states: Sequence[Any], above: dict[Any, History]
+        self, checkpoint: bytes, keys: Sequence[Any], states: Sequence[Any], above: dict[Any, History]
     ) -> Entries:
         initial = self._initial
         found: list[tuple[Any, Any]] = []
         for key, state in zip(keys, states):
             rows = above[key].rows if key in above else ()
-            timers = [(due.meta, due.timer) for due in sorted(_waiting(self._timers_of(key), rows, cut))]
+            timers = [(due.meta, due.timer) for due in sorted(_waiting(self._timers_of(key), rows, checkpoint))]
             is_new = not timers and (state is initial or same(state, initial))
             found.append((key, DELETED if is_new else state if state is BLOCKED else (state, timers)))
         return Entries.of(entry for entry in found if entry[1] is not BLOCKED)
 
-    def rewind(self, cut: bytes) -> None:
-        """Forget all that is at or above a cut; see `KeyedState.rewind`.
+    def rewind(self, checkpoint: bytes) -> None:
+        """Forget all that is at or above a checkpoint; see `KeyedState.rewind`.
 
-        The heartbeat becomes the cut, and timers that had fired at or above it are set again.
+        The heartbeat becomes the checkpoint, and timers that had fired at or above it are set again.
         """
-        above = self._above(cut)
+        above = self._above(checkpoint)
         if self._paged is not None:
             self._paged.know(above)
         for key, history in above.items():
-            self._put_state(key, history.state_at(cut, key, self._replayed))
+            self._put_state(key, history.state_at(checkpoint, key, self._replayed))
             if self.is_timed:
-                self._put_timers(key, _waiting(self._timers_of(key), history.rows, cut))
-            history.truncate(cut)
-        self._log.rewind(cut)
-        self._debts.rewind(cut)
+                self._put_timers(key, _waiting(self._timers_of(key), history.rows, checkpoint))
+            history.truncate(checkpoint)
+        self._log.rewind(checkpoint)
+        self._debts.rewind(checkpoint)
         if self._touched is not None:
-            self._touched.rewind(cut)
-        self.heartbeat = cut
+            self._touched.rewind(checkpoint)
+        self.heartbeat = checkpoint
 
     def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
         if not self.is_timed:

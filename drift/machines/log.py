@@ -5,9 +5,9 @@ to the number of unsettled rows, in any distribution.
 
 Why: a segment is a batch whose rows are above all logged rows of their keys, with the states of these keys before it;
 drawing a key's history takes its rows out. A segment is dropped when its last row is settled. Where dropped rows would
-have been most of what is stored, segments are cut: the states before them are then those before their first unsettled
-row, computed again. So one row far ahead holds only itself in memory. A draw searches each segment; so small batches in
-order are appended to the last segment if it is small too, since a cycle logs item by item.
+have been most of what is stored, segments are cut: the states before them are then those before their first
+unsettled row, computed again. So one row far ahead holds only itself in memory. A draw searches each segment; so small
+batches in order are appended to the last segment if it is small too, since a cycle logs item by item.
 """
 
 from __future__ import annotations
@@ -105,15 +105,15 @@ class History:
         """The last place of which the state is stored, and which is at or below a meta: its index. There are rows."""
         return max(bisect_right(self.kept_at, meta) - 1, 0)
 
-    def state_at(self, cut: bytes, key: Any, replay: Replay) -> Any:
-        """The state before the first row at or above a cut, of which there is one."""
-        at = self.place_before(cut)
+    def state_at(self, checkpoint: bytes, key: Any, replay: Replay) -> Any:
+        """The state before the first row at or above a checkpoint, of which there is one."""
+        at = self.place_before(checkpoint)
         start = bisect_left(self.metas, self.kept_at[at])
-        return replay(key, self.kept[at], self.rows[start : bisect_left(self.metas, cut)])
+        return replay(key, self.kept[at], self.rows[start : bisect_left(self.metas, checkpoint)])
 
-    def truncate(self, cut: bytes) -> None:
-        """Drop the rows at or above a cut."""
-        at = bisect_left(self.metas, cut)
+    def truncate(self, checkpoint: bytes) -> None:
+        """Drop the rows at or above a checkpoint."""
+        at = bisect_left(self.metas, checkpoint)
         del self.metas[at:], self.rows[at:]
         self.drop_places()
 
@@ -179,7 +179,7 @@ class _Segment:
         metas, payloads, made = self.metas, self.payloads, self.made
         return [Row(metas[index], payloads[index], made[index]) for index in indices]
 
-    def cut(self, settled: bytes, replay: Replay) -> None:
+    def trim(self, settled: bytes, replay: Replay) -> None:
         """Drop rows that are settled or were drawn."""
         start = bisect_left(self.metas, settled)
         indices = self._by_key()
@@ -191,9 +191,9 @@ class _Segment:
             left += each[at:]
         self._retain(sorted(left))
 
-    def truncate(self, cut: bytes) -> None:
-        """Drop rows that are at or above a cut or were drawn."""
-        end = bisect_left(self.metas, cut)
+    def truncate(self, checkpoint: bytes) -> None:
+        """Drop rows that are at or above a checkpoint or were drawn."""
+        end = bisect_left(self.metas, checkpoint)
         if self._indices is None:
             self._retain(range(end))
         else:
@@ -206,9 +206,9 @@ class _Segment:
         )
         self.befores = {key: self.befores[key] for key in dict.fromkeys(self.keys)}
 
-    def keys_above(self, cut: bytes) -> Iterator[Any]:
-        """The keys of rows at or above a cut that were not drawn."""
-        start = bisect_left(self.metas, cut)
+    def keys_above(self, checkpoint: bytes) -> Iterator[Any]:
+        """The keys of rows at or above a checkpoint that were not drawn."""
+        start = bisect_left(self.metas, checkpoint)
         if self._indices is None:
             yield from self.keys[start:]
         else:
@@ -368,39 +368,39 @@ class Log:
             dropped = 0
         self._lasts_dropped = dropped
         if self._rows > self._rows_max or not self._segments:
-            self._cut()
+            self._checkpoint()
 
-    def _cut(self) -> None:
+    def _checkpoint(self) -> None:
         """Drop the settled rows of segments that have as many of them as of others."""
         for segment in list(self._segments.values()):
             if 2 * segment.held(self.settled) <= len(segment.metas):
-                segment.cut(self.settled, self._replay)
+                segment.trim(self.settled, self._replay)
                 if not segment.metas:
                     del self._segments[segment.number]
         self._rows = sum(len(segment.metas) for segment in self._segments.values())
         self._rows_max = max(_ROWS_RETAINED_MIN, 2 * self._rows)
 
-    def keys_above(self, cut: bytes) -> dict[Any, None]:
-        """The keys of rows at or above a cut that are only here."""
+    def keys_above(self, checkpoint: bytes) -> dict[Any, None]:
+        """The keys of rows at or above a checkpoint that are only here."""
         found: dict[Any, None] = {}
-        first = bisect_left(self._lasts, (cut, -1), self._lasts_dropped)
+        first = bisect_left(self._lasts, (checkpoint, -1), self._lasts_dropped)
         for number in sorted(number for _, number in self._lasts[first:]):
             if number in self._segments:
-                found.update(dict.fromkeys(self._segments[number].keys_above(cut)))
+                found.update(dict.fromkeys(self._segments[number].keys_above(checkpoint)))
         return found
 
-    def rewind(self, cut: bytes) -> None:
-        """Drop rows at or above a cut, which is not below `settled`."""
-        first = bisect_left(self._lasts, (cut, -1), self._lasts_dropped)
+    def rewind(self, checkpoint: bytes) -> None:
+        """Drop rows at or above a checkpoint, which is not below `settled`."""
+        first = bisect_left(self._lasts, (checkpoint, -1), self._lasts_dropped)
         self._open = -1
         cut_through = [number for _, number in self._lasts[first:]]
         del self._lasts[first:]
-        self._last = min(self._last, cut)
+        self._last = min(self._last, checkpoint)
         for number in cut_through:
             segment = self._segments.get(number)
             if segment is None:
                 continue
-            segment.truncate(cut)
+            segment.truncate(checkpoint)
             if segment.metas:
                 insort(self._lasts, (segment.metas[-1], number), self._lasts_dropped)
             else:

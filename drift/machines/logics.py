@@ -37,7 +37,7 @@ class Logic(Protocol):
         key: of an item.
         initial: the state of a key without one.
         initials: what the user's functions get beside payloads and states; see `drift_graph.unchanged`.
-        form: names the form of the states in stored cuts.
+        form: names the form of the states in stored checkpoints.
         gives_many: whether a row gives a sequence of outputs; else it gives one output.
         is_timed: whether outputs may be timers.
         phase: of its timers.

@@ -46,7 +46,7 @@ class Pending:
         return [columns for _, _, columns in sorted(self._heap, key=lambda entry: entry[:2])]
 
     def clear(self) -> None:
-        """Drop all waiting items, since the worker rewinds to a cut: their senders have them."""
+        """Drop all waiting items, since the worker rewinds to a checkpoint: their senders have them."""
         self._heap.clear()
 
     def is_due(self, heartbeat: bytes, minimal_time: bytes) -> bool:
@@ -63,9 +63,9 @@ class Pending:
             _, _, columns = heappop(self._heap)
             end = _due(columns.metas, heartbeat, minimal_time)
             if end:
-                taken.append(_cut(columns, 0, end))
+                taken.append(_checkpoint(columns, 0, end))
             if end < len(columns.metas):
-                rest = _cut(columns, end, len(columns.metas))
+                rest = _checkpoint(columns, end, len(columns.metas))
                 if rest.metas[0] < heartbeat:
                     rounds.append(rest)
                 else:
@@ -110,7 +110,7 @@ def _waits(meta: bytes, heartbeat: bytes, bound: bytes) -> bool:
     return is_later(meta) and (meta >= heartbeat or (meta >= bound and in_rounds(meta)))
 
 
-def _cut(columns: Columns, start: int, end: int) -> Columns:
+def _checkpoint(columns: Columns, start: int, end: int) -> Columns:
     if start == 0 and end == len(columns.metas):
         return columns
-    return columns.cut(start, end)
+    return columns.slice(start, end)

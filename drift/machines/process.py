@@ -24,7 +24,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from drift.machines.changes import NOTHING, Debts, Difference, difference
-from drift.machines.cuts import DELETED, Entries, KeyedState, Touched
+from drift.machines.checkpoints import DELETED, Entries, KeyedState, Touched
 from drift.machines.keys import keyed
 from drift.machines.maps import Ports
 from drift.operators import Process, State, Timer, state_and_outputs
@@ -427,14 +427,14 @@ class ProcessStage(KeyedState):
         self._nodes_count = retained
         self._sweep_at = max(_NODES_RETAINED_MIN, 2 * retained)
 
-    # As of a cut.
+    # As of a checkpoint.
 
-    def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
+    def as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:
         """The states of these keys and their timers in order, or DELETED."""
         initial = self._process.initial
         found: list[tuple[Any, Any]] = []
         for key in keys:
-            node, undone = self._parted(key, cut)
+            node, undone = self._parted(key, checkpoint)
             if node is None:
                 found.append((key, DELETED))
             elif node[STATE] is not BLOCKED:
@@ -443,22 +443,22 @@ class ProcessStage(KeyedState):
                 found.append((key, DELETED if as_if_new else (node[STATE], timers)))
         return Entries.of(found)
 
-    def rewind(self, cut: bytes) -> None:
-        """Forget all that is at or above a cut; see `KeyedState.rewind`.
+    def rewind(self, checkpoint: bytes) -> None:
+        """Forget all that is at or above a checkpoint; see `KeyedState.rewind`.
 
-        The heartbeat becomes the cut, and timers that had fired at or above it are set again.
+        The heartbeat becomes the checkpoint, and timers that had fired at or above it are set again.
         """
-        for key in self._touched.above(cut):
-            node, undone = self._parted(key, cut)
+        for key in self._touched.above(checkpoint):
+            node, undone = self._parted(key, checkpoint)
             if undone:
                 self._undo(key, node, undone)
             if node is None:
                 self._nodes.pop(key, None)
             else:
                 self._nodes[key] = node
-        self._touched.rewind(cut)
-        self._debts.rewind(cut)
-        self.heartbeat = cut
+        self._touched.rewind(checkpoint)
+        self._debts.rewind(checkpoint)
+        self.heartbeat = checkpoint
 
     def _parted(self, key: Any, meta: bytes) -> tuple[Node | None, list[Node]]:
         """The last node of a key below a meta, and its nodes at or above it, in order."""

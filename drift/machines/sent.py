@@ -1,12 +1,13 @@
 """The later items that a worker has sent, until they are settled: it sends them again when a rewind drops them.
 
-Invariant: `rewind(cut)` gives the net of all later items that are at or above the cut and were made from items below
-it.
+Invariant: `rewind(checkpoint)` gives the net of all later items that are at or above the checkpoint and were made from
+items below it.
 
-Why: an ordinary child comes directly after its parent in the order, so both are below a cut, or neither is. A later
-item is far from its parent, and its meta does not contain the parent's. So its origin is stored with it: the input item
-of the program of maps, from which all maps up to the next grouping run at once. A tombstone of the origin makes the
-tombstone of the child, with the same origin. Later items below minimal time are final and need not be sent again.
+Why: an ordinary child comes directly after its parent in the order, so both are below a checkpoint, or neither is. A
+later item is far from its parent, and its meta does not contain the parent's. So its origin is stored with it: the
+input item of the program of maps, from which all maps up to the next grouping run at once. A tombstone of the origin
+makes the tombstone of the child, with the same origin. Later items below minimal time are final and need not be sent
+again.
 
 On a cycle, one batch for a program may hold both an item and another that came back from a later item made from it. A
 later item made from the second has the second as its origin, and items directly after the second have none. The two
@@ -64,13 +65,15 @@ class SentLater:
             self._sent = [each for each in self._sent if each.meta >= minimal_time]
             self._sent_max = max(_RETAINED_MIN, 2 * len(self._sent))
 
-    def since(self, cut_before: bytes, cut: bytes) -> list[LaterSent]:
-        """The later items at or above the second cut whose origins are between the two cuts."""
-        return [each for each in self._sent if cut_before <= each.origin < cut <= each.meta]
+    def since(self, checkpoint_before: bytes, checkpoint: bytes) -> list[LaterSent]:
+        """The later items at or above the second checkpoint whose origins are between the two checkpoints."""
+        return [each for each in self._sent if checkpoint_before <= each.origin < checkpoint <= each.meta]
 
-    def rewind(self, cut: bytes) -> list[LaterSent]:
-        """Forget items whose origins are at or above a cut; the remaining ones at or above it, to be sent again."""
-        self._sent = [each for each in self._sent if each.origin < cut <= each.meta]
+    def rewind(self, checkpoint: bytes) -> list[LaterSent]:
+        """Forget items whose origins are at or above a checkpoint; the remaining ones at or above it, to be sent
+        again.
+        """
+        self._sent = [each for each in self._sent if each.origin < checkpoint <= each.meta]
         return self._sent
 
 

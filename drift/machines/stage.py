@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from drift.machines.cuts import Entries, Lookup
+from drift.machines.checkpoints import Entries, Lookup
 from drift.machines.maps import Ports
 from drift_graph.item import Columns
 
@@ -17,7 +17,7 @@ class Stage(Protocol):
         suffix: the bytes that the metas of its output still lack.
         complete_below: all items below it have come with this call, so nothing below it is ever taken back.
         is_timed: whether it is a `TimedStage`.
-        form: names the form of its states in stored cuts.
+        form: names the form of its states in stored checkpoints.
     """
 
     form: str
@@ -35,8 +35,8 @@ class Stage(Protocol):
         """Drop what is only needed for changes below minimal time, since there will be none."""
 
     def track(self, *, tracks: bool = True) -> None: ...
-    def changed(self, cut: bytes) -> Entries: ...
-    def rewind(self, cut: bytes) -> None: ...
+    def changed(self, checkpoint: bytes) -> Entries: ...
+    def rewind(self, checkpoint: bytes) -> None: ...
     def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None: ...
     def page(self, lookup: Lookup) -> None: ...
     def drop(self, keys_at_once: int, *, recent: bool) -> Iterator[Entries]: ...

@@ -26,7 +26,7 @@ from operator import itemgetter
 from typing import Any
 
 from drift.machines.changes import Debts, Difference, difference
-from drift.machines.cuts import DELETED, Entries, KeyedState, Touched
+from drift.machines.checkpoints import DELETED, Entries, KeyedState, Touched
 from drift.machines.keys import keyed
 from drift.machines.maps import Ports
 from drift.operators import NO_ITEMS, OpensWindows, Process, State, Timer, state_and_outputs
@@ -555,59 +555,61 @@ class WindowStage(KeyedState):
         self._retained = retained
         self._sweep_at = max(_ITEMS_RETAINED_MIN, 2 * retained, windows)
 
-    # As of a cut.
+    # As of a checkpoint.
 
-    def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
+    def as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:
         """The open windows of these keys and their ends, in the form of `ProcessStage`."""
         found: dict[Any, Any] = dict.fromkeys(keys, DELETED)
         for end in self._ends.values():
             for windows in (end.settled, end.windows):
                 for key in found if len(found) < len(windows) else windows:
                     if key in windows and key in found:
-                        accumulator, timer, note = self._as_of(end, key, cut)
-                        if accumulator is not NO_ITEMS and timer >= cut:
+                        accumulator, timer, note = self._as_of(end, key, checkpoint)
+                        if accumulator is not NO_ITEMS and timer >= checkpoint:
                             found[key] = accumulator, [(timer, Timer(key, note))]
         return Entries.of(entry for entry in found.items() if entry[1] is DELETED or entry[1][0] is not _BLOCKED)
 
-    def _as_of(self, end: _End, key: Any, cut: bytes) -> tuple[Any, bytes, Any]:
-        """The accumulator, the meta of the end and the note of a window; NO_ITEMS if it has no items below the cut."""
+    def _as_of(self, end: _End, key: Any, checkpoint: bytes) -> tuple[Any, bytes, Any]:
+        """The accumulator, the meta of the end and the note of a window; NO_ITEMS if it has no items below the
+        checkpoint.
+        """
         if key in end.settled:
             return end.settled[key], end.timers[key], end.notes.get(key, key)
         window = end.windows[key]
-        accumulator = window.accumulators[bisect_left(window.metas, cut)]
-        return accumulator, cut if accumulator is NO_ITEMS else self._timer_of(end, window), window.note
+        accumulator = window.accumulators[bisect_left(window.metas, checkpoint)]
+        return accumulator, checkpoint if accumulator is NO_ITEMS else self._timer_of(end, window), window.note
 
-    def rewind(self, cut: bytes) -> None:
-        """Forget all that is at or above a cut; see `Stage`."""
-        above = self._touched.above(cut)
+    def rewind(self, checkpoint: bytes) -> None:
+        """Forget all that is at or above a checkpoint; see `Stage`."""
+        above = self._touched.above(checkpoint)
         for end in list(self._ends.values()):
             for key in above if len(above) < len(end.windows) else list(end.windows):
                 window = end.windows.get(key)
                 if window is None:
                     continue
-                at = bisect_left(window.metas, cut)
+                at = bisect_left(window.metas, checkpoint)
                 self._retained -= len(window.metas) - at
                 del window.metas[at:], window.payloads[at:], window.accumulators[at + 1 :]
-                if window.failure is not None and window.failure[0] >= cut:
+                if window.failure is not None and window.failure[0] >= checkpoint:
                     window.failure = None
                     self._blocked -= 1
                 if window.is_empty:
                     del end.windows[key]
-            if end.has_passed and end.moment + END_OF_TIME > cut:
-                for key in [key for key, timer in end.timers.items() if timer < cut]:
+            if end.has_passed and end.moment + END_OF_TIME > checkpoint:
+                for key in [key for key, timer in end.timers.items() if timer < checkpoint]:
                     end.windows[key] = self._opened(end, key)  # its outputs stay as they were sent
                 end.has_passed = False
                 heappush(self._upcoming, end.moment)
                 for window in end.windows.values():
-                    if self._timer_of(end, window) >= cut:
+                    if self._timer_of(end, window) >= checkpoint:
                         window.sent = []
             if not end.windows and not end.settled:
                 del self._ends[end.moment]
         self._upcoming = [moment for moment in self._upcoming if moment in self._ends]
         heapify(self._upcoming)
-        self._touched.rewind(cut)
-        self._debts.rewind(cut)
-        self.heartbeat = cut
+        self._touched.rewind(checkpoint)
+        self._debts.rewind(checkpoint)
+        self.heartbeat = checkpoint
 
     def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
         for key, (accumulator, timers) in entries:

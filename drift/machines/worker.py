@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
-from drift.machines.cuts import DELETED, Entries, Lookup
+from drift.machines.checkpoints import DELETED, Entries, Lookup
 from drift.machines.keys import Partitioner, keyed
 from drift.machines.maps import Origins, Ports
 from drift.machines.pending import Pending, split
@@ -124,16 +124,16 @@ def _in_order(batches: Sequence[Columns]) -> Sequence[Columns]:
 
 
 class Snapshot(NamedTuple):
-    """A worker's part of a cut: the changes since the previous cut.
+    """A worker's part of a checkpoint: the changes since the previous checkpoint.
 
     Attributes:
-        states: for each grouping, by the identity of the key: the state that items at or above the cut need, or
+        states: for each grouping, by the identity of the key: the state that items at or above the checkpoint need, or
             DELETED.
-        later: later items at or above the cut that it sent since the previous one. The later items of a cut are those
-            of all its snapshots, and of earlier cuts, that are at or above it.
+        later: later items at or above the checkpoint that it sent since the previous one. The later items of a
+            checkpoint are those of all its snapshots, and of earlier checkpoints, that are at or above it.
     """
 
-    cut: bytes
+    checkpoint: bytes
     states: dict[str, Entries]
     later: list[LaterSent]
 
@@ -154,9 +154,9 @@ class Worker:
         plan: what to run; shared, never changed.
         index: which of the workers this is.
         workers: how many there are.
-        rewinds: whether it may have to rewind to a cut: then it stores the later items that it sends until they are
-            settled.
-        tracks: whether cuts are taken of it.
+        rewinds: whether it may have to rewind to a checkpoint: then it stores the later items that it sends until they
+            are settled.
+        tracks: whether checkpoints are taken of it.
 
     Attributes:
         holds_later: whether items may wait here for their time, so that `handle` depends on the heartbeat.
@@ -174,7 +174,7 @@ class Worker:
         self.holds_later = bool(self._timed or self._pending)
         self._heartbeat = self._minimal_time = BEGINNING
         self._sent = SentLater() if plan.puts_later and (rewinds or tracks) else None
-        self._cut = BEGINNING  # the last cut taken
+        self._checkpoint = BEGINNING  # the last checkpoint taken
         if tracks:
             self.track()
         self._cyclic = {component: plan.is_cyclic(component) for component in plan.components}
@@ -272,7 +272,7 @@ class Worker:
             origins: Origins | None = None if self._sent is None else {}
             taken = self._plan.programs[source].run_some(columns, made, origins)
             if taken < len(columns.metas):
-                rest.append((source, columns.cut(taken, len(columns.metas))))
+                rest.append((source, columns.slice(taken, len(columns.metas))))
             if self._sent is not None and origins is not None:
                 self._sent.note(made, origins, columns.metas, b"")
             for port, batches in made.items():
@@ -331,54 +331,56 @@ class Worker:
             for entries in stage.drop(keys_at_once, recent=recent):
                 yield Snapshot(self._minimal_time, {name: entries}, [])
 
-    # As of a cut.
+    # As of a checkpoint.
 
     def track(self) -> None:
-        """Start tracking changes for cuts, before any item."""
+        """Start tracking changes for checkpoints, before any item."""
         for stage in self._stages.values():
             stage.track()
 
-    def snapshot(self, cut: bytes) -> Snapshot:
-        """This worker's snapshot of a cut: the changes since the last cut.
+    def snapshot(self, checkpoint: bytes) -> Snapshot:
+        """This worker's snapshot of a checkpoint: the changes since the last checkpoint.
 
-        To be called when minimal time has reached the cut, before `settle` with a greater one.
+        To be called when minimal time has reached the checkpoint, before `settle` with a greater one.
         """
-        later = self._sent.since(self._cut, cut) if self._sent is not None else []
-        self._cut = cut
-        return Snapshot(cut, {name: entries for name, entries in self.changed(cut).items() if entries}, later)
+        later = self._sent.since(self._checkpoint, checkpoint) if self._sent is not None else []
+        self._checkpoint = checkpoint
+        return Snapshot(
+            checkpoint, {name: entries for name, entries in self.changed(checkpoint).items() if entries}, later
+        )
 
-    def changed(self, cut: bytes) -> dict[str, Entries]:
+    def changed(self, checkpoint: bytes) -> dict[str, Entries]:
         """The states of a snapshot, by grouping."""
-        return {name: stage.changed(cut) for name, stage in self._stages.items()}
+        return {name: stage.changed(checkpoint) for name, stage in self._stages.items()}
 
-    def stop_cuts(self) -> None:
-        """Stop tracking: no more cuts will be taken, and the worker will not rewind to one."""
+    def stop_checkpoints(self) -> None:
+        """Stop tracking: no more checkpoints will be taken, and the worker will not rewind to one."""
         self._sent = None
         for stage in self._stages.values():
             stage.track(tracks=False)
 
-    def rewind(self, cut: bytes) -> dict[int, list[Part]]:
-        """Forget all that is at or above a cut, which is not below the last minimal time passed to `settle`.
+    def rewind(self, checkpoint: bytes) -> dict[int, list[Part]]:
+        """Forget all that is at or above a checkpoint, which is not below the last minimal time passed to `settle`.
 
-        Minimal time and heartbeat become the cut.
+        Minimal time and heartbeat become the checkpoint.
 
         Returns:
-            The parts to send again: later items at or above the cut that were made from items below it. Those for this
-            worker wait here already.
+            The parts to send again: later items at or above the checkpoint that were made from items below it. Those
+            for this worker wait here already.
         """
         for stage in self._stages.values():
-            stage.rewind(cut)
+            stage.rewind(checkpoint)
         for pending in self._pending.values():
             pending.clear()
-        self._begin_at(cut)
-        return self._send_again(self._sent.rewind(cut)) if self._sent is not None else {}
+        self._begin_at(checkpoint)
+        return self._send_again(self._sent.rewind(checkpoint)) if self._sent is not None else {}
 
     def restore(self, snapshot: Snapshot, lookup: Callable[[str], Lookup] | None = None) -> None:
-        """Restore this worker's keys from a snapshot of a cut, before any item.
+        """Restore this worker's keys from a snapshot of a checkpoint, before any item.
 
         Args:
             snapshot: of any worker, even from a run with another number of workers; to be called with each snapshot of
-                the cut.
+                the checkpoint.
             lookup: by name of the grouping, a lookup for keys that are in no snapshot.
         """
         for name, stage in self._stages.items():
@@ -388,16 +390,16 @@ class Worker:
                 [entry for entry, owner in zip(entries, owners) if owner == self._index],
                 lookup(name) if lookup else None,
             )
-        self._cut = snapshot.cut
-        self._begin_at(snapshot.cut)
+        self._checkpoint = snapshot.checkpoint
+        self._begin_at(snapshot.checkpoint)
 
     def restore_later(self, later: Sequence[LaterSent]) -> dict[int, list[Part]]:
-        """Become the sender of later items of the restored cut.
+        """Become the sender of later items of the restored checkpoint.
 
         Returns:
             The parts to send to workers that do not have these items; those for this worker wait here already.
         """
-        due = [each for each in later if each.meta >= self._cut]
+        due = [each for each in later if each.meta >= self._checkpoint]
         if self._sent is not None:
             self._sent.take_over(due)
         return self._send_again(due)
@@ -406,12 +408,12 @@ class Worker:
         """The share of this worker in later items that others have sent."""
         return self._router.route(as_ports(later)).get(self._index, [])
 
-    def _begin_at(self, cut: bytes) -> None:
-        self._minimal_time = self._heartbeat = cut
+    def _begin_at(self, checkpoint: bytes) -> None:
+        self._minimal_time = self._heartbeat = checkpoint
         for stage in self._stages.values():
-            stage.settle(cut)
+            stage.settle(checkpoint)
         for timed in self._timed.values():
-            timed.heartbeat, timed.ended = cut, False
+            timed.heartbeat, timed.ended = checkpoint, False
 
     def _send_again(self, later: Sequence[LaterSent]) -> dict[int, list[Part]]:
         waiting: Ports = {}

@@ -10,7 +10,7 @@ from drift.all_engines import EngineKind, EngineName, engine_kind
 from drift.calling.asks import Calls
 from drift.running.runs import MakeFeed, Run
 from drift.segments.answers import AnswersOfRun
-from drift.state.run_cuts import Cuts
+from drift.state.run_checkpoints import Checkpoints
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -33,7 +33,7 @@ def run(
     digest: str = "xxh3_128",
     record: str | os.PathLike[str] | Recording | None = None,
     web: int | str | None = None,
-    state: str | os.PathLike[str] | Cuts | None = None,
+    state: str | os.PathLike[str] | Checkpoints | None = None,
     otel: bool = False,
     calls: Calls = "ask",
     **more: Any,
@@ -52,8 +52,8 @@ def run(
         record: a folder, which must not exist yet, for a record of the run, for `drift.replay` and `drift.audit`.
         web: a port, 0 for any free one, or "HOST:PORT": serves a page of the run while it runs, at `Run.web`. On any
             host but this machine's loopback it requires a token: DRIFT_WEB_TOKEN, or a generated one.
-        state: a folder where the run keeps its state, or `drift.Cuts(...)`: the same call resumes from there after the
-            run ended for whatever reason (local, zeromq); on spark from a cut of these.
+        state: a folder where the run keeps its state, or `drift.Checkpoints(...)`: the same call resumes from there
+            after the run ended for whatever reason (local, zeromq); on spark from a checkpoint of these.
         otel: whether OpenTelemetry gets a span of the run and its counters.
         calls: "ask"; "replay", to take answers that are in the state only, and end where there is none; "stub", for
             the stubs of all calls; or {call: function}, to ask other functions.

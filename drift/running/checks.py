@@ -44,7 +44,7 @@ def check_names(
 
 def check_state(record: Any, until: int | None) -> None:
     if until is not None:
-        raise SettingsError("a run that repeats a record up to a position takes no cuts; leave out state=")
+        raise SettingsError("a run that repeats a record up to a position takes no checkpoints; leave out state=")
     if record is not None:
         raise SettingsError(
             "record= and state= cannot be used together: a record begins where its run begins, and a run that resumes "

@@ -70,7 +70,7 @@ class Exports:
             )
         loop = self._batches.loop
         exported = convert(table_of(iter(loop.batch_kept, None), of, columns))
-        loop.batch()  # the run may end now: a cut with state= is not above what the caller has taken
+        loop.batch()  # the run may end now: a checkpoint with state= is not above what the caller has taken
         return exported
 
     def to_pandas(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from drift.batches import EVERYTHING
 from drift.engines.base import Engine
 from drift.engines.feed import Feed
-from drift.segments.chain import ChainCuts
-from drift.state.run_cuts import RunCuts
+from drift.segments.chain import ChainCheckpoints
+from drift.state.run_checkpoints import RunCheckpoints
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
@@ -105,20 +105,20 @@ class Acknowledging(Observer):
             self._feed.released(END_OF_TIME, last=True)
 
 
-class Cutting(Observer):
-    """Takes the cuts of a run.
+class Checkpointing(Observer):
+    """Takes the checkpoints of a run.
 
     Attributes:
-        is_to_pause: whether the run is to end at a cut.
+        is_to_pause: whether the run is to end at a checkpoint.
     """
 
-    def __init__(self, run_cuts: RunCuts | ChainCuts, engine: Engine) -> None:
-        self._run_cuts = run_cuts
+    def __init__(self, run_checkpoints: RunCheckpoints | ChainCheckpoints, engine: Engine) -> None:
+        self._run_checkpoints = run_checkpoints
         self._engine = engine
         self.is_to_pause = False
 
     def taken(self, batch: Released, below: int) -> bool:
         if batch.error is not None:  # minimal time may be past what failed
             return False
-        self._run_cuts.advance(self._engine.progress.items_in, below)
-        return self.is_to_pause and self._run_cuts.pause(below)
+        self._run_checkpoints.advance(self._engine.progress.items_in, below)
+        return self.is_to_pause and self._run_checkpoints.pause(below)

@@ -12,9 +12,9 @@ class Report:
     Attributes:
         digest: of the output released; equal for equal output. "" if there is none: nothing ran, or a zeromq run is
             still running, was left before its end, or lost a process.
-        items_in, items_out: read from all sources, released to all sinks; if the run resumed from a cut, by all runs
-            since the beginning.
-        items_before: of `items_in`, those of the runs before the cut that this one resumed from.
+        items_in, items_out: read from all sources, released to all sinks; if the run resumed from a checkpoint, by all
+            runs since the beginning.
+        items_before: of `items_in`, those of the runs before the checkpoint that this one resumed from.
         tombstones: outputs that groupings cancelled before release.
         late_items: diverted.
         seconds: wall clock, start to end.

@@ -28,18 +28,18 @@ from drift.extras import need
 from drift.guarantees import Guarantee, guarantee
 from drift.running.checks import check_named, check_state
 from drift.running.exports import Exports
-from drift.running.observers import Acknowledging, Cutting, Limit, Observer, Recording
+from drift.running.observers import Acknowledging, Checkpointing, Limit, Observer, Recording
 from drift.running.report import Report
 from drift.running.sinks import Sinks, check_unchanged
 from drift.running.watching import Watching
 from drift.segments.answers import AnswersOfRun, missing_answer
-from drift.segments.chain import Chain, ChainCuts
+from drift.segments.chain import Chain, ChainCheckpoints
 from drift.sources.arguments import as_source
 from drift.sources.base import Source
 from drift.sources.frames import FrameSource
 from drift.spilled import Spilled
-from drift.state.cut import Cut
-from drift.state.run_cuts import Cuts, RunCuts, TakesCuts, log_folder_of
+from drift.state.checkpoint import Checkpoint
+from drift.state.run_checkpoints import Checkpoints, RunCheckpoints, TakesCheckpoints, log_folder_of
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
@@ -123,14 +123,14 @@ class Run(Exports):
         except BaseException:
             self._feed.close()
             raise
-        self._run_cuts: RunCuts | ChainCuts | None = None
+        self._run_checkpoints: RunCheckpoints | ChainCheckpoints | None = None
         try:
             if state is not None:
-                self._run_cuts = self._prepared_cuts(state, times)
+                self._run_checkpoints = self._prepared_checkpoints(state, times)
             self._watching = Watching(self, web, otel)
         except BaseException:
-            if self._run_cuts is not None:
-                self._run_cuts.close()
+            if self._run_checkpoints is not None:
+                self._run_checkpoints.close()
             self._engine.close()
             raise
         self._items_before = self._engine.progress.items_in
@@ -138,9 +138,11 @@ class Run(Exports):
         if until is not None or (isinstance(self._feed, RecordedFeed) and not self._feed.ends):
             self._limit = Limit(until, Digest(settings.digest, new_parts=Spilled))
         self._acknowledging = Acknowledging(self._engine, self._feed)
-        self._cutting = Cutting(self._run_cuts, self._engine) if self._run_cuts is not None else None
+        self._checkpointing = (
+            Checkpointing(self._run_checkpoints, self._engine) if self._run_checkpoints is not None else None
+        )
         recording = Recording(self._recorder, self._engine) if self._recorder is not None else None
-        observers = (self._limit, recording, self._sinks, self._watching, self._acknowledging, self._cutting)
+        observers = (self._limit, recording, self._sinks, self._watching, self._acknowledging, self._checkpointing)
         self._observers: list[Observer] = [each for each in observers if each is not None]
         self._outcome: tuple[str, BaseException | None] = ("stopped", None)
         self._batches = Batches(self._run(), self._end)
@@ -164,7 +166,7 @@ class Run(Exports):
 
     def finish(self) -> Report:
         """Run to the end; only the sinks get the output."""
-        takers = self._sinks or self._recorder or self._limit or self._watching.page or self._run_cuts
+        takers = self._sinks or self._recorder or self._limit or self._watching.page or self._run_checkpoints
         if not self._begun and not takers:
             self._engine.needs_items = False
         try:
@@ -245,10 +247,10 @@ class Run(Exports):
         holds what was read, and a replay repeats it. The stop takes effect when the source being read returns items;
         live sources never delay it. On Spark it ends the sources that the driver reads; a job that has begun runs on.
 
-        A run with state stops at a cut instead: its input has not ended, and the next run resumes there.
+        A run with state stops at a checkpoint instead: its input has not ended, and the next run resumes there.
         """
-        if self._cutting is not None:
-            self._cutting.is_to_pause = True
+        if self._checkpointing is not None:
+            self._checkpointing.is_to_pause = True
         else:
             self._feed.stop()
 
@@ -314,7 +316,7 @@ class Run(Exports):
             on_stored=recorder.arrived_stored if recorder is not None else None,
             has_positions=state is not None,
             log_folder=log_folder_of(state) if state is not None else None,
-            logs_on_disk=isinstance(state, Cuts) and state.logs_on_disk,
+            logs_on_disk=isinstance(state, Checkpoints) and state.logs_on_disk,
         )
 
     def _make_engine(self, kind: EngineKind, dataflow: Dataflow, state: Any) -> Engine:
@@ -327,39 +329,39 @@ class Run(Exports):
             if has_calls and isinstance(engine, Asks):
                 engine.on_answers = answers.on_passed
             return engine
-        cuts = state if isinstance(state, Cuts) or state is None else Cuts(state)
-        return Chain(kind, dataflow, self._feed, self.settings, cuts if keeps else None, self._answers)
+        checkpoints = state if isinstance(state, Checkpoints) or state is None else Checkpoints(state)
+        return Chain(kind, dataflow, self._feed, self.settings, checkpoints if keeps else None, self._answers)
 
-    def _prepared_cuts(self, state: Any, times: Mapping[str, TimePolicy]) -> RunCuts | ChainCuts:
-        """The object that takes the run's cuts; engine, sources and sinks are set to the last one."""
+    def _prepared_checkpoints(self, state: Any, times: Mapping[str, TimePolicy]) -> RunCheckpoints | ChainCheckpoints:
+        """The object that takes the run's checkpoints; engine, sources and sinks are set to the last one."""
         if isinstance(self._engine, Chain):
-            return self._engine.run_cuts(self.dataflow, times, self._sinks.by_name, self.settings)
-        if not isinstance(self._engine, TakesCuts):
+            return self._engine.run_checkpoints(self.dataflow, times, self._sinks.by_name, self.settings)
+        if not isinstance(self._engine, TakesCheckpoints):
             those = " or ".join(repr(kind.name) for kind in engine_kinds() if kind.stores_state)
-            raise SettingsError(f"engine {self.engine!r} takes no cuts; leave out state=, or use {those}")
-        run_cuts = RunCuts(
-            state if isinstance(state, Cuts) else Cuts(state),
+            raise SettingsError(f"engine {self.engine!r} takes no checkpoints; leave out state=, or use {those}")
+        run_checkpoints = RunCheckpoints(
+            state if isinstance(state, Checkpoints) else Checkpoints(state),
             self.dataflow,
             times,
             fused=self.settings.fused,
             algorithm=self.settings.digest,
         )
         try:
-            run_cuts.begin(self._engine, self._feed, self._sinks.by_name)
+            run_checkpoints.begin(self._engine, self._feed, self._sinks.by_name)
         except BaseException:
-            run_cuts.close()
+            run_checkpoints.close()
             raise
-        return run_cuts
+        return run_checkpoints
 
     @property
     def stores_state(self) -> bool:
-        """Whether the run takes cuts."""
-        return self._run_cuts is not None
+        """Whether the run takes checkpoints."""
+        return self._run_checkpoints is not None
 
     @property
-    def resumed_from(self) -> Cut | None:
-        """The cut from which the run resumed, if any."""
-        return self._run_cuts.resumed_from if self._run_cuts is not None else None
+    def resumed_from(self) -> Checkpoint | None:
+        """The checkpoint from which the run resumed, if any."""
+        return self._run_checkpoints.resumed_from if self._run_checkpoints is not None else None
 
     @undisturbed
     def _end(self) -> None:
@@ -370,8 +372,8 @@ class Run(Exports):
                     closing.callback(sink.close)
                 if self._purity is not None:
                     closing.callback(self._purity.close)
-                if self._run_cuts is not None:
-                    closing.callback(self._run_cuts.close)
+                if self._run_checkpoints is not None:
+                    closing.callback(self._run_checkpoints.close)
                 if self._recorder is not None:
                     closing.callback(self._recorder.close)
                 closing.callback(self._engine.close)
@@ -404,8 +406,8 @@ class Run(Exports):
                 if any(ends):
                     yield from self._until_taken()
                     return
-            if self._run_cuts is not None:
-                self._run_cuts.take(self._batches.taken)
+            if self._run_checkpoints is not None:
+                self._run_checkpoints.take(self._batches.taken)
             yield from self._until_taken()
             self._acknowledging.complete(self._batches.taken)
             self._sinks.complete(stopped=self._feed.stopped)
@@ -421,11 +423,13 @@ class Run(Exports):
             self._end()
 
     def _until_taken(self) -> Iterator[None]:
-        """Give nothing until the callers have taken everything; then commit the last cut. Nothing without cuts."""
-        if self._run_cuts is not None:
+        """Give nothing until the callers have taken everything; then commit the last checkpoint. Nothing without
+        checkpoints.
+        """
+        if self._run_checkpoints is not None:
             if self._batches.taken != EVERYTHING:
                 yield None
-            self._run_cuts.commit_taken()
+            self._run_checkpoints.commit_taken()
 
 
 def _purity_check(dataflow: Dataflow, times: Mapping[str, TimePolicy], settings: Settings) -> PurityCheck:

@@ -1,13 +1,14 @@
-"""The segments of a graph as one engine: each is a run of its own, in a run with state with its own cuts and a log of
-its output.
+"""The segments of a graph as one engine: each is a run of its own, in a run with state with its own checkpoints and a
+log of its output.
 
 Invariant: the output of the last segment is that of the whole graph. After everything died, each segment resumes from a
-cut of its own; the first alone reads sources, and each other one reads the log of the one before, and the answers about
-it.
+checkpoint of its own; the first alone reads sources, and each other one reads the log of the one before, and the
+answers about it.
 
-Why it suffices to choose cuts from the last segment to the first: the cut of a segment says from where it needs the log
-before it; so the segment before resumes from its newest cut with which that log is complete, at worst from one at or
-below that position. There is one, since a segment takes no cut that would drop the last such.
+Why it suffices to choose checkpoints from the last segment to the first: the checkpoint of a segment says from where it
+needs the log before it; so the segment before resumes from its newest checkpoint with which that log is complete, at
+worst from one at or below that position. There is one, since a segment takes no checkpoint that would drop the last
+such.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from drift.segments.feed import Before, BorderFeed
 from drift.segments.log import BorderLog, Unlogged
 from drift.sinks.base import Sink
 from drift.state.backend import named
-from drift.state.cut import Cut
-from drift.state.run_cuts import Cuts, RunCuts, TakesCuts, log_folder_of, store_of
+from drift.state.checkpoint import Checkpoint
+from drift.state.run_checkpoints import Checkpoints, RunCheckpoints, TakesCheckpoints, log_folder_of, store_of
 from drift.urls import without_secrets
 from drift_barrier.barrier import Released
 from drift_graph.errors import SettingsError
@@ -63,12 +64,12 @@ class Chain:
         dataflow: Dataflow,
         feed: Feed,
         settings: Settings,
-        state: Cuts | None,
+        state: Checkpoints | None,
         answers: AnswersOfRun,
     ) -> None:
         self._feed = feed
         self._befores: list[Before] = []
-        self._cuts = state
+        self._checkpoints = state
         every = segments_of(dataflow, durable=state is not None)
         self._segments = [each for each in every if isinstance(each, Segment)]
         self._loop = _loop() if any(each.calls for each in self._segments) else None
@@ -76,7 +77,7 @@ class Chain:
         if state is not None and logs is None:
             raise SettingsError(
                 f"graph {dataflow.name!r} has durable steps or calls, whose logs are files, and the state is on a "
-                f"server: name a folder too, logs= of drift.Cuts, or --state-logs"
+                f"server: name a folder too, logs= of drift.Checkpoints, or --state-logs"
             )
         in_flight_max, batch_items = settings.in_flight_max, settings.batch_items
         try:
@@ -89,8 +90,8 @@ class Chain:
                     if segment.calls:
                         folder = logs / f"answers+{number}"
                         stored = AnswerLog(folder, _steps_of(segment), on_disk=state.logs_on_disk)
-                cuts = cuts_of(state, number) if state is not None else None
-                self._befores.append(Before(segment, engine, feed, log, cuts, stored))
+                checkpoints = checkpoints_of(state, number) if state is not None else None
+                self._befores.append(Before(segment, engine, feed, log, checkpoints, stored))
                 answering = None
                 if self._loop is not None and segment.calls:
                     answering = _answering(segment, self._loop, in_flight_max, answers.with_log(stored))
@@ -113,64 +114,71 @@ class Chain:
         for each in these:
             each.close()
 
-    def run_cuts(
+    def run_checkpoints(
         self, dataflow: Dataflow, times: Mapping[str, TimePolicy], sinks: Mapping[str, Sink], settings: Settings
-    ) -> ChainCuts:
-        """The object that takes cuts; each segment resumes from its last cut, or the last with which its log is
-        complete.
+    ) -> ChainCheckpoints:
+        """The object that takes checkpoints; each segment resumes from its last checkpoint, or the last with which its
+        log is complete.
 
         Args:
             dataflow: the graph, as the user wrote it.
         """
-        assert self._cuts is not None
+        assert self._checkpoints is not None
         segments = segments_of(dataflow)
-        stores = [cuts_of(self._cuts, number) for number in range(1, len(segments))] + [self._cuts]
+        stores = [checkpoints_of(self._checkpoints, number) for number in range(1, len(segments))] + [self._checkpoints]
         chosen = self._chosen(stores)
-        all_cuts: list[RunCuts] = []
+        all_checkpoints: list[RunCheckpoints] = []
         try:
-            for segment, cuts, cut in zip(segments, stores, chosen):
-                policies = {name: policy for name, policy in times.items() if not all_cuts}
-                resumed = replace(cuts, from_cut=cut.number if cut is not None else cuts.from_cut)
-                all_cuts.append(RunCuts(resumed, segment, policies, fused=settings.fused, algorithm=settings.digest))
-            for before, run_cuts in zip(self._befores, all_cuts):
-                before.run_cuts = run_cuts
-                run_cuts.begin(before, before.feed, {})
-            assert isinstance(self._last, TakesCuts)
-            all_cuts[-1].begin(self._last, self._last_feed, sinks)
+            for segment, checkpoints, checkpoint in zip(segments, stores, chosen):
+                policies = {name: policy for name, policy in times.items() if not all_checkpoints}
+                resumed = replace(
+                    checkpoints,
+                    from_checkpoint=checkpoint.number if checkpoint is not None else checkpoints.from_checkpoint,
+                )
+                all_checkpoints.append(
+                    RunCheckpoints(resumed, segment, policies, fused=settings.fused, algorithm=settings.digest)
+                )
+            for before, run_checkpoints in zip(self._befores, all_checkpoints):
+                before.run_checkpoints = run_checkpoints
+                run_checkpoints.begin(before, before.feed, {})
+            assert isinstance(self._last, TakesCheckpoints)
+            all_checkpoints[-1].begin(self._last, self._last_feed, sinks)
         except BaseException:
-            self.close_all(all_cuts)
+            self.close_all(all_checkpoints)
             raise
-        return ChainCuts(all_cuts, self._befores, self._last_feed, self._answerings)
+        return ChainCheckpoints(all_checkpoints, self._befores, self._last_feed, self._answerings)
 
-    def _chosen(self, stores: Sequence[Cuts]) -> list[Cut | None]:
-        """The cut that each segment resumes from; None to start from the beginning."""
-        assert self._cuts is not None
-        known = [_known(cuts) for cuts in stores]
-        wanted = self._cuts.from_cut
-        last = [cut for cut in known[-1] if wanted in (None, cut.number)]
+    def _chosen(self, stores: Sequence[Checkpoints]) -> list[Checkpoint | None]:
+        """The checkpoint that each segment resumes from; None to start from the beginning."""
+        assert self._checkpoints is not None
+        known = [_known(checkpoints) for checkpoints in stores]
+        wanted = self._checkpoints.from_checkpoint
+        last = [checkpoint for checkpoint in known[-1] if wanted in (None, checkpoint.number)]
         chosen = [last[-1] if last else None]
-        for before, cuts, retained in zip(self._befores[::-1], stores[-2::-1], known[-2::-1]):
+        for before, checkpoints, retained in zip(self._befores[::-1], stores[-2::-1], known[-2::-1]):
             after = chosen[0].at if chosen[0] is not None else BEGINNING
             before.log.open_to_read()
             if before.answers is not None:
                 before.answers.open_to_read(after)
             if not retained and chosen[0] is None:
                 before.log.clear()
-            fitting = [cut for cut in retained if before.log.joins(cut.at, after)]
+            fitting = [checkpoint for checkpoint in retained if before.log.joins(checkpoint.at, after)]
             if retained and not fitting:
                 raise SettingsError(
-                    f"{_lost(before)}, and the segment after it resumes from before the oldest cut in {_shown(cuts)}; "
-                    f"bring the log back, or remove {_shown(cuts)}, so that all before the log is computed again"
+                    f"{_lost(before)}, and the segment after it resumes from before the oldest checkpoint in "
+                    f"{_shown(checkpoints)}; "
+                    f"bring the log back, or remove {_shown(checkpoints)}, so that all before the log is computed again"
                 )
-            cut = fitting[-1] if fitting else None
-            if cut is not None and cut is not retained[-1]:
+            checkpoint = fitting[-1] if fitting else None
+            if checkpoint is not None and checkpoint is not retained[-1]:
                 warnings.warn(
-                    f"{_lost(before)}: the segments before it resume from cut {cut.number} at {cut.reached}, and "
+                    f"{_lost(before)}: the segments before it resume from checkpoint {checkpoint.number} at "
+                    f"{checkpoint.reached}, and "
                     f"compute what was lost again; the output is the same",
                     stacklevel=2,
                 )
-            before.log.resume(cut.at if cut is not None else BEGINNING, after)
-            chosen.insert(0, cut)
+            before.log.resume(checkpoint.at if checkpoint is not None else BEGINNING, after)
+            chosen.insert(0, checkpoint)
         return chosen
 
     # As an engine.
@@ -247,42 +255,46 @@ class Chain:
         self.close_all([*self._loops, self._last, *self._befores[::-1]])
 
 
-class ChainCuts:
-    """The cuts of all segments, presented to a run as those of one; all segments but the last take theirs by
+class ChainCheckpoints:
+    """The checkpoints of all segments, presented to a run as those of one; all segments but the last take theirs by
     themselves.
 
     Attributes:
-        of_segments: for each segment, the object that takes its cuts.
+        of_segments: for each segment, the object that takes its checkpoints.
     """
 
     def __init__(
-        self, all_cuts: Sequence[RunCuts], befores: Sequence[Before], feed: Feed, answerings: Sequence[Answering]
+        self,
+        all_checkpoints: Sequence[RunCheckpoints],
+        befores: Sequence[Before],
+        feed: Feed,
+        answerings: Sequence[Answering],
     ) -> None:
-        self.of_segments = all_cuts
+        self.of_segments = all_checkpoints
         self._answerings = answerings
         self._befores = befores
-        self._last = all_cuts[-1]
+        self._last = all_checkpoints[-1]
         self._feed = feed
         self._has_paused = False
         self.resumed_from = self._last.resumed_from
 
     def advance(self, items_in: int, taken: int) -> None:
-        """See `RunCuts`; for the last segment, by the number of its input items."""
+        """See `RunCheckpoints`; for the last segment, by the number of its input items."""
         self._last.advance(self._feed.items_in, taken)
 
     def take(self, taken: int) -> None:
-        """Take a cut of the last segment; of all, if the run has ended."""
+        """Take a checkpoint of the last segment; of all, if the run has ended."""
         self._last.take(taken)
         if self._feed.finished:
             for before in self._befores:
                 before.take(last=True)
 
     def commit_taken(self) -> None:
-        """See `RunCuts`."""
+        """See `RunCheckpoints`."""
         self._last.commit_taken()
 
     def pause(self, taken: int) -> bool:
-        """Take the cuts at which the run stops, once calls in flight have ended; returns whether they exist."""
+        """Take the checkpoints at which the run stops, once calls in flight have ended; returns whether they exist."""
         settled = [each.settle() for each in self._answerings]  # a list, so that each begins no further call
         if not all(settled):
             return False
@@ -291,7 +303,7 @@ class ChainCuts:
         return self._has_paused and all(paused)
 
     def close(self) -> None:
-        """Wait for the last cuts to be written."""
+        """Wait for the last checkpoints to be written."""
         Chain.close_all(self.of_segments)
 
 
@@ -307,25 +319,25 @@ def _answering(segment: Segment, loop: Loop, in_flight_max: int, log: AnswersAtB
     return Answering(segment.name, segment.calls, loop, in_flight_max, log)
 
 
-def cuts_of(cuts: Cuts, number: int) -> Cuts:
+def checkpoints_of(checkpoints: Checkpoints, number: int) -> Checkpoints:
     """Where a segment other than the last keeps its state, counted from 1."""
-    where = os.fspath(cuts.where)
+    where = os.fspath(checkpoints.where)
     if "://" in where:
         server, name = named(where)
         where = f"{server}#{name}-segment-{number}"
     else:
         where = str(Path(where.removeprefix("files:")) / "segments" / str(number))
-    return replace(cuts, where=where, keep=max(cuts.keep, 2), from_cut=None)
+    return replace(checkpoints, where=where, keep=max(checkpoints.keep, 2), from_checkpoint=None)
 
 
-def _known(cuts: Cuts) -> list[Cut]:
-    store = store_of(cuts)
+def _known(checkpoints: Checkpoints) -> list[Checkpoint]:
+    store = store_of(checkpoints)
     try:
         store.open_to_read()
     except SettingsError:
         return []
     try:
-        return store.cuts()
+        return store.checkpoints()
     finally:
         store.close()
 
@@ -342,5 +354,5 @@ def _lost(before: Before) -> str:
     return before.log.broken or f"{before.log.what} no longer has all that is needed"
 
 
-def _shown(cuts: Cuts) -> str:
-    return without_secrets(os.fspath(cuts.where))
+def _shown(checkpoints: Checkpoints) -> str:
+    return without_secrets(os.fspath(checkpoints.where))

@@ -2,7 +2,7 @@
 it.
 
 Invariant: all input was in the log before, except failed calls; it comes in the order of metas, with the minimal time
-of the segment before as the heartbeat of every source, and nothing below the cut that was resumed from.
+of the segment before as the heartbeat of every source, and nothing below the checkpoint that was resumed from.
 
 Why no thread: an engine asks its feed for more when it has room. So the segment before does as much as there is room
 for, and its output is in the log before anybody else has it.
@@ -19,7 +19,7 @@ from drift.engines.base import Engine
 from drift.engines.feed import Feed
 from drift.machines.nodes.intake import Fed
 from drift.segments.log import BorderLog, Passed
-from drift.state.run_cuts import Begin, Cuts, RunCuts, Taken, TakesCuts
+from drift.state.run_checkpoints import Begin, Checkpoints, RunCheckpoints, Taken, TakesCheckpoints
 from drift_barrier.barrier import Released
 from drift_graph.errors import DriftError
 from drift_graph.item import FAILURES, Failure
@@ -54,7 +54,7 @@ class BorderFeed(Feed):
         self._before = before
         self._ranks = {source.name: rank for rank, source in enumerate(dataflow.sources)}
         self._logged: Iterator[Passed] = iter(())
-        self._cut = BEGINNING
+        self._checkpoint = BEGINNING
         self._waiting: Passed | None = None
         self._fed_items = 0  # items of the waiting batch that were read
         self._is_quiet = False
@@ -99,9 +99,9 @@ class BorderFeed(Feed):
         if logged is not None:
             return logged
         passed = self._before.step()
-        if passed is None or passed.below < self._cut:
+        if passed is None or passed.below < self._checkpoint:
             return None
-        return passed.from_on(self._cut)
+        return passed.from_on(self._checkpoint)
 
     def _part(self, passed: Passed) -> list[Fed]:
         """As much as may be read at once; the heartbeat comes with the last part of a batch."""
@@ -135,29 +135,29 @@ class BorderFeed(Feed):
 
     # State.
 
-    def positions_at(self, cut: bytes) -> dict[str, Any]:
+    def positions_at(self, checkpoint: bytes) -> dict[str, Any]:
         """The log positions to read from."""
-        self._before.taken(cut)
-        return {"from": cut.hex(), "items_in": self.items_in}
+        self._before.taken(checkpoint)
+        return {"from": checkpoint.hex(), "items_in": self.items_in}
 
     def committed(self, positions: Mapping[str, Any]) -> None:
-        """A cut has been committed; `positions` are those of the oldest retained cut."""
+        """A checkpoint has been committed; `positions` are those of the oldest retained checkpoint."""
         self._before.committed(bytes.fromhex(positions["from"]))
 
-    def resume(self, positions: Mapping[str, Any], cut: bytes) -> None:
-        """Called before anything is read: resume at a cut."""
-        self._cut = cut
-        self.intake.resume(cut)
+    def resume(self, positions: Mapping[str, Any], checkpoint: bytes) -> None:
+        """Called before anything is read: resume at a checkpoint."""
+        self._checkpoint = checkpoint
+        self.intake.resume(checkpoint)
         self.intake.machines[0].items_in = positions.get("items_in", 0)
-        self._waiting = _nothing(cut)
-        self._logged = self._before.log.read(cut)
+        self._waiting = _nothing(checkpoint)
+        self._logged = self._before.log.read(checkpoint)
 
 
 class Before:
-    """A segment with a successor: its engine, its cuts and the log of its output.
+    """A segment with a successor: its engine, its checkpoints and the log of its output.
 
     Args:
-        cuts: of this segment, of which 2 or more are retained; None in a run without state.
+        checkpoints: of this segment, of which 2 or more are retained; None in a run without state.
         answers: the log of the answers about its output.
 
     Attributes:
@@ -171,7 +171,7 @@ class Before:
         engine: Engine,
         feed: Feed,
         log: BorderLog,
-        cuts: Cuts | None,
+        checkpoints: Checkpoints | None,
         answers: AnswerLog | None = None,
     ) -> None:
         self.answers = answers
@@ -180,15 +180,15 @@ class Before:
         self.engine = engine
         self.feed = feed
         self.log = log
-        self.run_cuts: RunCuts | None = None
-        self._retained_cuts = cuts.keep if cuts is not None else 0
-        self._complete_log = cuts is not None and cuts.complete_logs
+        self.run_checkpoints: RunCheckpoints | None = None
+        self._retained_checkpoints = checkpoints.keep if checkpoints is not None else 0
+        self._complete_log = checkpoints is not None and checkpoints.complete_logs
         self._output = engine.released()
         self._complete_below = END_OF_TIME  # the time of the first failed call: nothing is logged from there on
         self._ended = self._is_to_pause = self._has_paused = False
-        self._in_commit: deque[bytes] = deque()  # cuts of the next segment that are being committed
+        self._in_commit: deque[bytes] = deque()  # checkpoints of the next segment that are being committed
         self._committed = BEGINNING
-        self._cuts: deque[bytes] = deque()
+        self._checkpoints: deque[bytes] = deque()
 
     def fraction(self) -> float | None:
         """Of the input of the run."""
@@ -218,7 +218,7 @@ class Before:
         passed = self._logged(self._passed(batch))
         if self._is_to_pause:
             self.pause()
-        elif self.run_cuts is not None and self.run_cuts.is_due(self.feed.items_in):
+        elif self.run_checkpoints is not None and self.run_checkpoints.is_due(self.feed.items_in):
             self.take()
         return passed
 
@@ -255,10 +255,10 @@ class Before:
                 raise error
         return new
 
-    # Cuts.
+    # Checkpoints.
 
     def take(self, *, last: bool = False) -> None:
-        """Take a cut, unless it would drop the last one at or below what the next segment has committed.
+        """Take a checkpoint, unless it would drop the last one at or below what the next segment has committed.
 
         So there is always one from which all output that the next segment needs can be produced again, with or without
         the log.
@@ -266,56 +266,56 @@ class Before:
         Args:
             last: whether the run ends here, and the next segment with it.
         """
-        assert self.run_cuts is not None
-        oldest = self._cuts[1] if len(self._cuts) >= self._retained_cuts else BEGINNING
+        assert self.run_checkpoints is not None
+        oldest = self._checkpoints[1] if len(self._checkpoints) >= self._retained_checkpoints else BEGINNING
         if oldest > self._committed and not last:
             return
-        before = self.run_cuts.cut
-        self.run_cuts.take()
-        if self.run_cuts.cut is not before and self.run_cuts.cut is not None:
-            self._cuts.append(self.run_cuts.cut.at)
-            while len(self._cuts) > self._retained_cuts:
-                self._cuts.popleft()
+        before = self.run_checkpoints.checkpoint
+        self.run_checkpoints.take()
+        if self.run_checkpoints.checkpoint is not before and self.run_checkpoints.checkpoint is not None:
+            self._checkpoints.append(self.run_checkpoints.checkpoint.at)
+            while len(self._checkpoints) > self._retained_checkpoints:
+                self._checkpoints.popleft()
 
     def pause(self) -> bool:
-        """Take the cut at which the run stops, now or once it is complete; returns whether it exists."""
-        assert self.run_cuts is not None
+        """Take the checkpoint at which the run stops, now or once it is complete; returns whether it exists."""
+        assert self.run_checkpoints is not None
         if not self._has_paused:
-            self._has_paused = self.run_cuts.pause()
+            self._has_paused = self.run_checkpoints.pause()
             self._is_to_pause = not self._has_paused
         return self._has_paused
 
-    def taken(self, cut: bytes) -> None:
-        """The next segment takes a cut."""
-        self._in_commit.append(cut)
+    def taken(self, checkpoint: bytes) -> None:
+        """The next segment takes a checkpoint."""
+        self._in_commit.append(checkpoint)
 
     def committed(self, oldest: bytes) -> None:
-        """The oldest cut being committed is committed now; called by the thread that writes cuts."""
+        """The oldest checkpoint being committed is committed now; called by the thread that writes checkpoints."""
         self._committed = self._in_commit.popleft()
         if not self._complete_log:
             self.log.drop_below(oldest)
             if self.answers is not None:
                 self.answers.drop_below(oldest)
 
-    # As an engine that takes cuts, and as the sink.
+    # As an engine that takes checkpoints, and as the sink.
 
-    def prepare_cuts(self, begin: Begin | None) -> None:
-        """See `TakesCuts`."""
-        assert isinstance(self.engine, TakesCuts)
+    def prepare_checkpoints(self, begin: Begin | None) -> None:
+        """See `TakesCheckpoints`."""
+        assert isinstance(self.engine, TakesCheckpoints)
         if begin is not None:
-            self._cuts.append(begin.cut.at)
-        self.engine.prepare_cuts(begin)
+            self._checkpoints.append(begin.checkpoint.at)
+        self.engine.prepare_checkpoints(begin)
 
     @property
-    def awaits_cut(self) -> bool:
-        """See `TakesCuts`."""
-        assert isinstance(self.engine, TakesCuts)
-        return self.engine.awaits_cut and not self._has_failed
+    def awaits_checkpoint(self) -> bool:
+        """See `TakesCheckpoints`."""
+        assert isinstance(self.engine, TakesCheckpoints)
+        return self.engine.awaits_checkpoint and not self._has_failed
 
-    def cut(self) -> Taken | None:
-        """See `TakesCuts`; the log is complete below it, on the disk."""
-        assert isinstance(self.engine, TakesCuts)
-        taken = self.engine.cut() if not self._has_failed else None
+    def checkpoint(self) -> Taken | None:
+        """See `TakesCheckpoints`; the log is complete below it, on the disk."""
+        assert isinstance(self.engine, TakesCheckpoints)
+        taken = self.engine.checkpoint() if not self._has_failed else None
         if taken is not None:
             self.log.reach(taken.at)
             self.log.commit()

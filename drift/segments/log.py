@@ -4,7 +4,7 @@ Invariant: entries cover time without a gap: each holds the items from the end o
 items between two times are the same whoever wrote them, and whenever.
 
 Why: only items below minimal time are written, which are final. So items that a segment produces again, after it
-resumed from a cut, are skipped as far as the log reaches; and if entries are lost, later ones are dropped too.
+resumed from a checkpoint, are skipped as far as the log reaches; and if entries are lost, later ones are dropped too.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class BorderLog:
             self.write(each)
 
     def clear(self) -> None:
-        """Remove entries of a run that has committed no cut."""
+        """Remove entries of a run that has committed no checkpoint."""
         self._clear(BEGINNING)
 
     def _clear(self, time: bytes) -> None:

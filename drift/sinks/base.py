@@ -57,19 +57,19 @@ class Committing(Protocol):
         """
 
     def resume_at(self, position: int, committed: Any) -> None:
-        """Called before `open` if a run resumes from a cut: nothing below a position is written again.
+        """Called before `open` if a run resumes from a checkpoint: nothing below a position is written again.
 
         `open` then continues the existing data, whatever `resume` says, and raises a SinkError if there is less than
-        was `committed` as of the cut. Items from `position` on that are stored already are skipped.
+        was `committed` as of the checkpoint. Items from `position` on that are stored already are skipped.
         """
 
 
 @runtime_checkable
 class Comparing(Protocol):
-    """A sink that can compare what is stored with what it had stored as of a cut."""
+    """A sink that can compare what is stored with what it had stored as of a checkpoint."""
 
     def compare(self, committed: Any) -> str:
-        """Read all that was stored as of a cut, without opening the sink; returns what was compared, for people.
+        """Read all that was stored as of a checkpoint, without opening the sink; returns what was compared, for people.
 
         Args:
             committed: what `commit` returned.

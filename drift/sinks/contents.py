@@ -1,4 +1,4 @@
-"""The content of a growing file as a hash, which goes on from a cut without reading the file again.
+"""The content of a growing file as a hash, which goes on from a checkpoint without reading the file again.
 
 Invariant: equal bytes give equal hashes, in whatever parts they were written.
 

@@ -3,7 +3,7 @@
 Invariant: as for `drift.sinks.lines`: the file is at every moment a prefix of the run's output, which a rerun compares.
 
 The last row is found by reading the file once without parsing it: the end of a row can only be found by counting quotes
-from the start, since text may contain newlines. A run that resumes from a cut knows where the file ended then.
+from the start, since text may contain newlines. A run that resumes from a checkpoint knows where the file ended then.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class CsvSink(JsonLinesSink):
     def open(self) -> None:
         self._rows, self._begun = RowMaker(self._path, self._columns), False
         super().open()
-        if self._cut is not None:
-            self._begun = self._cut["bytes"] > 0
-            self._rows.names = self._cut["columns"]
+        if self._checkpoint is not None:
+            self._begun = self._checkpoint["bytes"] > 0
+            self._rows.names = self._checkpoint["columns"]
 
     def commit(self) -> dict[str, Any]:
         """See `Committing`."""

@@ -135,7 +135,7 @@ class DeliveringSink:
         self._key = key
         self._resume = resume
         self._patience_s = patience_s
-        self._cut: tuple[int, Any] | None = None
+        self._checkpoint: tuple[int, Any] | None = None
         self._is_open = False
         self._reset()
 
@@ -203,7 +203,7 @@ class DeliveringSink:
         ends = self._open()
         self._is_open = True
         self._progress_s = self._now_s()
-        if self._resume == "error" and self._cut is None:
+        if self._resume == "error" and self._checkpoint is None:
             refuse_existing(self._target, [end.last for end in ends if end.last])
         for end in ends:
             if self._key is not None and end.meant[1] not in (None, len(ends)):
@@ -213,8 +213,8 @@ class DeliveringSink:
         self._resuming = [Resuming(name) for name in names]
         for resuming, end in zip(self._resuming, ends):
             resuming.begin(end.last)
-        if self._cut is not None:
-            position, committed = self._cut
+        if self._checkpoint is not None:
+            position, committed = self._checkpoint
             lasts = from_committed(self._target, committed)
             if len(lasts) != len(self._resuming):
                 raise SinkError(self._other_partitions(len(lasts), len(self._resuming)))
@@ -229,7 +229,7 @@ class DeliveringSink:
 
     def resume_at(self, position: int, committed: Any) -> None:
         """See `Committing`."""
-        self._cut = position, committed
+        self._checkpoint = position, committed
 
     def commit(self) -> dict[str, Any]:
         """See `Committing`: waits until everything is acknowledged."""

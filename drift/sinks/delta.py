@@ -48,8 +48,8 @@ def delta(
 ) -> DeltaSink:
     """A Delta table with a row for each item: position, time, and typed columns of the payload's fields.
 
-    Rows are only appended. A version of the table is written once one of the limits is reached, at each cut of a run
-    with state, and at the end. Others may append rows of their own and compact files meanwhile.
+    Rows are only appended. A version of the table is written once one of the limits is reached, at each checkpoint of a
+    run with state, and at the end. Others may append rows of their own and compact files meanwhile.
 
     Args:
         path: the folder of the table, or its URL; it is created.
@@ -270,7 +270,7 @@ class DeltaSink(AppendingSink):
         return pa.table({name: columns[name] for name in [*has, *(each for each in columns if each not in has)]})
 
     def compare(self, committed: Any) -> str:
-        """See `Comparing`: that each row below the cut is there, once; values are not compared."""
+        """See `Comparing`: that each row below the checkpoint is there, once; values are not compared."""
         (last,) = from_committed(self._target, committed)
         with self._looking(Exception):
             self._find_table()
@@ -279,11 +279,11 @@ class DeltaSink(AppendingSink):
             then, now = committed["rows"][0], found[0]
             has = f"now it has {now:,}" if now != then else "now it has others"
             raise SinkError(
-                f"{self._path} had {then:,} rows as of the cut, and {has}: what this run had written was "
+                f"{self._path} had {then:,} rows as of the checkpoint, and {has}: what this run had written was "
                 f"changed; bring it back (deltalake has restore), or start anew with "
                 f"another state and resume='replace' (--on-existing replace)"
             )
-        return f"{self._path} has its {found[0]:,} rows as of the cut, by their positions"
+        return f"{self._path} has its {found[0]:,} rows as of the checkpoint, by their positions"
 
     def _rows_up_to(self, last: Last | None) -> list[int]:
         """The number of the rows up to a position, and the sum of their positions."""

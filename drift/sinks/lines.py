@@ -7,7 +7,8 @@ Why: lines are appended in the order of their positions. A rerun that continues 
 existing ones, byte for byte, and writes only behind the end: the output of a graph and an input is the same each time,
 so a difference means another run.
 
-A run that resumes from a cut compares from the byte where the file ended as of that cut. What is behind it is compared,
+A run that resumes from a checkpoint compares from the byte where the file ended as of that checkpoint. What is behind
+it is compared,
 not cut off: it is output that somebody may have read, and that is produced again.
 """
 
@@ -77,7 +78,7 @@ class JsonLinesSink:
     def __init__(self, path: str, resume: str) -> None:
         self._path = path
         self._resume = resume
-        self._cut: Any = None  # the file's state as of the cut that the run resumes from
+        self._checkpoint: Any = None  # the file's state as of the checkpoint that the run resumes from
         self._position: int | None = None  # of the last verified line
         self._file: io.FileIO | None = None
         self._regular = False
@@ -89,7 +90,7 @@ class JsonLinesSink:
     def open(self) -> None:
         self._lines, self._safe, self._position = 0, "nothing was written", None
         self._content = ContentHash()
-        resume = self._resume if self._cut is None else "continue"
+        resume = self._resume if self._checkpoint is None else "continue"
         try:
             path = Path(self._path)
             self._regular = not path.exists() or path.is_file()
@@ -107,7 +108,7 @@ class JsonLinesSink:
                 )
             if resume == "replace":
                 file.truncate(0)
-            start = self._start(length) if self._cut is not None else 0
+            start = self._start(length) if self._checkpoint is not None else 0
             file.seek(start)
             self._comparing = length > start and resume == "continue"
         except BlockingIOError:
@@ -123,21 +124,22 @@ class JsonLinesSink:
     def resume_at(self, position: int, committed: Any) -> None:
         """See `Committing`."""
         check_committed(self._path, committed, "content")
-        self._cut = committed
+        self._checkpoint = committed
 
     def _start(self, length: int) -> int:
-        """The end of the file as of the cut."""
-        start: int = self._cut["bytes"]
+        """The end of the file as of the checkpoint."""
+        start: int = self._checkpoint["bytes"]
         if length < start:
             raise SinkError(
                 f"{self._path} had {start:,} bytes when the state of this run was saved, and now it has {length:,}; "
-                f"what is missing is not computed again: bring the file back, resume from an earlier cut, or start "
+                f"what is missing is not computed again: bring the file back, resume from an earlier checkpoint, or "
+                f"start "
                 f"anew with another state"
             )
-        self._lines, self._position = self._cut["lines"], self._cut["position"]
+        self._lines, self._position = self._checkpoint["lines"], self._checkpoint["position"]
         assert self._file is not None
-        self._content = ContentHash.resumed(self._cut["content"], self._file.fileno(), start)
-        if self._content.form() != self._cut["content"]:
+        self._content = ContentHash.resumed(self._checkpoint["content"], self._file.fileno(), start)
+        if self._content.form() != self._checkpoint["content"]:
             raise self._changed_error()
         return start
 
@@ -154,11 +156,12 @@ class JsonLinesSink:
             raise SinkError(f"{self._path} cannot be read: {error.strerror}") from error
         if content.form() != committed["content"]:
             raise self._changed_error()
-        return f"{self._path} has its {length:,} bytes as of the cut unchanged"
+        return f"{self._path} has its {length:,} bytes as of the checkpoint unchanged"
 
     def _changed_error(self, why: str = "its content has another hash") -> SinkError:
         return SinkError(
-            f"{self._path} was changed below the cut since it was written: {why}; what is there is not computed again: "
+            f"{self._path} was changed below the checkpoint since it was written: {why}; what is there is not computed "
+            f"again: "
             f"bring the file back, or start anew with another state, which compares all of it"
         )
 

@@ -96,7 +96,7 @@ class ParquetSink(ResumingSink):
         self._items: Gathered | None = None  # that no file has yet
         self._waiting: dict[Path, int] = {}  # files with items before these that no part has yet, and how many
         self._schema: pa.Schema | None = None
-        self._hashes: dict[str, str] = {}  # of files, as of the last cut
+        self._hashes: dict[str, str] = {}  # of files, as of the last checkpoint
         self._written: set[Path] = set()  # the files of parts that were there or were written since
 
     def _begin(self, resume: str) -> Last | None:
@@ -173,7 +173,8 @@ class ParquetSink(ResumingSink):
         self._check_there()
 
     def _check_there(self) -> None:
-        """Check that the folder has all files still: a cut may not have what is gone, for no run could resume from it.
+        """Check that the folder has all files still: a checkpoint may not have what is gone, for no run could resume
+        from it.
 
         Raises:
             SinkError: one is gone.
@@ -195,8 +196,8 @@ class ParquetSink(ResumingSink):
 
     def open(self) -> None:
         super().open()
-        if self._cut is not None:
-            self._hashes = dict(self._cut[1].get("files") or {})
+        if self._checkpoint is not None:
+            self._hashes = dict(self._checkpoint[1].get("files") or {})
 
     def compare(self, committed: Any) -> str:
         """See `Comparing`. If a part has the items of a hidden file now, the checksums of its pages are checked."""
@@ -224,7 +225,7 @@ class ParquetSink(ResumingSink):
         except (OSError, pa.ArrowException) as error:
             raise self._changed(f"{path.name}: {error}") from error
         those = "none" if last is None else f"those up to position {last.position:,}"
-        return f"{self._path} has its items as of the cut unchanged, {those}"
+        return f"{self._path} has its items as of the checkpoint unchanged, {those}"
 
     def _range_of(self, gone: str) -> tuple[int, int]:
         """The positions of the first and the last item of a file that is gone."""
@@ -245,7 +246,8 @@ class ParquetSink(ResumingSink):
 
     def _changed(self, why: str) -> SinkError:
         return SinkError(
-            f"{self._path} is not as it was as of the cut: {why}; bring the files back, or start anew with another "
+            f"{self._path} is not as it was as of the checkpoint: {why}; bring the files back, or start anew with "
+            f"another "
             f"state and resume='replace' (--on-existing replace)"
         )
 

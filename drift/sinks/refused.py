@@ -30,7 +30,8 @@ class Refused(NamedTuple):
     """An item that was refused.
 
     Attributes:
-        error: why, in the words of the database; None once it was put in again, which a cut from before does not know.
+        error: why, in the words of the database; None once it was put in again, which a checkpoint from before does not
+            know.
         payload: as JSON; None where JSON would not give it back, for instance bytes or NaN.
         shown: what is printed where there is no JSON.
     """

@@ -4,8 +4,8 @@ Invariant: what is stored continues the existing data: nothing twice, nothing le
 
 Why: a rerun gives the same items at the same positions, so those up to the stored position exist already. If the meta
 at that position differs from the stored one, the data is the output of another graph or input, and is refused. A run
-that resumes from a cut does not produce items below it again, so the data must reach at least as far as it did at that
-cut.
+that resumes from a checkpoint does not produce items below it again, so the data must reach at least as far as it did
+at that checkpoint.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Resuming:
         self._before, self._reached = before, before is None
 
     def resume_at(self, position: int, committed: Last | None) -> None:
-        """After `begin`: nothing below a position is produced again, and this was the last item stored as of the cut.
+        """After `begin`: nothing below a position is produced again, and this was the last item stored as of the
+        checkpoint.
 
         Raises:
             SinkError: less is stored now, or other items.
@@ -56,7 +57,7 @@ class Resuming:
             raise SinkError(
                 f"{self._target} had the items up to position {committed.position} when the state of this run "
                 f"was saved, and now it {found}; what is missing is not computed again: bring it "
-                f"back, resume from an earlier cut, or start anew with another state"
+                f"back, resume from an earlier checkpoint, or start anew with another state"
             )
         if before is not None and before.position < position:
             self._reached = True
@@ -113,7 +114,7 @@ class ResumingSink:
 
     Args:
         target: what is written to, for errors.
-        resume: what to do if runs have written before; a run that resumes from a cut always continues.
+        resume: what to do if runs have written before; a run that resumes from a checkpoint always continues.
         rows: makes rows of items, if they are written as rows.
     """
 
@@ -121,7 +122,7 @@ class ResumingSink:
         self._target = target
         self._resume = resume
         self._rows_of_items = rows
-        self._cut: tuple[int, Any] | None = None
+        self._checkpoint: tuple[int, Any] | None = None
         self._last: Last | None = None
         self._resuming = Resuming(target)
 
@@ -142,13 +143,13 @@ class ResumingSink:
 
     def resume_at(self, position: int, committed: Any) -> None:
         """See `Committing`."""
-        self._cut = position, committed
+        self._checkpoint = position, committed
 
     def open(self) -> None:
-        self._last = self._begin(self._resume if self._cut is None else "continue")
+        self._last = self._begin(self._resume if self._checkpoint is None else "continue")
         self._resuming.begin(self._last)
-        if self._cut is not None:
-            position, committed = self._cut
+        if self._checkpoint is not None:
+            position, committed = self._checkpoint
             self._resuming.resume_at(position, *from_committed(self._target, committed))
             if self._rows_of_items is not None and committed.get("columns") is not None:
                 self._rows_of_items.names = committed["columns"]
@@ -227,7 +228,9 @@ class AppendingSink(ResumingSink):
         return Last(positions[-1], metas[-1])
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`: a cut may not have what the target has lost since, for no run could resume from it."""
+        """See `Committing`: a checkpoint may not have what the target has lost since, for no run could resume from
+        it.
+        """
         self._check_end()
         return super().commit()
 
@@ -281,25 +284,25 @@ class AppendingSink(ResumingSink):
         return SinkError(
             f"{self._target} had the items up to position {left.position}, and now it {end}: it was restored from "
             f"older data, replaced, or emptied; nothing was written behind that; run again, and what is missing is "
-            f"written, if the input is read from its beginning or from a cut that is not above it"
+            f"written, if the input is read from its beginning or from a checkpoint that is not above it"
         )
 
 
 class TableSink(AppendingSink):
-    """A sink of rows, of which a cut has the number and a sum of hashes, so that they can be compared later.
+    """A sink of rows, of which a checkpoint has the number and a sum of hashes, so that they can be compared later.
 
-    Why a sum: it goes on from a cut without reading the rows before, and each row has its position, so that the order
-    is in it as well. Rows are hashed as they are read back, in the forms of the database.
+    Why a sum: it goes on from a checkpoint without reading the rows before, and each row has its position, so that the
+    order is in it as well. Rows are hashed as they are read back, in the forms of the database.
     """
 
     _summed: tuple[int, int, int] | None = (-1, 0, 0)  # up to which position, how many rows, the sum; None: not known
 
-    _commits = False  # whether there are cuts
+    _commits = False  # whether there are checkpoints
 
     def _sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
         """The number and the sum of the rows above a position, up to another; None if no row is of one item.
 
-        Rows that were refused at first and put in again are passed over: a cut before did not have them.
+        Rows that were refused at first and put in again are passed over: a checkpoint before did not have them.
         """
         raise NotImplementedError
 
@@ -309,8 +312,8 @@ class TableSink(AppendingSink):
 
     def open(self) -> None:
         super().open()
-        if self._cut is not None:
-            committed = self._cut[1]
+        if self._checkpoint is not None:
+            committed = self._checkpoint[1]
             (last,), summed = from_committed(self._target, committed), committed.get("rows")
             self._summed = (
                 None if summed is None else (-1 if last is None else last.position, summed[0], int(summed[1]))
@@ -339,10 +342,10 @@ class TableSink(AppendingSink):
             if found is None or found[0] != rows:
                 why = f"now it has {0 if found is None else found[0]:,}"
             raise SinkError(
-                f"{self._target} had {rows:,} rows as of the cut, and {why}: what this run had written was "
+                f"{self._target} had {rows:,} rows as of the checkpoint, and {why}: what this run had written was "
                 f"changed; bring it back, or start anew with another state and resume='replace' (--on-existing replace)"
             )
-        return f"{self._target} has its {rows:,} rows as of the cut unchanged"
+        return f"{self._target} has its {rows:,} rows as of the checkpoint unchanged"
 
 
 def as_committed(lasts: Sequence[Last | None]) -> dict[str, Any]:

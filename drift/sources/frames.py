@@ -44,7 +44,7 @@ class _NoReader:
         return None
 
     def position(self) -> Any:
-        """See `Positioned`: Spark reads all rows, and the engine skips those below a cut."""
+        """See `Positioned`: Spark reads all rows, and the engine skips those below a checkpoint."""
         return position_of("rows")
 
     def seek(self, position: Any) -> None:

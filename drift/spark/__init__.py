@@ -133,15 +133,15 @@ def stream(
         changed_code: what to do if functions have changed since the stream last ran: "refuse" to start, or "accept"
             the change, for example after a function that raised was fixed.
         classes: of states, if the modules of the graph's functions do not have them under their names.
-        state: the state of a run on another engine, or `drift.Cuts(...)` of it: the stream resumes from its last cut,
-            or from `from_cut`, and stores its own state in `checkpoint` from then on. The sources must give all items
-            at or above the cut; items below it are skipped.
+        state: the state of a run on another engine, or `drift.Checkpoints(...)` of it: the stream resumes from its last
+            checkpoint, or from `from_checkpoint`, and stores its own state in `checkpoint` from then on. The sources
+            must give all items at or above the checkpoint; items below it are skipped.
         more: other settings of engine "spark".
     """
     need("spark", "drift.spark.stream")
     from drift.spark.kind import SPARK
     from drift.spark.streaming import Stream
-    from drift.state.run_cuts import Cuts
+    from drift.state.run_checkpoints import Checkpoints
     from drift_graph.graph import Dataflow
 
     return Stream(
@@ -154,6 +154,6 @@ def stream(
         times=times or {},
         changed_code=changed_code,
         classes=tuple(classes),
-        state=state if state is None or isinstance(state, Cuts) else Cuts(state),
+        state=state if state is None or isinstance(state, Checkpoints) else Checkpoints(state),
         settings=SPARK.settings_of({"partitions": partitions, **more}),
     )

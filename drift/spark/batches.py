@@ -113,7 +113,7 @@ class Cutter:
         start = 0
         while start < len(metas):
             end = start + self.items_at_once(port, payloads)
-            row = row_of(level, target, port, columns.cut(start, end))
+            row = row_of(level, target, port, columns.slice(start, end))
             self._items_at_once[port] = _fitting(len(row.body) // row.items)
             yield row
             start = end
@@ -298,8 +298,8 @@ class Inbox:
                 left.append(run)
             else:
                 end = bisect_left(metas, bound)
-                taken.append(run.cut(0, end))
-                left.append(run.cut(end, len(metas)))
+                taken.append(run.slice(0, end))
+                left.append(run.slice(end, len(metas)))
         self._runs[port] = left
         columns = joined(taken) if taken else Columns([], [], None)
         if is_increasing(columns.metas):

@@ -1,9 +1,10 @@
-"""Turns a cut of another engine into rows: states for the tasks of their keys, and later items for their targets.
+"""Turns a checkpoint of another engine into rows: states for the tasks of their keys, and later items for their
+targets.
 
-Invariant: with these rows, and the items at or above the cut, tasks compute the same as in an uninterrupted run.
+Invariant: with these rows, and the items at or above the checkpoint, tasks compute the same as in an uninterrupted run.
 
-Why: a cut holds states and later items by key, so they fit any number of tasks. A later item and its tombstone cancel
-out beforehand, since tasks on Spark take nothing back.
+Why: a checkpoint holds states and later items by key, so they fit any number of tasks. A later item and its tombstone
+cancel out beforehand, since tasks on Spark take nothing back.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from drift.spark.batches import COUNT, Outbox, Row, all_rows
 from drift.spark.kernels import Work
 from drift.spark.levels import Levels, LevelWorker, StateWriting
 from drift.spark.states import state_row
-from drift.state.run_cuts import Begin
+from drift.state.run_checkpoints import Begin
 from drift.state.snapshots import StoredSnapshot, states_of
 from drift_graph.canonical import form_of
 from drift_graph.meta import BEGINNING, END_OF_TIME
@@ -32,18 +33,18 @@ def rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
         yield row._replace(level=row.items)
     yield from _later(begin, levels, work, None, END_OF_TIME)
     for target in range(work.targets):
-        yield Row(levels.last, target, BEGINNING, COUNT, begin.cut.output.position, b"")
+        yield Row(levels.last, target, BEGINNING, COUNT, begin.checkpoint.output.position, b"")
 
 
 def stored_rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
     """The same rows as a micro-batch of a stream would have stored them."""
     yield from _states(begin, levels, work.targets)
-    yield from _later(begin, levels, work, StateWriting(-1, everything=True), begin.cut.at)
+    yield from _later(begin, levels, work, StateWriting(-1, everything=True), begin.checkpoint.at)
 
 
 def _states(begin: Begin, levels: Levels, targets: int) -> Iterator[Row]:
     router = Router(Plan(levels.dataflow, fused=levels.fused), targets)
-    for step in begin.cut.steps:
+    for step in begin.checkpoint.steps:
         entries, timed = begin.states.all_of(step)
         while some := list(islice(entries, _KEYS * targets)):
             owners = [0] * len(some) if step in levels.alone else router.owners([key for key, _ in some])
@@ -55,7 +56,7 @@ def _states(begin: Begin, levels: Levels, targets: int) -> Iterator[Row]:
 def _later(begin: Begin, levels: Levels, work: Work, writing: StateWriting | None, due_below: bytes) -> Iterator[Row]:
     worker = LevelWorker(levels, 0, work.targets, work.bounds, due_below, writing)
     outbox = Outbox(levels.last, work.targets)
-    ports = as_ports(_net(begin.states.at_once(begin.cut).later))
+    ports = as_ports(_net(begin.states.at_once(begin.checkpoint).later))
     worker.leave([(port, columns) for port, batches in ports.items() for columns in batches], outbox)
     yield from worker.waiting(0)
     yield from all_rows(outbox.rest())

@@ -29,8 +29,8 @@ from drift.spark.sessions import active, start, stop
 from drift.spark.settings import SparkSettings
 from drift.spark.watch import Watch
 from drift.spilled import Spilled
-from drift.state.cut import Output
-from drift.state.run_cuts import Begin, Taken
+from drift.state.checkpoint import Output
+from drift.state.run_checkpoints import Begin, Taken
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest, Encoded, hash_block
 from drift_graph.graph import Dataflow
@@ -60,22 +60,26 @@ class SparkEngine:
         self._ended = False
         self.on_answers: OnAnswers | None = None
 
-    def prepare_cuts(self, begin: Begin | None) -> None:
-        """Called before any item: the run resumes from a cut of any engine, or begins; at its end it has a cut."""
+    def prepare_checkpoints(self, begin: Begin | None) -> None:
+        """Called before any item: the run resumes from a checkpoint of any engine, or begins; at its end it has a
+        checkpoint.
+        """
         self._begin = begin
         if begin is not None:
-            output = begin.cut.output
+            output = begin.checkpoint.output
             self._digest.resume(begin.blocks, output.opened)
             self._last = output.last
-            self.progress.resume(begin.cut, self._feed.items_in, self._feed.late_items)
+            self.progress.resume(begin.checkpoint, self._feed.items_in, self._feed.late_items)
 
     @property
-    def awaits_cut(self) -> bool:
-        """See `TakesCuts`."""
+    def awaits_checkpoint(self) -> bool:
+        """See `TakesCheckpoints`."""
         return False
 
-    def cut(self) -> Taken | None:
-        """The cut at the end of the run, which has no states; None before: a Spark job has no moment for a cut."""
+    def checkpoint(self) -> Taken | None:
+        """The checkpoint at the end of the run, which has no states; None before: a Spark job has no moment for a
+        checkpoint.
+        """
         if not self._ended:
             return None
         self._ended = False
@@ -85,7 +89,7 @@ class SparkEngine:
 
     def released(self) -> Iterator[Released]:
         """See `Engine`. If nobody needs the items, all batches are empty."""
-        if self._begin is not None and self._begin.cut.is_last:
+        if self._begin is not None and self._begin.checkpoint.is_last:
             return
         if self._own and (running := active()) is not None:  # that of another segment of this run
             self._spark, self._own = running, False

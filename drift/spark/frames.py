@@ -249,7 +249,7 @@ def _with_stamps(
 def number_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count the rows of each stamp in rows sorted by stamp, and run the maps after the source; yields batches."""
     every = numbered(reading, batches)
-    new = (columns.cut(bisect_left(columns.metas, work.begin), len(columns.metas)) for columns in every)
+    new = (columns.slice(bisect_left(columns.metas, work.begin), len(columns.metas)) for columns in every)
     parts = ((reading.name, columns, columns.metas[0]) for columns in new if columns.metas)
     yield from through_maps(work, parts, counts_read=True)
 

@@ -259,5 +259,5 @@ def _in_ranges(columns: Columns, bounds: Sequence[bytes]) -> Iterator[tuple[int,
     while start < len(metas):
         end = bisect_left(metas, bounds[target], start) if target < len(bounds) else len(metas)
         is_all = start == 0 and end == len(metas)
-        yield target, columns if is_all else columns.cut(start, end)
+        yield target, columns if is_all else columns.slice(start, end)
         start, target = end, target + 1

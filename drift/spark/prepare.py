@@ -37,7 +37,7 @@ from drift.spark.sessions import use_this_python
 from drift.spark.settings import SparkSettings
 from drift.spark.spool import Spool
 from drift.spark.tasks import task
-from drift.state.run_cuts import Begin
+from drift.state.run_checkpoints import Begin
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
@@ -89,7 +89,7 @@ class Prepared:
         targets = settings.partitions or default_partitions(self._spark)
         if self._levels.gangs and self._begin is not None:
             raise SettingsError(
-                "gang=True: the run resumes from a cut, and a gang cannot restore states; leave gang out"
+                "gang=True: the run resumes from a checkpoint, and a gang cannot restore states; leave gang out"
             )
         if self._levels.gangs:
             check_slots(self._spark, targets)
@@ -106,7 +106,7 @@ class Prepared:
             bounds=(),
             algorithm=settings.digest,
             gang=new_keys(settings.silence_max_s) if settings.gang else None,
-            begin=self._begin.cut.at if self._begin is not None else BEGINNING,
+            begin=self._begin.checkpoint.at if self._begin is not None else BEGINNING,
             classes=self._begin.at.classes if self._begin is not None else (),
         )
         recorded = _recorded(feed)
@@ -122,7 +122,7 @@ class Prepared:
         """The work of the tasks, and the rows of a replay."""
         self.error = recorded.error
         self.items_in, self.late_items = recorded.items_in, recorded.late_items
-        work = replace(work, bounds=cuts(recorded.firsts, work.targets), end=recorded.end)
+        work = replace(work, bounds=bounds_of(recorded.firsts, work.targets), end=recorded.end)
         return work, [recorded.level_0(self._spark, work)] if recorded.items_in else []
 
     def _from_sources(
@@ -136,12 +136,12 @@ class Prepared:
         if (self._levels.gangs or self._levels.puts_later or self._begin) and not stores:  # items are counted first
             orders = ["stamp" for _ in orders]
         counted = all(order == "stamp" for order in orders)
-        work = replace(work, bounds=cuts(firsts, work.targets), repeats="bug" if counted else "count")
+        work = replace(work, bounds=bounds_of(firsts, work.targets), repeats="bug" if counted else "count")
         read = [(reading, frame, order) for (reading, frame), order in zip(readings, orders)]
         stored = self._stored(read, work, feed) if stores else None
         spooled = self._spooled(spool, work.targets, watch)
         self.error = spool.error
-        work = replace(work, end=spool.end, bounds=cuts([*spool.firsts, *firsts], work.targets))
+        work = replace(work, end=spool.end, bounds=bounds_of([*spool.firsts, *firsts], work.targets))
         if stored is not None:
             work = replace(work, repeats="bug")
             inputs = [stored.level_0(work)]
@@ -263,7 +263,7 @@ def default_partitions(spark: Any) -> int:
     return slots_of(spark) or int(spark.conf.get("spark.sql.shuffle.partitions"))
 
 
-def cuts(firsts: Sequence[tuple[bytes, int]], targets: int) -> tuple[bytes, ...]:
+def bounds_of(firsts: Sequence[tuple[bytes, int]], targets: int) -> tuple[bytes, ...]:
     """Metas that cut the input, and so roughly the output, into `targets` ranges with equally many items.
 
     Args:

@@ -111,5 +111,5 @@ def _by_source(batch: pa.RecordBatch, classes: Classes) -> Iterator[tuple[str, C
     start = 0
     for name, group in groupby(names):
         end = start + sum(1 for _ in group)
-        yield name, every.cut(start, end)
+        yield name, every.slice(start, end)
         start = end

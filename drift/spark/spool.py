@@ -44,8 +44,8 @@ class _Sorter:
             return None
         every = sorted_by_meta(joined(self._batches))
         end = bisect_left(every.metas, heartbeat) if self._items < self._held_max else self._items
-        ready = every.cut(0, end)
-        self._batches = [every.cut(end, self._items)] if end < self._items else []
+        ready = every.slice(0, end)
+        self._batches = [every.slice(end, self._items)] if end < self._items else []
         self._items -= end
         self._due = max(4 * BATCH_ITEMS, 2 * self._items)
         return ready if ready.metas else None

@@ -1,4 +1,4 @@
-"""The state of a level of a stream between micro-batches: rows of STATE and of LATER, each a snapshot of a cut.
+"""The state of a level of a stream between micro-batches: rows of STATE and of LATER, each a snapshot of a checkpoint.
 
 Invariant: of several versions of a key's state the newest counts, in whatever order rows come; a state that no item
 needs is not decoded, and is written again unchanged.
@@ -15,7 +15,7 @@ from operator import itemgetter
 
 import msgspec
 
-from drift.machines.cuts import Entries
+from drift.machines.checkpoints import Entries
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Snapshot, Worker
 from drift.spark.batches import LATER, STATE, Cutter, Row
@@ -57,13 +57,13 @@ class StateRows:
         """Read a row: one version of the states of some keys."""
         self._versions.append(_opened(row))
 
-    def restore(self, worker: Worker, cut: bytes) -> None:
+    def restore(self, worker: Worker, checkpoint: bytes) -> None:
         """Called before any item: restores the worker, which looks up keys without timers only when items need them."""
         if self._versions and self._layered is None:
             layered = self._layered = self._layered_over()
             steps = sorted({name for _, snapshot in self._versions for name in snapshot.states})
             timed = {name: Entries.of(layered.timed(name)) for name in steps}
-            worker.restore(Snapshot(cut, timed, []), lambda step: lambda keys: layered.found(step, keys))
+            worker.restore(Snapshot(checkpoint, timed, []), lambda step: lambda keys: layered.found(step, keys))
 
     def _layered_over(self, *more: tuple[int, StoredSnapshot]) -> Layered:
         snapshots = [snapshot for _, snapshot in sorted((*self._versions, *more), key=itemgetter(0))]

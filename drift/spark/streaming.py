@@ -33,7 +33,7 @@ from drift.spark.frames import Reading, reading_of
 from drift.spark.kernels import RangeEnd, Work, release_later
 from drift.spark.levels import Levels, StateWriting
 from drift.spark.output import PAYLOAD_DDL, POSITION_DDL, arrow_fields, check_sources, chosen_sink
-from drift.spark.prepare import cuts, default_partitions, in_spark, through_levels
+from drift.spark.prepare import bounds_of, default_partitions, in_spark, through_levels
 from drift.spark.sessions import use_this_python
 from drift.spark.settings import SparkSettings
 from drift.spark.streaming_kernels import (
@@ -48,7 +48,7 @@ from drift.spark.streaming_kernels import (
 )
 from drift.spark.streaming_store import LATE_DDL, PENDING_DDL, Commit, Store
 from drift.spark.tasks import task
-from drift.state.run_cuts import Cuts, begin_elsewhere
+from drift.state.run_checkpoints import Checkpoints, begin_elsewhere
 from drift.urls import without_secrets
 from drift_barrier.digest import BLOCK_ITEMS, hash_block
 from drift_graph.canonical import hash64
@@ -81,7 +81,7 @@ class Stream:
         times: Mapping[str, TimePolicy],
         changed_code: Literal["refuse", "accept"],
         classes: tuple[type, ...],
-        state: Cuts | None,
+        state: Checkpoints | None,
         settings: SparkSettings,
     ) -> None:
         check_sources(dataflow, sources, times)
@@ -209,7 +209,9 @@ class Stream:
         return self._store(self._spark).late()
 
     def digest(self) -> str:
-        """Digest of the output so far, with the items released before the cut from which the stream resumed, if any."""
+        """Digest of the output so far, with the items released before the checkpoint from which the stream resumed, if
+        any.
+        """
         store = self._store(self._spark)
         commits = store.commits()
         failed = store.failure(commits[-1].number + 1 if commits else 0)
@@ -219,28 +221,31 @@ class Stream:
         algorithm = self._settings.digest
         return hash_block(algorithm, b"".join(joined_digest(algorithm, blocks, edges))).hex()
 
-    # From a cut of another engine.
+    # From a checkpoint of another engine.
 
     def _commits(self) -> list[Commit]:
-        """The commits of completed micro-batches; if the stream resumed from a cut, the first is that of the cut."""
+        """The commits of completed micro-batches; if the stream resumed from a checkpoint, the first is that of the
+        checkpoint.
+        """
         commits = self._store(self._spark).commits()
         if self._state is None or (commits and commits[0].number < 0):
             return commits
         if commits:
             raise SettingsError(
                 f"the stream in {self._folder} was started without state=, and has {len(commits)} micro-batches: it "
-                f"resumes from these, not from a cut; leave state= out, or start a new stream, with another checkpoint"
+                f"resumes from these, not from a checkpoint; leave state= out, or start a new stream, with another "
+                f"checkpoint"
             )
         return [self._begin_from(self._state)]
 
-    def _begin_from(self, state: Cuts) -> Commit:
-        """Copy the states and later items of a cut to the stream's own folder, from where it resumes."""
+    def _begin_from(self, state: Checkpoints) -> Commit:
+        """Copy the states and later items of a checkpoint to the stream's own folder, from where it resumes."""
         settings, store = self._settings, self._store(self._spark)
         if self._changed_code == "accept":
             state = replace(state, changed_code="accept")
         begin = begin_elsewhere(state, self._dataflow, self._times, fused=settings.fused, algorithm=settings.digest)
         try:
-            if begin.cut.is_last:
+            if begin.checkpoint.is_last:
                 where = without_secrets(begin.at.where)
                 raise SettingsError(
                     f"the run whose state is in {where} has ended, and its output is complete, so a stream cannot "
@@ -252,7 +257,7 @@ class Stream:
             begin.states.close()
         store.write_state(0, rows.toDF(*STATE_COLUMNS))
         store.write_pending(0, self._spark.createDataFrame([], PENDING_DDL))
-        output, size = begin.cut.output, rows.selectExpr("sum(length(body)) AS bytes").first().bytes or 0
+        output, size = begin.checkpoint.output, rows.selectExpr("sum(length(body)) AS bytes").first().bytes or 0
         rows.unpersist()
         at = output.position // BLOCK_ITEMS * BLOCK_ITEMS
         opened = b"".join(each.metas for each in output.opened), b"".join(each.payloads for each in output.opened)
@@ -264,13 +269,13 @@ class Stream:
             (0,),
             output.position,
             (None,) * len(self._readings),
-            begin.cut.at,
-            begin.cut.items_in,
+            begin.checkpoint.at,
+            begin.checkpoint.items_in,
             blocks=list(enumerate(begin.blocks)),
             edges=[(at, output.position - at, *opened)] if output.opened else [],
             complete_bytes=size,
             graph=self._graph,
-            since=begin.cut.at,
+            since=begin.checkpoint.at,
         )
         store.write_commit(commit)
         return commit
@@ -349,7 +354,7 @@ class Stream:
             late_items=late,
         )
         items = arrived.where("error IS NULL AND NOT late")
-        self._compute(number, after, items, upto, cuts(bounds, before.partitions), refused)
+        self._compute(number, after, items, upto, bounds_of(bounds, before.partitions), refused)
 
     def _compute(
         self,
@@ -522,12 +527,14 @@ class Stream:
 
 
 def _not_below(since: bytes) -> Any:
-    """Condition: an error, a row at or above a cut, or a row with the cut's stamp, with items on both sides."""
+    """Condition: an error, a row at or above a checkpoint, or a row with the checkpoint's stamp, with items on both
+    sides.
+    """
     from pyspark.sql import functions
 
-    stamp, cut = functions.col("stamp"), functions.lit(bytearray(since))
-    has_its_stamp = functions.substring(cut, functions.lit(1), functions.length(stamp)) == stamp
-    return functions.col("error").isNotNull() | (stamp >= cut) | has_its_stamp
+    stamp, checkpoint = functions.col("stamp"), functions.lit(bytearray(since))
+    has_its_stamp = functions.substring(checkpoint, functions.lit(1), functions.length(stamp)) == stamp
+    return functions.col("error").isNotNull() | (stamp >= checkpoint) | has_its_stamp
 
 
 def _reported(result: Any) -> tuple[dict[int, tuple[int, RangeEnd]], int]:

@@ -85,7 +85,7 @@ def _numbered(
     for batch in batches:
         for rank, (stamps, payloads) in _by_source(batch).items():
             metas = counters[rank].metas(stamps, payloads)
-            at = bisect_left(metas, begin)  # some items of the cut's stamp may lie below the cut
+            at = bisect_left(metas, begin)  # some items of the checkpoint's stamp may lie below the checkpoint
             if at < len(metas):
                 yield readings[rank].name, Columns(metas[at:], payloads[at:], None), metas[at]
 

@@ -35,7 +35,7 @@ _FORMAT = b"drift stream 3\n"
 
 @dataclass(frozen=True)
 class Commit:
-    """The position of a stream after a micro-batch; number -1 is the cut that the stream began from.
+    """The position of a stream after a micro-batch; number -1 is the checkpoint that the stream began from.
 
     Attributes:
         structure: of the graph, by its fingerprint.
@@ -49,7 +49,7 @@ class Commit:
         blocks, edges: of the digest, those of this micro-batch; see `drift.spark.blocks`.
         finished: the input has ended.
         graph: fingerprint of the graph, if it is the first one or differs from the one before.
-        since: the cut from which the stream resumed: items below it come again, and are skipped.
+        since: the checkpoint from which the stream resumed: items below it come again, and are skipped.
     """
 
     number: int

@@ -1,1 +1,1 @@
-"""The state that a run keeps in order to resume after any end: cuts, and where they are stored."""
+"""The state that a run keeps in order to resume after any end: checkpoints, and where they are stored."""

@@ -7,13 +7,13 @@ Why: each backend commits several byte strings at once, and compares the expecte
 backend that has come back with older data, as a server that was restarted from an older dump, gets nothing that would
 lie above a gap.
 
-    cuts            manifests
-    snapshots       what changed between two cuts
+    checkpoints            manifests
+    snapshots       what changed between two checkpoints
     hashes          hashes of the full blocks of the output, many in a row
-    base:STEP       the states of a step as of the cut in `merged`, by key
+    base:STEP       the states of a step as of the checkpoint in `merged`, by key
     timers:STEP     the keys of a step whose states have timers
     pending         later items
-    merged          the cut that the base is as of
+    merged          the checkpoint that the base is as of
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Reader(Protocol):
 
 
 class Backend(Protocol):
-    """Stores the cuts of a run; one process at a time has it open for writing."""
+    """Stores the checkpoints of a run; one process at a time has it open for writing."""
 
     @property
     def where(self) -> str:
@@ -89,7 +89,7 @@ class Backend(Protocol):
 
         Raises:
             Locked: see there.
-            StorageError: it cannot store cuts.
+            StorageError: it cannot store checkpoints.
         """
 
     def reader(self) -> Reader:
@@ -158,7 +158,8 @@ class ServerBackend:
     def _taken_over_error(self) -> TakenOver:
         return TakenOver(
             f"another process has begun to store the state of its run in {self.where} while this one could not reach "
-            f"it; no cut has what this one has released since its last cut; start only one of the two again"
+            f"it; no checkpoint has what this one has released since its last checkpoint; start only one of the two "
+            f"again"
         )
 
 
@@ -166,9 +167,11 @@ def older_error(where: str, expected: Expected) -> OlderData:
     """The error of a backend that does not have a row that was stored there."""
     return OlderData(
         f"the state in {where} lacks what this run has stored there, row {expected.key.decode(errors='replace')} of "
-        f"{expected.table}: it was restarted or restored with older data, or changed by someone else; a cut above the "
-        f"gap could not be used, so the run ends and its cuts there are as they were. Run again: it resumes from the "
-        f"last cut that is there, and have the server store what it acknowledges (Redis: appendonly yes)"
+        f"{expected.table}: it was restarted or restored with older data, or changed by someone else; a checkpoint "
+        f"above the "
+        f"gap could not be used, so the run ends and its checkpoints there are as they were. Run again: it resumes "
+        f"from the "
+        f"last checkpoint that is there, and have the server store what it acknowledges (Redis: appendonly yes)"
     )
 
 

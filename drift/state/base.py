@@ -1,4 +1,4 @@
-"""Tables in files by hash: what lies below the oldest cut of a folder.
+"""Tables in files by hash: what lies below the oldest checkpoint of a folder.
 
 Invariant: a value is read as it was written, and a key without a value had none; or the files are refused as damaged. A
 reader sees all tables as of one write.
@@ -24,12 +24,12 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
-from drift.machines.cuts import DELETED
+from drift.machines.checkpoints import DELETED
 from drift.machines.nodes.snapshots import neighbours_due
 from drift.records.journal import sync_folder
 from drift.state.backend import Changes
 from drift.state.by_hash import PLAIN, Damaged, HashedFile, Rows, Source, Writer, in_memory
-from drift.state.cut import StateDamaged
+from drift.state.checkpoint import StateDamaged
 
 _FORMAT = 1
 _HASH_BYTES = 8
@@ -220,7 +220,8 @@ class Base:
         except (Damaged, msgspec.MsgspecError) as error:
             said = str(error).removesuffix("; run again")
             raise StateDamaged(
-                f"{said}; it has the states below the oldest cut, so the run cannot resume; bring back a copy of the "
+                f"{said}; it has the states below the oldest checkpoint, so the run cannot resume; bring back a copy "
+                f"of the "
                 f"folder, or start a new run with another state="
             ) from error
         except OSError as error:

@@ -34,7 +34,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 import xxhash
 
-from drift.machines.cuts import DELETED
+from drift.machines.checkpoints import DELETED
 from drift_graph.errors import StorageError
 
 #: A chunk has about so many keys, or bytes, whichever are fewer.

@@ -1,14 +1,14 @@
-"""A folder of cuts: manifests, snapshots of what changed, and files by hash with what lies below the oldest cut.
+"""A folder of checkpoints: manifests, snapshots of what changed, and files by hash for what is below the oldest one.
 
 Invariant: as for `Backend`. A manifest exists completely or not at all.
 
 Why: a snapshot is written and flushed to the disk before the manifest that names it, and that is renamed into its
 place; what is deleted is deleted last.
 
-    cuts/0000000012.cut              a manifest
-    snapshots/0000000012-worker-0       what changed in a worker since the cut before
+    cuts/0000000012.cut              a manifest of a checkpoint
+    snapshots/0000000012-worker-0       what changed in a worker since the checkpoint before
     hashes/0000000003                hashes of full blocks of the output
-    base/                            the other tables: the states as of the oldest cut, by key
+    base/                            the other tables: the states as of the oldest checkpoint, by key
     inputs/                          logs of sources that cannot be read again
     lock                             held by the process that has the folder open
 """
@@ -26,7 +26,7 @@ from typing import Any
 from drift.records.journal import sync_folder
 from drift.state.backend import Changes, Expected, Locked, older_error
 from drift.state.base import Base
-from drift.state.cut import StateDamaged
+from drift.state.checkpoint import StateDamaged
 from drift.state.older_base import tables_in
 from drift_graph.errors import StorageError
 
@@ -79,7 +79,7 @@ class FilesBackend:
     """See `Backend`.
 
     Args:
-        folder: of the cuts; made if it does not exist.
+        folder: of the checkpoints; made if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -194,8 +194,9 @@ class FilesBackend:
         except OSError as error:
             reason = error.strerror or str(error)
             raise StorageError(
-                f"a cut cannot be written to {self._folder}: {reason}; the cuts before it are whole. Make room, or let "
-                f"the folder be written, and run again: the run resumes from the last cut"
+                f"a checkpoint cannot be written to {self._folder}: {reason}; the checkpoints before it are whole. "
+                f"Make room, or let "
+                f"the folder be written, and run again: the run resumes from the last checkpoint"
             ) from error
 
     def _value_of(self, expected: Expected) -> bytes | None:

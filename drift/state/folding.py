@@ -1,6 +1,7 @@
-"""Merges snapshots of cuts into the base, in a separate process if there are many.
+"""Merges snapshots of checkpoints into the base, in a separate process if there are many.
 
-Invariant: the base is as of one cut, the old one or the new one; and a snapshot is removed only when the base has it.
+Invariant: the base is as of one checkpoint, the old one or the new one; and a snapshot is removed only when the base
+has it.
 
 Why: a backend merges all at once. The process writes on behalf of the run that holds the lock, and ends with it; it has
 a low priority, so it only takes time that the run leaves. If the run itself merges, it pays some microseconds for each
@@ -21,7 +22,7 @@ import msgspec
 
 from drift.children import Child, main_of
 from drift.state.backend import Backend, Expected, Reader
-from drift.state.cut import Cut, decoded, encoded
+from drift.state.checkpoint import Checkpoint, decoded, encoded
 from drift.state.patience import Patience, PatientReader
 from drift.state.snapshots import StoredSnapshot
 from drift.state.tables import MERGED, as_merged, later_in, merged_in, number_of, part_of, row_of, snapshots_of
@@ -32,17 +33,17 @@ _LATER_IN_PART = 1000
 _as_bytes = msgspec.msgpack.Encoder().encode
 
 
-def fold(backend: Backend, reader: Reader, cut: Cut) -> None:
-    """Bring the base to a cut, and remove the snapshots that are merged into it then."""
+def fold(backend: Backend, reader: Reader, checkpoint: Checkpoint) -> None:
+    """Bring the base to a checkpoint, and remove the snapshots that are merged into it then."""
     merged = merged_in(reader)
     removed: dict[bytes, bytes | None] = {
-        name: None for name in reader.sizes("snapshots") if number_of(name) <= cut.number
+        name: None for name in reader.sizes("snapshots") if number_of(name) <= checkpoint.number
     }
-    if cut.number <= merged:
+    if checkpoint.number <= merged:
         backend.write({"snapshots": removed})
         return
-    changes = _changes(reader, cut.at, snapshots_of(reader, cut, merged, backend.where))
-    as_of: dict[str, dict[bytes, bytes | None]] = {"merged": {MERGED: b"%d" % cut.number}, "snapshots": removed}
+    changes = _changes(reader, checkpoint.at, snapshots_of(reader, checkpoint, merged, backend.where))
+    as_of: dict[str, dict[bytes, bytes | None]] = {"merged": {MERGED: b"%d" % checkpoint.number}, "snapshots": removed}
     expected = [as_merged(merged)] if merged else []
     expected += [Expected("snapshots", name) for name in sorted(removed)[-1:]]  # who has the last has all before
     backend.write({**changes, **as_of}, expected)
@@ -75,11 +76,11 @@ class Folding:
 
     Args:
         backend: the backend, which this process has open.
-        cut: the cut to bring the base to; it may be removed meanwhile.
+        checkpoint: the checkpoint to bring the base to; it may be removed meanwhile.
         away_max_s: how long the backend may be unavailable.
     """
 
-    def __init__(self, backend: Backend, cut: Cut, away_max_s: float) -> None:
+    def __init__(self, backend: Backend, checkpoint: Checkpoint, away_max_s: float) -> None:
         deputy, descriptors = backend.deputy()
         program, arguments = main_of("drift.state.folding")
         self._where = backend.where
@@ -92,11 +93,11 @@ class Folding:
             stderr=subprocess.PIPE,
             hand_on=descriptors,
         )
-        order = pickle.dumps((deputy, encoded(cut), away_max_s))
+        order = pickle.dumps((deputy, encoded(checkpoint), away_max_s))
         self._child.write(len(order).to_bytes(8, "big") + order)
 
     def is_done(self, *, wait: bool = False) -> bool:
-        """Whether the base is at the cut.
+        """Whether the base is at the checkpoint.
 
         Raises:
             StorageError: folding failed.
@@ -109,11 +110,13 @@ class Folding:
         stderr = self._child.stderr_text()
         self._child.end()
         if code != 0:
-            raise StorageError(f"older cuts in {self._where} cannot be merged: {stderr.strip() or f'exit code {code}'}")
+            raise StorageError(
+                f"older checkpoints in {self._where} cannot be merged: {stderr.strip() or f'exit code {code}'}"
+            )
         return True
 
     def end(self) -> None:
-        """Kill the process; the base is as of the old cut or the new one."""
+        """Kill the process; the base is as of the old checkpoint or the new one."""
         self._child.end()
 
 
@@ -128,8 +131,8 @@ def main() -> None:
     try:
         patience.call(backend.open)
         reader = PatientReader(patience.call(backend.reader), patience)
-        cut = decoded(encoded_cut, "of a cut")
-        patience.call(lambda: fold(backend, reader, cut))
+        checkpoint = decoded(encoded_cut, "of a checkpoint")
+        patience.call(lambda: fold(backend, reader, checkpoint))
         reader.close()
         backend.close()
     except DriftError as error:

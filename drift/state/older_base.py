@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from drift.state.cut import StateDamaged
+from drift.state.checkpoint import StateDamaged
 
 _decode_tables = msgspec.msgpack.Decoder(dict[str, tuple[int, int, int]]).decode  # chunks, keys, bytes
 _decode_rows = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
@@ -43,7 +43,8 @@ def tables_in(path: Path) -> dict[str, dict[bytes, bytes]]:
         said = str(error).encode("ascii", "backslashreplace").decode()
         raise StateDamaged(
             f"{path} was changed or cut off since it was written, or cannot be read: {said}; it has the states below "
-            f"the oldest cut, so the run cannot resume; bring back a copy of the folder, or start a new run with "
+            f"the oldest checkpoint, so the run cannot resume; bring back a copy of the folder, or start a new run "
+            f"with "
             f"another state="
         ) from error
 

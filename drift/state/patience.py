@@ -50,7 +50,7 @@ class Patience:
                 if time.monotonic() - since_s >= self._away_max_s:
                     raise StorageError(
                         f"the state in {self._where} could not be reached for {self._away_max_s:g} s: {away}; run "
-                        f"again when it can: the run resumes from the last cut"
+                        f"again when it can: the run resumes from the last checkpoint"
                     ) from away
                 time.sleep(pause_s)  # a pace; nothing is judged by it
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)

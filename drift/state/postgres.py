@@ -1,4 +1,4 @@
-"""Cuts in a Postgres database.
+"""Checkpoints in a Postgres database.
 
 Invariant: as for `Backend`.
 

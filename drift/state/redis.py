@@ -1,10 +1,10 @@
-"""Cuts on a Redis server.
+"""Checkpoints on a Redis server.
 
 Invariant: as for `Backend`.
 
 Why: changes are written in one transaction, which checks that this process still holds the lock, and the expected row.
 The lock names a connection: a process that finds it asks the server whether that is open, so the lock ends with its
-process, even if it is killed. How durable the cuts are is the server's business (appendonly).
+process, even if it is killed. How durable the checkpoints are is the server's business (appendonly).
 
     drift:{NAME}:TABLE       a hash for each table: its rows by key
     drift:{NAME}:lock        a secret of its holder, the ID of its connection, and the run ID of the server
@@ -108,11 +108,11 @@ class RedisBackend(ServerBackend):
             self.close()
             raise
 
-    def _lock(self, *, taking: bool = False, has_cuts: bool = False) -> None:
+    def _lock(self, *, taking: bool = False, has_checkpoints: bool = False) -> None:
         """Take the lock, or renew it for the connection that is open now.
 
         Args:
-            has_cuts: a row of this run is expected there, and is looked at before anything is written.
+            has_checkpoints: a row of this run is expected there, and is looked at before anything is written.
         """
         import redis
 
@@ -126,7 +126,7 @@ class RedisBackend(ServerBackend):
             try:
                 pipe.watch(f"{self._names}lock")  # type: ignore[no-untyped-call]
                 found: Any = pipe.get(f"{self._names}lock")
-                self._judge(found, info["run_id"], taking=taking, has_cuts=has_cuts)
+                self._judge(found, info["run_id"], taking=taking, has_checkpoints=has_checkpoints)
                 if taking:
                     self._lock_before = found
                 pipe.multi()
@@ -136,11 +136,11 @@ class RedisBackend(ServerBackend):
                 raise self._locked_error() if taking else Away("its lock was written meanwhile") from None
         self._own_lock = own
 
-    def _judge(self, found: bytes | None, run_id: str, *, taking: bool, has_cuts: bool) -> None:
+    def _judge(self, found: bytes | None, run_id: str, *, taking: bool, has_checkpoints: bool) -> None:
         """Check that the lock found may be taken, or is that of this process; raises if not.
 
         A server that was restarted with older data may have no lock, or that of an earlier run: nobody has renewed it
-        since. If this run has cuts, the row that it expects tells whether they are there.
+        since. If this run has checkpoints, the row that it expects tells whether they are there.
         """
         assert self._client is not None
         of_server = None if found is None else found.decode().split()[2]
@@ -149,7 +149,7 @@ class RedisBackend(ServerBackend):
                 connection = found.decode().split()[1]
                 if self._client.client_list(client_id=[connection]):
                     raise self._locked_error()
-        elif not self._is_own(found) and not (has_cuts and of_server != run_id):
+        elif not self._is_own(found) and not (has_checkpoints and of_server != run_id):
             if found in (None, self._lock_before) and of_server != run_id:
                 raise older_error(self.where, Expected("locks", b"of this run"))
             raise self._taken_over_error()
@@ -180,7 +180,7 @@ class RedisBackend(ServerBackend):
         assert self._client is not None
         with _answers(self.where):
             if not self._is_deputy:
-                self._lock(has_cuts=bool(expected))
+                self._lock(has_checkpoints=bool(expected))
             with self._client.pipeline(transaction=True) as pipe:
                 try:
                     pipe.watch(f"{self._names}lock")  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """The states that a run resumes from, by key: in snapshots, and in a base below; read on demand.
 
-Invariant: a key that is looked up for the first time has the state of the cut, even if the base has a later cut by
-then.
+Invariant: a key that is looked up for the first time has the state of the checkpoint, even if the base has a later
+checkpoint by then.
 
 Why: changes since the base were read beforehand, and the base changes only for keys that the run has changed, which it
 had looked up before. Each row begins with a hash of its key and state, which is compared on reading.
@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from drift.machines.cuts import Entries, Lookup
+from drift.machines.checkpoints import Entries, Lookup
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.worker import Snapshot
 from drift.state.backend import Reader
-from drift.state.cut import Cut, StateDamaged
+from drift.state.checkpoint import Checkpoint, StateDamaged
 from drift.state.snapshots import Form, Forms, LaterForm, States, StoredSnapshot, states_of
 from drift.state.tables import check_base, later_in, merged_in, snapshots_of, state_of
 
@@ -88,32 +88,32 @@ class RestoredStates:
         where: for messages.
     """
 
-    def __init__(self, reader: Reader, cut: Cut, forms: Forms, where: str) -> None:
+    def __init__(self, reader: Reader, checkpoint: Checkpoint, forms: Forms, where: str) -> None:
         self._reader = reader
         self._forms = forms
         self._where = where
         while True:
             self._merged = merged_in(reader)
             try:
-                self._changed = Layered(list(snapshots_of(reader, cut, self._merged, where)), forms)
+                self._changed = Layered(list(snapshots_of(reader, checkpoint, self._merged, where)), forms)
                 break
             except StateDamaged:
                 if merged_in(reader) == self._merged:  # otherwise they were merged meanwhile
                     raise
 
-    def at_once(self, cut: Cut) -> Snapshot:
+    def at_once(self, checkpoint: Checkpoint) -> Snapshot:
         """The part that is needed from the beginning: the states of keys with timers, and all later items."""
-        if cut.is_last:
-            return Snapshot(cut.at, {}, [])
+        if checkpoint.is_last:
+            return Snapshot(checkpoint.at, {}, [])
         states: dict[str, Entries] = {}
-        for step in cut.steps:
+        for step in checkpoint.steps:
             rows = self._forms.entries(self._timed_rows(step))
             timed = self._changed.timed(step)
             if rows or timed:
                 changed = self._changed.of(step)
                 states[step] = Entries.of([*(entry for entry in rows if entry[0] not in changed), *timed])
         later = chain(later_in(self._reader), self._changed.later())
-        return Snapshot(cut.at, states, self._forms.later(each for each in later if each.meta >= cut.at))
+        return Snapshot(checkpoint.at, states, self._forms.later(each for each in later if each.meta >= checkpoint.at))
 
     def all_of(self, step: str) -> tuple[Iterator[tuple[Any, Form]], Container[Any]]:
         """Every key of a step with its state as it was written, and the keys that have timers."""
@@ -149,7 +149,9 @@ class RestoredStates:
     def _rows(self, step: str, keys: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """The keys that the base has, and their states."""
         rows = self._reader.read(f"base:{step}", keys)
-        check_base(merged_in(self._reader), self._merged, self._where)  # read behind the rows: never as of an older cut
+        check_base(
+            merged_in(self._reader), self._merged, self._where
+        )  # read behind the rows: never as of an older checkpoint
         for key, row in zip(keys, rows):
             if row is not None:
                 yield key, state_of(key, row, step, self._where)

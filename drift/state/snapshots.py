@@ -1,10 +1,10 @@
-"""A worker's snapshot of a cut as bytes: by step the canonical bytes of keys, and their states in stored form.
+"""A worker's snapshot of a checkpoint as bytes: by step the canonical bytes of keys, and their states in stored form.
 
 Invariant: a snapshot is read as it was written, or was refused when it was written.
 
 Why: keys have the form by which they are compared, and states the form in which records store payloads. One state of
-each step is read back when it is written, so a class that cannot be found by its name is reported at the first cut, not
-when the run is to resume.
+each step is read back when it is written, so a class that cannot be found by its name is reported at the first
+checkpoint, not when the run is to resume.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from drift.flow.early import InWindow, Open
 from drift.flow.ends import PartOfEnd
 from drift.flow.rounds import First, Folded, Forget, Leaves, Part, Round, RoundState
 from drift.flow.windows import EarlyNote, Slice, Window, WindowState
-from drift.machines.cuts import Entries
+from drift.machines.checkpoints import Entries
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Snapshot
 from drift.operators import State, Timer
-from drift.state.cut import StateDamaged
+from drift.state.checkpoint import StateDamaged
 from drift_graph.canonical import NoCanonicalForm, encode_plain, stored, stored_each, stored_plain
 from drift_graph.errors import PayloadError
 from drift_graph.functions import safe_text
@@ -237,7 +237,7 @@ def decoded(data: bytes, where: str) -> StoredSnapshot:
     try:
         return _decode(data)
     except msgspec.DecodeError as error:
-        raise StateDamaged(f"{where} is no snapshot of a cut: {error}") from error
+        raise StateDamaged(f"{where} is no snapshot of a checkpoint: {error}") from error
 
 
 def _classes(dataflow: Dataflow, more: Sequence[type]) -> Classes:

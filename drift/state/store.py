@@ -1,10 +1,10 @@
-"""A store: the cuts of one run, in some backend.
+"""A store: the checkpoints of one run, in some backend.
 
-Invariant: a cut that `cuts` returns was committed, and a run can resume from it, however a process ended.
+Invariant: a checkpoint that `checkpoints` returns was committed, and a run can resume from it, however a process ended.
 
-Why: a backend has a cut completely or not at all, with hashes of its snapshots, and nothing that a manifest names
-changes while the manifest exists. A snapshot is removed when it is merged into the base, whose cut is then no newer
-than the oldest. Cuts are written by one thread, in their order, while the run continues.
+Why: a backend has a checkpoint completely or not at all, with hashes of its snapshots, and nothing that a manifest
+names changes while the manifest exists. A snapshot is removed when it is merged into the base, whose checkpoint is then
+no newer than the oldest. Checkpoints are written by one thread, in their order, while the run continues.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import xxhash
 
 from drift.state.backend import Backend, Changes, Expected, Locked, OlderData, Reader, older_error
-from drift.state.cut import Cut, StateDamaged, encoded
+from drift.state.checkpoint import Checkpoint, StateDamaged, encoded
 from drift.state.folding import Folding, fold
 from drift.state.patience import Patience, PatientReader
 from drift.state.restored import RestoredStates
@@ -35,12 +35,12 @@ from drift.state.tables import (
 from drift_barrier.digest import Algorithm, hash_block
 from drift_graph.errors import SettingsError
 
-#: Number and total size of snapshots below the oldest cut from which they are folded into the base.
+#: Number and total size of snapshots below the oldest checkpoint from which they are folded into the base.
 _FOLDED_SNAPSHOTS = 64
 _FOLDED_BYTES = 32 << 20
 #: From this size on, a separate process folds them.
 _SEPARATE_PROCESS_BYTES = 1 << 20
-#: If the snapshots have this size, the run takes no further cut until they are folded.
+#: If the snapshots have this size, the run takes no further checkpoint until they are folded.
 _WAITING_BYTES = 8 * _FOLDED_BYTES
 #: Hashes of blocks that are one row.
 _HASHES_IN_PART = 4096
@@ -52,8 +52,8 @@ class Store:
     """See the module.
 
     Args:
-        backend: of the cuts.
-        keep: number of cuts to retain, 1 or more.
+        backend: of the checkpoints.
+        keep: number of checkpoints to retain, 1 or more.
         away_max_s: how long the backend may be unavailable.
     """
 
@@ -67,8 +67,8 @@ class Store:
         self._writer: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self._restored: RestoredStates | None = None
-        self._names: Mapping[str, bytes] = {}  # the snapshots of the last cut, with their hashes
-        self._last: Expected | None = None  # the manifest of the last cut
+        self._names: Mapping[str, bytes] = {}  # the snapshots of the last checkpoint, with their hashes
+        self._last: Expected | None = None  # the manifest of the last checkpoint
         self._hashes_from = 0  # so many hashes of blocks are stored
 
     @property
@@ -91,7 +91,7 @@ class Store:
 
         Raises:
             Locked: another process has it open.
-            StorageError: it cannot store cuts.
+            StorageError: it cannot store checkpoints.
         """
         deadline_s = time.monotonic() + _LOCKED_S
         while True:
@@ -118,8 +118,8 @@ class Store:
 
     # Reading.
 
-    def cuts(self) -> list[Cut]:
-        """The retained cuts, by number.
+    def checkpoints(self) -> list[Checkpoint]:
+        """The retained checkpoints, by number.
 
         Raises:
             StateDamaged: see there.
@@ -127,46 +127,50 @@ class Store:
         reader = self._open_reader
         found = [manifest(reader, key, self.where) for key in sorted(reader.sizes("cuts"), key=number_of)]
         merged = merged_in(reader)
-        retained = [cut for cut in found if cut is not None and cut.number >= merged]
+        retained = [checkpoint for checkpoint in found if checkpoint is not None and checkpoint.number >= merged]
         if retained:
             check_base(merged, retained[-1].base, self.where)
         elif merged:
             raise StateDamaged(
-                f"{self.where} has states that were merged up to cut {merged}, and no cut from there on: its manifests "
+                f"{self.where} has states that were merged up to checkpoint {merged}, and no checkpoint from there on: "
+                f"its manifests "
                 f"were removed; bring them back, or start a new run with another state="
             )
         return retained
 
     def clear(self) -> None:
-        """Remove the snapshots of a run that has committed no cut."""
+        """Remove the snapshots of a run that has committed no checkpoint."""
         self._write({"snapshots": dict.fromkeys(self._open_reader.sizes("snapshots"))})
 
-    def states(self, cut: Cut, forms: Forms) -> RestoredStates:
-        """The states of a cut; removes later cuts."""
+    def states(self, checkpoint: Checkpoint, forms: Forms) -> RestoredStates:
+        """The states of a checkpoint; removes later checkpoints."""
         reader = self._open_reader
-        key = key_of(cut.number)
+        key = key_of(checkpoint.number)
         (data,) = reader.read("cuts", [key])
         self._last = Expected("cuts", key, data or b"")
-        later = dict.fromkeys(key for key in reader.sizes("cuts") if number_of(key) > cut.number)
-        unneeded = dict.fromkeys(name for name in reader.sizes("snapshots") if name.decode() not in cut.snapshots)
+        later = dict.fromkeys(key for key in reader.sizes("cuts") if number_of(key) > checkpoint.number)
+        unneeded = dict.fromkeys(
+            name for name in reader.sizes("snapshots") if name.decode() not in checkpoint.snapshots
+        )
         self._write({"cuts": later, "snapshots": unneeded})
-        self._names = cut.snapshots
-        self._hashes_from = cut.output.blocks
-        self._restored = RestoredStates(self._new_reader(), cut, forms, self.where)
+        self._names = checkpoint.snapshots
+        self._hashes_from = checkpoint.output.blocks
+        self._restored = RestoredStates(self._new_reader(), checkpoint, forms, self.where)
         return self._restored
 
-    def blocks(self, cut: Cut) -> list[bytes]:
-        """Hashes of the full blocks of the output below a cut."""
-        parts = [part_of(number) for number in range(-(-cut.output.blocks // _HASHES_IN_PART))]
+    def blocks(self, checkpoint: Checkpoint) -> list[bytes]:
+        """Hashes of the full blocks of the output below a checkpoint."""
+        parts = [part_of(number) for number in range(-(-checkpoint.output.blocks // _HASHES_IN_PART))]
         found: list[bytes] = []
         for number, data in enumerate(self._open_reader.read("hashes", parts)):
-            hashes = _hashes_in(parts[number], data or b"", _block_bytes(cut.output.algorithm))
-            found += hashes[: cut.output.blocks - len(found)]
-            if len(found) < min((number + 1) * _HASHES_IN_PART, cut.output.blocks):
+            hashes = _hashes_in(parts[number], data or b"", _block_bytes(checkpoint.output.algorithm))
+            found += hashes[: checkpoint.output.blocks - len(found)]
+            if len(found) < min((number + 1) * _HASHES_IN_PART, checkpoint.output.blocks):
                 raise StateDamaged(
-                    f"hashes {parts[number].decode()} of the output in {self.where}, which cut {cut.number} needs, "
-                    f"were changed, cut off or removed since they were written; resume from an earlier cut with "
-                    f"from_cut=, or start a new run with another state="
+                    f"hashes {parts[number].decode()} of the output in {self.where}, which checkpoint "
+                    f"{checkpoint.number} needs, "
+                    f"were changed, cut off or removed since they were written; resume from an earlier checkpoint with "
+                    f"from_checkpoint=, or start a new run with another state="
                 )
         return found
 
@@ -174,26 +178,30 @@ class Store:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a cut is still being written."""
+        """Whether a checkpoint is still being written."""
         return self._writing is not None and not self._writing.done()
 
     def commit(
-        self, cut: Cut, snapshots: Mapping[str, bytes], blocks: Sequence[bytes], on_commit: Callable[[], None]
+        self,
+        checkpoint: Checkpoint,
+        snapshots: Mapping[str, bytes],
+        blocks: Sequence[bytes],
+        on_commit: Callable[[], None],
     ) -> None:
-        """Commit a cut; another thread writes it, whose errors the next call raises.
+        """Commit a checkpoint; another thread writes it, whose errors the next call raises.
 
         Args:
             snapshots: the bytes of its snapshots, by name.
             blocks: hashes of all full blocks of the output.
-            on_commit: called when the cut is committed.
+            on_commit: called when the checkpoint is committed.
         """
         self._wait()
         if self._writer is None:
-            self._writer = ThreadPoolExecutor(1, "drift-cuts")
+            self._writer = ThreadPoolExecutor(1, "drift-checkpoints")
         begin = self._hashes_from // _HASHES_IN_PART * _HASHES_IN_PART
         new = list(blocks[begin:]) if len(blocks) > self._hashes_from else []
         self._hashes_from = len(blocks)
-        self._writing = self._writer.submit(self._commit, cut, snapshots, begin, new, on_commit)
+        self._writing = self._writer.submit(self._commit, checkpoint, snapshots, begin, new, on_commit)
 
     def _wait(self) -> None:
         if self._writing is not None:
@@ -201,9 +209,14 @@ class Store:
             writing.result()
 
     def _commit(
-        self, cut: Cut, snapshots: Mapping[str, bytes], begin: int, blocks: list[bytes], on_commit: Callable[[], None]
+        self,
+        checkpoint: Checkpoint,
+        snapshots: Mapping[str, bytes],
+        begin: int,
+        blocks: list[bytes],
+        on_commit: Callable[[], None],
     ) -> None:
-        named = {name_of(cut.number, name): data for name, data in snapshots.items()}
+        named = {name_of(checkpoint.number, name): data for name, data in snapshots.items()}
         names = {**self._names, **{name: xxhash.xxh3_128_digest(data) for name, data in named.items()}}
         changes: dict[str, dict[bytes, bytes | None]] = {
             "snapshots": {name.encode(): data for name, data in named.items()},
@@ -213,11 +226,11 @@ class Store:
                 for part in [part_of((begin + start) // _HASHES_IN_PART)]
             },
         }
-        key = key_of(cut.number)
+        key = key_of(checkpoint.number)
         while True:
             merged = merged_in(self._open_reader)
             self._names = {name: hashed for name, hashed in names.items() if number_of(name) > merged}
-            data = encoded(cut.with_snapshots(self._names, merged))
+            data = encoded(checkpoint.with_snapshots(self._names, merged))
             try:
                 self._write({**changes, "cuts": {key: data}}, *([as_merged(merged)] if merged else []))
                 break
@@ -229,13 +242,15 @@ class Store:
         self._prune()
 
     def _write(self, changes: Changes, *expected: Expected) -> None:
-        """Store changes, if the last cut is where it was stored, and so is what else is expected."""
+        """Store changes, if the last checkpoint is where it was stored, and so is what else is expected."""
         if any(changes.values()):
             all_expected = [*([self._last] if self._last is not None else []), *expected]
             self._patience.call(lambda: self._backend.write(changes, all_expected))
 
     def _prune(self) -> None:
-        """Remove cuts beyond the number to retain, and fold snapshots below the oldest into the base, many at once."""
+        """Remove checkpoints beyond the number to retain, and fold snapshots below the oldest into the base, many at
+        once.
+        """
         reader, backend = self._open_reader, self._backend
         numbers = numbers_in(reader)
         assert self._last is not None
@@ -248,22 +263,22 @@ class Store:
             if self._folding.is_done(wait=sum(older) >= _WAITING_BYTES):
                 self._folding = None
         elif len(older) >= _FOLDED_SNAPSHOTS or sum(older) >= _FOLDED_BYTES:
-            cut = manifest(reader, key_of(oldest), self.where)
-            if cut is None:
+            checkpoint = manifest(reader, key_of(oldest), self.where)
+            if checkpoint is None:
                 raise older_error(self.where, self._last)
             if sum(older) < _SEPARATE_PROCESS_BYTES and not backend.is_behind:
-                self._patience.call(lambda: fold(backend, reader, cut))
+                self._patience.call(lambda: fold(backend, reader, checkpoint))
             else:
-                self._folding = Folding(backend, cut, self._away_max_s)
+                self._folding = Folding(backend, checkpoint, self._away_max_s)
 
     def drop(self, number: int) -> None:
-        """Remove a cut."""
+        """Remove a checkpoint."""
         if number not in numbers_in(self._open_reader):
-            raise SettingsError(f"{self.where} has no cut {number}; drift state list shows those it has")
+            raise SettingsError(f"{self.where} has no checkpoint {number}; drift state list shows those it has")
         self._write({"cuts": {key_of(number): None}})
 
     def close(self) -> None:
-        """Wait for the last cut to be written, and close the backend."""
+        """Wait for the last checkpoint to be written, and close the backend."""
         try:
             self._wait()
         finally:

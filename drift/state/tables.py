@@ -1,9 +1,9 @@
 """What the tables of a backend hold: their keys, and the meaning of their values.
 
-Invariant: what is read of a cut is as it was written, or refused.
+Invariant: what is read of a checkpoint is as it was written, or refused.
 
 Why: a manifest ends with its own hash and holds those of its snapshots; a row of the base begins with one of its key
-and its state; and the base is never as of an older cut than a manifest says.
+and its state; and the base is never as of an older checkpoint than a manifest says.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 import xxhash
 
 from drift.state.backend import Expected, Reader
-from drift.state.cut import Cut, StateDamaged, decoded
+from drift.state.checkpoint import Checkpoint, StateDamaged, decoded
 from drift.state.snapshots import LaterForm, StoredSnapshot
 from drift.state.snapshots import decoded as snapshot_of
 
@@ -26,17 +26,17 @@ _as_later = msgspec.msgpack.Decoder(list[LaterForm]).decode
 
 
 def name_of(number: int, name: str) -> str:
-    """The stored name of a snapshot of a cut."""
+    """The stored name of a snapshot of a checkpoint."""
     return f"{number:0{_DIGITS}}-{name}"
 
 
 def key_of(number: int) -> bytes:
-    """The key of a cut's manifest."""
+    """The key of a checkpoint's manifest."""
     return b"%0*d.cut" % (_DIGITS, number)
 
 
 def number_of(name: bytes | str) -> int:
-    """The number of the cut that a stored name begins with."""
+    """The number of the checkpoint that a stored name begins with."""
     text = name if isinstance(name, str) else name.decode()
     return int(text[:_DIGITS].partition(".")[0])
 
@@ -46,51 +46,53 @@ def numbers_in(reader: Reader) -> list[int]:
     return sorted(map(number_of, reader.sizes("cuts")))
 
 
-def manifest(reader: Reader, key: bytes, where: str) -> Cut | None:
-    """The cut of a manifest; None if there is none."""
+def manifest(reader: Reader, key: bytes, where: str) -> Checkpoint | None:
+    """The checkpoint of a manifest; None if there is none."""
     (data,) = reader.read("cuts", [key])
     return None if data is None else decoded(data, f"{key.decode()} in {where}")
 
 
 def merged_in(reader: Reader) -> int:
-    """The cut that the base is as of; 0 before the first."""
+    """The checkpoint that the base is as of; 0 before the first."""
     (found,) = reader.read("merged", [MERGED])
     return int(found or 0)
 
 
-def snapshots_of(reader: Reader, cut: Cut, merged: int, where: str) -> Iterator[StoredSnapshot]:
-    """The snapshots between the base and a cut, the oldest first."""
-    check_base(merged, cut.base, where)
-    for name, expected in sorted(cut.snapshots.items()):
+def snapshots_of(reader: Reader, checkpoint: Checkpoint, merged: int, where: str) -> Iterator[StoredSnapshot]:
+    """The snapshots between the base and a checkpoint, the oldest first."""
+    check_base(merged, checkpoint.base, where)
+    for name, expected in sorted(checkpoint.snapshots.items()):
         if number_of(name) <= merged:
             continue
         (data,) = reader.read("snapshots", [name.encode()])
         if data is None:
             raise StateDamaged(
-                f"snapshot {name} of {where}, which cut {cut.number} needs, was removed; "
-                f"resume from an earlier cut with from_cut=, or start a new run"
+                f"snapshot {name} of {where}, which checkpoint {checkpoint.number} needs, was removed; "
+                f"resume from an earlier checkpoint with from_checkpoint=, or start a new run"
             )
         if xxhash.xxh3_128_digest(data) != expected:
             raise StateDamaged(
-                f"snapshot {name} of {where}, which cut {cut.number} needs, was changed since it was written: its hash "
-                f"differs; resume from an earlier cut with from_cut=, or start a new run"
+                f"snapshot {name} of {where}, which checkpoint {checkpoint.number} needs, was changed since it was "
+                f"written: its hash "
+                f"differs; resume from an earlier checkpoint with from_checkpoint=, or start a new run"
             )
         yield snapshot_of(data, f"snapshot {name} of {where}")
 
 
 def as_merged(number: int) -> Expected:
-    """The row of `merged` in a base as of a cut, 1 or more."""
+    """The row of `merged` in a base as of a checkpoint, 1 or more."""
     return Expected("merged", MERGED, b"%d" % number)
 
 
 def check_base(merged: int, expected: int, where: str) -> None:
     """
     Raises:
-        StateDamaged: the base is as of an older cut than it was.
+        StateDamaged: the base is as of an older checkpoint than it was.
     """
     if merged < expected:
         raise StateDamaged(
-            f"the states below the oldest cut in {where} are as of cut {merged}, and they had been merged up to cut "
+            f"the states below the oldest checkpoint in {where} are as of checkpoint {merged}, and they had been "
+            f"merged up to checkpoint "
             f"{expected}: they were removed, or older data was put in their place, so the run cannot resume; bring "
             f"them back, or start a new run with another state="
         )

@@ -1,7 +1,7 @@
 """Callers that stop at any item, and come again with the same state.
 
 Invariant: what a caller of `visited` processed is the output from where the run resumed, without a gap; nothing that it
-had asked the next of lies above the cut from which the next visit resumes, and no cut lies above that.
+had asked the next of lies above the checkpoint from which the next visit resumes, and no checkpoint lies above that.
 
 Why a model of a caller: the loop over a run is a sink that says what it has stored by asking for more. So it can stop
 with a part of a batch, raise, close the run, or die, and what it had in hand has to come again.
@@ -19,7 +19,7 @@ from unittest import mock
 
 from drift.running import made_run
 from drift.running.runs import Run
-from drift.state.run_cuts import Cuts
+from drift.state.run_checkpoints import Checkpoints
 from drift.state.store import Store
 from drift.testing.hypothesis import st
 from drift_graph.graph import Dataflow
@@ -37,7 +37,7 @@ class Visit(NamedTuple):
         stop: what it does at the item at which it stops; "death" leaves the state as it is at that moment.
         items: how many items it asks for; it stops while it has the last one in hand.
         batch_items: of the run.
-        every_items: of the run's cuts.
+        every_items: of the run's checkpoints.
     """
 
     way: Way
@@ -61,7 +61,7 @@ class Visited(NamedTuple):
     """What a visit did.
 
     Attributes:
-        begin: the position of the cut that the run resumed from.
+        begin: the position of the checkpoint that the run resumed from.
         given: the items in order; the last one may be in hand.
         is_complete: whether the output came to its end; else the last item was in hand.
     """
@@ -76,18 +76,18 @@ class _Stopped(Exception):
 
 
 def visited(
-    dataflow: Dataflow, sources: Mapping[str, Any], visit: Visit, cuts: Cuts, *, after: Path, **more: Any
+    dataflow: Dataflow, sources: Mapping[str, Any], visit: Visit, checkpoints: Checkpoints, *, after: Path, **more: Any
 ) -> Visited:
     """Run a graph for a caller.
 
     Args:
-        cuts: where the state of the run is, in a folder.
+        checkpoints: where the state of the run is, in a folder.
         after: the folder for the state as the caller leaves it, which is removed first.
     """
     given: list[Item[Any]] = []
     with _written_at_once():
-        cuts = replace(cuts, every_items=visit.every_items, every_s=10**6)
-        run = made_run(dataflow, sources, state=cuts, batch_items=visit.batch_items, **more)
+        checkpoints = replace(checkpoints, every_items=visit.every_items, every_s=10**6)
+        run = made_run(dataflow, sources, state=checkpoints, batch_items=visit.batch_items, **more)
         begin = 0 if run.resumed_from is None else run.resumed_from.output.position
         is_complete = True
         try:
@@ -103,10 +103,10 @@ def visited(
         except _Stopped:
             pass
         if visit.stop == "death":  # what is on the disk now is all that is left
-            _copy(cuts, after)
+            _copy(checkpoints, after)
         run.close()
         if visit.stop != "death":
-            _copy(cuts, after)
+            _copy(checkpoints, after)
     return Visited(begin, given, is_complete)
 
 
@@ -119,7 +119,7 @@ def check_visits(
         What each visit did, the complete one last.
 
     Raises:
-        AssertionError: an item is missed, or comes again though it lies below the cut.
+        AssertionError: an item is missed, or comes again though it lies below the checkpoint.
     """
     whole = list(made_run(dataflow, sources, **more))
     last = Visit("loop", "break", len(whole) + 1, 7, 3)
@@ -127,7 +127,7 @@ def check_visits(
     taken = 0  # all output below it was taken
     for number, visit in enumerate([*several, last]):
         visited_now = visited(
-            dataflow, sources, visit, Cuts(folder / str(number)), after=folder / str(number + 1), **more
+            dataflow, sources, visit, Checkpoints(folder / str(number)), after=folder / str(number + 1), **more
         )
         begin, given, is_complete = visited_now
         assert begin <= taken, f"visit {number} resumes at {begin}, and the caller has taken only what is below {taken}"
@@ -158,15 +158,17 @@ def _taken(run: Run, way: Way) -> Iterator[Item[Any]]:
                     break
 
 
-def _copy(cuts: Cuts, to: Path) -> None:
+def _copy(checkpoints: Checkpoints, to: Path) -> None:
     shutil.rmtree(to, ignore_errors=True)
-    if Path(cuts.where).exists():
-        shutil.copytree(cuts.where, to)
+    if Path(checkpoints.where).exists():
+        shutil.copytree(checkpoints.where, to)
 
 
 @contextmanager
 def _written_at_once() -> Iterator[None]:
-    """A context in which a cut is on the disk when it was taken, so that a caller's death finds as many as it can."""
+    """A context in which a checkpoint is on the disk when it was taken, so that a caller's death finds as many as it
+    can.
+    """
     commit = Store.commit
 
     def at_once(self: Store, *arguments: Any) -> None:

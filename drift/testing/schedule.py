@@ -24,7 +24,16 @@ from drift.engines.simulated.schedule import Schedule as InOrder
 #: Kinds of events that can be delayed, for turns or until another event; the other kinds of a deviation are numbers.
 HELD = (
     *("batch", "ack", "heartbeat", "news", "pace", "break off", "read", "wake"),
-    *("released", "noticed", "start", "order", "answer", "take cut", "snapshot", "committed"),  # only if processes die
+    *(
+        "released",
+        "noticed",
+        "start",
+        "order",
+        "answer",
+        "take checkpoint",
+        "snapshot",
+        "committed",
+    ),  # only if processes die
 )
 #: For how many turns a batch stays in its sender's outbox, or a node stands still after a message.
 OUTBOX, STILL = "outbox", "still"

@@ -40,7 +40,7 @@ class Seeds:
             `items_max` consecutive ones.
         live: sources that have a clock in half of the runs; by default those whose time policy has `idle_after_ms`.
         losses: whether messages are sometimes lost; such a run ends with a ProcessError.
-        deaths: whether processes die, and the run recovers from a cut.
+        deaths: whether processes die, and the run recovers from a checkpoint.
         calls: for each call of the graph a Hypothesis strategy for its answers, or a function that is asked in its
             place; of those that are left out the `stub` that is declared.
         errors: whether drawn calls may also fail where that ends the run.
@@ -218,6 +218,6 @@ _FAULTS = {
     "answered": "answers out of order",
     "fate": "losses with a sender",
     "released": "output delayed",
-    **dict.fromkeys(("take cut", "snapshot", "committed"), "cuts delayed"),
+    **dict.fromkeys(("take checkpoint", "snapshot", "committed"), "checkpoints delayed"),
     **dict.fromkeys(("noticed", "start", "order", "answer"), "ways back delayed"),
 }

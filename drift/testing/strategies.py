@@ -97,7 +97,7 @@ def schedules(
     Args:
         live: sources that are live in some of the runs.
         losses: whether messages may be lost; such a run ends with a ProcessError.
-        deaths: whether processes may die; such a run recovers from a cut.
+        deaths: whether processes may die; such a run recovers from a checkpoint.
     """
     return st.builds(
         Schedule,

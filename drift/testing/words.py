@@ -19,9 +19,9 @@ OF_DEATHS = {
     "start": "another process for {} is there",
     "order": "{} gets the order to resume",
     "answer": "{} has answered how far it is",
-    "take cut": "{} gets the order to take a cut",
-    "snapshot": "a snapshot of a cut comes to {}",
-    "committed": "{} has heard that a cut is committed",
+    "take checkpoint": "{} gets the order to take a checkpoint",
+    "snapshot": "a snapshot of a checkpoint comes to {}",
+    "committed": "{} has heard that a checkpoint is committed",
 }
 _NEWS = {"pace": "of the pace", "break off": "that the run breaks off"}
 

@@ -40,11 +40,11 @@ class Columns(NamedTuple):
     payloads: list[Any]
     diffs: list[int] | None
 
-    def cut(self, start: int, end: int) -> Columns:
+    def slice(self, start: int, end: int) -> Columns:
         """The items from index `start` up to `end`."""
         diffs = self.diffs
         left = None if diffs is None else diffs[start:end]
-        return Columns(self.metas[start:end], payloads.cut(self.payloads, start, end), left)
+        return Columns(self.metas[start:end], payloads.slice(self.payloads, start, end), left)
 
     def chosen(self, wanted: bytes) -> Columns:
         """The items for which `wanted` has a 1."""

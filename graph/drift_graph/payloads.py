@@ -145,7 +145,7 @@ def of_kind(values: Any, chosen: Any) -> Any:
     return chosen if type(values) is list or isinstance(values, Rows) else type(values)(chosen)
 
 
-def cut(values: Any, start: int, end: int) -> Any:
+def slice(values: Any, start: int, end: int) -> Any:
     """The values from index `start` up to `end`."""
     return of_kind(values, values[start:end])
 

@@ -1,13 +1,14 @@
-"""The position from which a source is read again, so that every item at or above a cut comes again as before.
+"""The position from which a source is read again, so that every item at or above a checkpoint comes again as before.
 
-Invariant: a reading that begins at the position `at(cut)`, with a machine in the state given there, gives every item at
-or above the cut its former meta, in the same order, with the heartbeats of the first reading and the same judgement of
-what is late.
+Invariant: a reading that begins at the position `at(checkpoint)`, with a machine in the state given there, gives every
+item at or above the checkpoint its former meta, in the same order, with the heartbeats of the first reading and the
+same judgement of what is late.
 
 Why: the position is in front of a batch of the first reading, with the state that judged that batch; every batch before
-it lies entirely below the cut, late items included. The machine's counts of items with one time and tie matter for one
-pair at most, the one that the cut lies in: for others all items are on one side of the cut, so they are either all
-skipped or all read again.
+it lies entirely below the checkpoint, late items included. The machine's counts of items with one time and tie matter
+for one
+pair at most, the one that the checkpoint lies in: for others all items are on one side of the checkpoint, so they are
+either all skipped or all read again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Position(NamedTuple):
     reader: the position of the reader, in the reader's form; None for the beginning.
     entry: for a source that is logged because it cannot be read again: the number of the first log entry to read.
     judging: the state of the source's machine there.
-    stamp_count: how many items had the time and tie in which the cut lies, if it lies in one.
+    stamp_count: how many items had the time and tie in which the checkpoint lies, if it lies in one.
     """
 
     reader: Any
@@ -54,17 +55,19 @@ class _Batch(NamedTuple):
     greatest: bytes | None
     late: bytes
 
-    def reaches(self, cut: bytes) -> bool:
+    def reaches(self, checkpoint: bytes) -> bool:
         """Whether the batch has something at or above a time; may also be true if only an earlier batch has."""
-        if self.late >= cut:
+        if self.late >= checkpoint:
             return True
         if self.greatest is None:
-            return bool(self.metas) and self.metas[-1] >= cut
-        return self.greatest > cut[:8] or (self.greatest == cut[:8] and max(self.metas, default=b"") >= cut)
+            return bool(self.metas) and self.metas[-1] >= checkpoint
+        return self.greatest > checkpoint[:8] or (
+            self.greatest == checkpoint[:8] and max(self.metas, default=b"") >= checkpoint
+        )
 
 
 class Rereading:
-    """The batches of one source that may have to be read again; only those that a later cut may need.
+    """The batches of one source that may have to be read again; only those that a later checkpoint may need.
 
     Args:
         machine: of the source.
@@ -87,20 +90,21 @@ class Rereading:
         late = max((pack_time(each.heartbeat) for each in arrived.late), default=b"")
         self._batches.append(_Batch(before, arrived.metas, greatest, late))
 
-    def at(self, cut: bytes, here: Position) -> Position:
-        """The position to read from for everything at or above a cut; cuts must not decrease between calls.
+    def at(self, checkpoint: bytes, here: Position) -> Position:
+        """The position to read from for everything at or above a checkpoint; checkpoints must not decrease between
+        calls.
 
         Args:
             here: the position of the reader and the machine now.
         """
         batches = self._batches
-        while batches and not batches[0].reaches(cut):
+        while batches and not batches[0].reaches(checkpoint):
             batches.popleft()
         before = batches[0].before if batches else here
-        return before._replace(stamp_count=self._stamp_count_at(cut))
+        return before._replace(stamp_count=self._stamp_count_at(checkpoint))
 
-    def _stamp_count_at(self, cut: bytes) -> StampCount | None:
-        prefix = self._machine.prefix_in(cut)
+    def _stamp_count_at(self, checkpoint: bytes) -> StampCount | None:
+        prefix = self._machine.prefix_in(checkpoint)
         if prefix is None:
             return None
         for batch in self._batches:

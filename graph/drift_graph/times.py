@@ -230,7 +230,7 @@ class SourceMachine:
 
     @property
     def judging(self) -> Judging:
-        """The state that judges the next item. Cuts store it, so its form must stay readable."""
+        """The state that judges the next item. Checkpoints store it, so its form must stay readable."""
         heartbeat = self._before_end if self.finished else self.heartbeat
         return Judging(heartbeat, self.items_in, self.late_items, *self._lateness.known, *self._stamp)
 

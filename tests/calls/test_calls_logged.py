@@ -56,7 +56,7 @@ def graph(ask: Callable[..., Any], **more: Any) -> drift.Graph:
 
 
 def run(folder: Path, ask: Callable[..., Any], *, items: int = ITEMS, calls: Any = "ask", **more: Any) -> drift.Run:
-    state = drift.Cuts(folder / "state", every_s=0)
+    state = drift.Checkpoints(folder / "state", every_s=0)
     sinks = {"out": drift.sinks.jsonl(folder / "out.jsonl")}
     return drift.run(
         graph(ask, **more), {"numbers": range(items)}, state=state, sinks=sinks, batch_items=4, calls=calls
@@ -89,7 +89,7 @@ def test_calls_in_flight_at_a_close_are_cancelled_and_asked_again_with_the_same_
     made.close()
     assert first.cancelled == [20] and set(first.keys.values()) == {1}
     second = Counted()
-    state, sinks = drift.Cuts(tmp_path / "state", every_s=0), {"out": drift.sinks.jsonl(tmp_path / "out.jsonl")}
+    state, sinks = drift.Checkpoints(tmp_path / "state", every_s=0), {"out": drift.sinks.jsonl(tmp_path / "out.jsonl")}
     drift.run(graph(second), {"numbers": range(ITEMS)}, state=state, sinks=sinks, engine=again).finish()
     assert len(second.keys) == 1 and set(second.keys) <= set(first.keys)
     assert output(tmp_path).count("\n") == ITEMS
@@ -190,7 +190,7 @@ def test_those_asked_about_together_with_one_that_failed_keep_their_answers(tmp_
         together.append(items)
         return [object() if item == 9 and items[0] == 8 else (item, len(together)) for item in items]
 
-    state, sinks = drift.Cuts(tmp_path / "state", every_s=0), {"out": drift.sinks.jsonl(tmp_path / "out.jsonl")}
+    state, sinks = drift.Checkpoints(tmp_path / "state", every_s=0), {"out": drift.sinks.jsonl(tmp_path / "out.jsonl")}
 
     def once() -> None:
         made = graph(ask, concurrency=1, batch=4, retries=0)
@@ -293,7 +293,7 @@ def interrupted_run(folder: Path, engine: str, then: str) -> None:
                 note("cancelled", "cancelled")
         return item, call.key
 
-    state, sinks = drift.Cuts(folder / "state", every_s=0), {"out": drift.sinks.jsonl(folder / "out.jsonl")}
+    state, sinks = drift.Checkpoints(folder / "state", every_s=0), {"out": drift.sinks.jsonl(folder / "out.jsonl")}
     made = graph(ask, concurrency=4)
     drift.run(made, {"numbers": range(ITEMS)}, state=state, sinks=sinks, engine=engine).finish()
 

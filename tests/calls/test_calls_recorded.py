@@ -170,7 +170,7 @@ def test_what_a_call_asks_and_how_is_no_part_of_the_graph(tmp_path: Path) -> Non
 
 def test_a_run_goes_on_with_another_service(tmp_path: Path) -> None:
     (made, asked), (other, asked_other) = at("http://old", concurrency=1), at("http://new")
-    first = drift.run(made, {"numbers": range(ITEMS)}, state=drift.Cuts(tmp_path, every_s=0), batch_items=3)
+    first = drift.run(made, {"numbers": range(ITEMS)}, state=drift.Checkpoints(tmp_path, every_s=0), batch_items=3)
     out = [next(first).payload for _ in range(10)]
     first.close()
     assert 10 <= len(asked) <= ITEMS

@@ -239,7 +239,7 @@ def write(sink: Sink, start: int, end: int) -> None:
         sink.write(ids, [global_time(id, 0, 0, 0) for id in ids], [rows_of(id + 1)[id] for id in ids])
 
 
-def test_a_sink_resumes_from_a_cut_whatever_was_written_after_it(
+def test_a_sink_resumes_from_a_checkpoint_whatever_was_written_after_it(
     target: Target, request: pytest.FixtureRequest
 ) -> None:
     of_kafka = "kafka" in request.node.name  # which takes seconds to begin
@@ -263,7 +263,7 @@ def test_a_sink_resumes_from_a_cut_whatever_was_written_after_it(
         assert target.content() == content_of(20)
 
 
-def test_a_sink_that_has_all_below_a_cut_is_complete_where_nothing_comes_after_it(target: Target) -> None:
+def test_a_sink_that_has_all_below_a_checkpoint_is_complete_where_nothing_comes_after_it(target: Target) -> None:
     sink: Any = target.sink()
     sink.open()
     write(sink, 0, 9)
@@ -277,7 +277,7 @@ def test_a_sink_that_has_all_below_a_cut_is_complete_where_nothing_comes_after_i
     assert target.content() == content_of(9)
 
 
-def test_a_sink_that_has_lost_items_since_a_cut_refuses_to_resume(
+def test_a_sink_that_has_lost_items_since_a_checkpoint_refuses_to_resume(
     target: Target, request: pytest.FixtureRequest
 ) -> None:
     sink: Any = target.sink()
@@ -300,7 +300,7 @@ def test_a_sink_that_has_lost_items_since_a_cut_refuses_to_resume(
         assert target.content() == content_of(3)
         return
     other: Any = target.sink()
-    other.resume_at(15, early)  # of another run: there is more below the cut than it says
+    other.resume_at(15, early)  # of another run: there is more below the checkpoint than it says
     with pytest.raises(SinkError, match="that this run does not give"):
         other.open()
     other.close()
@@ -322,12 +322,12 @@ def changed(sink: Any, change: str) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("update {} set n = n + 1 where position = 4", "had 9 rows as of the cut, and they have another hash"),
-        ("delete from {} where position = 4", "had 9 rows as of the cut, and now it has 8"),
+        ("update {} set n = n + 1 where position = 4", "had 9 rows as of the checkpoint, and they have another hash"),
+        ("delete from {} where position = 4", "had 9 rows as of the checkpoint, and now it has 8"),
         ("update {} set word = 'w0' where position = 8", "another hash"),
     ],
 )
-def test_a_row_that_was_changed_below_a_cut_is_found_on_request(target: Target, change: str, says: str) -> None:
+def test_a_row_that_was_changed_below_a_checkpoint_is_found_on_request(target: Target, change: str, says: str) -> None:
     sink: Any = target.sink()
     sink.open()
     write(sink, 0, 3)
@@ -336,7 +336,7 @@ def test_a_row_that_was_changed_below_a_cut_is_found_on_request(target: Target, 
     early = json.loads(json.dumps(sink.commit()))
     write(sink, 9, 12)
     sink.close()
-    assert target.sink().compare(early).endswith("has its 9 rows as of the cut unchanged")  # type: ignore[attr-defined]
+    assert target.sink().compare(early).endswith("has its 9 rows as of the checkpoint unchanged")  # type: ignore[attr-defined]
     again: Any = target.sink()
     again.resume_at(9, early)
     again.open()
@@ -393,7 +393,7 @@ def test_rows_are_compared_as_the_database_has_them(
 
 
 @pytest.mark.parametrize("where", ["part", "hidden", "part of hidden"])
-def test_a_byte_of_a_part_that_was_flipped_below_a_cut_is_found_on_request(tmp_path: Path, where: str) -> None:
+def test_a_byte_of_a_part_that_was_flipped_below_a_checkpoint_is_found_on_request(tmp_path: Path, where: str) -> None:
     sink: Any = sinks.parquet(tmp_path, part_items=6)
     sink.open()
     write(sink, 0, 9)
@@ -408,7 +408,7 @@ def test_a_byte_of_a_part_that_was_flipped_below_a_cut_is_found_on_request(tmp_p
     end_of_column = (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size
     at = end_of_column - 1 if where == "part of hidden" else len(whole) // 3
     path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-    with pytest.raises(SinkError, match=r"not as it was as of the cut: .*(another hash|CRC|corrupt|checksum)"):
+    with pytest.raises(SinkError, match=r"not as it was as of the checkpoint: .*(another hash|CRC|corrupt|checksum)"):
         sinks.parquet(tmp_path).compare(committed)  # type: ignore[attr-defined]
     path.unlink()
     with pytest.raises(SinkError, match="is gone"):
@@ -807,7 +807,7 @@ def test_what_is_released_of_a_topic_is_committed_to_the_group_and_no_more(
     topic = kafka.topic(f"group_{engine}_{stores_state}")
     graph = drift.Graph("group")
     graph.source("n", time=drift.EventTime(time=lambda n: n, lateness=5)).sink("out")
-    state = drift.Cuts(tmp_path / "state", every_s=0.01) if stores_state else None
+    state = drift.Checkpoints(tmp_path / "state", every_s=0.01) if stores_state else None
     source = sources.kafka(kafka.servers, topic, decode="json", group="g")
 
     def committed() -> int:

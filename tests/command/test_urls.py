@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import drift
 from drift.cli.specs import sink_of, source_of
-from drift.state.run_cuts import store_of
+from drift.state.run_checkpoints import store_of
 from drift.urls import checked_url, without_secrets
 
 BEGIN, END = "Zq1", "Xk9"
@@ -31,13 +31,13 @@ def opened(source: Any) -> None:
 def run_with_state(url: str) -> None:
     graph = drift.Graph("none")
     graph.source("s").sink("out")
-    drift.run(graph, {"s": []}, state=drift.Cuts(url, away_max_s=0)).finish()
+    drift.run(graph, {"s": []}, state=drift.Checkpoints(url, away_max_s=0)).finish()
 
 
 def read_state(url: str) -> None:
-    store = store_of(drift.Cuts(url, away_max_s=0))
+    store = store_of(drift.Checkpoints(url, away_max_s=0))
     store.open_to_read()
-    store.cuts()
+    store.checkpoints()
 
 
 #: Each ends in an error, since nobody listens there.
@@ -76,7 +76,7 @@ def test_no_part_of_a_password_comes_out_in_an_error_or_in_the_log(
     with pytest.raises(drift.DriftError) as refused:
         call(url)
     assert "bug" not in str(refused.value)
-    shown = [caplog.text, repr(drift.Cuts(url)), "".join(traceback.format_exception_only(refused.value))]
+    shown = [caplog.text, repr(drift.Checkpoints(url)), "".join(traceback.format_exception_only(refused.value))]
     error: BaseException | None = refused.value
     while error is not None:
         shown += [str(error), repr(error), *getattr(error, "__notes__", ())]

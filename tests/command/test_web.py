@@ -482,8 +482,8 @@ def test_after_a_resume_no_number_says_that_anything_was_read(engine: Any, tmp_p
         if item.position == 500:
             stopped.stop()
     with run() as again:
-        cut = again.resumed_from
-        assert cut is not None and 500 < again.progress.items_in <= stopped.report.items_in < 1000
+        checkpoint = again.resumed_from
+        assert checkpoint is not None and 500 < again.progress.items_in <= stopped.report.items_in < 1000
         line = ProgressLine(active=False)
         line._line()
         line.follow(again)
@@ -491,7 +491,7 @@ def test_after_a_resume_no_number_says_that_anything_was_read(engine: Any, tmp_p
         for numbers in (status.sample(), status.sample()):
             assert (numbers["items_in"], numbers["in_per_s"]) == (again.report.items_before, 0.0)
             assert numbers["minimal_time"] == again.progress.reached == f"time {again.progress.minimal_time}"
-        assert numbers["items_out"] == again.progress.items_out == cut.output.position
+        assert numbers["items_out"] == again.progress.items_out == checkpoint.output.position
         assert " 0/s" in shown and "the beginning" not in shown
         assert again.report.items_per_second == 0.0
         again.finish()

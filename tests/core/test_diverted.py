@@ -266,7 +266,7 @@ def test_items_without_a_time_are_replayed_as_they_were_diverted(tmp_path: Path)
     assert outputs_of(drift.replay(tmp_path / "record", graph)) == (digest, out, errors)
 
 
-def test_late_items_that_are_set_apart_come_again_from_a_cut(tmp_path: Path) -> None:
+def test_late_items_that_are_set_apart_come_again_from_a_checkpoint(tmp_path: Path) -> None:
     graph = drift.Graph("late")
     graph.source("in", time=drift.EventTime(lambda n: n, lateness=2), on_error="divert", late="late").sink("out")
     inputs = [n - 10 * (n % 7 == 6) if n % 11 else "no time" for n in range(100)]
@@ -277,7 +277,7 @@ def test_late_items_that_are_set_apart_come_again_from_a_cut(tmp_path: Path) -> 
     found: dict[int, Any] = {}
     for length in (30, 60, 100):
         run = drift.run(
-            graph, {"in": inputs[:length]}, state=drift.Cuts(state, every_items=10, every_s=100), batch_items=7
+            graph, {"in": inputs[:length]}, state=drift.Checkpoints(state, every_items=10, every_s=100), batch_items=7
         )
         for item in run:
             found[item.position] = (item.sink, item.payload)

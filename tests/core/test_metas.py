@@ -215,6 +215,6 @@ def test_what_is_asked_of_computed_metas_is_what_a_list_would_say(counts: list[i
     assert numbers_of(numbered) == (numbered.first_time, b"end") and numbers_of(list(numbered)) is None
     payloads = Plain(counts)
     batch, wanted = Columns(numbered, payloads, None), bytes(count % 2 for count in counts)
-    for part, at in ((batch.cut(0, 1), [0]), (batch.chosen(wanted), [at for at, each in enumerate(wanted) if each])):
+    for part, at in ((batch.slice(0, 1), [0]), (batch.chosen(wanted), [at for at, each in enumerate(wanted) if each])):
         assert type(part.payloads) is Plain and part.payloads == [counts[index] for index in at]
         assert list(part.metas) == [numbered[index] for index in at]

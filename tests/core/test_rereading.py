@@ -1,4 +1,6 @@
-"""A source that is read again from where `Rereading` says gives what the unbroken reading gave from the cut on."""
+"""A source that is read again from where `Rereading` says gives what the unbroken reading gave from the checkpoint
+on.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ def machine_of(policy: TimePolicy, *, live: bool = False) -> SourceMachine:
     return SourceMachine("s", 0, policy, live=live)
 
 
-def above(cut: bytes, arrivals: list[Arrived]) -> tuple[list[tuple[bytes, Any]], list[Any], bytes]:
-    """What of the readings is at or above a cut: items, late items, and the last heartbeat."""
-    pairs = [pair for each in arrivals for pair in zip(each.metas, each.payloads) if pair[0] >= cut]
-    late = [one for each in arrivals for one in each.late if pack_time(one.heartbeat) >= cut]
-    return pairs, late, max([cut, *(each.heartbeat for each in arrivals)])
+def above(checkpoint: bytes, arrivals: list[Arrived]) -> tuple[list[tuple[bytes, Any]], list[Any], bytes]:
+    """What of the readings is at or above a checkpoint: items, late items, and the last heartbeat."""
+    pairs = [pair for each in arrivals for pair in zip(each.metas, each.payloads) if pair[0] >= checkpoint]
+    late = [one for each in arrivals for one in each.late if pack_time(one.heartbeat) >= checkpoint]
+    return pairs, late, max([checkpoint, *(each.heartbeat for each in arrivals)])
 
 
 payloads = st.lists(st.tuples(st.integers(0, 12), st.sampled_from("ab")), max_size=25)
@@ -42,7 +44,7 @@ policies = st.builds(
 
 @given(rows=payloads, policy=policies, draw=st.data())
 @settings(deadline=None, max_examples=200)
-def test_what_is_read_again_is_what_was_read_from_the_cut_on(
+def test_what_is_read_again_is_what_was_read_from_the_checkpoint_on(
     rows: list[Payload], policy: TimePolicy, draw: st.DataObject
 ) -> None:
     unbroken = machine_of(policy)
@@ -50,33 +52,33 @@ def test_what_is_read_again_is_what_was_read_from_the_cut_on(
     machine = machine_of(policy)
     rereading = Rereading(machine)
     metas = [meta for one in each for meta in one.metas]
-    at, cut = 0, BEGINNING
+    at, checkpoint = 0, BEGINNING
     while at < len(rows):
         size = draw.draw(st.integers(1, 6))
         before = rereading.here(at)
         rereading.add(before, machine.take(rows[at : at + size]))
         at = min(at + size, len(rows))
         if draw.draw(st.booleans()):  # minimal time comes to here: a heartbeat, or an item below it that is in flight
-            moments = [machine.heartbeat, *(meta for meta in metas if cut <= meta < machine.heartbeat)]
-            cut = max(cut, draw.draw(st.sampled_from(moments)))
-            position = rereading.at(cut, rereading.here(at))
-            check(rows, policy, each, cut, json.loads(json.dumps(as_plain(position))))
+            moments = [machine.heartbeat, *(meta for meta in metas if checkpoint <= meta < machine.heartbeat)]
+            checkpoint = max(checkpoint, draw.draw(st.sampled_from(moments)))
+            position = rereading.at(checkpoint, rereading.here(at))
+            check(rows, policy, each, checkpoint, json.loads(json.dumps(as_plain(position))))
     final = rereading.at(b"\xff", rereading.here(at))
-    assert final.reader == len(rows) and not rereading._batches, "nothing is kept below a cut"
+    assert final.reader == len(rows) and not rereading._batches, "nothing is kept below a checkpoint"
 
 
-def check(rows: list[Payload], policy: TimePolicy, unbroken: list[Arrived], cut: bytes, plain: Any) -> None:
+def check(rows: list[Payload], policy: TimePolicy, unbroken: list[Arrived], checkpoint: bytes, plain: Any) -> None:
     position = from_plain("s", plain)
     again = machine_of(policy)
     again.resume(position.judging, position.stamp_count)
     intake = Intake([again], batch_items=1, in_flight_max=100)
-    intake.resume(cut)
+    intake.resume(checkpoint)
     taken = [intake.give(0, [row], 0, 0.0) for row in rows[position.reader :]]
     arrived = [fed.arrived for fed in taken if fed is not None]
-    expected = above(cut, unbroken)
-    assert above(BEGINNING, [*arrived, Arrived([], [], cut, [], None)]) == expected
+    expected = above(checkpoint, unbroken)
+    assert above(BEGINNING, [*arrived, Arrived([], [], checkpoint, [], None)]) == expected
     for ours, theirs in zip(reversed(arrived), reversed(unbroken)):
-        assert ours.heartbeat == max(theirs.heartbeat, cut)
+        assert ours.heartbeat == max(theirs.heartbeat, checkpoint)
     if rows[position.reader :]:
         assert (again.items_in, again.late_items) == (
             sum(len(one.metas) for one in unbroken),
@@ -84,7 +86,7 @@ def check(rows: list[Payload], policy: TimePolicy, unbroken: list[Arrived], cut:
         )
 
 
-def test_counting_resumes_at_the_time_and_tie_in_which_the_cut_lies() -> None:
+def test_counting_resumes_at_the_time_and_tie_in_which_the_checkpoint_lies() -> None:
     policy = EventTime(lambda row: row[0], lateness=5)
     machine = machine_of(policy)
     rereading = Rereading(machine)
@@ -100,7 +102,7 @@ def test_counting_resumes_at_the_time_and_tie_in_which_the_cut_lies() -> None:
         assert global_time_of(meta) == meta and time_of(meta) == 3
 
 
-def test_a_tie_function_is_held_to_what_it_said_before_the_cut() -> None:
+def test_a_tie_function_is_held_to_what_it_said_before_the_checkpoint() -> None:
     policy = EventTime(lambda row: row[0], lateness=5, tie=lambda row: 7)
     machine = machine_of(policy)
     rereading = Rereading(machine)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import drift
 from drift.batches import Batches
 from drift.engines.source_feed import SourceFeed
-from drift.state.run_cuts import RunCuts
+from drift.state.run_checkpoints import RunCheckpoints
 from drift.testing.callers import Visit, check_visits, visits
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
@@ -60,8 +60,8 @@ def test_segments_do_not_run_ahead_of_the_caller(tmp_path: Path) -> None:
 def numbers(state: Path, count: int = 100, **more: Any) -> drift.Run:
     graph = drift.Graph("numbers")
     graph.source("s").sink("o")
-    cuts = drift.Cuts(state, every_items=5, every_s=100)
-    return drift.run(graph, {"s": range(count)}, state=cuts, batch_items=10, **more)
+    checkpoints = drift.Checkpoints(state, every_items=5, every_s=100)
+    return drift.run(graph, {"s": range(count)}, state=checkpoints, batch_items=10, **more)
 
 
 def test_a_closed_loop_comes_again_to_the_item_in_hand(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_closed_loop_comes_again_to_the_item_in_hand(tmp_path: Path) -> None:
             break
     run = numbers(tmp_path)
     assert run.guarantee is not None and "the item in hand" in str(run.guarantee)
-    assert 0 < next(run).position <= 14  # the cut before the batch of the item in hand
+    assert 0 < next(run).position <= 14  # the checkpoint before the batch of the item in hand
 
 
 @pytest.mark.parametrize("workers", [2, 5])
@@ -95,7 +95,7 @@ def test_threads_share_the_items_of_a_run(workers: int, tmp_path: Path) -> None:
         assert repr(run).count("ended") == 1
     assert numbers(tmp_path / "other").report.items_out == 0
     again = drift.run(graph, {"s": range(20_000)}, state=tmp_path)
-    assert list(again) == []  # the last thread let the last cut go
+    assert list(again) == []  # the last thread let the last checkpoint go
 
 
 def in_threads(function: Callable[[Any], None], arguments: Iterable[Any]) -> None:
@@ -107,7 +107,7 @@ def in_threads(function: Callable[[Any], None], arguments: Iterable[Any]) -> Non
             each.result()
 
 
-def test_no_cut_is_above_what_another_thread_has_in_hand(tmp_path: Path) -> None:
+def test_no_checkpoint_is_above_what_another_thread_has_in_hand(tmp_path: Path) -> None:
     run = numbers(tmp_path)
     in_hand: list[int] = []
     in_threads(lambda _: in_hand.append(next(run).position), [None])  # a thread that dies with an item in hand
@@ -116,7 +116,7 @@ def test_no_cut_is_above_what_another_thread_has_in_hand(tmp_path: Path) -> None
     assert next(numbers(tmp_path)).position == 0
 
 
-def test_a_thread_that_comes_back_lets_the_cut_go(tmp_path: Path) -> None:
+def test_a_thread_that_comes_back_lets_the_checkpoint_go(tmp_path: Path) -> None:
     run = numbers(tmp_path)
     with ThreadPoolExecutor(1) as other:
         assert other.submit(next, run).result().position == 0
@@ -147,7 +147,7 @@ def test_a_table_that_could_not_be_made_comes_again(tmp_path: Path) -> None:
     assert numbers(tmp_path).to_arrow().num_rows == 0
 
 
-def test_coroutines_share_the_items_of_a_run_and_cuts_wait_for_both(tmp_path: Path) -> None:
+def test_coroutines_share_the_items_of_a_run_and_checkpoints_wait_for_both(tmp_path: Path) -> None:
     async def both() -> tuple[list[int], list[int]]:
         run = numbers(tmp_path)
         got: tuple[list[int], list[int]] = [], []
@@ -163,8 +163,12 @@ def test_coroutines_share_the_items_of_a_run_and_cuts_wait_for_both(tmp_path: Pa
             await has_one.wait()
             async for item in run:
                 got[1].append(item.position)
-            cuts = run._run_cuts
-            assert isinstance(cuts, RunCuts) and cuts.cut is not None and not cuts._store.cuts()
+            checkpoints = run._run_checkpoints
+            assert (
+                isinstance(checkpoints, RunCheckpoints)
+                and checkpoints.checkpoint is not None
+                and not checkpoints._store.checkpoints()
+            )
             may_end.set()
 
         await asyncio.gather(slow(), fast())

@@ -1,4 +1,4 @@
-"""Processes die at any moment of a simulated run: the run goes back to a cut and on, with the same output."""
+"""Processes die at any moment of a simulated run: the run goes back to a checkpoint and on, with the same output."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from test_cuts import later_steps, rows, with_later
+from test_checkpoints import later_steps, rows, with_later
 
 import drift
 from drift.engines.simulated.schedule import Key
 from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes.links import LinkLogs
-from drift.machines.nodes.messages import Committed, CutReply, MinimalTime
+from drift.machines.nodes.messages import CheckpointReply, Committed, MinimalTime
 from drift.machines.nodes.snapshots import InMemory, SnapshotName
 from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
@@ -106,7 +106,7 @@ def test_several_die_at_once_and_again_while_all_go_back() -> None:
             assert len(result.simulation.died) >= 5
 
 
-def test_who_dies_restarts_from_a_cut_and_what_is_stored_stays_bounded() -> None:
+def test_who_dies_restarts_from_a_checkpoint_and_what_is_stored_stays_bounded() -> None:
     result = killed({str(TURNS * 3 // 4): (1,)})
     assert result.failure is None, result.failure
     recovery, log = result.simulation.recovery, result.simulation.rewind_log
@@ -115,7 +115,7 @@ def test_who_dies_restarts_from_a_cut_and_what_is_stored_stays_bounded() -> None
     assert len(log.links) <= 4
 
 
-def test_a_snapshot_goes_to_the_caller_again_until_its_cut_is_committed() -> None:
+def test_a_snapshot_goes_to_the_caller_again_until_its_checkpoint_is_committed() -> None:
     """It may be lost with a generation, and what it has is in no other."""
     node = WorkerNode(Plan(summed()), 0, 1, links=LinkLogs(lambda carried: []), shelf=InMemory(()))
     counts = [len(snapshots_sent(node, number)) for number in (1, 2, 3)]
@@ -124,13 +124,13 @@ def test_a_snapshot_goes_to_the_caller_again_until_its_cut_is_committed() -> Non
 
 
 def snapshots_sent(node: WorkerNode, number: int) -> list[SnapshotName]:
-    notice = MinimalTime(pack_time(number), pack_time(number), -1, cut=number)
-    (reply,) = [send.message for send in node.turn([notice], 0.0) if isinstance(send.message, CutReply)]
+    notice = MinimalTime(pack_time(number), pack_time(number), -1, checkpoint=number)
+    (reply,) = [send.message for send in node.turn([notice], 0.0) if isinstance(send.message, CheckpointReply)]
     assert reply.snapshots is not None
     return reply.snapshots
 
 
-def test_a_link_log_has_nothing_at_or_above_the_cut_of_a_later_generation() -> None:
+def test_a_link_log_has_nothing_at_or_above_the_checkpoint_of_a_later_generation() -> None:
     links = LinkLogs(lambda carried: [])
     metas = [global_time(time, 0, 0, 0) for time in range(6)]
     links.log(1, [("out", Columns(metas, list(range(6)), None))])
@@ -151,7 +151,7 @@ def test_a_link_log_has_nothing_for_who_is_never_replaced() -> None:
     assert len(links) == 1 and not list(links.between(BARRIER, BEGINNING, END_OF_TIME))
 
 
-def test_who_dies_three_times_at_one_cut_ends_the_run_and_the_error_says_who_and_where() -> None:
+def test_who_dies_three_times_at_one_checkpoint_ends_the_run_and_the_error_says_who_and_where() -> None:
     every = {str(turn): (1,) for turn in range(4, 10_000)}
     result = killed(every)
     error = result.output.error

@@ -26,10 +26,10 @@ graph.source("in").scan(lambda n: n % 3, 0, counted, name="counting").sink("out"
 
 def made(kind):
     several = {"engine": "zeromq", "workers": 2}
-    cuts = drift.Cuts("state", every_s=0)
+    checkpoints = drift.Checkpoints("state", every_s=0)
     settings = {
-        "local": {}, "large": {}, "zeromq": several, "record": {"record": "record"}, "state": {"state": cuts},
-        "state over zeromq": {**several, "state": cuts},
+        "local": {}, "large": {}, "zeromq": several, "record": {"record": "record"}, "state": {"state": checkpoints},
+        "state over zeromq": {**several, "state": checkpoints},
         "parquet": {"sinks": {"out": drift.sinks.parquet("rows", columns=["n", "text", "count"])}},
     }[kind]
     return drift.run(graph, {"in": range(20_000)}, batch_items=100, **settings)
@@ -91,7 +91,7 @@ def test_a_record_has_what_was_released(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["state", "state over zeromq"])
-def test_the_last_cut_is_complete(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_checkpoint_is_complete(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left_by_ctrl_c(tmp_path, kind)
     monkeypatch.chdir(tmp_path)
     made = program(tmp_path)["made"]

@@ -1,4 +1,4 @@
-"""The sources of a run go on from a cut, whoever dies when: what comes is what would have come."""
+"""The sources of a run go on from a checkpoint, whoever dies when: what comes is what would have come."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ class Taken:
         self.feed.close()
         return self
 
-    def above(self, cut: bytes) -> list[tuple[bytes, str, Any]]:
-        return sorted((item for item in self.items if item[0] >= cut), key=lambda item: item[0])
+    def above(self, checkpoint: bytes) -> list[tuple[bytes, str, Any]]:
+        return sorted((item for item in self.items if item[0] >= checkpoint), key=lambda item: item[0])
 
-    def late_above(self, cut: bytes) -> list[Late]:
-        return [late for late in self.late if pack_time(late.heartbeat) >= cut]
+    def late_above(self, checkpoint: bytes) -> list[Late]:
+        return [late for late in self.late if pack_time(late.heartbeat) >= checkpoint]
 
 
-def went_on(make: Callable[[], Taken], positions: Any, cut: bytes) -> Taken:
+def went_on(make: Callable[[], Taken], positions: Any, checkpoint: bytes) -> Taken:
     taken = make()
-    taken.feed.resume(json.loads(json.dumps(positions)), cut)
+    taken.feed.resume(json.loads(json.dumps(positions)), checkpoint)
     return taken
 
 
@@ -83,7 +83,7 @@ rows = st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=
     batch_items=st.integers(1, 6),
 )
 @settings(deadline=None, max_examples=80)
-def test_a_feed_resumes_from_its_cuts_one_after_the_other(
+def test_a_feed_resumes_from_its_checkpoints_one_after_the_other(
     first: list[tuple[int, str]], second: list[tuple[int, str]], lateness: int, polls: list[int], batch_items: int
 ) -> None:
     data = "".join(json.dumps(row) + "\n" for row in first).encode()
@@ -95,20 +95,20 @@ def test_a_feed_resumes_from_its_cuts_one_after_the_other(
             return Taken(inputs, {"a": policy, "b": policy}, path.parent, batch_items=batch_items)
 
         whole = make().to_the_end()
-        taken, cut = make(), BEGINNING
+        taken, checkpoint = make(), BEGINNING
         for count in polls:
             for _ in range(count):
                 taken.poll()
             if taken.reached == END_OF_TIME:
                 break
-            moments = [meta for meta, _, _ in taken.above(cut) if meta < taken.reached]
-            cut = max(cut, moments[len(moments) // 2] if moments and count % 2 else taken.reached)
-            positions = taken.feed.positions_at(cut)
+            moments = [meta for meta, _, _ in taken.above(checkpoint) if meta < taken.reached]
+            checkpoint = max(checkpoint, moments[len(moments) // 2] if moments and count % 2 else taken.reached)
+            positions = taken.feed.positions_at(checkpoint)
             taken.feed.close()
-            taken = went_on(make, positions, cut)
+            taken = went_on(make, positions, checkpoint)
         taken.to_the_end()
-        assert taken.above(BEGINNING) == whole.above(cut)
-        assert taken.late == whole.late_above(cut)
+        assert taken.above(BEGINNING) == whole.above(checkpoint)
+        assert taken.late == whole.late_above(checkpoint)
         assert taken.feed.late_items == whole.feed.late_items == len(whole.late)
         assert taken.feed.items_in == whole.feed.items_in
 
@@ -130,21 +130,21 @@ def test_what_cannot_be_read_again_is_given_again_by_its_log(policy: Any, tmp_pa
 
     every: list[tuple[bytes, str, Any]] = []
     late: list[Late] = []
-    taken, cut = make(), BEGINNING
+    taken, checkpoint = make(), BEGINNING
     taken.feed.resume({}, BEGINNING)
     for round_number in range(3):
         before = len(taken.items)
         while len(taken.items) < before + 20:
             taken.poll()
             select.select(taken.feed.filenos(), (), (), 0.01)
-        moments = sorted(meta for meta, _, _ in taken.items if cut <= meta < taken.reached)
-        middle = moments[len(moments) // 2] if round_number else BEGINNING  # the first dies before any cut
+        moments = sorted(meta for meta, _, _ in taken.items if checkpoint <= meta < taken.reached)
+        middle = moments[len(moments) // 2] if round_number else BEGINNING  # the first dies before any checkpoint
         positions = taken.feed.positions_at(middle) if round_number else {}
         for _ in range(5):
             taken.poll()
         known = taken.above(middle)
         known_late = taken.late_above(middle)
-        taken.feed.close()  # and what came after the cut is only in the log
+        taken.feed.close()  # and what came after the checkpoint is only in the log
         again = went_on(make, positions, middle)
         if positions:
             again.feed.committed(positions)
@@ -152,15 +152,15 @@ def test_what_cannot_be_read_again_is_given_again_by_its_log(policy: Any, tmp_pa
             again.poll()
         assert again.above(BEGINNING)[: len(known)] == known
         assert again.late[: len(known_late)] == known_late
-        taken, cut = again, middle
+        taken, checkpoint = again, middle
         every, late = again.items, again.late
     taken.to_the_end()
     payloads = [payload for _, _, payload in taken.items]
     assert len({meta for meta, _, _ in taken.items}) == len(payloads) >= len(every)
     assert late == taken.late[: len(late)]
-    final = went_on(make, taken.feed.positions_at(cut), cut)  # also its end is in the log
+    final = went_on(make, taken.feed.positions_at(checkpoint), checkpoint)  # also its end is in the log
     final.to_the_end()
-    assert final.above(cut) == taken.above(cut)
+    assert final.above(checkpoint) == taken.above(checkpoint)
 
 
 class Scripted:
@@ -276,6 +276,6 @@ def test_a_log_waits_for_the_disk_where_that_is_asked_for(
     graph = drift.Graph("logged")
     graph.source("n").sink("out")
     source = drift.sources.live(n for n in range(3))
-    drift.run(graph, {"n": source}, state=drift.Cuts(tmp_path, logs_on_disk=on_disk, every_s=1000)).finish()
+    drift.run(graph, {"n": source}, state=drift.Checkpoints(tmp_path, logs_on_disk=on_disk, every_s=1000)).finish()
     (log,) = (tmp_path / "inputs").rglob("*.log")
     assert (log.stat().st_ino in waited) == on_disk

@@ -18,7 +18,7 @@ from drift import ArrivalTime, EventTime, sinks, sources
 from drift.guarantees import guarantee
 from drift.sinks.base import as_sink
 from drift.sources.arguments import as_source
-from drift.state.run_cuts import store_of
+from drift.state.run_checkpoints import store_of
 from drift_graph.meta import in_rounds
 
 ROOT = Path(__file__).parents[2]
@@ -138,10 +138,10 @@ def test_the_command_reports_it_before_a_run_and_without_one(tmp_path: Path) -> 
     assert json.loads(state.stdout)["guarantee"] == "exactly once"
     state = str(tmp_path / "state")
     anew = command("check", graph, "--state", state)
-    assert anew.stdout.splitlines()[-1] == f"{state} has no cut: a run starts from the beginning"
+    assert anew.stdout.splitlines()[-1] == f"{state} has no checkpoint: a run starts from the beginning"
     assert command("run", graph, "--source", words, "--state", state).returncode == 0
     resumed = command("check", graph, "--state", state)
-    assert resumed.stdout.splitlines()[-1] == "it resumes from cut 1 at the end, position 3"
+    assert resumed.stdout.splitlines()[-1] == "it resumes from checkpoint 1 at the end, position 3"
     other = command("check", "examples/flights.py:graph", "--state", state)
     assert other.returncode == 3 and "'flights'" in other.stderr + other.stdout
     assert command("check", graph).stdout == "graph 'wordcount' is sound\n"
@@ -189,7 +189,7 @@ def test_what_is_guaranteed_is_what_is_stored_after_a_run_that_was_broken_off(
     right = sorted((item.sink, json.dumps(item.payload)) for item in uninterrupted)
     numbers: Any = range(count) if again else iter(range(count))
     taken: list[Any] = []
-    state = drift.Cuts(tmp_path / "state", every_s=0.0) if with_state else None
+    state = drift.Checkpoints(tmp_path / "state", every_s=0.0) if with_state else None
 
     def begun() -> drift.Run:
         into: Any = {name: sinks.jsonl(tmp_path / name) if exact else taken for name in NAMES}
@@ -224,30 +224,32 @@ def test_what_is_guaranteed_is_what_is_stored_after_a_run_that_was_broken_off(
         }[again or with_state, exact]
     )
     assert bool(lost) is (level in ("at most once", "none"))
-    if level == "at least once":  # none comes twice where the cut was taken just where the run was broken off
+    if level == "at least once":  # none comes twice where the checkpoint was taken just where the run was broken off
         assert bool(twice) is (run.resumed_from is None or run.resumed_from.output.position < had)
     else:
         assert not twice or level == "none"
 
 
-def test_a_run_with_rounds_resumes_from_each_of_its_cuts(tmp_path: Path) -> None:
+def test_a_run_with_rounds_resumes_from_each_of_its_checkpoints(tmp_path: Path) -> None:
     sources = {"numbers": range(60)}
     uninterrupted = drift.run(rounds(), sources).finish()
-    state = drift.Cuts(tmp_path / "state", every_s=0.0, keep=1000)
+    state = drift.Checkpoints(tmp_path / "state", every_s=0.0, keep=1000)
     run = drift.run(rounds(), sources, state=state, batch_items=30)
     for _ in run.batches():
-        assert run._run_cuts is not None
-        run._run_cuts._store._wait()  # else no cut is taken while one is being written
+        assert run._run_checkpoints is not None
+        run._run_checkpoints._store._wait()  # else no checkpoint is taken while one is being written
     assert run.digest == uninterrupted.digest
     store = store_of(state)
     store.open_to_read()
-    cuts = store.cuts()
+    checkpoints = store.checkpoints()
     store.close()
-    assert sum(in_rounds(cut.at) for cut in cuts) > 3 and not all(in_rounds(cut.at) for cut in cuts)
-    for cut in cuts:
+    assert sum(in_rounds(checkpoint.at) for checkpoint in checkpoints) > 3 and not all(
+        in_rounds(checkpoint.at) for checkpoint in checkpoints
+    )
+    for checkpoint in checkpoints:
         shutil.copytree(tmp_path / "state", tmp_path / "copy")
-        again = drift.Cuts(tmp_path / "copy", from_cut=cut.number, every_s=1000)
+        again = drift.Checkpoints(tmp_path / "copy", from_checkpoint=checkpoint.number, every_s=1000)
         run = drift.run(rounds(), sources, state=again)
-        assert run.resumed_from is not None and run.resumed_from.number == cut.number
-        assert run.finish().digest == uninterrupted.digest, cut.reached
+        assert run.resumed_from is not None and run.resumed_from.number == checkpoint.number
+        assert run.finish().digest == uninterrupted.digest, checkpoint.reached
         shutil.rmtree(tmp_path / "copy")

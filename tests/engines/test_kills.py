@@ -1,7 +1,7 @@
 """What a run guarantees when its process is killed: four guarantees, by what its sources and its sinks can do.
 
-Processes are killed by SIGKILL within sinks, between log and release, and while a cut is written; then the same call is
-made again.
+Processes are killed by SIGKILL within sinks, between log and release, and while a checkpoint is written; then the same
+call is made again.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def test_its_settings_are_checked_and_are_of_it_alone(tmp_path: Path) -> None:
         drift.run(graph, {"n": []}, engine="at-end", output_items=0)
     with pytest.raises(drift.SettingsError, match="output_items=5 is a setting of engine='at-end', and this run"):
         drift.run(graph, {"n": []}, output_items=5)
-    with pytest.raises(drift.SettingsError, match="takes no cuts; leave out state=, or use 'local'"):
+    with pytest.raises(drift.SettingsError, match="takes no checkpoints; leave out state=, or use 'local'"):
         drift.run(graph, {"n": []}, engine="at-end", state=tmp_path / "state")
     with pytest.raises(drift.SettingsError, match="an engine 'local' already"):
         register(EngineKind("local", AtEndEngine))

@@ -37,7 +37,7 @@ def expected() -> str:
 
 
 def run_of(numbers: Any = range(ITEMS), **settings: Any) -> drift.Run:
-    chosen = {"workers": 2, "batch_items": 256, "cut_interval_s": 0.05, **settings}
+    chosen = {"workers": 2, "batch_items": 256, "checkpoint_interval_s": 0.05, **settings}
     return drift.run(summed(), {"numbers": numbers}, engine="zeromq", **chosen)
 
 
@@ -182,9 +182,9 @@ def test_a_function_that_hangs_is_a_process_that_hangs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recover", [False, True])
-def test_snapshots_of_cuts_go_when_a_store_has_them_and_nobody_needs_them(recover: bool, tmp_path: Path) -> None:
+def test_snapshots_of_checkpoints_go_when_a_store_has_them_and_nobody_needs_them(recover: bool, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"workers": 2, "batch_items": 256, "recover": recover}
-    state = drift.Cuts(tmp_path, every_s=0.0)
+    state = drift.Checkpoints(tmp_path, every_s=0.0)
     run = drift.run(summed(), {"numbers": range(10**9)}, engine="zeromq", state=state, **settings)
     written: set[str] = set()
     for _ in run.batches():
@@ -204,7 +204,9 @@ def test_without_recovery_a_death_ends_the_run() -> None:
 def test_a_state_that_cannot_be_stored_leaves_nothing_to_keep_anything_for() -> None:
     graph = drift.Graph("unpickled")
     graph.source("numbers").scan(lambda n: n % 7, None, lambda state, n: (lambda: n, n)).sink("out")
-    run = drift.run(graph, {"numbers": range(10**9)}, engine="zeromq", workers=2, batch_items=256, cut_interval_s=0.01)
+    run = drift.run(
+        graph, {"numbers": range(10**9)}, engine="zeromq", workers=2, batch_items=256, checkpoint_interval_s=0.01
+    )
     engine = engine_of(run)
     with pytest.warns(UserWarning, match="a state of graph 'unpickled' cannot be stored: .*pickle.* ends the run"):
         batches = (batch for batch in run.batches() if engine._node.rewind_log is None)
@@ -215,10 +217,10 @@ def test_a_state_that_cannot_be_stored_leaves_nothing_to_keep_anything_for() -> 
             pass
 
 
-def test_a_short_run_has_no_process_alongside_and_writes_no_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_run_has_no_process_alongside_and_writes_no_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drift.engines.zeromq.engine._COMPANIONS_AFTER_S", HANG_S)  # short, however long it takes
-    monkeypatch.setattr("drift.machines.nodes.cutting.FIRST_S", HANG_S)
-    run = run_of(cut_interval_s=None)
+    monkeypatch.setattr("drift.machines.nodes.checkpointing.FIRST_S", HANG_S)
+    run = run_of(checkpoint_interval_s=None)
     for _ in run.batches():
         engine = engine_of(run)
         assert engine._spare is None and engine._merger is None
@@ -243,9 +245,11 @@ def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("short_logs")
 def test_where_the_disk_is_full_a_run_waits_and_resumes_when_there_is_room(expected: str) -> None:
     numbers = Gated(range(ITEMS), 1000)
-    run = run_of(numbers, cut_interval_s=0.01)
+    run = run_of(numbers, checkpoint_interval_s=0.01)
     engine, waited = engine_of(run), False
-    with pytest.warns(UserWarning, match=r"no cut of graph 'summed' can be stored now: .*snapshot cannot be written"):
+    with pytest.warns(
+        UserWarning, match=r"no checkpoint of graph 'summed' can be stored now: .*snapshot cannot be written"
+    ):
         for batch in run.batches():
             if batch.position == 0:
                 fill_disk(run, full=True)
@@ -262,9 +266,11 @@ def test_where_the_disk_is_full_a_run_waits_and_resumes_when_there_is_room(expec
 def test_where_there_is_no_room_for_long_a_run_ends_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drift.machines.nodes.rewind_log.TRIES_MAX", 5)
     numbers = Gated(range(ITEMS), 1000)
-    run = run_of(numbers, cut_interval_s=0.01)
-    error = r"no cut .* could be stored: .*snapshot cannot be written.* 0 MiB .* 5 times.* TMPDIR .*recover=False"
-    with pytest.warns(UserWarning, match="no cut of graph"), pytest.raises(drift.ProcessError, match=error):
+    run = run_of(numbers, checkpoint_interval_s=0.01)
+    error = (
+        r"no checkpoint .* could be stored: .*snapshot cannot be written.* 0 MiB .* 5 times.* TMPDIR .*recover=False"
+    )
+    with pytest.warns(UserWarning, match="no checkpoint of graph"), pytest.raises(drift.ProcessError, match=error):
         for batch in run.batches():
             if batch.position == 0:
                 fill_disk(run, full=True)

@@ -25,7 +25,7 @@ from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes.messages import Rewind
 from drift.machines.nodes.snapshots import InMemory, Layer
 from drift.machines.worker import BARRIER
-from drift.state.run_cuts import store_of
+from drift.state.run_checkpoints import store_of
 from drift.testing.check import Case, Result, check, in_order
 from drift.testing.schedule import Schedule
 from drift_graph.graph import Dataflow
@@ -174,12 +174,12 @@ def test_3_its_last_batch_and_ack_come_when_all_have_resumed(build: Build) -> No
 
 
 @every_graph
-def test_4_two_workers_die_one_after_the_other_before_the_next_cut_is_committed(build: Build) -> None:
+def test_4_two_workers_die_one_after_the_other_before_the_next_checkpoint_is_committed(build: Build) -> None:
     since: list[bytes] = []
 
     def script(sim: Any) -> Iterator[Callable[[], bool]]:
         yield lambda: sim.settled(30)
-        sim.rewind_log._next_cut_s = 10**9
+        sim.rewind_log._next_checkpoint_s = 10**9
         sim.rewind_log._taking = None
         sim.kill(0)
         yield sim.back()
@@ -187,7 +187,7 @@ def test_4_two_workers_die_one_after_the_other_before_the_next_cut_is_committed(
         sim.kill(1)
         yield sim.back()
         since.append(sim.rewind_log.since)
-        sim.rewind_log._next_cut_s = 0
+        sim.rewind_log._next_checkpoint_s = 0
 
     sim = run(build, script)
     assert [order.replaced for order in sim.generations] == [[0], [1]]
@@ -240,8 +240,8 @@ def test_7_the_acker_dies_and_some_have_not_heard_its_news(build: Build) -> None
 
     sim = run(build, script)
     (order,) = sim.generations
-    assert order.cut >= heard[0]
-    assert order.replaced == [] and order.since == order.cut, "no state is loaded"
+    assert order.checkpoint >= heard[0]
+    assert order.replaced == [] and order.since == order.checkpoint, "no state is loaded"
 
 
 def workers_of(sim: Any) -> list[Any]:
@@ -262,13 +262,13 @@ def test_9_the_replacement_dies_while_it_begins_and_a_survivor_before_all_resume
 
     sim = run(build, script)
     assert len(sim.generations) == 3
-    assert len({order.cut for order in sim.generations}) == 1, "the cut cannot have moved"
+    assert len({order.checkpoint for order in sim.generations}) == 1, "the checkpoint cannot have moved"
     assert sim.generations[-1].replaced == [0, 1]
 
 
 @every_graph
 @pytest.mark.parametrize("half", [True, False])
-def test_10_a_worker_dies_while_a_cut_is_half_given_or_given_and_not_committed(build: Build, half: bool) -> None:
+def test_10_a_worker_dies_while_a_checkpoint_is_half_given_or_given_and_not_committed(build: Build, half: bool) -> None:
     since: list[bytes] = []
 
     def script(sim: Any) -> Iterator[Callable[[], bool]]:
@@ -288,7 +288,7 @@ def test_10_a_worker_dies_while_a_cut_is_half_given_or_given_and_not_committed(b
         yield lambda: len(sim.generations) == 1
 
     sim = run(build, script)
-    assert sim.generations[0].since == since[0], "the cut before is what all go back to"
+    assert sim.generations[0].since == since[0], "the checkpoint before is what all go back to"
 
 
 def test_12_a_replacement_asks_only_for_keys_that_come_again_and_survivors_for_none() -> None:
@@ -332,14 +332,14 @@ class _Counting:
 
 
 @pytest.mark.parametrize("engine", ["local", "zeromq"])
-def test_11_everything_dies_and_each_segment_resumes_from_a_cut_of_its_own(tmp_path: Path, engine: str) -> None:
+def test_11_everything_dies_and_each_segment_resumes_from_a_checkpoint_of_its_own(tmp_path: Path, engine: str) -> None:
     expected = segmented.run(tmp_path / "unbroken", "local")
     digest = expected.finish().digest
     died = tmp_path / "died"
     died.mkdir()
     command = [sys.executable, segmented.__file__, str(died), engine]
     assert subprocess.run(command, cwd=Path(__file__).parents[1]).returncode == -signal.SIGKILL
-    before, behind = cuts_of(died / "state" / "segments" / "1"), cuts_of(died / "state")
+    before, behind = checkpoints_of(died / "state" / "segments" / "1"), checkpoints_of(died / "state")
     while behind[-1].at > before[len(before) // 2].at:  # its last ones were lost
         store = store_of(died / "state")
         store.open()
@@ -371,16 +371,16 @@ def test_11_everything_dies_and_each_segment_resumes_from_a_cut_of_its_own(tmp_p
         if log == "whole":
             assert begin == newest and not said, "nothing before it is computed again"
         else:
-            older = [time_of(cut.at) for cut in before if cut.at <= behind[-1].at][-1]
+            older = [time_of(checkpoint.at) for checkpoint in before if checkpoint.at <= behind[-1].at][-1]
             assert any("log of durable step 'dear'" in each for each in said)
             assert begin == older if log == "gone" else older <= begin < newest
-        assert begin - 50 < min(segmented.noted(folder, "read")) <= begin, "from the batch on that the cut is in"
+        assert begin - 50 < min(segmented.noted(folder, "read")) <= begin, "from the batch on that the checkpoint is in"
 
 
-def cuts_of(place: Path) -> list[Any]:
+def checkpoints_of(place: Path) -> list[Any]:
     store = store_of(place)
     store.open_to_read()
     try:
-        return store.cuts()
+        return store.checkpoints()
     finally:
         store.close()

@@ -1,4 +1,4 @@
-"""Durable steps: each segment of a graph goes on from cuts of its own, and the output is that of the graph."""
+"""Durable steps: each segment of a graph goes on from checkpoints of its own, and the output is that of the graph."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gated import Gated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import Case, cases
-from test_cuts import later_steps, rows, with_later
+from test_checkpoints import later_steps, rows, with_later
 from test_laws import reference, run_with
 from test_state import breaks, check_goes_on
 
 import drift
 from drift.engines.local import LocalEngine
 from drift.records.fingerprint import fingerprint
-from drift.segments.chain import ChainCuts
+from drift.segments.chain import ChainCheckpoints
 from drift.segments.log import BorderLog, Passed
 from drift.testing.recipes import Flags, Noted
 from drift_graph.errors import GraphError
@@ -67,7 +67,7 @@ class Durable(Case):  # type: ignore[misc]
 
 @given(cases(items_max=10), chosen, breaks)
 @few
-def test_segments_give_the_output_of_the_graph_and_resume_each_from_a_cut_of_its_own(
+def test_segments_give_the_output_of_the_graph_and_resume_each_from_a_checkpoint_of_its_own(
     tmp_path_factory: pytest.TempPathFactory, case: Case, chosen: int, pieces: list[int]
 ) -> None:
     check_goes_on(durable(case.dataflow(), chosen), case.sources(), pieces, tmp_path_factory.mktemp("state"))
@@ -87,13 +87,13 @@ def test_timers_and_rounds_pass_borders(
 def test_a_call_that_fails_in_any_segment_ends_the_run_at_its_item(
     tmp_path_factory: pytest.TempPathFactory, case: Case, chosen: int, data: st.DataObject
 ) -> None:
-    cut = Durable(*case)
-    cut.chosen = chosen
-    state = drift.Cuts(tmp_path_factory.mktemp("state"), every_s=0, classes=(Noted, Flags))
+    checkpoint = Durable(*case)
+    checkpoint.chosen = chosen
+    state = drift.Checkpoints(tmp_path_factory.mktemp("state"), every_s=0, classes=(Noted, Flags))
     expected = reference(case, data)
-    assert run_with(cut, data, engine="local", state=state) == expected
+    assert run_with(checkpoint, data, engine="local", state=state) == expected
     if expected.error is not None:
-        again = run_with(cut, data, engine="local", state=state)
+        again = run_with(checkpoint, data, engine="local", state=state)
         assert again.error == expected.error and again.digest == expected.digest
         assert again.items == expected.items[len(expected.items) - len(again.items) :]
 
@@ -165,24 +165,24 @@ def sums(*, failing_at: int | None = None, killing_at: tuple[int, Path] | None =
 
 
 @pytest.mark.parametrize("engine", ["local", "zeromq"])
-def test_a_run_that_is_stopped_leaves_each_segment_at_a_cut(tmp_path: Path, engine: str) -> None:
+def test_a_run_that_is_stopped_leaves_each_segment_at_a_checkpoint(tmp_path: Path, engine: str) -> None:
     inputs = {"n": range(1000)}
-    cuts = drift.Cuts(tmp_path, every_s=1000)
+    checkpoints = drift.Checkpoints(tmp_path, every_s=1000)
     numbers = {"n": Gated(range(1000), 500)}
-    run = drift.run(sums(), numbers, engine=engine, state=cuts, batch_items=50)  # type: ignore[call-overload]
+    run = drift.run(sums(), numbers, engine=engine, state=checkpoints, batch_items=50)  # type: ignore[call-overload]
     for item in run:
         if item.position == 500:
             run.stop()
-    run_cuts = run._run_cuts
-    assert isinstance(run_cuts, ChainCuts)
-    assert all(each.cut is not None and not each.cut.is_last for each in run_cuts.of_segments)
-    run = drift.run(sums(), inputs, state=cuts)
+    run_checkpoints = run._run_checkpoints
+    assert isinstance(run_checkpoints, ChainCheckpoints)
+    assert all(each.checkpoint is not None and not each.checkpoint.is_last for each in run_checkpoints.of_segments)
+    run = drift.run(sums(), inputs, state=checkpoints)
     assert run.resumed_from is not None
     assert run.finish().digest == drift.run(sums(), inputs).finish().digest
 
 
 def test_over_processes_a_call_that_fails_passes_all_borders(tmp_path: Path) -> None:
-    state = drift.Cuts(tmp_path, every_s=0)
+    state = drift.Checkpoints(tmp_path, every_s=0)
     run = drift.run(sums(failing_at=300), {"n": range(400)}, engine="zeromq", state=state, batch_items=50)
     with pytest.raises(drift.StepError, match=r"'dear' .* ZeroDivisionError"):
         run.finish()

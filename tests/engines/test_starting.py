@@ -115,7 +115,7 @@ def test_a_merger_that_dies_is_started_again_but_not_for_ever(
     monkeypatch.setattr(EngineChild, "__init__", is_merger)
     graph = drift.Graph("endless")
     graph.source("numbers").scan(lambda number: number % 1000, 0, lambda total, number: (total + 1, total)).sink("out")
-    run = drift.run(graph, {"numbers": itertools.count()}, engine="zeromq", workers=1, cut_interval_s=0.01)
+    run = drift.run(graph, {"numbers": itertools.count()}, engine="zeromq", workers=1, checkpoint_interval_s=0.01)
     if survives:
         with run:
             for _ in run.batches():

@@ -32,7 +32,7 @@ from drift.engines.zeromq.control import STOP
 from drift.engines.zeromq.engine import ZeromqEngine
 from drift.engines.zeromq.process import _Signs
 from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Refused
-from drift.machines.nodes.messages import AckMessage, Batch, Committed, CutReply, MinimalTime
+from drift.machines.nodes.messages import AckMessage, Batch, CheckpointReply, Committed, MinimalTime
 from drift_graph.canonical import hash64
 from drift_graph.item import Columns
 
@@ -565,7 +565,7 @@ messages = st.one_of(
         waiting=st.lists(st.tuples(st.binary(), st.integers(0, 2**64 - 1))),
     ),
     st.builds(MinimalTime, st.binary(), st.binary(), st.integers(-1, 9), st.integers(0, 9), st.binary()),
-    st.builds(CutReply, st.integers(0, 9), st.integers(0, 9), st.binary(), st.none(), st.text()),
+    st.builds(CheckpointReply, st.integers(0, 9), st.integers(0, 9), st.binary(), st.none(), st.text()),
     st.builds(Committed, st.binary(), st.booleans()),
 )
 

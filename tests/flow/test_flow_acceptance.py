@@ -1,4 +1,6 @@
-"""The small cases of `acceptance.py` on every engine of this machine, and going on from cuts as another engine does."""
+"""The small cases of `acceptance.py` on every engine of this machine, and going on from checkpoints as another engine
+does.
+"""
 
 from __future__ import annotations
 
@@ -39,28 +41,28 @@ def text(numbers: drift.Stream[int]) -> drift.Stream[str]:
 
 
 @pytest.mark.parametrize(
-    ("steps", "inputs", "cut_after", "expected"),
+    ("steps", "inputs", "checkpoint_after", "expected"),
     [
         *((text, range(10), items, "0123456789") for items in (3, 6, 9)),
         *((words, LINES, items, (("cat", 3), ("dog", 3), ("horse", 4), ("monkey", 3))) for items in (1, 2, 4)),
     ],
 )
-def test_what_is_known_at_the_end_resumes_from_a_cut(
-    steps: Any, inputs: Any, cut_after: int, expected: Any, tmp_path: Path
+def test_what_is_known_at_the_end_resumes_from_a_checkpoint(
+    steps: Any, inputs: Any, checkpoint_after: int, expected: Any, tmp_path: Path
 ) -> None:
     graph = flows.flow(steps, "in")
 
     def run(folder: Path, engine: dict[str, Any], **more: Any) -> tuple[Any, list[Any]]:
-        cuts = drift.Cuts(folder, every_s=3600, every_items=cut_after, keep=10, **more)
-        started = drift.run(graph, {"in": inputs}, state=cuts, **engine)
+        checkpoints = drift.Checkpoints(folder, every_s=3600, every_items=checkpoint_after, keep=10, **more)
+        started = drift.run(graph, {"in": inputs}, state=checkpoints, **engine)
         return started, [item.payload for item in started]
 
     first, payloads = run(tmp_path / "state", {"batch_items": 1})
     assert payloads == [expected]
     for name, engine in (("local", {}), ("zeromq", flows.ZEROMQ)):
         folder = Path(shutil.copytree(tmp_path / "state", tmp_path / name))
-        again, payloads = run(folder, engine, from_cut=1)
-        assert again.resumed_from.items_in == cut_after
+        again, payloads = run(folder, engine, from_checkpoint=1)
+        assert again.resumed_from.items_in == checkpoint_after
         assert (again.digest, payloads) == (first.digest, [expected])
     again, payloads = run(tmp_path / "state", {})
     assert again.resumed_from.is_last and (again.digest, payloads) == (first.digest, [])

@@ -593,7 +593,7 @@ def test_windows_fail_where_their_key_does_also_for_all_items_of_a_batch(kind: s
         ("rule", drift.windows.every(time=3)),
     ],
 )
-def test_early_results_go_over_zeromq_and_on_from_a_cut(kind: str, early: Any, tmp_path: Path) -> None:
+def test_early_results_go_over_zeromq_and_on_from_a_checkpoint(kind: str, early: Any, tmp_path: Path) -> None:
     items = flows.disordered([(number // 3, number, number % 5) for number in range(90)], 1)
     assert any(each.early for _, each in early_outputs(EARLY_KINDS[kind], early, items, [flows.ZEROMQ]))
     check_goes_on(early_graph(EARLY_KINDS[kind], early).build(), {"in": items}, [9], tmp_path)

@@ -100,7 +100,7 @@ def test_a_logic_with_timers_is_deterministic(run: Any) -> None:
     assert sum(clicks for _, clicks, _ in run.payloads) == len(run.inputs["clicks"])
 
 
-def test_states_come_back_from_a_cut_and_from_files(tmp_path: Path) -> None:
+def test_states_come_back_from_a_checkpoint_and_from_files(tmp_path: Path) -> None:
     many = [f"{letter}{number}" for number in range(40) for letter in ("a", "b", "ab")]
     choose = random.Random(1)
     choose.shuffle(many)
@@ -172,7 +172,7 @@ def of_lost_states(states: dict[Any, int], rows: drift.Rows[str], out: drift.Out
     ("body", "words"),
     [(of_batches, "a batch of"), (of_first_states, "it gave (0,)|[0]"), (of_lost_states, "left the state")],
 )
-def test_the_harness_names_the_step_that_depends_on_how_rows_are_cut(body: Any, words: str) -> None:
+def test_the_harness_names_the_step_that_depends_on_how_rows_are_checkpoint(body: Any, words: str) -> None:
     graph = drift.Graph("wrong")
     graph.source("words").step(Every(2)).step(Wrong(body), name="the wrong one").sink("out")
 

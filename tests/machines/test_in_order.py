@@ -255,7 +255,7 @@ def test_keys_of_several_types_and_calls_that_raise_give_what_the_reference_give
 
 @pytest.mark.parametrize("window", [1, 2, 3, 16, 17])
 def test_windows_are_the_last_payloads_of_their_keys(window: int) -> None:
-    last: dict[Any, tuple[Any, ...]] = {0: tuple(range(1 - window, 0))}  # as a cut gives it: one payload less
+    last: dict[Any, tuple[Any, ...]] = {0: tuple(range(1 - window, 0))}  # as a checkpoint gives it: one payload less
     made: list[tuple[Any, ...]] = []
     loop_over(window)(last, lambda number: number % 2, int, range(50), made.append)
     before = [list(range(1 - window, 0)), []]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import drift
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode, digest_of
-from drift.machines.nodes.cutting import CutPace
+from drift.machines.nodes.checkpointing import CheckpointPace
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.intake import Intake
 from drift.machines.nodes.messages import AckMessage, Batch, BreakOff, Finished, MinimalTime, ReleasedMessage
@@ -231,7 +231,7 @@ def test_a_silent_source_moves_its_heartbeat_as_seldom_as_it_may_and_with_items_
 def test_a_barrier_resumes_the_digest_from_what_the_log_of_the_caller_has_noted() -> None:
     """Wherever batches end: within a block, at its end, behind several blocks."""
     barrier = BarrierNode(mapped(), "xxh3_128")
-    log = RewindLog(lambda carried: Batch(b"", 0, []), 1, InMemory(()), CutPace(None))
+    log = RewindLog(lambda carried: Batch(b"", 0, []), 1, InMemory(()), CheckpointPace(None))
     first = 0
     for count in (1, 4094, 1, 5, 4096, 10_000, 3, 2283):
         barrier.machine.add("out", Columns(NumberedMetas(first, count, b"\0\0\0"), list(range(count)), None))

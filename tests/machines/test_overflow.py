@@ -13,13 +13,13 @@ from columns import meta_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import cases
-from test_cuts import later_steps, rows, with_later
+from test_checkpoints import later_steps, rows, with_later
 
 import drift
 from drift.engines import overflow
 from drift.engines.by_key import FileByKey, write_by_key
 from drift.engines.overflow import Overflow, bytes_of
-from drift.machines.cuts import DELETED, Entries
+from drift.machines.checkpoints import DELETED, Entries
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import ScanLogic
 from drift.machines.nodes.snapshots import LoadedLayer
@@ -139,7 +139,7 @@ def test_files_are_merged_and_few(monkeypatch: pytest.MonkeyPatch, relieved: lis
         nonlocal most
         merge(self)
         most = max(most, len(self._files))
-        assert [each.cut for each in self._names.all()] == sorted(each.cut for each in self._names.all())
+        assert [each.checkpoint for each in self._names.all()] == sorted(each.checkpoint for each in self._names.all())
         assert len(self._files) == len(self._names.all())
 
     monkeypatch.setattr(Overflow, "_merge", noted)

@@ -1,4 +1,4 @@
-"""Snapshots of cuts on a shelf: by key, from files, as from memory."""
+"""Snapshots of checkpoints on a shelf: by key, from files, as from memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drift.engines.zeromq.shelf import SnapshotFiles
-from drift.machines.cuts import DELETED, Entries
+from drift.machines.checkpoints import DELETED, Entries
 from drift.machines.nodes.snapshots import InMemory, NoRoom, SnapshotName, SnapshotNames, merged, restored_from
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Snapshot
@@ -40,9 +40,9 @@ def test_what_is_found_by_key_is_the_newest_of_all_however_files_were_merged(
     tmp_path: Path, count: int, keys: int
 ) -> None:
     files = SnapshotFiles(str(tmp_path), "writer", ["late"])
-    cut_snapshots = snapshots(count, count, keys)
-    expected = merged(cut_snapshots)
-    names = [files.put(snapshot)[0] for snapshot in cut_snapshots]
+    checkpoint_snapshots = snapshots(count, count, keys)
+    expected = merged(checkpoint_snapshots)
+    names = [files.put(snapshot)[0] for snapshot in checkpoint_snapshots]
     check(files, [files.merge([name])[0] for name in names], expected)
     for step in range(count):
         check(files, names, expected)
@@ -54,8 +54,8 @@ def test_what_is_found_by_key_is_the_newest_of_all_however_files_were_merged(
 
 
 def check(files: SnapshotFiles, names: list[bytes], expected: Snapshot) -> None:
-    cut = expected.cut
-    at_once, lookup = restored_from(files.get(names), cut)
+    checkpoint = expected.checkpoint
+    at_once, lookup = restored_from(files.get(names), checkpoint)
     for step, entries in expected.states.items():
         present = {key: value for key, value in entries if value is not DELETED}
         assert dict(lookup(step)(KEYS)) == present
@@ -89,6 +89,8 @@ def test_there_are_few_snapshots_however_many_have_come(sizes: list[int]) -> Non
         kept.add([SnapshotName(nth.to_bytes(2, "big"), b"", size)])
         while due := kept.due():
             copied += sum(snapshot.size for snapshot in due)
-            kept.replace(due, SnapshotName(due[-1].cut, b"", sum(snapshot.size for snapshot in due), merged=True))
+            kept.replace(
+                due, SnapshotName(due[-1].checkpoint, b"", sum(snapshot.size for snapshot in due), merged=True)
+            )
     assert len(kept.all()) < 32
     assert copied < 6 * sum(sizes)

@@ -1,8 +1,8 @@
 """A stage with timers by itself, against a loop over the sorted items and timers of each key.
 
-Items, tombstones, heartbeats and settling come in a drawn order; between them the stage goes back to a cut, or another
-one is restored from one. Timers are set for later, for the same moment, for before it and for the end; states go back
-to the initial one; calls raise.
+Items, tombstones, heartbeats and settling come in a drawn order; between them the stage goes back to a checkpoint, or
+another one is restored from one. Timers are set for later, for the same moment, for before it and for the end; states
+go back to the initial one; calls raise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import drift
 import drift.machines.log as log_module
-from drift.machines.cuts import DELETED
+from drift.machines.checkpoints import DELETED
 from drift.machines.maps import Ports
 from drift.machines.plan import Plan
 from drift.operators import Process
@@ -192,9 +192,9 @@ class Bench:
             least = self.stage.least_timer
             assert (least or END_OF_TIME) <= min(waiting, default=END_OF_TIME)
 
-    def check_states(self, cut: bytes, kept: dict[int, Any]) -> None:
-        """The states of a cut are those of the loop over what is below it."""
-        _, states, _ = self.looped(cut, cut)
+    def check_states(self, checkpoint: bytes, kept: dict[int, Any]) -> None:
+        """The states of a checkpoint are those of the loop over what is below it."""
+        _, states, _ = self.looped(checkpoint, checkpoint)
         expected = {key: (state, timers) for key, (state, timers) in states.items() if state is not None}
         expected = {key: each for key, each in expected.items() if each != (0, [])}
         blocked = {key for key, (state, _) in states.items() if state is None}
@@ -215,7 +215,7 @@ def meta_of(choose: Random) -> bytes:
 
 
 def run_stage(choose: Random, *, complete: bool, log_limits: bool, is_own: bool = False) -> int:
-    """Random changes, batches, heartbeats and cuts; returns how many items came below others."""
+    """Random changes, batches, heartbeats and checkpoints; returns how many items came below others."""
     limits = {"_SMALL_ITEMS_MAX": 1, "_ROWS_RETAINED_MIN": 0, "_HISTORIES_RETAINED_MIN": 0, "_ABOVE_ITEMS_MIN": 0}
     if choose.random() < 0.5:
         limits["_SMALL_ITEMS_MAX"] = 16
@@ -293,26 +293,26 @@ def _run_stage(choose: Random, complete: bool, is_own: bool) -> int:
 
 
 def go_back(
-    bench: Bench, changes: list[tuple[bytes, Any, int]], cut: bytes, kept: dict[int, Any] | None, choose: Random
+    bench: Bench, changes: list[tuple[bytes, Any, int]], checkpoint: bytes, kept: dict[int, Any] | None, choose: Random
 ) -> tuple[list[tuple[bytes, Any, int]], bytes]:
-    """Go back to a cut, in memory or with another stage; what is to come from there, and the heartbeat."""
+    """Go back to a checkpoint, in memory or with another stage; what is to come from there, and the heartbeat."""
     net = Counter(bench.came)
     for meta, each, diff in changes:
         net[meta, each] += diff
-    bench.came = Counter({place: count for place, count in bench.came.items() if place[0] < cut})
-    bench.sent = Counter({place: count for place, count in bench.sent.items() if place[0] < cut})
+    bench.came = Counter({place: count for place, count in bench.came.items() if place[0] < checkpoint})
+    bench.sent = Counter({place: count for place, count in bench.sent.items() if place[0] < checkpoint})
     if kept is None:
-        bench.stage.rewind(cut)
+        bench.stage.rewind(checkpoint)
     else:
         bench.begin_anew()
         bench.stage.track()
         bench.stage.restore(list(kept.items()))
-        bench.stage.heartbeat = cut
-    bench.minimal_time = cut
-    bench.stage.settle(cut)
-    again = [(meta, each, 1) for (meta, each), count in net.items() if count and meta >= cut]
+        bench.stage.heartbeat = checkpoint
+    bench.minimal_time = checkpoint
+    bench.stage.settle(checkpoint)
+    again = [(meta, each, 1) for (meta, each), count in net.items() if count and meta >= checkpoint]
     choose.shuffle(again)
-    return again, cut
+    return again, checkpoint
 
 
 @pytest.mark.parametrize("is_own", [False, True])

@@ -308,7 +308,7 @@ def test_what_follows_takes_the_fields_and_the_rows() -> None:
 
 
 @pytest.mark.parametrize("over", [None, "tumbling", "sliding"])
-def test_a_run_in_columns_resumes_from_a_cut(over: str | None, tmp_path: Path) -> None:
+def test_a_run_in_columns_resumes_from_a_checkpoint(over: str | None, tmp_path: Path) -> None:
     rows = [{"zone": "abc"[at % 3], "day": at % 5, "n": at % 11, "fare": at / 7} for at in range(600)]
     graph = graph_of(("zone", "day"), ["total", "count", "of whole"], over)
     expected = list(drift.run(graph, {"rows": rows}, engine="reference"))

@@ -80,7 +80,7 @@ class Death(BaseException):
 def test_a_death_before_or_after_a_version_loses_nothing_and_doubles_nothing(
     deaths: list[int], steps: list[int | None], by: str | None, part_items: int
 ) -> None:
-    """Steps are batches, by their numbers of items, or cuts."""
+    """Steps are batches, by their numbers of items, or checkpoints."""
     end = sum(step or 0 for step in steps)
     committed: tuple[int, Any] | None = None
     left = [-1]
@@ -103,8 +103,8 @@ def test_a_death_before_or_after_a_version_loses_nothing_and_doubles_nothing(
             start, at = 0 if committed is None else committed[0], 0
             for step in steps:
                 if step is None:
-                    cut = at, sink.commit()
-                    committed = max(committed or cut, cut, key=lambda each: each[0])
+                    checkpoint = at, sink.commit()
+                    committed = max(committed or checkpoint, checkpoint, key=lambda each: each[0])
                 elif at + step > start:
                     write(sink, max(at, start), at + step)
                 at += step or 0
@@ -162,9 +162,9 @@ def test_rows_of_others_and_compacted_files_change_nothing(tmp_path: Path) -> No
     assert pa.table(table.to_pyarrow_table()).num_rows == 6
     again = opened(sinks.delta(tmp_path), (5, committed))
     assert again.committed_position() == 4
-    assert "has its 5 rows as of the cut" in again.compare(committed)
+    assert "has its 5 rows as of the checkpoint" in again.compare(committed)
     table.delete("n = 3")
-    with pytest.raises(SinkError, match="had 5 rows as of the cut, and now it has 4"):
+    with pytest.raises(SinkError, match="had 5 rows as of the checkpoint, and now it has 4"):
         again.compare(committed)
 
 

@@ -28,22 +28,22 @@ MODELS: dict[str, Callable[[Schedule], Far]] = {
 }
 
 
-def run_once(far: Far, choose: Schedule, cut: tuple[int, Any] | None) -> tuple[bool, tuple[int, Any] | None]:
-    """A run from the beginning or a cut; whether it was complete, and the newest cut."""
+def run_once(far: Far, choose: Schedule, checkpoint: tuple[int, Any] | None) -> tuple[bool, tuple[int, Any] | None]:
+    """A run from the beginning or a checkpoint; whether it was complete, and the newest checkpoint."""
     sink = far.sink()
     start = 0
     complete = False
     try:
-        if cut is not None:
-            start = cut[0]
-            sink.resume_at(*cut)
+        if checkpoint is not None:
+            start = checkpoint[0]
+            sink.resume_at(*checkpoint)
         sink.open()
         while start < LENGTH:
             end = min(start + 1 + choose(6), LENGTH)
             sink.write(range(start, end), METAS[start:end], list(range(start, end)))
             start = end
             if choose(4) == 3:
-                cut = start, json.loads(json.dumps(sink.commit()))
+                checkpoint = start, json.loads(json.dumps(sink.commit()))
                 assert is_prefix(far), f"committed, with {far.parts()}"
             if choose(12) == 11:
                 break  # the run is stopped here, or ends with an error of another
@@ -60,7 +60,7 @@ def run_once(far: Far, choose: Schedule, cut: tuple[int, Any] | None) -> tuple[b
             complete = False
     if complete:
         assert far.parts() == at_end
-    return complete, cut
+    return complete, checkpoint
 
 
 def is_prefix(far: Far) -> bool:
@@ -68,11 +68,11 @@ def is_prefix(far: Far) -> bool:
 
 
 def check(far: Far, choose: Schedule) -> None:
-    cut: tuple[int, Any] | None = None
+    checkpoint: tuple[int, Any] | None = None
     has_gap = False
     for _ in range(1 + choose(RUNS_MAX)):
-        complete, newest = run_once(far, choose, cut if choose(2) else None)
-        cut = newest or cut
+        complete, newest = run_once(far, choose, checkpoint if choose(2) else None)
+        checkpoint = newest or checkpoint
         has_gap = not is_prefix(far)
         assert far.has_lost or not has_gap, f"a gap, though nothing was lost: {far.parts()}"
         assert not (isinstance(far, Rows) and has_gap), f"a gap behind what was lost: {far.parts()}"

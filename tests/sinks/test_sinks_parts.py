@@ -111,7 +111,7 @@ def dying(calls: int) -> Iterator[None]:
 def test_a_death_at_any_moment_loses_nothing_and_doubles_nothing(
     deaths: list[int], steps: list[int | None], by: str | None, part_items: int
 ) -> None:
-    """Steps are batches, by their numbers of items, or cuts."""
+    """Steps are batches, by their numbers of items, or checkpoints."""
     end, whole = sum(step or 0 for step in steps), by == "day"
     shown = (lambda rows: rows) if whole else (lambda rows: [(position, None) for position, _ in rows])
     committed: tuple[int, Any] | None = None
@@ -126,8 +126,8 @@ def test_a_death_at_any_moment_loses_nothing_and_doubles_nothing(
                 start, at = 0 if committed is None else committed[0], 0
                 for step in steps:
                     if step is None:
-                        cut = at, sink.commit()
-                        committed = max(committed or cut, cut, key=lambda each: each[0])
+                        checkpoint = at, sink.commit()
+                        committed = max(committed or checkpoint, checkpoint, key=lambda each: each[0])
                     elif at + step > start:
                         write(sink, max(at, start), at + step)
                     at += step or 0
@@ -149,7 +149,7 @@ def test_a_death_at_any_moment_loses_nothing_and_doubles_nothing(
             assert set(read()) <= set(shown(expected(end)))
             sink = opened(sinks.parquet(folder, part_items=part_items, partition_by=by))
             stored = -1 if (position := sink.committed_position()) is None else position
-            assert committed is None or stored >= committed[0] - 1, "what was in a cut is stored"
+            assert committed is None or stored >= committed[0] - 1, "what was in a checkpoint is stored"
             visible = read()
             assert visible == shown(expected(len(visible))), "a part is there as a whole"
             sink._parts.close()  # it dies here
@@ -419,7 +419,7 @@ def rest_of(reader: Any) -> list[Any]:
 
 @pytest.mark.parametrize("by", [None, "day"])
 @pytest.mark.parametrize("when", ["before it was opened", "by this run", "hidden"])
-def test_no_cut_has_what_the_folder_has_lost(by: str | None, when: str, tmp_path: Path) -> None:
+def test_no_checkpoint_has_what_the_folder_has_lost(by: str | None, when: str, tmp_path: Path) -> None:
     sink = opened(sinks.parquet(tmp_path, part_items=4, partition_by=by))
     write(sink, 0, 4)
     if when == "before it was opened":

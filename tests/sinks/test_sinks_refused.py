@@ -58,11 +58,11 @@ def rows(bad: dict[int, Any], length: int = 12) -> list[Any]:
     return [bad.get(n, {"word": f"w{n}", "n": n}) for n in range(length)]
 
 
-def write(sink: Any, payloads: list[Any], cuts: list[int]) -> None:
-    """In batches that end at the cuts."""
+def write(sink: Any, payloads: list[Any], checkpoints: list[int]) -> None:
+    """In batches that end at the checkpoints."""
     sink.open()
     try:
-        for start, end in zip([0, *cuts], [*cuts, len(payloads)]):
+        for start, end in zip([0, *checkpoints], [*checkpoints, len(payloads)]):
             sink.write(range(start, end), [global_time(n, 0, 0, 0) for n in range(start, end)], payloads[start:end])
         sink.complete()
     finally:
@@ -79,20 +79,22 @@ BAD = {
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cuts=st.lists(st.integers(1, 11), max_size=4, unique=True).map(sorted), aborted=st.booleans())
-def test_what_a_table_refuses_is_set_apart_however_the_output_is_cut_into_batches(
-    database: Database, cuts: list[int], aborted: bool
+@given(checkpoints=st.lists(st.integers(1, 11), max_size=4, unique=True).map(sorted), aborted=st.booleans())
+def test_what_a_table_refuses_is_set_apart_however_the_output_is_checkpoint_into_batches(
+    database: Database, checkpoints: list[int], aborted: bool
 ) -> None:
     table = f"refused{next(numbers)}"
     database.change(MADE.format(table))
     sink = database.make(database.where, table, columns=["word", "n"], on_error="divert")
     payloads = rows({at: each for at, each in BAD.items() if at != 9})
-    if aborted and cuts:
+    if aborted and checkpoints:
         sink.open()
-        sink.write(range(cuts[0]), [global_time(n, 0, 0, 0) for n in range(cuts[0])], payloads[: cuts[0]])
+        sink.write(
+            range(checkpoints[0]), [global_time(n, 0, 0, 0) for n in range(checkpoints[0])], payloads[: checkpoints[0]]
+        )
         sink.close()
         sink = database.make(database.where, table, columns=["word", "n"], on_error="divert")
-    write(sink, payloads, cuts)
+    write(sink, payloads, checkpoints)
     assert database.rows(f"select position, word, n from {table} order by 1") == [
         (n, f"w{n}", n) for n in range(12) if n not in BAD or n == 9
     ]
@@ -131,7 +133,7 @@ def test_a_run_may_keep_its_state_under_the_name_of_the_table_it_writes_to(postg
     name = f"both{next(numbers)}"
     graph = drift.Graph("both")
     graph.source("in").sink("out")
-    kept = drift.Cuts(f"{postgres_url}#{name}", every_items=3)
+    kept = drift.Checkpoints(f"{postgres_url}#{name}", every_items=3)
     sink = sinks.postgres(url, name)
     assert drift.run(graph, {"in": rows({})}, sinks={"out": sink}, state=kept, batch_items=2).finish().items_out == 12
 

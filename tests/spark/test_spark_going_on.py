@@ -1,4 +1,4 @@
-"""Runs on Spark that go on from a cut of another engine: the output is that of a run that nothing ended."""
+"""Runs on Spark that go on from a checkpoint of another engine: the output is that of a run that nothing ended."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def written(path: Path, given: Sequence[Any]) -> Path:
 
 
 def begun(folder: Path, engine: Any = "local", stop_at: int = 4000, **more: Any) -> None:
-    """A run that is broken off after so many items of its output, and has some cuts."""
-    cuts = drift.Cuts(folder / "state", every_s=0.0)
+    """A run that is broken off after so many items of its output, and has some checkpoints."""
+    checkpoints = drift.Checkpoints(folder / "state", every_s=0.0)
     path = folder / "in.jsonl"
     given = {"flights": Gated(sources.jsonl(path), path.read_text().count("\n") // 2)}  # it cannot end before
-    run = drift.run(flights(), given, engine=engine, state=cuts, batch_items=100, **more)
-    assert run._run_cuts is not None
+    run = drift.run(flights(), given, engine=engine, state=checkpoints, batch_items=100, **more)
+    assert run._run_checkpoints is not None
     for batch in run.batches():
-        run._run_cuts._store._wait()  # else no cut is taken while one is being written
-        if batch.position + len(batch.metas) > stop_at and run._run_cuts.cut is not None:
+        run._run_checkpoints._store._wait()  # else no checkpoint is taken while one is being written
+        if batch.position + len(batch.metas) > stop_at and run._run_checkpoints.checkpoint is not None:
             break
     run.close()
 
@@ -76,7 +76,7 @@ def whole(folder: Path) -> drift.Report:
     return drift.run(flights(), {"flights": sources.jsonl(folder / "in.jsonl")}).finish()
 
 
-def test_a_run_goes_on_from_a_cut_of_another_engine(spark: Any, tmp_path: Path) -> None:
+def test_a_run_goes_on_from_a_checkpoint_of_another_engine(spark: Any, tmp_path: Path) -> None:
     written(tmp_path / "in.jsonl", rows())
     into = {"counts": sinks.jsonl(tmp_path / "counts.jsonl")}
     begun(tmp_path, "zeromq", workers=2, sinks=into)
@@ -84,8 +84,8 @@ def test_a_run_goes_on_from_a_cut_of_another_engine(spark: Any, tmp_path: Path) 
     shutil.copytree(tmp_path / "state", tmp_path / "copy")
     given = {"flights": sources.jsonl(tmp_path / "in.jsonl")}
     run = drift.run(flights(), given, engine="spark", partitions=2, state=tmp_path / "state", sinks=into)
-    cut = run.resumed_from
-    assert cut is not None and not cut.is_last and cut.output.position > 0 and begun_with
+    checkpoint = run.resumed_from
+    assert checkpoint is not None and not checkpoint.is_last and checkpoint.output.position > 0 and begun_with
     report, right = run.finish(), whole(tmp_path)
     assert report.digest == right.digest and report.items_out == right.items_out and report.items_in == ITEMS
     unbroken = {"counts": sinks.jsonl(tmp_path / "right.jsonl")}
@@ -105,13 +105,13 @@ def stream_of(spark: Any, folder: Path, graph: drift.Dataflow | None = None, **m
     return drift.spark.stream(graph or flights(), given, checkpoint=folder / "stream", partitions=2, **more)
 
 
-def test_a_stream_goes_on_from_a_cut_and_passes_over_what_comes_again(spark: Any, tmp_path: Path) -> None:
+def test_a_stream_goes_on_from_a_checkpoint_and_passes_over_what_comes_again(spark: Any, tmp_path: Path) -> None:
     given = rows()
     written(tmp_path / "in.jsonl", given)
     begun(tmp_path)
     (tmp_path / "arriving").mkdir()
     for number, part in enumerate([given[1000:2000], given[:1000], given[2000:]]):
-        # What lies below the cut comes again, also behind items that it would be too late for.
+        # What lies below the checkpoint comes again, also behind items that it would be too late for.
         path = written(tmp_path / "arriving" / f"{number}.json", part)
         os.utime(path, (1_000_000 + number, 1_000_000 + number))
     stream = stream_of(spark, tmp_path)
@@ -125,12 +125,12 @@ def test_a_stream_goes_on_from_a_cut_and_passes_over_what_comes_again(spark: Any
     assert stream.items().count() == last - first + 1 and stream.late().count() == 0
 
 
-def test_what_does_not_fit_a_cut_is_refused_before_a_stream_begins(spark: Any, tmp_path: Path) -> None:
+def test_what_does_not_fit_a_checkpoint_is_refused_before_a_stream_begins(spark: Any, tmp_path: Path) -> None:
     written(tmp_path / "in.jsonl", rows(500))
     begun(tmp_path, stop_at=300)
     (tmp_path / "arriving").mkdir()
-    with pytest.raises(drift.SettingsError, match=r"from_cut=999, and .* has [0-9]"):
-        stream_of(spark, tmp_path, state=drift.Cuts(tmp_path / "state", from_cut=999)).start()
+    with pytest.raises(drift.SettingsError, match=r"from_checkpoint=999, and .* has [0-9]"):
+        stream_of(spark, tmp_path, state=drift.Checkpoints(tmp_path / "state", from_checkpoint=999)).start()
     other = drift.Graph("flights")
     other.source("flights", time=drift.EventTime(lambda flight: flight["time"], lateness=60)).sink("out")
     with pytest.raises(drift.GraphError, match="is of another graph, and its states do not fit"):
@@ -145,4 +145,6 @@ def test_what_does_not_fit_a_cut_is_refused_before_a_stream_begins(spark: Any, t
     with pytest.raises(
         drift.SettingsError, match="source 'flights' is live, and engine='spark' reads only input that ends"
     ):
-        drift.run(flights(), live, engine="spark", state=drift.Cuts(tmp_path / "of live", logs=tmp_path / "logs"))
+        drift.run(
+            flights(), live, engine="spark", state=drift.Checkpoints(tmp_path / "of live", logs=tmp_path / "logs")
+        )

@@ -34,7 +34,7 @@ from drift.spark.blocks import joined_digest
 from drift.spark.frames import Reading, read_rows
 from drift.spark.kernels import RangeEnd, Work, run_level, run_release
 from drift.spark.levels import Levels
-from drift.spark.prepare import cuts
+from drift.spark.prepare import bounds_of
 from drift.spark.recording import STORED_ITEMS, run_stored, store_items
 from drift.spark.sampling import RowSample, row_order, sample_rows
 from drift.spark.spool import Spool
@@ -52,7 +52,7 @@ def in_lists(case: Case, targets: int, splits: int, *, held_max: int = 1000, fus
     feed = SourceFeed(dataflow, sources, {}, batch_items=3, in_flight_max=1000, on_late=late.append)
     spool = Spool(feed, held_max)
     tables = list(spool.batches(lambda: None))
-    work = Work(packed(dataflow), surroundings(), fused, targets, cuts(spool.firsts, targets), spool.end)
+    work = Work(packed(dataflow), surroundings(), fused, targets, bounds_of(spool.firsts, targets), spool.end)
     rows = pa.Table.from_batches(tables, schema=ROWS)
     tasks = [rows.slice(at, splits) for at in range(0, len(rows), splits)]
     rows = done(run_level(work, 0, task.to_batches(max_chunksize=2)) for task in tasks)
@@ -237,7 +237,7 @@ def rows_of(case: Case, targets: int, order: list[int]) -> _Rows:
         tables.append((reading, pa.table({"c0": pa.array(map(pickle.dumps, each.payloads), pa.binary())})))
     some = [batch for reading, rows in tables for batch in sample_rows(work, reading, rows.to_batches())]
     sample = RowSample([(row["task"], row["first"], row["items"]) for batch in some for row in batch.to_pylist()])
-    work = replace(work, bounds=cuts(sample.firsts, targets))
+    work = replace(work, bounds=bounds_of(sample.firsts, targets))
     parts: list[tuple[Reading, pa.Table]] = []
     for reading, rows in tables:
         cut = [len(rows) * at // len(order) for at in range(len(order) + 1)]

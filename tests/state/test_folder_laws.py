@@ -137,13 +137,13 @@ def disk(room_bytes: int, *, kills: bool) -> Iterator[None]:
         yield
 
 
-def run(path: Path, kind: str, payloads: list[Any], edges: list[int], cut: Any, committed: list[Any]) -> None:
-    """A run that writes these payloads, from a cut on, and takes a cut after each batch."""
+def run(path: Path, kind: str, payloads: list[Any], edges: list[int], checkpoint: Any, committed: list[Any]) -> None:
+    """A run that writes these payloads, from a checkpoint on, and takes a checkpoint after each batch."""
     sink: Any = getattr(sinks, kind)(path)
     assert isinstance(sink, Committing)
     start = 0
-    if cut is not None:
-        start, state = cut
+    if checkpoint is not None:
+        start, state = checkpoint
         sink.resume_at(start, state)
     metas = [global_time(at, 0, 0, 0) for at in range(len(payloads))]
     try:
@@ -170,7 +170,7 @@ def test_what_is_written_is_a_prefix_of_the_output_or_the_sink_says_what_is_wron
         run(Path(folder, "whole"), kind, payloads, [], None, [])
         whole = Path(folder, "whole").read_bytes()
         path = Path(folder, "out")
-        cuts: list[Any] = [None]
+        checkpoints: list[Any] = [None]
         untouched = True
         for _ in range(data.draw(st.integers(1, 5))):
             edges = data.draw(st.lists(st.integers(1, len(payloads)), max_size=3))
@@ -179,25 +179,25 @@ def test_what_is_written_is_a_prefix_of_the_output_or_the_sink_says_what_is_wron
                 with disk(data.draw(st.integers(0, len(whole))), kills=what == "killed"):
                     committed: list[Any] = []
                     try:
-                        run(path, kind, payloads, edges, data.draw(st.sampled_from(cuts)), committed)
+                        run(path, kind, payloads, edges, data.draw(st.sampled_from(checkpoints)), committed)
                     except Killed:
                         pass
                     except SinkError as error:
                         assert not untouched or "No space left" in str(error)
-                    cuts += committed
+                    checkpoints += committed
             elif path.exists() and (before := path.read_bytes()):
                 at = data.draw(st.integers(0, len(before) - 1))
                 path.write_bytes(before[:at] + (b"" if what == "shortened" else b"\0" + before[at + 1 :]))
                 untouched = False
             if untouched and path.exists():
                 assert whole.startswith(path.read_bytes())
-        cut = data.draw(st.sampled_from(cuts))
+        checkpoint = data.draw(st.sampled_from(checkpoints))
         before = path.read_bytes() if path.exists() else b""
         try:
-            run(path, kind, payloads, [], cut, [])
+            run(path, kind, payloads, [], checkpoint, [])
         except SinkError:
             assert not untouched and path.read_bytes() == before, "what is wrong is left as it is"
         else:
-            below = 0 if cut is None else cut[1]["bytes"]
-            assert len(before) >= below, "what is missing below the cut is not computed again"
+            below = 0 if checkpoint is None else checkpoint[1]["bytes"]
+            assert len(before) >= below, "what is missing below the checkpoint is not computed again"
             assert path.read_bytes()[below:] == whole[below:], "without a gap, and nothing twice"

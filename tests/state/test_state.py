@@ -1,4 +1,4 @@
-"""Runs that keep their state: what ends them, and that they go on from a cut as if nothing had."""
+"""Runs that keep their state: what ends them, and that they go on from a checkpoint as if nothing had."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gated import Gated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import cases
-from test_cuts import WINDOWS, later_steps, rows, with_later
+from test_checkpoints import WINDOWS, later_steps, rows, with_later
 
 import drift
 import drift.state.files
@@ -28,10 +28,10 @@ import drift.state.store
 from drift.machines.keyed import KeyedStage
 from drift.machines.nodes.barrier import BarrierNode
 from drift.machines.nodes.feeding import FeedNode
-from drift.machines.nodes.messages import Batch, CutReply, MinimalTime, ReleasedMessage
+from drift.machines.nodes.messages import Batch, CheckpointReply, MinimalTime, ReleasedMessage
 from drift.state.backend import Away
-from drift.state.cut import StateDamaged
-from drift.state.run_cuts import backend_of, store_of
+from drift.state.checkpoint import StateDamaged
+from drift.state.run_checkpoints import backend_of, store_of
 from drift.state.snapshots import Forms, States
 from drift.state.store import _FOLDED_SNAPSHOTS
 from drift.state.tables import merged_in, number_of, numbers_in
@@ -50,10 +50,10 @@ def check_goes_on(dataflow: drift.Dataflow, sources: dict[str, Any], batches: li
     """Broken off after some batches, again and again; then to the end."""
     digest, items = whole(dataflow, sources)
     memory_max = 1 if len(batches) % 2 else None
-    cuts = drift.Cuts(folder, every_s=0, keep=1 + len(batches) % 3, classes=(Noted, Flags))
+    checkpoints = drift.Checkpoints(folder, every_s=0, keep=1 + len(batches) % 3, classes=(Noted, Flags))
     seen: dict[int, Any] = {}
     for count in [*batches, 10**9]:
-        run = drift.run(dataflow, sources, state=cuts, batch_items=2, memory_max=memory_max)
+        run = drift.run(dataflow, sources, state=checkpoints, batch_items=2, memory_max=memory_max)
         begin = run.resumed_from.output.position if run.resumed_from is not None else 0
         for number, batch in enumerate(run.batches()):
             for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
@@ -69,7 +69,7 @@ def check_goes_on(dataflow: drift.Dataflow, sources: dict[str, Any], batches: li
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_a_window_open_at_a_cut_closes_in_the_next_run_though_no_item_of_its_key_comes_any_more(
+def test_a_window_open_at_a_checkpoint_closes_in_the_next_run_though_no_item_of_its_key_comes_any_more(
     tmp_path: Path, window: str
 ) -> None:
     graph = drift.Graph("windows")
@@ -101,30 +101,32 @@ def test_a_run_with_later_items_resumes(
 
 
 def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, inputs: Any, folder: Path) -> None:
-    """Each run is broken off once it has taken a cut of its own; the last one ends. One output comes of all."""
+    """Each run is broken off once it has taken a checkpoint of its own; the last one ends. One output comes of all."""
     digest, items = whole(graph, inputs)
     seen: dict[int, Any] = {}
     for number, (engine, more) in enumerate(engines):
         given = inputs
-        if number < len(engines) - 1:  # it cannot end before it has its cut
+        if number < len(engines) - 1:  # it cannot end before it has its checkpoint
             given = {name: Gated(rows, len(rows) // 3) for name, rows in inputs.items()}
-        run = drift.run(graph, given, engine=engine, state=drift.Cuts(folder, every_s=0), batch_items=50, **more)  # type: ignore[call-overload]
-        run_cuts = run._run_cuts
-        assert run_cuts is not None and (run.resumed_from is not None) is (number > 0)
+        run = drift.run(graph, given, engine=engine, state=drift.Checkpoints(folder, every_s=0), batch_items=50, **more)  # type: ignore[call-overload]
+        run_checkpoints = run._run_checkpoints
+        assert run_checkpoints is not None and (run.resumed_from is not None) is (number > 0)
         for batch in run.batches():
             for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
                 sink = batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at]
                 seen[batch.position + at] = (batch.position + at, sink, meta, repr(payload))
-            if number < len(engines) - 1 and run_cuts.cut is not run.resumed_from:
-                assert not run_cuts.cut.is_last
+            if number < len(engines) - 1 and run_checkpoints.checkpoint is not run.resumed_from:
+                assert not run_checkpoints.checkpoint.is_last
                 run.close()
                 break
     assert [seen[at] for at in sorted(seen)] == items
     assert run.report.digest == digest
     again = drift.run(graph, inputs, engine="zeromq", state=folder)
-    assert again.finish().digest == digest and again._run_cuts is not None
+    assert again.finish().digest == digest and again._run_checkpoints is not None
     assert again.resumed_from is not None and again.resumed_from.is_last
-    assert again._run_cuts.cut is again.resumed_from  # there was nothing to do, and no other cut is kept
+    assert (
+        again._run_checkpoints.checkpoint is again.resumed_from
+    )  # there was nothing to do, and no other checkpoint is kept
 
 
 @pytest.mark.parametrize("steps", [["scan", "group"], ["delay", "process"], ["sliding", "turn", "end"]], ids="-".join)
@@ -134,7 +136,7 @@ def test_a_run_resumes_over_another_engine_and_with_other_workers(tmp_path: Path
     check_goes_on_over(engines, with_later(steps), inputs, tmp_path)
 
 
-def test_the_snapshot_of_a_barrier_comes_behind_what_is_below_the_cut_and_before_what_a_later_notice_lets_go() -> None:
+def test_the_snapshot_of_a_barrier_comes_between_what_is_below_the_checkpoint_and_what_is_let_go_later() -> None:
     graph = drift.Graph("numbers")
     graph.source("in").sink("out")
     node = BarrierNode(graph.build(), "xxh3_128")
@@ -145,19 +147,19 @@ def test_the_snapshot_of_a_barrier_comes_behind_what_is_below_the_cut_and_before
         MinimalTime(metas[2], metas[2], -1, 0, metas[2], 0),
     ]
     sent = [send.message for send in node.turn(notices, 0.0)]
-    assert [type(message) for message in sent] == [ReleasedMessage, CutReply, ReleasedMessage]
+    assert [type(message) for message in sent] == [ReleasedMessage, CheckpointReply, ReleasedMessage]
     assert [each.released.payloads for each in sent if isinstance(each, ReleasedMessage)] == [[1], [2]]
 
 
 def test_a_worker_that_dies_in_a_run_that_keeps_its_state_is_replaced_and_the_next_run_resumes(tmp_path: Path) -> None:
     graph, inputs = counted(), {"numbers": [{"n": number} for number in range(12_000)]}
     digest = drift.run(graph, inputs).finish().digest
-    cuts = drift.Cuts(tmp_path, every_s=0)
+    checkpoints = drift.Checkpoints(tmp_path, every_s=0)
     for last in (False, True):
         settings = {"engine": "zeromq", "workers": 2, "batch_items": 100}
         numbers = Gated(inputs["numbers"], 4000)
-        run = drift.run(graph, {"numbers": numbers}, state=cuts, **settings)  # type: ignore[call-overload]
-        assert run._run_cuts is not None
+        run = drift.run(graph, {"numbers": numbers}, state=checkpoints, **settings)  # type: ignore[call-overload]
+        assert run._run_checkpoints is not None
         killed = False
         for batch in run.batches():
             if batch.metas and not killed:
@@ -166,7 +168,7 @@ def test_a_worker_that_dies_in_a_run_that_keeps_its_state_is_replaced_and_the_ne
                 killed = True
                 if last:
                     numbers.open_gate()
-            if not last and run._run_cuts.cut is not None and run.report.recoveries:
+            if not last and run._run_checkpoints.checkpoint is not None and run.report.recoveries:
                 run.close()
                 break
         assert run.report.died == ("worker 0",)
@@ -181,10 +183,10 @@ import drift
 from test_state import counted, numbers_of
 folder, batches, place = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 run = drift.run(counted(), numbers_of(folder), sinks={"out": drift.sinks.jsonl(folder + "/out.jsonl")},
-                state=drift.Cuts(place, every_s=0, keep=2), batch_items=500)
+                state=drift.Checkpoints(place, every_s=0, keep=2), batch_items=500)
 for number, batch in enumerate(run.batches()):
     if number == batches:
-        run._run_cuts._store._wait()  # else there may be no cut yet
+        run._run_checkpoints._store._wait()  # else there may be no checkpoint yet
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -261,18 +263,20 @@ class Silent:
 
 @pytest.mark.parametrize("engine", ["local", "zeromq"])
 def test_a_run_that_failed_fails_again_at_its_item(tmp_path: Path, engine: str) -> None:
-    """Minimal time may be past it: no cut is taken there."""
+    """Minimal time may be past it: no checkpoint is taken there."""
     graph = drift.Graph("fails")
     graph.source("n").map(lambda n: 10 // (n - 300), name="part").group(lambda n: n, 1).sink("out")
     for _ in range(2):
-        run = drift.run(graph, {"n": range(400)}, engine=engine, state=drift.Cuts(tmp_path, every_s=0), batch_items=40)  # type: ignore[call-overload]
+        run = drift.run(
+            graph, {"n": range(400)}, engine=engine, state=drift.Checkpoints(tmp_path, every_s=0), batch_items=40
+        )  # type: ignore[call-overload]
         with pytest.raises(drift.StepError, match=r"part.*ZeroDivisionError"):
             run.finish()
         assert run.report.items_out == 300
 
 
 @pytest.mark.parametrize("time", [drift.ArrivalTime(), drift.EventTime(lambda n: n, lateness=10**6)])
-def test_the_cut_at_the_end_comes_behind_all_output_that_waits_though_the_run_has_ended(
+def test_the_checkpoint_at_the_end_comes_behind_all_output_that_waits_though_the_run_has_ended(
     time: drift.TimePolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take = FeedNode.take_released
@@ -280,28 +284,28 @@ def test_the_cut_at_the_end_comes_behind_all_output_that_waits_though_the_run_ha
     items = 3 * BLOCK_ITEMS  # released batch by batch, or in three parts at the end
     graph = drift.Graph("numbers")
     graph.source("n", time=time).map(lambda n: n + 1).sink("out")
-    state = drift.Cuts(tmp_path, every_s=1000)
+    state = drift.Checkpoints(tmp_path, every_s=1000)
     run = drift.run(graph, {"n": range(items)}, engine="zeromq", state=state, batch_items=2000)
-    run_cuts, yielded = run._run_cuts, 0
-    assert run_cuts is not None
+    run_checkpoints, yielded = run._run_checkpoints, 0
+    assert run_checkpoints is not None
     for batch in run.batches():
         yielded += len(batch.metas)
-        run_cuts.take()
-        assert run_cuts.cut is None or not run_cuts.cut.is_last or yielded == items
-        assert yielded == items or run._engine.awaits_cut or not batch.metas  # type: ignore[attr-defined]
-    assert run_cuts.cut is not None and run_cuts.cut.is_last
+        run_checkpoints.take()
+        assert run_checkpoints.checkpoint is None or not run_checkpoints.checkpoint.is_last or yielded == items
+        assert yielded == items or run._engine.awaits_checkpoint or not batch.metas  # type: ignore[attr-defined]
+    assert run_checkpoints.checkpoint is not None and run_checkpoints.checkpoint.is_last
 
 
 @pytest.mark.parametrize("engine", ["local", "zeromq"])
-def test_a_live_run_that_is_stopped_leaves_at_a_new_cut(tmp_path: Path, engine: str) -> None:
-    cuts = drift.Cuts(tmp_path, every_s=1000)
-    run = drift.run(counted(), {"numbers": Silent(500)}, engine=engine, state=cuts)
+def test_a_live_run_that_is_stopped_leaves_at_a_new_checkpoint(tmp_path: Path, engine: str) -> None:
+    checkpoints = drift.Checkpoints(tmp_path, every_s=1000)
+    run = drift.run(counted(), {"numbers": Silent(500)}, engine=engine, state=checkpoints)
     released = 0
     for batch in run.batches():
         released += len(batch.metas)
         if released >= 300:
             run.stop()
-    run = drift.run(counted(), {"numbers": Silent(0)}, engine=engine, state=cuts)
+    run = drift.run(counted(), {"numbers": Silent(0)}, engine=engine, state=checkpoints)
     assert run.resumed_from is not None
     assert run.resumed_from.output.position == released >= 300
     run.close()
@@ -334,13 +338,13 @@ def test_a_process_that_is_killed_is_resumed_from(tmp_path: Path, where: str) ->
             [sys.executable, "-c", CHILD, str(tmp_path), str(batches), where], cwd=Path(__file__).parent
         )
         assert done.returncode == -signal.SIGKILL
-    run = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=drift.Cuts(where, keep=2))
-    cut = run.resumed_from
-    assert cut is not None and cut.items_in == cut.output.position > 0
+    run = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=drift.Checkpoints(where, keep=2))
+    checkpoint = run.resumed_from
+    assert checkpoint is not None and checkpoint.items_in == checkpoint.output.position > 0
     with computed() as items:
         report = run.finish()
     assert report.digest == digest and (report.items_in, report.items_out) == (20_000, 20_000)
-    assert sum(items) == 20_000 - cut.items_in
+    assert sum(items) == 20_000 - checkpoint.items_in
     assert (tmp_path / "out.jsonl").read_bytes() == unbroken.read_bytes()
     again = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=where)
     assert again.resumed_from is not None and again.resumed_from.is_last
@@ -348,24 +352,24 @@ def test_a_process_that_is_killed_is_resumed_from(tmp_path: Path, where: str) ->
         assert again.finish().digest == digest and not items
 
 
-def some_cuts(backend: str | Path, graph: drift.Graph | None = None, keep: int = 3) -> None:
+def some_checkpoints(backend: str | Path, graph: drift.Graph | None = None, keep: int = 3) -> None:
     with mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1):
-        take_some_cuts(backend, graph, keep)
+        take_some_checkpoints(backend, graph, keep)
 
 
-def take_some_cuts(backend: str | Path, graph: drift.Graph | None, keep: int) -> None:
+def take_some_checkpoints(backend: str | Path, graph: drift.Graph | None, keep: int) -> None:
     inputs = {"numbers": [{"n": number} for number in range(3000)]}
-    run = drift.run(graph or counted(), inputs, state=drift.Cuts(backend, every_s=0, keep=keep), batch_items=100)
+    run = drift.run(graph or counted(), inputs, state=drift.Checkpoints(backend, every_s=0, keep=keep), batch_items=100)
     for batch in run.batches():
-        assert run._run_cuts is not None
-        run._run_cuts._store._wait()
+        assert run._run_checkpoints is not None
+        run._run_checkpoints._store._wait()
         if batch.position > 1500:
             break
     run.close()
 
 
 def test_no_state_is_read_before_an_item_of_its_step_comes(tmp_path: Path) -> None:
-    some_cuts(tmp_path)
+    some_checkpoints(tmp_path)
     inputs = {"numbers": [{"n": number} for number in range(3000)]}
     with mock.patch.object(States, "by_identity", side_effect=LookupError("states are read")):
         run = drift.run(counted(), inputs, state=tmp_path)
@@ -374,22 +378,22 @@ def test_no_state_is_read_before_an_item_of_its_step_comes(tmp_path: Path) -> No
             run.finish()
 
 
-def test_a_run_resumes_from_any_retained_cut(where: str) -> None:
-    some_cuts(where)
-    kept = drift.Cuts(where)
+def test_a_run_resumes_from_any_retained_checkpoint(where: str) -> None:
+    some_checkpoints(where)
+    kept = drift.Checkpoints(where)
     inputs = {"numbers": [{"n": number} for number in range(3000)]}
     digest = drift.run(counted(), inputs).finish().digest
-    with pytest.raises(drift.SettingsError, match=r"from_cut=99, and .* has "):
-        drift.run(counted(), inputs, state=drift.Cuts(where, from_cut=99))
+    with pytest.raises(drift.SettingsError, match=r"from_checkpoint=99, and .* has "):
+        drift.run(counted(), inputs, state=drift.Checkpoints(where, from_checkpoint=99))
     run = drift.run(counted(), inputs, state=kept)
     assert run.resumed_from is not None
     last = run.resumed_from.number
     store = store_of(where)
     store.open_to_read()  # also while the run has it open
-    assert [cut.number for cut in store.cuts()] == [last - 2, last - 1, last]
+    assert [checkpoint.number for checkpoint in store.checkpoints()] == [last - 2, last - 1, last]
     store.close()
     run.close()
-    run = drift.run(counted(), inputs, state=drift.Cuts(where, from_cut=last - 2))
+    run = drift.run(counted(), inputs, state=drift.Checkpoints(where, from_checkpoint=last - 2))
     assert run.resumed_from is not None and run.resumed_from.number == last - 2
     assert run.finish().digest == digest
 
@@ -402,20 +406,25 @@ def test_a_process_alongside_the_run_folds_and_ends_with_it(where: str, nothing_
         mock.patch.object(drift.state.store, "_SEPARATE_PROCESS_BYTES", 1),
         mock.patch.object(drift.state.store, "_WAITING_BYTES", 1),
     ):
-        run = drift.run(counted(), inputs, state=drift.Cuts(where, every_s=0, keep=1), batch_items=250)
-        assert run._run_cuts is not None
-        store = run._run_cuts._store
+        run = drift.run(counted(), inputs, state=drift.Checkpoints(where, every_s=0, keep=1), batch_items=250)
+        assert run._run_checkpoints is not None
+        store = run._run_checkpoints._store
         for _ in run.batches():
             store._wait()
             folded.append(merged_in(store._open_reader))
         assert sorted(set(folded))[1:], folded  # nobody else has folded here
     digest = run.report.digest
-    run = drift.run(counted(), inputs, state=drift.Cuts(where, from_cut=run._run_cuts.cut.number), batch_items=250)
+    run = drift.run(
+        counted(),
+        inputs,
+        state=drift.Checkpoints(where, from_checkpoint=run._run_checkpoints.checkpoint.number),
+        batch_items=250,
+    )
     assert run.finish().digest == digest == drift.run(counted(), inputs).finish().digest
 
 
 def test_workers_look_keys_up_by_themselves(where: str) -> None:
-    some_cuts(where)
+    some_checkpoints(where)
     inputs = {"numbers": [{"n": number} for number in range(3000)]}
     run = drift.run(counted(), inputs, engine="zeromq", workers=2, state=where)
     assert run.resumed_from is not None
@@ -437,17 +446,17 @@ def test_two_runs_do_not_share_a_backend(where: str) -> None:
 def test_states_timers_and_later_items_come_back_from_any_backend(where: str, steps: list[str]) -> None:
     inputs = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(300)] for rank in range(2)}
     digest, items = whole(with_later(steps), inputs)
-    cuts = drift.Cuts(where, every_s=0, keep=1)
+    checkpoints = drift.Checkpoints(where, every_s=0, keep=1)
     seen: dict[int, Any] = {}
     with mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1):
         for count in (9, 5, 10**9):
-            run = drift.run(with_later(steps), inputs, state=cuts, batch_items=10)
-            assert run._run_cuts is not None
+            run = drift.run(with_later(steps), inputs, state=checkpoints, batch_items=10)
+            assert run._run_checkpoints is not None
             for number, batch in enumerate(run.batches()):
                 for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
                     sink = batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at]
                     seen[batch.position + at] = (batch.position + at, sink, meta, repr(payload))
-                run._run_cuts._store._wait()
+                run._run_checkpoints._store._wait()
                 if number == count:
                     run.close()
                     break
@@ -457,14 +466,14 @@ def test_states_timers_and_later_items_come_back_from_any_backend(where: str, st
 
 def test_connections_that_are_lost_are_made_anew(server: str) -> None:
     inputs = {"numbers": [{"n": number} for number in range(5000)]}
-    run = drift.run(counted(), inputs, state=drift.Cuts(server, every_s=0), batch_items=100)
-    assert run._run_cuts is not None
+    run = drift.run(counted(), inputs, state=drift.Checkpoints(server, every_s=0), batch_items=100)
+    assert run._run_checkpoints is not None
     for number, _ in enumerate(run.batches()):
         if number % 10 == 5:
-            run._run_cuts._store._wait()
+            run._run_checkpoints._store._wait()
             lose_connections(server)
-    run._run_cuts._store._wait()
-    assert run._run_cuts.cut is not None and run._run_cuts.cut.is_last
+    run._run_checkpoints._store._wait()
+    assert run._run_checkpoints.checkpoint is not None and run._run_checkpoints.checkpoint.is_last
     assert drift.run(counted(), inputs, state=server).finish().digest == run.report.digest
 
 
@@ -482,26 +491,26 @@ def lose_connections(where: str) -> None:
 
 def test_a_backend_that_was_taken_over_is_refused(server: str) -> None:
     inputs = {"numbers": [{"n": number} for number in range(5000)]}
-    run = drift.run(counted(), inputs, state=drift.Cuts(server, every_s=0), batch_items=100)
-    assert run._run_cuts is not None
+    run = drift.run(counted(), inputs, state=drift.Checkpoints(server, every_s=0), batch_items=100)
+    assert run._run_checkpoints is not None
     batches = run.batches()
     for _ in range(5):
         next(batches)
-    run._run_cuts._store._wait()
+    run._run_checkpoints._store._wait()
     lose_connections(server)
     other = store_of(server)
     other.open()
     with pytest.raises(drift.StorageError, match="another process has begun to store"):
         run.finish()
-    assert other.cuts()  # which nobody has changed meanwhile
+    assert other.checkpoints()  # which nobody has changed meanwhile
     other.close()
 
 
 def test_a_backend_that_is_away_is_waited_for_up_to_a_limit(where: str, caplog: pytest.LogCaptureFixture) -> None:
     inputs = {"numbers": [{"n": number} for number in range(5000)]}
-    run = drift.run(counted(), inputs, state=drift.Cuts(where, every_s=0, keep=1000), batch_items=100)
-    assert run._run_cuts is not None
-    store = run._run_cuts._store
+    run = drift.run(counted(), inputs, state=drift.Checkpoints(where, every_s=0, keep=1000), batch_items=100)
+    assert run._run_checkpoints is not None
+    store = run._run_checkpoints._store
     write, tries = type(store._backend).write, 0
 
     def away_at_first(backend: Any, *arguments: Any) -> None:
@@ -515,7 +524,9 @@ def test_a_backend_that_is_away_is_waited_for_up_to_a_limit(where: str, caplog: 
         digest = run.finish().digest
     assert tries > 4 and "cannot be reached, and is waited for: no route" in caplog.text
     assert drift.run(counted(), inputs).finish().digest == digest
-    run = drift.run(counted(), {"numbers": inputs["numbers"] * 2}, state=drift.Cuts(where, from_cut=1, away_max_s=0))
+    run = drift.run(
+        counted(), {"numbers": inputs["numbers"] * 2}, state=drift.Checkpoints(where, from_checkpoint=1, away_max_s=0)
+    )
     with (
         mock.patch.object(type(store._backend), "write", mock.Mock(side_effect=Away("no route"))),
         pytest.raises(drift.StorageError, match=r"could not be reached for \d+ s: no route"),
@@ -541,8 +552,8 @@ def test_what_cannot_be_read_again_needs_a_folder_for_its_log(redis_url: str, tm
     inputs = {"numbers": ({"n": number} for number in range(100))}
     with pytest.raises(drift.SettingsError, match="name a folder too, logs="):
         drift.run(counted(), inputs, state=f"{redis_url}#logs")
-    cuts = drift.Cuts(f"{redis_url}#logs", logs=tmp_path)
-    drift.run(counted(), inputs, state=cuts).finish()
+    checkpoints = drift.Checkpoints(f"{redis_url}#logs", logs=tmp_path)
+    drift.run(counted(), inputs, state=checkpoints).finish()
     assert list(tmp_path.rglob("*.log"))
 
 
@@ -550,8 +561,8 @@ def other_step(state: int, row: Any) -> tuple[int, Any]:
     return state + 2 * row["n"], {"sum": state}
 
 
-def test_a_cut_of_another_graph_is_refused(tmp_path: Path) -> None:
-    some_cuts(tmp_path)
+def test_a_checkpoint_of_another_graph_is_refused(tmp_path: Path) -> None:
+    some_checkpoints(tmp_path)
     renamed = drift.Graph("counted")
     renamed.source("numbers").scan(key_of, 0, counting, name="totals").sink("out")
     with pytest.raises(drift.GraphError, match=r"removed 'sums.*new 'totals"):
@@ -561,7 +572,7 @@ def test_a_cut_of_another_graph_is_refused(tmp_path: Path) -> None:
     with pytest.raises(drift.GraphError, match="changed_code='accept'"):
         drift.run(mended, {"numbers": []}, state=tmp_path)
     with drift.run(
-        mended, {"numbers": [{"n": n} for n in range(3000)]}, state=drift.Cuts(tmp_path, changed_code="accept")
+        mended, {"numbers": [{"n": n} for n in range(3000)]}, state=drift.Checkpoints(tmp_path, changed_code="accept")
     ):
         pass
     with pytest.raises(drift.SettingsError, match="cannot change when a run resumes"):
@@ -570,7 +581,7 @@ def test_a_cut_of_another_graph_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["cuts", "snapshots", "base"])
 def test_what_was_changed_is_refused(where: str, kind: str) -> None:
-    some_cuts(where, keep=1 if kind == "base" else 3)
+    some_checkpoints(where, keep=1 if kind == "base" else 3)
     server, _, name = where.partition("#")
     if server.startswith("postgresql"):
         with psycopg.connect(server, autocommit=True) as connection:
@@ -609,14 +620,14 @@ def boxed(state: Total, row: Any) -> tuple[Total, Any]:
 def test_states_may_be_of_classes_that_the_functions_know(tmp_path: Path) -> None:
     graph = drift.Graph("counted")
     graph.source("numbers").scan(key_of, Total(0), boxed, name="sums").sink("out")
-    some_cuts(tmp_path, graph)
+    some_checkpoints(tmp_path, graph)
     inputs = {"numbers": [{"n": number} for number in range(3000)]}
     run = drift.run(graph, inputs, state=tmp_path)
     assert run.resumed_from is not None
     assert run.finish().digest == drift.run(graph, inputs).finish().digest
 
 
-def test_a_state_that_could_not_be_read_again_is_refused_at_the_first_cut(tmp_path: Path) -> None:
+def test_a_state_that_could_not_be_read_again_is_refused_at_the_first_checkpoint(tmp_path: Path) -> None:
     @dataclass(frozen=True)
     class Hidden:
         value: int
@@ -624,19 +635,19 @@ def test_a_state_that_could_not_be_read_again_is_refused_at_the_first_cut(tmp_pa
     graph = drift.Graph("hidden")
     graph.source("numbers").scan(key_of, None, lambda state, row: (Hidden(1), 1), name="sums").sink("out")
     with pytest.raises(drift.PayloadError, match="could be written and not be read again"):
-        some_cuts(tmp_path, graph)
+        some_checkpoints(tmp_path, graph)
 
 
 @pytest.mark.parametrize("written", ["half a snapshot", "all but the manifest"])
-def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, written: str) -> None:
+def test_a_checkpoint_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, written: str) -> None:
     inputs = {"numbers": [{"n": number} for number in range(5000)]}
-    run = drift.run(counted(), inputs, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
-    assert run._run_cuts is not None
+    run = drift.run(counted(), inputs, state=drift.Checkpoints(tmp_path, every_s=0), batch_items=100)
+    assert run._run_checkpoints is not None
     batches = run.batches()
     for _ in range(4):
         next(batches)
-        run._run_cuts._store._wait()
-    before = run._run_cuts.cut
+        run._run_checkpoints._store._wait()
+    before = run._run_checkpoints.checkpoint
     write, half = drift.state.files._write, 0
 
     def fails(path: Path, data: bytes) -> None:
@@ -653,7 +664,7 @@ def test_a_cut_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, wri
         for _ in batches:
             pass
     assert half
-    run = drift.run(counted(), inputs, state=drift.Cuts(tmp_path, every_s=0), batch_items=100)
+    run = drift.run(counted(), inputs, state=drift.Checkpoints(tmp_path, every_s=0), batch_items=100)
     assert run.resumed_from is not None and before is not None and run.resumed_from.number == before.number
     assert run.finish().digest == drift.run(counted(), inputs).finish().digest
 
@@ -668,7 +679,7 @@ class Unpickled:
 def test_a_state_that_cannot_be_pickled_is_reported_where_only_recovery_needs_it() -> None:
     graph = drift.Graph("unpickled")
     graph.source("numbers").scan(key_of, None, lambda state, row: (Unpickled(), row["n"]), name="sums").sink("out")
-    run = drift.run(graph, {"numbers": Silent(500)}, engine="zeromq", workers=1, cut_interval_s=0.05)
+    run = drift.run(graph, {"numbers": Silent(500)}, engine="zeromq", workers=1, checkpoint_interval_s=0.05)
     with pytest.warns(
         UserWarning, match="a state of graph 'unpickled' cannot be stored: .*it stays where it is"
     ) as warned:
@@ -678,12 +689,12 @@ def test_a_state_that_cannot_be_pickled_is_reported_where_only_recovery_needs_it
     run.close()
 
 
-def test_older_cuts_are_merged_and_nothing_is_left_of_them(where: str) -> None:
-    some_cuts(where)
+def test_older_checkpoints_are_merged_and_nothing_is_left_of_them(where: str) -> None:
+    some_checkpoints(where)
     reader = backend_of(where).reader()
-    cuts, snapshots = numbers_in(reader), sorted(reader.sizes("snapshots"))
-    assert len(cuts) == 3 and len(snapshots) < 3 + _FOLDED_SNAPSHOTS
-    assert number_of(snapshots[-1]) == cuts[-1] and number_of(snapshots[0]) > 1
+    checkpoints, snapshots = numbers_in(reader), sorted(reader.sizes("snapshots"))
+    assert len(checkpoints) == 3 and len(snapshots) < 3 + _FOLDED_SNAPSHOTS
+    assert number_of(snapshots[-1]) == checkpoints[-1] and number_of(snapshots[0]) > 1
     assert merged_in(reader) > 1
     reader.close()
 
@@ -699,14 +710,14 @@ graph.source("lines").flat_map(lambda line: line.split()).count(lambda word: wor
 STOPPED = """
 import signal, os, sys
 from drift_command import main
-from drift.state.run_cuts import RunCuts
-take = RunCuts.take
-def take_and_be_killed(run_cuts, *taken):
-    take(run_cuts, *taken)
-    run_cuts._store._wait()
-    if run_cuts.cut.number == 3:
+from drift.state.run_checkpoints import RunCheckpoints
+take = RunCheckpoints.take
+def take_and_be_killed(run_checkpoints, *taken):
+    take(run_checkpoints, *taken)
+    run_checkpoints._store._wait()
+    if run_checkpoints.checkpoint.number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-RunCuts.take = take_and_be_killed
+RunCheckpoints.take = take_and_be_killed
 sys.argv = ["drift", *sys.argv[1:]]
 main()
 """
@@ -731,7 +742,7 @@ def test_the_same_command_once_more_resumes(tmp_path: Path) -> None:
         "jsonl:out.jsonl",
         "--state",
         "kept",
-        "--cut-every",
+        "--checkpoint-every",
         "0",
     ]
     assert command(tmp_path, *run, code=STOPPED).returncode == -signal.SIGKILL
@@ -740,16 +751,16 @@ def test_the_same_command_once_more_resumes(tmp_path: Path) -> None:
     assert "steps 'counts': ScanStage" in command(tmp_path, "state", "show", "kept", "2").stdout
     assert command(tmp_path, "state", "drop", "kept", "3").returncode == 0
     done = command(tmp_path, *run)
-    assert done.returncode == 0 and "resumes from cut 2 at time" in done.stderr
+    assert done.returncode == 0 and "resumes from checkpoint 2 at time" in done.stderr
     plain = command(tmp_path, "run", "g.py:graph", "--source", "in.txt", "--sink", "jsonl:whole.jsonl", "--digest")
     assert plain.stdout.strip() in done.stderr
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    for wrong, message in ((["drop", "kept", "77"], "has no cut 77"), (["list", "nowhere"], "holds no state")):
+    for wrong, message in ((["drop", "kept", "77"], "has no checkpoint 77"), (["list", "nowhere"], "holds no state")):
         failed = command(tmp_path, "state", *wrong)
         assert failed.returncode == 2 and message in failed.stderr
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "killed at its beginning" / "cuts").mkdir(parents=True)
     (tmp_path / "killed at its beginning" / "base").mkdir()
     none = command(tmp_path, "state", "list", "killed at its beginning")
-    assert (none.returncode, none.stderr) == (0, "killed at its beginning has no cuts\n")
-    assert command(tmp_path, "run", "g.py:graph", "--source", "in.txt", "--from-cut", "3").returncode == 2
+    assert (none.returncode, none.stderr) == (0, "killed at its beginning has no checkpoints\n")
+    assert command(tmp_path, "run", "g.py:graph", "--source", "in.txt", "--from-checkpoint", "3").returncode == 2

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from strategies import cases
-from test_cuts import later_steps, rows, with_later
+from test_checkpoints import later_steps, rows, with_later
 
 import drift
-import drift.state.run_cuts
+import drift.state.run_checkpoints
 import drift.state.store
 from drift.state.backend import Away, Changes, Expected, older_error
 from drift.testing.recipes import Flags, Noted
@@ -129,16 +129,18 @@ def check_law(
     expected = [(item.position, item.sink, item.meta, repr(item.payload)) for item in whole]
     server = Server()
     seen = 0
-    cuts = drift.Cuts("model://", every_s=0, keep=1 + len(breaks) % 2, classes=(Noted, Flags), away_max_s=0.05)
+    checkpoints = drift.Checkpoints(
+        "model://", every_s=0, keep=1 + len(breaks) % 2, classes=(Noted, Flags), away_max_s=0.05
+    )
     with (
-        mock.patch.dict(drift.state.run_cuts._SERVERS, {"model": lambda _: Model(server)}),  # type: ignore[dict-item]
+        mock.patch.dict(drift.state.run_checkpoints._SERVERS, {"model": lambda _: Model(server)}),  # type: ignore[dict-item]
         mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1),
     ):
         for count, faults_of_run in [*zip(breaks, troubles), (10**9, {})]:
             server.faults, server.calls = faults_of_run, 0
             run: drift.Run | None = None
             try:
-                run = drift.run(dataflow, inputs, state=cuts, batch_items=2)
+                run = drift.run(dataflow, inputs, state=checkpoints, batch_items=2)
                 begin = run.resumed_from.output.position if run.resumed_from is not None else 0
                 assert begin <= seen, "a gap"
                 for number, batch in enumerate(run.batches()):
@@ -171,7 +173,7 @@ def settle(run: drift.Run, server: Server) -> None:
     if server.is_slow:
         server.is_slow = False
         server.going_on.set()
-    writing = run._run_cuts._store._writing  # type: ignore[union-attr]
+    writing = run._run_checkpoints._store._writing  # type: ignore[union-attr]
     if writing is not None:
         pausing = server.pausing = threading.Event()
         writing.add_done_callback(lambda _: pausing.set())

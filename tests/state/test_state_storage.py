@@ -38,10 +38,10 @@ from drift.sinks.contents import BLOCK_BYTES, ContentHash
 from drift.state import base, by_hash
 from drift.state.backend import Away, Expected
 from drift.state.base import Base
-from drift.state.cut import StateDamaged
+from drift.state.checkpoint import StateDamaged
 from drift.state.patience import Patience
 from drift.state.redis import RedisBackend
-from drift.state.run_cuts import RunCuts, store_of
+from drift.state.run_checkpoints import RunCheckpoints, store_of
 
 ITEMS = 2000
 
@@ -81,13 +81,15 @@ def whole() -> Whole:
     return Whole(items_of(run), run.report.digest)
 
 
-def some_cuts(where: Path | str, keep: int, *, kill: bool = False) -> None:
-    """A run that is broken off behind some cuts, the oldest of which were merged."""
+def some_checkpoints(where: Path | str, keep: int, *, kill: bool = False) -> None:
+    """A run that is broken off behind some checkpoints, the oldest of which were merged."""
     with mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1):
-        run = drift.run(graph, {"items": range(ITEMS)}, state=drift.Cuts(where, every_s=0, keep=keep), batch_items=200)
-        assert run._run_cuts is not None
+        run = drift.run(
+            graph, {"items": range(ITEMS)}, state=drift.Checkpoints(where, every_s=0, keep=keep), batch_items=200
+        )
+        assert run._run_checkpoints is not None
         for batch in run.batches():
-            run._run_cuts._store._wait()
+            run._run_checkpoints._store._wait()
             if batch.position > 2.5 * ITEMS:
                 break
         run.close()
@@ -100,7 +102,7 @@ def some_cuts(where: Path | str, keep: int, *, kill: bool = False) -> None:
 def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     folder = tmp_path_factory.mktemp("templates")
     for keep in (1, 3):
-        some_cuts(folder / str(keep), keep)
+        some_checkpoints(folder / str(keep), keep)
         assert sorted(path.name for path in (folder / str(keep) / "hashes").iterdir()) == ["0000000000"]
     return {keep: folder / str(keep) for keep in (1, 3)}
 
@@ -184,7 +186,7 @@ def test_whatever_is_damaged_there_is_one_clear_error_or_the_right_output(
             run.close()
 
 
-_ADVICE = ("start a new run", "resume", "run again", "name the one", "name a folder", "has no cuts")
+_ADVICE = ("start a new run", "resume", "run again", "name the one", "name a folder", "has no checkpoints")
 
 
 def check_clear(error: BaseException | None) -> None:
@@ -372,8 +374,11 @@ def test_a_small_write_does_not_rewrite_what_is_large(tmp_path: Path, monkeypatc
 
 
 def test_the_form_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
-    some_cuts(tmp_path, 3)
-    with mock.patch.object(drift.state.cut, "FORMAT", 3), pytest.raises(drift.StorageError, match="has format 2"):
+    some_checkpoints(tmp_path, 3)
+    with (
+        mock.patch.object(drift.state.checkpoint, "FORMAT", 3),
+        pytest.raises(drift.StorageError, match="has format 2"),
+    ):
         drift.run(graph, {"items": range(ITEMS)}, state=tmp_path)
 
 
@@ -403,11 +408,13 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_storage(
     tmp_path: Path, fault: Callable[[Path, bytes], None], engine: str
 ) -> None:
     folder = tmp_path / "state"
-    run = drift.run(graph, {"items": range(ITEMS)}, engine=engine, state=drift.Cuts(folder, every_s=0), batch_items=100)  # type: ignore[call-overload]
+    run = drift.run(
+        graph, {"items": range(ITEMS)}, engine=engine, state=drift.Checkpoints(folder, every_s=0), batch_items=100
+    )  # type: ignore[call-overload]
     batches = run.batches()
     next(batches)
-    assert run._run_cuts is not None
-    run._run_cuts._store._wait()
+    assert run._run_checkpoints is not None
+    run._run_checkpoints._store._wait()
     with (
         mock.patch.object(drift.state.files, "_write", fault),
         pytest.raises(drift.StorageError, match=r"cannot be written to .*state: .*; .* run again") as ended,
@@ -417,14 +424,16 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_storage(
     assert exit_code(ended.value) == 9
 
 
-def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_cut_above_the_gap(tmp_path: Path) -> None:
+def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_checkpoint_above_the_gap(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "state"
-    run = drift.run(graph, {"items": range(ITEMS)}, state=drift.Cuts(folder, every_s=0), batch_items=100)
+    run = drift.run(graph, {"items": range(ITEMS)}, state=drift.Checkpoints(folder, every_s=0), batch_items=100)
     batches = run.batches()
     next(batches)
     next(batches)
-    assert run._run_cuts is not None
-    run._run_cuts._store._wait()
+    assert run._run_checkpoints is not None
+    run._run_checkpoints._store._wait()
     shutil.rmtree(folder)
     shutil.copytree(Path(__file__).parents[1] / "data", folder, ignore=lambda *_: [])
     for each in ("cuts", "snapshots", "hashes"):
@@ -491,15 +500,15 @@ def merging_at_once() -> Iterator[None]:
 def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_resumes(
     restarting: RedisThatRestarts, whole: Whole, saved: int
 ) -> None:
-    cuts = drift.Cuts(f"{restarting.url}#run", every_s=0, keep=2)
+    checkpoints = drift.Checkpoints(f"{restarting.url}#run", every_s=0, keep=2)
     with merging_at_once():
-        run = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
-        assert run._run_cuts is not None
+        run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
+        assert run._run_checkpoints is not None
         seen: list[Any] = []
         with pytest.raises(drift.StorageError, match="lacks what this run has stored there") as ended:
             for number, batch in enumerate(run.batches()):
                 seen += batch.payloads
-                run._run_cuts._store._wait()
+                run._run_checkpoints._store._wait()
                 if number == saved:
                     restarting.save()
                 if number == 8:
@@ -509,7 +518,7 @@ def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_
     assert exit_code(ended.value) == 9 and "appendonly" in str(ended.value)
     items, digest = whole.items, whole.digest
     assert seen == [payload for *_, payload in items[: len(seen)]]
-    again = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
+    again = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
     assert again.resumed_from is not None and 0 < again.resumed_from.output.position < len(seen)
     assert items_of(again) == items[again.resumed_from.output.position :] and again.report.digest == digest
 
@@ -519,27 +528,29 @@ def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_
 def test_a_server_that_comes_back_without_the_lock_of_the_run_has_older_data_and_no_other_process(
     restarting: RedisThatRestarts, whole: Whole, number: int, has_lock: bool
 ) -> None:
-    """Before the first cut as well: a sink there has lost what it had; no run resumes from a cut above that."""
-    cuts = drift.Cuts(f"{restarting.url}#run", every_s=0)
+    """Before the first checkpoint as well: a sink there has lost what it had; no run resumes from a checkpoint above
+    that.
+    """
+    checkpoints = drift.Checkpoints(f"{restarting.url}#run", every_s=0)
 
     def run() -> drift.Run:
         sinks = {"counts": drift.sinks.redis(restarting.url, "counts")}
-        return drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100, sinks=sinks)
+        return drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100, sinks=sinks)
 
     if has_lock:
         run().close()
         restarting.save()
     first = run()
-    assert isinstance(first._run_cuts, RunCuts)
-    store = first._run_cuts._store
+    assert isinstance(first._run_checkpoints, RunCheckpoints)
+    store = first._run_checkpoints._store
     commits, commit = count(), store.commit
 
     def restarted(*arguments: Any) -> None:
         if next(commits) == number:  # when the sink has seen that its stream is there
-            store._wait()
             restarting.kill()
             restarting.start()
         commit(*arguments)
+        store._wait()  # while one is written no other is taken
 
     with (
         mock.patch.object(store, "commit", restarted),
@@ -587,19 +598,19 @@ def test_a_server_that_comes_back_without_the_stream_of_a_sink_is_said_to_have_o
 
 
 def test_states_are_not_looked_up_in_older_data(restarting: RedisThatRestarts) -> None:
-    cuts = drift.Cuts(f"{restarting.url}#run", every_s=0, keep=1)
+    checkpoints = drift.Checkpoints(f"{restarting.url}#run", every_s=0, keep=1)
     with merging_at_once():
-        run = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
-        assert run._run_cuts is not None
+        run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
+        assert run._run_checkpoints is not None
         for number, _ in enumerate(run.batches()):
-            run._run_cuts._store._wait()
+            run._run_checkpoints._store._wait()
             if number == 3:
                 restarting.save()
             if number == 12:
                 break
         run.close()
     run = drift.run(
-        graph, {"items": range(ITEMS)}, state=drift.Cuts(f"{restarting.url}#run", every_s=1000), batch_items=100
+        graph, {"items": range(ITEMS)}, state=drift.Checkpoints(f"{restarting.url}#run", every_s=1000), batch_items=100
     )
     assert run.resumed_from is not None
     restarting.kill()
@@ -621,8 +632,8 @@ def test_a_server_that_is_away_is_one_clear_error_of_a_command(url: str, command
 
 
 def test_a_server_that_goes_away_during_a_run_ends_it_with_a_clear_error(restarting: RedisThatRestarts) -> None:
-    cuts = drift.Cuts(f"{restarting.url}#run", every_s=0, away_max_s=0.2)
-    run = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
+    checkpoints = drift.Checkpoints(f"{restarting.url}#run", every_s=0, away_max_s=0.2)
+    run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
     batches = run.batches()
     next(batches)
     restarting.kill()
@@ -632,38 +643,40 @@ def test_a_server_that_goes_away_during_a_run_ends_it_with_a_clear_error(restart
     restarting.start()
 
 
-# Outputs below a cut.
+# Outputs below a checkpoint.
 
 plain = drift.Graph("plain")
 plain.source("items").sink("out")
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
-@pytest.mark.parametrize("at", ["far below the cut", "near the cut"])
-def test_a_byte_that_was_flipped_below_the_cut_is_found_on_request_and_in_the_last_block_always(
+@pytest.mark.parametrize("at", ["far below the checkpoint", "near the checkpoint"])
+def test_a_byte_that_was_flipped_below_the_checkpoint_is_found_on_request_and_in_the_last_block_always(
     tmp_path: Path, kind: str, at: str
 ) -> None:
     out, state = tmp_path / f"out.{kind}", tmp_path / "state"
     make = getattr(drift.sinks, kind)
     inputs = {"items": [{"n": number} for number in range(30_000)]}
     for number in range(3):
-        run = drift.run(plain, inputs, state=drift.Cuts(state, every_s=0), sinks={"out": make(out)}, batch_items=2000)
+        run = drift.run(
+            plain, inputs, state=drift.Checkpoints(state, every_s=0), sinks={"out": make(out)}, batch_items=2000
+        )
         for batch in run.batches():
             if batch.position > 8000 * (number + 1):
                 break
         run.close()
     arguments = [f"{__file__}:plain", "--state", str(state), "--sink", str(out), "--outputs"]
     done = CliRunner().invoke(check_command, arguments)
-    assert done.exit_code == 0 and "as of the cut unchanged" in done.output, done.output
-    cut = cuts_in(state)[-1]
+    assert done.exit_code == 0 and "as of the checkpoint unchanged" in done.output, done.output
+    checkpoint = checkpoints_in(state)[-1]
     data = bytearray(out.read_bytes())
-    data[100 if at == "far below the cut" else cut.sinks["out"]["bytes"] - 5] ^= 1
+    data[100 if at == "far below the checkpoint" else checkpoint.sinks["out"]["bytes"] - 5] ^= 1
     out.write_bytes(data)
     done = CliRunner().invoke(check_command, arguments)
-    assert isinstance(done.exception, drift.SinkError) and "changed below the cut" in str(done.exception)
+    assert isinstance(done.exception, drift.SinkError) and "changed below the checkpoint" in str(done.exception)
     run = drift.run(plain, inputs, state=state, sinks={"out": make(out)})
-    if at == "near the cut" or cut.sinks["out"]["bytes"] < BLOCK_BYTES:
-        with pytest.raises(drift.SinkError, match="changed below the cut"):
+    if at == "near the checkpoint" or checkpoint.sinks["out"]["bytes"] < BLOCK_BYTES:
+        with pytest.raises(drift.SinkError, match="changed below the checkpoint"):
             run.finish()
     else:
         run.finish()
@@ -671,18 +684,18 @@ def test_a_byte_that_was_flipped_below_the_cut_is_found_on_request_and_in_the_la
     assert isinstance(done.exception, drift.SinkError)
 
 
-def cuts_in(where: Path) -> list[Any]:
+def checkpoints_in(where: Path) -> list[Any]:
     store = store_of(where)
     store.open_to_read()
     try:
-        return store.cuts()
+        return store.checkpoints()
     finally:
         store.close()
 
 
 @given(st.lists(st.binary(max_size=30)), st.integers(0, 100))
 def test_the_hash_of_a_content_does_not_depend_on_its_parts(
-    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], cut: int
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], checkpoint: int
 ) -> None:
     path = tmp_path_factory.mktemp("content") / "file"
     data = b"".join(parts)
@@ -693,9 +706,9 @@ def test_the_hash_of_a_content_does_not_depend_on_its_parts(
             content.add(part)
         assert content.form() == ContentHash.of(file.fileno(), len(data)).form()
         begin = ContentHash()
-        begin.add(data[:cut])
-        again = ContentHash.resumed(begin.form(), file.fileno(), len(data[:cut]))
-        again.add(data[cut:])
+        begin.add(data[:checkpoint])
+        again = ContentHash.resumed(begin.form(), file.fileno(), len(data[:checkpoint]))
+        again.add(data[checkpoint:])
         assert again.form() == content.form()
 
 
@@ -714,8 +727,8 @@ limit = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 try:
     with mock.patch.object(drift.state.store, "_FOLDED_BYTES", 50_000):
-        cuts = drift.Cuts(sys.argv[1], every_s=0, every_items=2000)
-        for item in drift.run(graph, {"items": itertools.count()}, state=cuts, batch_items=500):
+        checkpoints = drift.Checkpoints(sys.argv[1], every_s=0, every_items=2000)
+        for item in drift.run(graph, {"items": itertools.count()}, state=checkpoints, batch_items=500):
             assert item.position < 1_000_000
 except drift.StorageError as error:
     print(error)
@@ -741,16 +754,16 @@ def test_a_disk_that_takes_no_more_is_an_error_of_storage_wherever_it_is_met(
 def test_a_table_of_postgres_that_was_restored_from_a_backup_ends_the_run(
     postgres_url: str, tmp_path: Path, whole: Whole
 ) -> None:
-    cuts = drift.Cuts(f"{postgres_url}#{tmp_path.name}", every_s=0, keep=2)
-    run = drift.run(graph, {"items": range(ITEMS)}, state=cuts, batch_items=100)
-    assert isinstance(run._run_cuts, RunCuts)
+    checkpoints = drift.Checkpoints(f"{postgres_url}#{tmp_path.name}", every_s=0, keep=2)
+    run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
+    assert isinstance(run._run_checkpoints, RunCheckpoints)
     of_run = "from drift_state_rows where run = %s"
     with (
         psycopg.connect(postgres_url, autocommit=True) as connection,
         pytest.raises(drift.StorageError, match="lacks what this run has stored there"),
     ):
         for number, _ in enumerate(run.batches()):
-            run._run_cuts._store._wait()
+            run._run_checkpoints._store._wait()
             if number == 3:
                 backup = connection.execute(f"select * {of_run}".encode(), (tmp_path.name,)).fetchall()
             if number == 8:
@@ -759,7 +772,7 @@ def test_a_table_of_postgres_that_was_restored_from_a_backup_ends_the_run(
                     for row in backup:
                         connection.execute("insert into drift_state_rows values (%s, %s, %s, %s, %s)", row)
     run.close()
-    again = drift.run(graph, {"items": range(ITEMS)}, state=cuts)
+    again = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints)
     assert again.resumed_from is not None
     assert items_of(again) == whole.items[again.resumed_from.output.position :]
     assert again.report.digest == whole.digest
@@ -767,9 +780,11 @@ def test_a_table_of_postgres_that_was_restored_from_a_backup_ends_the_run(
 
 def test_state_of_the_version_before_is_refused_in_postgres(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("create table if not exists drift_state_cuts (run text, number bigint, manifest bytea)")
+        connection.execute(
+            "create table if not exists drift_state_cuts (run text, number bigint, manifest bytea)"
+        )
         connection.execute("insert into drift_state_cuts values ('of before', 1, 'x')")
-        for state in (f"{postgres_url}#of before", drift.Cuts(f"{postgres_url}#of before", away_max_s=0)):
+        for state in (f"{postgres_url}#of before", drift.Checkpoints(f"{postgres_url}#of before", away_max_s=0)):
             with pytest.raises(drift.StorageError, match="version of drift before"):
                 drift.run(graph, {"items": range(ITEMS)}, state=state)
         connection.execute("drop table drift_state_cuts")

@@ -1,7 +1,7 @@
-"""Deaths of processes in a simulated run, and its recovery from a cut.
+"""Deaths of processes in a simulated run, and its recovery from a checkpoint.
 
-Invariant: a dead process receives and sends nothing more; its successor takes no message before it knows the cut to
-begin at.
+Invariant: a dead process receives and sends nothing more; its successor takes no message before it knows the checkpoint
+to begin at.
 
 Why: a message is addressed to one life of a process, and is only taken in that life. The schedule decides which of the
 messages that it had sent still arrive; released output arrives in order, so that a tail of it is lost.
@@ -35,13 +35,14 @@ class MortalNetwork(Network):
     """See the module; without `rewind_log` no process dies.
 
     Args:
-        rewind_log: the cuts and logs for a recovery.
+        rewind_log: the checkpoints and logs for a recovery.
         others: see `Network`.
 
     Attributes:
         died: names of the processes that died, in order.
         generation: number of recoveries begun.
-        recovery, rewind_log: the node that decides on recoveries, and the cuts and logs for them; None without deaths.
+        recovery, rewind_log: the node that decides on recoveries, and the checkpoints and logs for them; None without
+            deaths.
         recovered: number of recoveries completed.
     """
 
@@ -136,7 +137,7 @@ class MortalNetwork(Network):
     def _start(self, to: int) -> None:
         """The successor of a dead process is ready."""
         node = self._nodes[to] = self._new_nodes.new(to)
-        node.generation, node.halted = -1, True  # it takes no message before it knows the cut to begin at
+        node.generation, node.halted = -1, True  # it takes no message before it knows the checkpoint to begin at
         self._dead.discard(to)
         self._do(self._recovering.started(to))
 
@@ -160,7 +161,7 @@ class MortalNetwork(Network):
             self._merge()
 
     def _merge(self) -> None:
-        """Merge the snapshots of cuts that are due."""
+        """Merge the snapshots of checkpoints that are due."""
         assert self.rewind_log is not None
         while (due := self.rewind_log.due_to_merge()) is not None:
             worker, several = due

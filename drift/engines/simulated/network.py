@@ -27,15 +27,15 @@ from drift.machines.nodes.messages import (
     AckMessage,
     Batch,
     BreakOff,
+    CheckpointReply,
     Committed,
-    CutReply,
     Finished,
     Message,
     MinimalTime,
     Oversized,
     Pace,
     ReleasedMessage,
-    TakeCut,
+    TakeCheckpoint,
 )
 from drift.machines.nodes.node import ACKER, CALLER, Node, Send
 from drift.machines.nodes.recovery import RecoveryNode
@@ -56,8 +56,8 @@ TURN_S = 0.0001
 _KINDS: dict[type, str] = {
     Pace: "pace",
     BreakOff: "break off",
-    TakeCut: "take cut",
-    CutReply: "snapshot",
+    TakeCheckpoint: "take checkpoint",
+    CheckpointReply: "snapshot",
     Committed: "committed",
 }
 
@@ -247,7 +247,7 @@ class Network:
                     self._release_later(send, sender)
                 else:  # its moment makes no difference
                     self._take_in(message)
-            elif isinstance(message, CutReply) and sender == BARRIER:  # after its released output
+            elif isinstance(message, CheckpointReply) and sender == BARRIER:  # after its released output
                 self._release_later(send, sender)
             else:
                 kind = _KINDS[type(message)]

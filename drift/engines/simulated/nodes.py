@@ -33,7 +33,7 @@ class Nodes:
         workers: number of workers.
         digest: hash of the output's digest.
         batch_items: most items of a source at once.
-        shelf: storage of snapshots of cuts.
+        shelf: storage of snapshots of checkpoints.
         deaths: whether there are link logs, for sending again.
     """
 

@@ -21,7 +21,7 @@ from drift.engines.simulated.network import TURN_S
 from drift.engines.simulated.nodes import Nodes, opened
 from drift.engines.simulated.outcome import Handed, Outcome
 from drift.engines.simulated.schedule import Schedule, Scheduled
-from drift.machines.nodes.cutting import CutPace
+from drift.machines.nodes.checkpointing import CheckpointPace
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.intake import Fed, Intake
 from drift.machines.nodes.node import CALLER
@@ -42,8 +42,8 @@ from drift_graph.times import Arrived, SourceMachine
 _TURNS_MAX = 1_000_000
 #: Start of the simulated clock, in milliseconds since 1970; each turn takes one.
 CLOCK_START_MS = 1_000_000_000_000
-#: Time between two cuts in a run with deaths.
-_CUT_S = 5 * TURN_S
+#: Time between two checkpoints in a run with deaths.
+_CHECKPOINT_S = 5 * TURN_S
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Simulation(MortalNetwork):
         machines: the sources' machines, in place of new ones; for instance machines that replay decisions.
         plan: of the dataflow, if it was made before.
         fed_by_hand: `feed` adds input later, in any amount, and batches go to the workers in turn.
-        deaths: processes die when the schedule says so, and the run recovers from a cut.
+        deaths: processes die when the schedule says so, and the run recovers from a checkpoint.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Simulation(MortalNetwork):
         )
         by_hand: dict[str, Any] = {"batches_ahead_max": sys.maxsize, "turn_items": 1} if fed_by_hand else {}
         shelf = InMemory(timed_steps(plan))
-        rewind_log = RewindLog(opened, workers, shelf, CutPace(_CUT_S)) if deaths else None
+        rewind_log = RewindLog(opened, workers, shelf, CheckpointPace(_CHECKPOINT_S)) if deaths else None
         feed_node = FeedNode(plan, workers, self.intake, rewind_log=rewind_log, **by_hand)
         self.intake.policy.pace(min(self.intake.policy.items, batch_items))  # the schedule decides how many there are
         nodes = Nodes(plan, workers, digest, batch_items, shelf, deaths)

@@ -65,7 +65,7 @@ class Answered(msgspec.Struct, tag=True):
 
 
 class Merged(msgspec.Struct, tag=True):
-    """Snapshots of cuts have been merged; without a name if there is no room on the disk now."""
+    """Snapshots of checkpoints have been merged; without a name if there is no room on the disk now."""
 
     name: bytes
     size: int

@@ -41,7 +41,7 @@ from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, check_descrip
 from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode, digest_of
-from drift.machines.nodes.cutting import LOG_BYTES_FULL, CutPace
+from drift.machines.nodes.checkpointing import LOG_BYTES_FULL, CheckpointPace
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.messages import AckMessage, Batch, Finished, Message, Order, Restart, Rewind
 from drift.machines.nodes.node import ACKER, CALLER, CALLER_NUMBER, Send
@@ -62,8 +62,8 @@ from drift.machines.nodes.together import WithAcker
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, timed_steps
 from drift.spilled import Spilled
-from drift.state.cut import Output
-from drift.state.run_cuts import Begin, Taken
+from drift.state.checkpoint import Output
+from drift.state.run_checkpoints import Begin, Taken
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
 from drift_graph.errors import GraphError, ProcessError, SettingsError
@@ -119,7 +119,7 @@ class ZeromqEngine:
         self._merger: EngineChild | None = None
         self._merging: tuple[int, list[SnapshotName]] | None = None
         self._mergers_died = 0  # since snapshots were merged
-        self._no_room_at = BEGINNING  # the cut at which snapshots could not be merged; the next one tries again
+        self._no_room_at = BEGINNING  # the checkpoint at which snapshots could not be merged; the next one tries again
         self._has_warned_no_room = False
         self._tombstones_before = 0
         self._started = 0
@@ -143,12 +143,12 @@ class ZeromqEngine:
 
     def _log_for_rewind(self) -> None:
         """Set up the parts that a recovery needs."""
-        pace = CutPace(self._settings.cut_interval_s)
+        pace = CheckpointPace(self._settings.checkpoint_interval_s)
         self._node.rewind_log = RewindLog(opened, self._settings.workers, self._shelf, pace, Spilled)
         self._recovery = RecoveryNode(self._node, self._settings.workers)
 
-    def prepare_cuts(self, begin: Begin | None) -> None:
-        """Called before any item: cuts will be taken; the run resumes from a cut, or begins."""
+    def prepare_checkpoints(self, begin: Begin | None) -> None:
+        """Called before any item: checkpoints will be taken; the run resumes from a checkpoint, or begins."""
         self._settings = replace(self._settings, recover=True)
         self._log_for_rewind()
         assert self._node.rewind_log is not None
@@ -156,20 +156,22 @@ class ZeromqEngine:
         self._begin = begin
         if begin is None:
             return
-        cut, blocks, states, _ = begin
-        snapshot = states.at_once(cut)  # workers look up the rest
-        output = Restart(cut.output.position, cut.output.last, list(blocks), list(cut.output.opened))
-        self._node.begin_at(cut.at, output, snapshot)
-        self._tombstones_before = cut.tombstones
-        self.progress.resume(cut, self._feed.items_in, self._feed.late_items)
+        checkpoint, blocks, states, _ = begin
+        snapshot = states.at_once(checkpoint)  # workers look up the rest
+        output = Restart(
+            checkpoint.output.position, checkpoint.output.last, list(blocks), list(checkpoint.output.opened)
+        )
+        self._node.begin_at(checkpoint.at, output, snapshot)
+        self._tombstones_before = checkpoint.tombstones
+        self.progress.resume(checkpoint, self._feed.items_in, self._feed.late_items)
 
     @property
-    def awaits_cut(self) -> bool:
-        """See `TakesCuts`."""
+    def awaits_checkpoint(self) -> bool:
+        """See `TakesCheckpoints`."""
         node = self._node
         if node.finished is not None:
             return node.error is None and not self._has_ended
-        return node.rewind_log is not None and node.rewind_log.awaits_cut(node.minimal_time)
+        return node.rewind_log is not None and node.rewind_log.awaits_checkpoint(node.minimal_time)
 
     @property
     def _has_ended(self) -> bool:
@@ -177,8 +179,8 @@ class ZeromqEngine:
         node = self._node
         return node.finished is not None and node.error is None and not node.has_released and not self._has_more
 
-    def cut(self) -> Taken | None:
-        """The requested cut, if all its snapshots are here; otherwise None, and a cut is requested."""
+    def checkpoint(self) -> Taken | None:
+        """The requested checkpoint, if all its snapshots are here; otherwise None, and a checkpoint is requested."""
         log = self._node.rewind_log
         assert log is not None
         complete = log.hand_over()
@@ -190,7 +192,7 @@ class ZeromqEngine:
         opened, blocks = digest.opened(), digest.blocks
         output = Output(complete.output.position, complete.output.last, opened, len(blocks), self._settings.digest)
         snapshots = {f"worker-{worker}": snapshot for worker, snapshot in complete.snapshots.items()}
-        return Taken(complete.cut, output, snapshots, blocks, self.progress.tombstones)
+        return Taken(complete.checkpoint, output, snapshots, blocks, self.progress.tombstones)
 
     # The run.
 
@@ -200,7 +202,7 @@ class ZeromqEngine:
             yield from self._released()
 
     def _released(self) -> Iterator[Released]:
-        if self._begin is not None and self._begin.cut.is_last:
+        if self._begin is not None and self._begin.checkpoint.is_last:
             output = digest_of(self._node.restart(), self._settings.digest)
             self._node.finished = Finished(output.hexdigest(), output.blocks)
             return
@@ -222,7 +224,7 @@ class ZeromqEngine:
                 self._carry(node.turn([self._inbound.popleft()], time.monotonic()))
                 if node.rewind_log is not None and node.rewind_log.is_complete:
                     self._encoded = ()
-                    yield Released(progress.items_out, [], [], "")  # everything below the cut has been released
+                    yield Released(progress.items_out, [], [], "")  # everything below the checkpoint has been released
                     node.rewind_log.drop_handover()
                 messages = node.take_released()
                 for message in messages:
@@ -236,7 +238,7 @@ class ZeromqEngine:
                         yield released
                 if self._recovery is not None:
                     self._do(self._recovery.received())
-            if not received and (self.awaits_cut or node.awaits_room):  # also if no source has items
+            if not received and (self.awaits_checkpoint or node.awaits_room):  # also if no source has items
                 self._carry(node.turn([], time.monotonic()))
             if node.finished is not None and not node.has_released:
                 self._note()
@@ -269,26 +271,30 @@ class ZeromqEngine:
         self._merge_snapshots(ready)
 
     def _warn_of_unstorable_state(self) -> None:
-        """Warn that a state cannot be stored; from then on no cuts are taken, and a process that dies ends the run."""
+        """Warn that a state cannot be stored; from then on no checkpoints are taken, and a process that dies ends the
+        run.
+        """
         log = self._node.rewind_log
         if log is None or not log.unstorable or self._recovery is None or self._recovery.rewinding:
             return
         self._recovers, self._recovery = False, None
         self._carry(self._node.stop_logging())
         warnings.warn(
-            f"a state of graph {self._dataflow.name!r} cannot be stored: {log.unstorable}; so no cut is taken, and a "
+            f"a state of graph {self._dataflow.name!r} cannot be stored: {log.unstorable}; so no checkpoint is taken, "
+            f"and a "
             f"process that dies ends the run. Let states be values that can be pickled, or run with recover=False",
             stacklevel=2,
         )
 
     def _warn_of_no_room(self) -> None:
-        """Warn, once, that there is no room on the disk for cuts."""
+        """Warn, once, that there is no room on the disk for checkpoints."""
         log = self._node.rewind_log
         if log is None or not log.no_room or self._has_warned_no_room:
             return
         self._has_warned_no_room = True
         warnings.warn(
-            f"no cut of graph {self._dataflow.name!r} can be stored now: {log.no_room}; its processes log what they "
+            f"no checkpoint of graph {self._dataflow.name!r} can be stored now: {log.no_room}; its processes log what "
+            f"they "
             f"send in memory until there is room. Where that has come to {LOG_BYTES_FULL >> 20} MiB in one of them "
             f"nothing more is read, and the run ends if none is made. TMPDIR names another folder",
             stacklevel=2,
@@ -567,7 +573,7 @@ class ZeromqEngine:
             self._listen_to(self._merger)
 
     def _merge_snapshots(self, ready: Container[object]) -> None:
-        """Have the merger merge snapshots of cuts, and remove snapshots that are not needed any more."""
+        """Have the merger merge snapshots of checkpoints, and remove snapshots that are not needed any more."""
         merger, log = self._merger, self._node.rewind_log
         if log is None or self._recovery is None:
             return
@@ -594,7 +600,8 @@ class ZeromqEngine:
                 self._mergers_died += 1
                 if self._mergers_died == DEATHS_MAX:
                     raise ProcessError(
-                        f"the process that merges the snapshots of cuts died {DEATHS_MAX} times, and merged none: the "
+                        f"the process that merges the snapshots of checkpoints died {DEATHS_MAX} times, and merged "
+                        f"none: the "
                         f"last {merger.process.how_it_ended()}; everything released before it stands. Run again; if "
                         f"it was killed for memory, use fewer workers, or run with recover=False"
                     )

@@ -1,4 +1,5 @@
-"""The background process that merges snapshots of cuts: `python -m drift.engines.zeromq.merger`, started by the engine.
+"""The background process that merges snapshots of checkpoints: `python -m drift.engines.zeromq.merger`, started by the
+engine.
 
 Invariant: nothing waits for it, and it has no state of its own: if it dies, another one repeats its work.
 

@@ -156,7 +156,7 @@ def main() -> None:
         role: Role = pickle.loads(orders.take())
         base = None
         if order.states is not None:
-            from drift.state.run_cuts import states_at  # here, since a run that begins does not need its imports
+            from drift.state.run_checkpoints import states_at  # here, since a run that begins does not need its imports
 
             base = states_at(unpacked(order.states), dataflow).lookup
         with orders.binding:

@@ -26,7 +26,7 @@ from drift.engines.zeromq.settings import ZeromqSettings
 from drift.engines.zeromq.shelf import SnapshotFiles
 from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, drop_all, flush_all
 from drift.engines.zeromq.wire import Codec, opened
-from drift.machines.cuts import Lookup
+from drift.machines.checkpoints import Lookup
 from drift.machines.nodes.links import LinkLogs
 from drift.machines.nodes.messages import Answer, Batch, Message, Order, Rewind
 from drift.machines.nodes.node import ACKER, CALLER, Node, Send

@@ -13,8 +13,9 @@ class ZeromqSettings(Settings):
 
     Attributes:
         workers: processes that share the keys.
-        recover: if a process dies, replace it, rewind to the last cut and continue; False ends the run.
-        cut_interval_s: seconds between the cuts for that; None takes cuts as often as they cost little.
+        recover: if a process dies, replace it, rewind to the last checkpoint and continue; False ends the run.
+        checkpoint_interval_s: seconds between the checkpoints for that; None takes checkpoints as often as they cost
+            little.
         transport: "ipc" or "tcp".
         silence_max_s: after so long without a sign of life a process counts as hung.
         call_max_s: after so long in one call of a step a worker counts as hung; None for never.
@@ -22,7 +23,7 @@ class ZeromqSettings(Settings):
 
     workers: int = setting(1, count, "Processes that share the keys (zeromq).", kind=int)
     recover: bool = setting(True, flag, "Replace processes of the run that die (zeromq).", kind=bool)
-    cut_interval_s: float | None = setting(None, optional(seconds))
+    checkpoint_interval_s: float | None = setting(None, optional(seconds))
     transport: str = setting("ipc", either("ipc", "tcp"), "ipc or tcp, between the processes of the run (zeromq).")
     silence_max_s: float = setting(5.0, seconds)
     call_max_s: float | None = setting(60.0, optional(seconds))

@@ -1,4 +1,5 @@
-"""Snapshots of cuts as files in the private folder of a run; a key is looked up without reading the rest of the file.
+"""Snapshots of checkpoints as files in the private folder of a run; a key is looked up without reading the rest of the
+file.
 
 Invariant: a file gets its final name when it is complete, and is never changed after that.
 

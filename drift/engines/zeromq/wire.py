@@ -28,8 +28,8 @@ from drift.engines.packing import packed_columns, unpacked_columns
 from drift.machines.nodes.messages import (
     AckMessage,
     Batch,
+    CheckpointReply,
     Committed,
-    CutReply,
     Done,
     Message,
     MinimalTime,
@@ -53,7 +53,7 @@ class Kind(enum.IntEnum):
     BATCH = 1
     ACK = 2
     MINIMAL_TIME = 3
-    CUT_REPLY = 4
+    CHECKPOINT_REPLY = 4
     COMMITTED = 5
     PACE = 6
     DONE = 7
@@ -63,7 +63,7 @@ _kinds: dict[type, Kind] = {
     Batch: Kind.BATCH,
     AckMessage: Kind.ACK,
     MinimalTime: Kind.MINIMAL_TIME,
-    CutReply: Kind.CUT_REPLY,
+    CheckpointReply: Kind.CHECKPOINT_REPLY,
     Committed: Kind.COMMITTED,
     Pace: Kind.PACE,
     Done: Kind.DONE,

@@ -2,8 +2,8 @@
 
 Invariant: the barrier gets every new minimal time at once, and so does the calling process, which has both. Workers
 that feed themselves get every change within the notice's interval, and so do workers for which it matters; other
-workers somewhat later. All get the end of the run at once. After a recovery the table is new, and begins below the cut
-if a replaced process starts there; nodes that knew a greater minimal time keep it.
+workers somewhat later. All get the end of the run at once. After a recovery the table is new, and begins below the
+checkpoint if a replaced process starts there; nodes that knew a greater minimal time keep it.
 
 Why not all at once: one notice stands for many acks. Workers that get a few items at a time and have no later items
 only use it to free memory: each notice would cost them as much as such a batch.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from drift.machines.nodes.messages import AckMessage, Halt, Halted, Message, MinimalTime, Pace, Rewind, TakeCut
+from drift.machines.nodes.messages import AckMessage, Halt, Halted, Message, MinimalTime, Pace, Rewind, TakeCheckpoint
 from drift.machines.nodes.node import CALLER, Node, Send
 from drift.machines.nodes.pacing import Pacing
 from drift.machines.worker import BARRIER
@@ -72,7 +72,7 @@ class AckerNode(Node):
         self._fed_at_once = 0  # items, the last time
         self._has_barrier = barrier
         self._pacing = pacing
-        self._cut = 0  # the number of a cut to take, or 0
+        self._checkpoint = 0  # the number of a checkpoint to take, or 0
         self._reached = BEGINNING  # before the last rewind
         self._batches = 0  # of the input
         self._tombstones = 0
@@ -85,25 +85,33 @@ class AckerNode(Node):
         for message in messages:
             if isinstance(message, AckMessage):
                 self._fold(message)
-            elif isinstance(message, TakeCut):
-                self._cut = message.number
+            elif isinstance(message, TakeCheckpoint):
+                self._checkpoint = message.number
         sends: list[Send] = []
         if self._pacing is not None and self._pacing.judge(table.least_in_flight):
             sends += [Send(feeder, Pace(self._pacing.batch_items)) for feeder in self._feeders]
         news = table.minimal_time, table.least_in_flight, table.least_heartbeat, self._batches
         self.wake_s = math.inf
-        if not self._cut and all(each.sent == news for each in self._hearers):
+        if not self._checkpoint and all(each.sent == news for each in self._hearers):
             return sends
         held_by = table.held_by()
         self.held_by_message = held_by is None and not table.quiet
         rank = -1 if held_by is None or held_by >= self._sources else held_by
         self._notices += 1
         notice = MinimalTime(
-            news[0], news[1], rank, self._batches, news[2], self._tombstones, self._cut, *self._mapped, self._notices
+            news[0],
+            news[1],
+            rank,
+            self._batches,
+            news[2],
+            self._tombstones,
+            self._checkpoint,
+            *self._mapped,
+            self._notices,
         )
-        if self._has_barrier and (table.minimal_time != before or self._cut):
+        if self._has_barrier and (table.minimal_time != before or self._checkpoint):
             sends.append(Send(BARRIER, notice))
-        at_once = table.quiet or bool(self._cut)
+        at_once = table.quiet or bool(self._checkpoint)
         few = self._fed_at_once < _FEW_ITEMS and not table.waits
         for each in self._hearers:
             due_s = each.sent_s + (_IDLE_INTERVAL_S if few and not each.feeds else _NOTICE_INTERVAL_S)
@@ -112,7 +120,7 @@ class AckerNode(Node):
                 sends += [Send(other, notice) for other in each.who]
             elif each.sent != news:
                 self.wake_s = min(self.wake_s, due_s)
-        self._cut = 0
+        self._checkpoint = 0
         return sends
 
     def halt(self, order: Halt) -> Halted:
@@ -121,7 +129,7 @@ class AckerNode(Node):
     def rewind(self, order: Rewind) -> None:
         """Start a new table. Each worker also gives a heartbeat, once it has sent its stored items again."""
         self.table = AckTable(range(self._sources + len(self._workers)), order.since)
-        self._reached, self._cut = order.cut, 0
+        self._reached, self._checkpoint = order.checkpoint, 0
         for each in self._hearers:
             each.forget()
         self._batches = self._tombstones = 0

@@ -12,7 +12,7 @@ from drift.machines.nodes.links import ABOVE_ALL, cut_columns
 from drift.machines.nodes.messages import (
     Batch,
     BreakOff,
-    CutReply,
+    CheckpointReply,
     Finished,
     Halt,
     Halted,
@@ -61,17 +61,17 @@ class BarrierNode(Node):
         return Halted(order.generation, self.minimal_time, self.machine.position, self._ended)
 
     def rewind(self, order: Rewind) -> None:
-        """Keep unreleased items below the cut; a restarted barrier gets them again from their senders."""
+        """Keep unreleased items below the checkpoint; a restarted barrier gets them again from their senders."""
         if BARRIER not in order.replaced:
-            self.machine.rewind(order.cut)
-            self.minimal_time = order.cut
+            self.machine.rewind(order.checkpoint)
+            self.minimal_time = order.checkpoint
             return
         if order.restart is None:
             raise DriftBug("a replaced barrier got no state to resume from")
         position, last = order.restart.position, order.restart.last
         self.machine = self._machine()
         self.machine.resume(position, last, digest_of(order.restart, self._digest, self._new_parts))
-        self.minimal_time, self._passes_over = order.since, order.cut
+        self.minimal_time, self._passes_over = order.since, order.checkpoint
         self._ended = self._has_failed = False
 
     def go(self) -> list[Send]:
@@ -91,10 +91,12 @@ class BarrierNode(Node):
                     self.machine.add(name, columns)
             elif isinstance(message, MinimalTime):
                 self.minimal_time = max(self.minimal_time, message.time)
-                if message.cut:  # after all items below the cut, and before those that a later notice releases
+                if (
+                    message.checkpoint
+                ):  # after all items below the checkpoint, and before those that a later notice releases
                     sends += self._release() if self.minimal_time != before and not self._ended else []
-                    if not self._has_failed:  # a run would resume after the failure from a cut above it
-                        sends.append(Send(CALLER, CutReply(message.cut, BARRIER, message.time, [])))
+                    if not self._has_failed:  # a run would resume after the failure from a checkpoint above it
+                        sends.append(Send(CALLER, CheckpointReply(message.checkpoint, BARRIER, message.time, [])))
                     before = self.minimal_time
             elif isinstance(message, BreakOff):
                 self.minimal_time, breaks_off = max(self.minimal_time, message.time), True

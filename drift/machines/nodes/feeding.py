@@ -20,8 +20,8 @@ from drift.machines.nodes.links import least_time
 from drift.machines.nodes.messages import (
     Batch,
     BreakOff,
+    CheckpointReply,
     Committed,
-    CutReply,
     Finished,
     Halt,
     Halted,
@@ -149,27 +149,29 @@ class FeedNode(Node):
                     self.rewind_log.note_released(message)
             elif isinstance(message, Pace):
                 self._intake.policy.pace(message.items)
-            elif isinstance(message, CutReply):
+            elif isinstance(message, CheckpointReply):
                 sends += self._note_reply(message, now_s)
             elif isinstance(message, Finished):
                 self.finished = message
-        return sends + self._take_cut(now_s) + self._end()
+        return sends + self._take_checkpoint(now_s) + self._end()
 
-    def _take_cut(self, now_s: float) -> list[Send]:
+    def _take_checkpoint(self, now_s: float) -> list[Send]:
         if self.rewind_log is None or not self.restored:
             return []
-        cut = self.rewind_log.take(now_s, self.minimal_time)
-        return [Send(ACKER, cut)] if cut is not None else []
+        checkpoint = self.rewind_log.take(now_s, self.minimal_time)
+        return [Send(ACKER, checkpoint)] if checkpoint is not None else []
 
-    def _note_reply(self, reply: CutReply, now_s: float) -> list[Send]:
+    def _note_reply(self, reply: CheckpointReply, now_s: float) -> list[Send]:
         if self.rewind_log is None:  # the reply was in flight when logging stopped
             return []
-        cut = self.rewind_log.note_reply(reply, now_s)
-        return [Send(worker, Committed(cut)) for worker in range(self._workers)] if cut is not None else []
+        checkpoint = self.rewind_log.note_reply(reply, now_s)
+        return (
+            [Send(worker, Committed(checkpoint)) for worker in range(self._workers)] if checkpoint is not None else []
+        )
 
     @property
     def awaits_room(self) -> bool:
-        """Whether feeding waits for room for a cut: turns without messages try to take one."""
+        """Whether feeding waits for room for a checkpoint: turns without messages try to take one."""
         return self.rewind_log is not None and self.rewind_log.is_full(self.minimal_time)
 
     def stop_logging(self) -> list[Send]:
@@ -177,11 +179,11 @@ class FeedNode(Node):
         self.rewind_log = None
         return [Send(worker, Committed(END_OF_TIME, restarts=False)) for worker in range(self._workers)]
 
-    def begin_at(self, cut: bytes, output: Restart, snapshot: Snapshot) -> None:
-        """Resume from a cut that another run committed, before anything is fed."""
+    def begin_at(self, checkpoint: bytes, output: Restart, snapshot: Snapshot) -> None:
+        """Resume from a checkpoint that another run committed, before anything is fed."""
         assert self.rewind_log is not None
-        self.minimal_time = cut
-        self.rewind_log.begin_at(cut, output, snapshot)
+        self.minimal_time = checkpoint
+        self.rewind_log.begin_at(checkpoint, output, snapshot)
 
     def take_released(self) -> list[ReleasedMessage]:
         """The batches of output received since the last call."""
@@ -204,7 +206,7 @@ class FeedNode(Node):
 
     @property
     def restored(self) -> bool:
-        """Whether all replaced processes have reached the cut that all have rewound to."""
+        """Whether all replaced processes have reached the checkpoint that all have rewound to."""
         return not self.halted and self._restored_at == BEGINNING
 
     @property
@@ -214,7 +216,7 @@ class FeedNode(Node):
 
     @property
     def since(self) -> bytes:
-        """The committed cut, from which replaced processes start."""
+        """The committed checkpoint, from which replaced processes start."""
         return self.rewind_log.since if self.rewind_log is not None else BEGINNING
 
     def snapshots_of(self, worker: int) -> list[bytes]:
@@ -226,38 +228,38 @@ class FeedNode(Node):
         assert self.rewind_log is not None
         return self.rewind_log.restart()
 
-    def described(self, cut: bytes) -> str:
-        """The position of a cut in the input, in words."""
-        return self.rewind_log.described(cut, self._again) if self.rewind_log is not None else ""
+    def described(self, checkpoint: bytes) -> str:
+        """The position of a checkpoint in the input, in words."""
+        return self.rewind_log.described(checkpoint, self._again) if self.rewind_log is not None else ""
 
     def rewind(self, order: Rewind) -> None:
-        """Go back: items at or above the cut are fed again, with the same metas and heartbeats."""
+        """Go back: items at or above the checkpoint are fed again, with the same metas and heartbeats."""
         assert self.rewind_log is not None
-        self.minimal_time = order.cut
+        self.minimal_time = order.checkpoint
         self._again = self.rewind_log.rewind(order, self._again)
         self.fed_again += sum(len(fed.arrived.metas) for fed in self._again)
         self._replaced = order
-        self._restored_at = order.cut
+        self._restored_at = order.checkpoint
         self._ledger = Ledger(CALLER_NUMBER, order.generation)
-        self._heartbeats = [order.cut] * len(self._heartbeats)
+        self._heartbeats = [order.checkpoint] * len(self._heartbeats)
         self._sent, self._batches, self._items, self._learned, self._timed = [], 0, 0, (0, 0, 0), (0, 0.0)
         if self._paced:
             self._intake.policy.pace(1)
         self._breaks_off, self.error = False, None
 
     def go(self) -> list[Send]:
-        """Send replaced processes the items that they had below the cut; nothing else comes below it."""
+        """Send replaced processes the items that they had below the checkpoint; nothing else comes below it."""
         assert self.rewind_log is not None
         order, batches = self._replaced, []
         sends: list[Send] = []
         for receiver in order.replaced:
-            for parts in self.rewind_log.links.between(receiver, order.since, order.cut):
+            for parts in self.rewind_log.links.between(receiver, order.since, order.checkpoint):
                 batches.append(Batch(least_time(parts), self._ledger.checksum(), parts))
                 sends.append(Send(receiver, batches[-1]))
-        ack = ack_of((), map(tracked, batches), [(0, order.cut)])
+        ack = ack_of((), map(tracked, batches), [(0, order.checkpoint)])
         sends.append(Send(ACKER, ack_message(ack)))
         others = range(1, len(self._heartbeats))
-        return sends + [Send(ACKER, ack_message(ack_of((), (), [(rank, order.cut)]))) for rank in others]
+        return sends + [Send(ACKER, ack_message(ack_of((), (), [(rank, order.checkpoint)]))) for rank in others]
 
     def _feed(self, fed: Fed) -> list[Send]:
         """Messages with the items for the workers, then one ack with them and the source's heartbeat."""

@@ -41,7 +41,7 @@ class Intake:
         waiting: items that wait until all sources are past them, so that nothing is known of what they make; as many
             may be read at once, whatever the policy has learned: that at most doubles what waits.
         rereadings: the position from which each source would be read again.
-        late_below: late items that were skipped because they are below the cut that the run resumes from.
+        late_below: late items that were skipped because they are below the checkpoint that the run resumes from.
         beat_interval_s: a silent source moves its heartbeat at most this often.
     """
 
@@ -58,30 +58,30 @@ class Intake:
         self._last_item_s = [now_s] * len(machines)
         self._last_batch_s = [now_s] * len(machines)
         self._last_heartbeats = [BEGINNING] * len(machines)  # their last heartbeats before they ended
-        self._cuts = [BEGINNING] * len(machines)  # items below were processed before the run resumed
+        self._checkpoints = [BEGINNING] * len(machines)  # items below were processed before the run resumed
         self.late_below = 0
         self.beat_interval_s = 0.0
         self.rereadings = [Rereading(machine) for machine in machines]
         self._batches_taken = 0
 
-    def resume(self, cut: bytes) -> None:
-        """Resume from a cut, before anything is read: items below it were processed before, and are skipped."""
-        self._cuts = [cut] * len(self.machines)
-        self._last_heartbeats = [max(heartbeat, cut) for heartbeat in self._last_heartbeats]
+    def resume(self, checkpoint: bytes) -> None:
+        """Resume from a checkpoint, before anything is read: items below it were processed before, and are skipped."""
+        self._checkpoints = [checkpoint] * len(self.machines)
+        self._last_heartbeats = [max(heartbeat, checkpoint) for heartbeat in self._last_heartbeats]
 
-    def _above_cut(self, rank: int, arrived: Arrived) -> Arrived:
-        cut = self._cuts[rank]
-        if not cut:
+    def _above_checkpoint(self, rank: int, arrived: Arrived) -> Arrived:
+        checkpoint = self._checkpoints[rank]
+        if not checkpoint:
             return arrived
         metas, payloads, heartbeat, late, error = arrived
-        if heartbeat >= cut:  # no more items below the cut
-            self._cuts[rank] = BEGINNING
-        if metas and least_meta(metas) < cut:
-            new = [at for at, meta in enumerate(metas) if meta >= cut]
+        if heartbeat >= checkpoint:  # no more items below the checkpoint
+            self._checkpoints[rank] = BEGINNING
+        if metas and least_meta(metas) < checkpoint:
+            new = [at for at, meta in enumerate(metas) if meta >= checkpoint]
             metas, payloads = [metas[at] for at in new], [payloads[at] for at in new]
-        passed = [each for each in late if pack_time(each.heartbeat) < cut]
+        passed = [each for each in late if pack_time(each.heartbeat) < checkpoint]
         self.late_below += len(passed)
-        return Arrived(metas, payloads, max(heartbeat, cut), late[len(passed) :], error)
+        return Arrived(metas, payloads, max(heartbeat, checkpoint), late[len(passed) :], error)
 
     @property
     def finished(self) -> bool:
@@ -169,7 +169,7 @@ class Intake:
             arrived = machine.take(payloads, now_ms)
             if before is not None:
                 self.rereadings[rank].add(before, arrived)
-            arrived = self._above_cut(rank, arrived)
+            arrived = self._above_checkpoint(rank, arrived)
             self.inputs.divert(rank, arrived.late)
             if arrived.error is not None:
                 self.inputs.fail(rank, arrived.error)
@@ -189,7 +189,7 @@ class Intake:
 
     def beat(self, rank: int, heartbeat: bytes) -> Fed:
         """Note a heartbeat without items."""
-        heartbeat = max(heartbeat, self._cuts[rank])
+        heartbeat = max(heartbeat, self._checkpoints[rank])
         self._last_heartbeats[rank] = heartbeat
         return self._fed(rank, Arrived([], [], heartbeat, [], None))
 

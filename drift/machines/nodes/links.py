@@ -1,12 +1,12 @@
 """Link logs: the items that a node has sent to each neighbour, in case the neighbour has to be replaced.
 
-Invariant: `between(to, since, cut)` gives, in sum, exactly the items and tombstones at or above `since` and below `cut`
-that this node has caused on the link, over all generations that were not dropped.
+Invariant: `between(to, since, checkpoint)` gives, in sum, exactly the items and tombstones at or above `since` and
+below `checkpoint` that this node has caused on the link, over all generations that were not dropped.
 
-Why: a batch is stored as it was sent, with its generation, and not examined before it is read. A rewind to a cut
-voids what older generations sent at or above it, since it is sent again. So an item counts if it is below the cut of
-every later generation, which is checked on reading. Nothing is read below a committed cut, so batches entirely
-below it are dropped.
+Why: a batch is stored as it was sent, with its generation, and not examined before it is read. A rewind to a checkpoint
+voids what older generations sent at or above it, since it is sent again. So an item counts if it is below the
+checkpoint of every later generation, which is checked on reading. Nothing is read below a committed checkpoint, so
+batches entirely below it are dropped.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LinkLogs:
         self._batches: dict[int, list[LoggedBatch]] = {}
         self._uncounted: list[LoggedBatch] = []
         self._counted_bytes = 0
-        self._cuts: list[tuple[int, bytes]] = []  # the cut that each generation began at; both increase
+        self._checkpoints: list[tuple[int, bytes]] = []  # the checkpoint that each generation began at; both increase
 
     def log(self, to: int, parts: list[Part]) -> LoggedBatch | None:
         """Log a batch that is sent; the transport may replace its content with the bytes it was sent as."""
@@ -68,33 +68,35 @@ class LinkLogs:
         self._uncounted.append(batch)
         return batch
 
-    def rewind(self, generation: int, cut: bytes) -> None:
-        """Void items at or above the cut, since they will be sent again."""
+    def rewind(self, generation: int, checkpoint: bytes) -> None:
+        """Void items at or above the checkpoint, since they will be sent again."""
         self.generation = generation
-        self._cuts.append((generation, cut))
+        self._checkpoints.append((generation, checkpoint))
 
     def reset(self, generation: int) -> None:
         """Clear the logs, since the sender is replaced: the new process logs its items again."""
         self.generation = generation
-        self._batches, self._cuts = {}, []
+        self._batches, self._checkpoints = {}, []
         self._count_anew()
 
-    def commit(self, cut: bytes) -> None:
-        """Drop batches below the cut, since no rewind goes below it any more."""
+    def commit(self, checkpoint: bytes) -> None:
+        """Drop batches below the checkpoint, since no rewind goes below it any more."""
         for to, batches in self._batches.items():
-            self._batches[to] = [batch for batch in batches if batch.greatest >= cut and batch.content is not None]
+            self._batches[to] = [
+                batch for batch in batches if batch.greatest >= checkpoint and batch.content is not None
+            ]
         self._count_anew()
 
     def _count_anew(self) -> None:
         self._uncounted = [batch for batches in self._batches.values() for batch in batches]
         self._counted_bytes = 0
 
-    def between(self, to: int, since: bytes, cut: bytes) -> Iterator[list[Part]]:
-        """The valid items on a link at or above `since` and below `cut`, batch by batch."""
+    def between(self, to: int, since: bytes, checkpoint: bytes) -> Iterator[list[Part]]:
+        """The valid items on a link at or above `since` and below `checkpoint`, batch by batch."""
         for batch in self._batches.get(to, ()):
             if batch.content is None or batch.greatest < since:
                 continue
-            end = min([cut, *(each for generation, each in self._cuts if generation > batch.generation)])
+            end = min([checkpoint, *(each for generation, each in self._checkpoints if generation > batch.generation)])
             content = batch.content
             parts = cut_parts(self._decode(content) if isinstance(content, bytes) else content, since, end)
             if parts:

@@ -56,7 +56,7 @@ class MinimalTime(msgspec.Struct, array_like=True):
         heartbeat: the least heartbeat of all sources: no input item will come below it.
         tombstones: how many all workers have reported so far.
         mapped_items, mapped_s: input items that all workers have mapped, and how long that took them together.
-        cut: the number of a cut to take at exactly this time, or 0.
+        checkpoint: the number of a checkpoint to take at exactly this time, or 0.
         number: greater in later notices.
     """
 
@@ -66,25 +66,26 @@ class MinimalTime(msgspec.Struct, array_like=True):
     batches: int = 0
     heartbeat: bytes = b""
     tombstones: int = 0
-    cut: int = 0
+    checkpoint: int = 0
     mapped_items: int = 0
     mapped_s: float = 0.0
     number: int = 0
 
 
-class TakeCut(msgspec.Struct, array_like=True):
-    """Order to the acker: take a cut at the present minimal time, and name it in a notice."""
+class TakeCheckpoint(msgspec.Struct, array_like=True):
+    """Order to the acker: take a checkpoint at the present minimal time, and name it in a notice."""
 
     number: int
 
 
-class CutReply(msgspec.Struct, array_like=True):
-    """The reply of a worker or the barrier to a notice that names a cut; the barrier has sent all output below the cut.
+class CheckpointReply(msgspec.Struct, array_like=True):
+    """The reply of a worker or the barrier to a notice that names a checkpoint; the barrier has sent all output below
+    the checkpoint.
 
     Attributes:
-        cut: the minimal time of the notice.
-        snapshots: the worker's snapshots, of this cut and of earlier ones that may not be committed; None if it has
-            none of this cut, which then cannot be committed.
+        checkpoint: the minimal time of the notice.
+        snapshots: the worker's snapshots, of this checkpoint and of earlier ones that may not be committed; None if it
+            has none of this checkpoint, which then cannot be committed.
         error: why there will never be a snapshot: a state cannot be pickled.
         no_room: why there is no snapshot now.
         tried_s: the seconds that the failed attempt took.
@@ -92,7 +93,7 @@ class CutReply(msgspec.Struct, array_like=True):
 
     number: int
     sender: int
-    cut: bytes
+    checkpoint: bytes
     snapshots: list[SnapshotName] | None
     error: str = ""
     no_room: str = ""
@@ -100,13 +101,13 @@ class CutReply(msgspec.Struct, array_like=True):
 
 
 class Committed(msgspec.Struct, array_like=True):
-    """A cut is committed: no process will restart below it.
+    """A checkpoint is committed: no process will restart below it.
 
     Attributes:
         restarts: whether processes may still be restarted; if not, nothing more is logged for them.
     """
 
-    cut: bytes
+    checkpoint: bytes
     restarts: bool = True
 
 
@@ -177,22 +178,22 @@ class Restart(msgspec.Struct, array_like=True):
 
 
 class Rewind(msgspec.Struct, array_like=True):
-    """Order: rewind to a cut.
+    """Order: rewind to a checkpoint.
 
     Attributes:
         generation: the generation that begins with it.
-        cut: a minimal time that was reached; survivors forget what is at or above it.
-        since: the committed cut, from which replaced processes start, and minimal time as well.
+        checkpoint: a minimal time that was reached; survivors forget what is at or above it.
+        since: the committed checkpoint, from which replaced processes start, and minimal time as well.
         replaced: the roles that are replaced: workers, the barrier.
         restart: for a replaced barrier, its state.
-        snapshots: for a replaced worker, the names of its snapshots up to the committed cut.
-        watched: whether to log calls of users' functions until minimal time passes the cut, since earlier recoveries
-            ended at it.
+        snapshots: for a replaced worker, the names of its snapshots up to the committed checkpoint.
+        watched: whether to log calls of users' functions until minimal time passes the checkpoint, since earlier
+            recoveries ended at it.
         refused: calls that are not made again because they ended their processes: their identities, and why.
     """
 
     generation: int
-    cut: bytes
+    checkpoint: bytes
     since: bytes
     replaced: list[int]
     restart: Restart | None = None
@@ -240,8 +241,8 @@ Message = (
     | Pace
     | Done
     | BreakOff
-    | TakeCut
-    | CutReply
+    | TakeCheckpoint
+    | CheckpointReply
     | Committed
 )
 

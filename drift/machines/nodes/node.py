@@ -60,7 +60,7 @@ class Send(NamedTuple):
 class Node:
     """What all nodes are.
 
-    When another process dies, a node rewinds to a cut: it halts, rewinds and resumes by orders, never by itself.
+    When another process dies, a node rewinds to a checkpoint: it halts, rewinds and resumes by orders, never by itself.
 
     Attributes:
         messages_max: the most messages that it takes in one turn: enough for late items to meet what they correct, few
@@ -119,7 +119,7 @@ class Node:
         raise NotImplementedError
 
     def rewind(self, order: Rewind) -> None:
-        """Rewind to a cut; a replaced process restores its state as of the committed cut."""
+        """Rewind to a checkpoint; a replaced process restores its state as of the committed checkpoint."""
         raise NotImplementedError
 
     def go(self) -> list[Send]:
@@ -180,8 +180,8 @@ def split(parts: list[Part], items: int) -> tuple[list[Part], list[Part]]:
         count = len(columns.metas)
         if count > items:
             if items:
-                first.append((name, columns.cut(0, items)))
-            return first, [(name, columns.cut(items, count)), *parts[at + 1 :]]
+                first.append((name, columns.slice(0, items)))
+            return first, [(name, columns.slice(items, count)), *parts[at + 1 :]]
         first.append((name, columns))
         items -= count
     return parts, []
@@ -209,4 +209,4 @@ def _halves(parts: list[Part]) -> list[list[Part]] | None:
     count = len(columns.metas)
     if count < 2:
         return None
-    return [[(name, columns.cut(0, count // 2))], [(name, columns.cut(count // 2, count))]]
+    return [[(name, columns.slice(0, count // 2))], [(name, columns.slice(count // 2, count))]]

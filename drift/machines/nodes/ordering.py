@@ -47,13 +47,13 @@ class _Run:
         self._start = end = len(metas) if takes_all else bisect_left(metas, bound, start)
         if takes_all and not start:
             return self._columns
-        taken = self._columns.cut(start, end)
+        taken = self._columns.slice(start, end)
         if 2 * end > len(metas):
-            self._columns, self._start = self._columns.cut(end, len(metas)), 0
+            self._columns, self._start = self._columns.slice(end, len(metas)), 0
         return taken
 
     def rest(self) -> Columns:
-        return self._columns.cut(self._start, len(self._columns.metas))
+        return self._columns.slice(self._start, len(self._columns.metas))
 
 
 def _merged(older: Columns, newer: Columns) -> Columns:
@@ -61,8 +61,8 @@ def _merged(older: Columns, newer: Columns) -> Columns:
     begin, end = bisect_left(older.metas, newer.metas[0]), bisect_left(newer.metas, older.metas[-1])
     if begin == len(older.metas):
         return joined([older, newer])
-    both = sorted_by_meta(joined([older.cut(begin, len(older.metas)), newer.cut(0, end)]))
-    return joined([older.cut(0, begin), both, newer.cut(end, len(newer.metas))])
+    both = sorted_by_meta(joined([older.slice(begin, len(older.metas)), newer.slice(0, end)]))
+    return joined([older.slice(0, begin), both, newer.slice(end, len(newer.metas))])
 
 
 class Ordering:

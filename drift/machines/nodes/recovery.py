@@ -1,14 +1,16 @@
 """Recovery: the decisions of the calling process when processes of its run die; the same procedure for every death.
 
-Invariant: all processes resume from one cut that minimal time has reached, and no process released or settled anything
-at or above it; no process sends a message of a generation before all others accept that generation.
+Invariant: all processes resume from one checkpoint that minimal time has reached, and no process released or settled
+anything at or above it; no process sends a message of a generation before all others accept that generation.
 
 Why: recovery has three steps, each begun when all live processes have answered the previous one. 1. They halt, and
-report the minimal time that they know: the greatest is the cut, since a minimal time, once announced, stays true. (The
-barrier's output is received before.) 2. They rewind to the cut, and accept messages of the new generation only.
-3. They resume: replaced processes are sent the items that they had below the cut, and all other input is fed again. If
+report the minimal time that they know: the greatest is the checkpoint, since a minimal time, once announced, stays
+true. (The barrier's output is received before.) 2. They rewind to the checkpoint, and accept messages of the new
+generation only.
+3. They resume: replaced processes are sent the items that they had below the checkpoint, and all other input is fed
+   again. If
 a process dies meanwhile, recovery starts again at the first step, with the next generation; replaced processes that
-have not reached the cut are restarted again.
+have not reached the checkpoint are restarted again.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from drift.machines.worker import BARRIER
 from drift_graph.errors import ProcessError
 from drift_graph.meta import BEGINNING
 
-#: Deaths of one process at one cut that end the run.
+#: Deaths of one process at one checkpoint that end the run.
 DEATHS_MAX = 3
 
 
@@ -57,7 +59,7 @@ class Command(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """All processes have reached the cut, and the run resumes."""
+    """All processes have reached the checkpoint, and the run resumes."""
 
     generation: int
     replaced: list[int]
@@ -76,7 +78,7 @@ class RecoveryNode:
     Attributes:
         generation: of the run.
         rewinding: whether some processes have not answered yet.
-        rewound_to: the cut from which the last replaced processes started.
+        rewound_to: the checkpoint from which the last replaced processes started.
     """
 
     def __init__(self, feed: FeedNode, workers: int) -> None:
@@ -86,7 +88,7 @@ class RecoveryNode:
         self._feed = feed
         self._roles = [*range(workers), BARRIER, ACKER]
         self._workers = workers
-        self._restarting: set[int] = set()  # roles that are restarted and have not reached the cut
+        self._restarting: set[int] = set()  # roles that are restarted and have not reached the checkpoint
         self._starting: set[int] = set()
         self._starts_failed: dict[int, int] = {}  # by role: deaths since a process of it has last started
         self._awaited: set[int] = set()  # roles that have not answered
@@ -95,14 +97,14 @@ class RecoveryNode:
         self._unjudged: list[
             tuple[int, Call | None]
         ] = []  # roles that died since the last judgement, and the call in which each died
-        self._deaths: dict[int, int] = {}  # by role, at the last cut
-        self._tries = 0  # recoveries that ended at the last cut
-        self._calls: dict[bytes, int] = {}  # how many processes died in a call, at the last cut
+        self._deaths: dict[int, int] = {}  # by role, at the last checkpoint
+        self._tries = 0  # recoveries that ended at the last checkpoint
+        self._calls: dict[bytes, int] = {}  # how many processes died in a call, at the last checkpoint
         self._refused: dict[bytes, str] = {}
-        self._cut = BEGINNING
+        self._checkpoint = BEGINNING
 
     def begin(self) -> list[Effect]:
-        """Resume from the cut of another run, before any process has started: all start there."""
+        """Resume from the checkpoint of another run, before any process has started: all start there."""
         self.generation += 1
         self._restarting = {role for role in self._roles if role != ACKER}
         self.rewinding = True
@@ -116,7 +118,7 @@ class RecoveryNode:
             calls: the calls of users' functions in which they died, if known.
 
         Raises:
-            ProcessError: a process has died too often at one cut.
+            ProcessError: a process has died too often at one checkpoint.
         """
         effects: list[Effect] = []
         for role in roles:
@@ -168,14 +170,14 @@ class RecoveryNode:
         """Begin the second step, if the first is done."""
         if self._order is not None or self._starting or self._awaited or not self._has_all_released():
             return []
-        cut = max([self._feed.minimal_time, *(halted.minimal_time for halted in self._halted.values())])
-        self._judge(cut)
+        checkpoint = max([self._feed.minimal_time, *(halted.minimal_time for halted in self._halted.values())])
+        self._judge(checkpoint)
         replaced = self._replaced()
-        since = self._feed.since if replaced else cut
+        since = self._feed.since if replaced else checkpoint
         self.rewound_to = since
         watched = bool(self._tries >= DEATHS_MAX - 1 or self._refused)
         order = self._order = Rewind(
-            self.generation, cut, since, replaced, watched=watched, refused=dict(self._refused)
+            self.generation, checkpoint, since, replaced, watched=watched, refused=dict(self._refused)
         )
         self._feed.obey(order)
         self._awaited = set(self._roles)
@@ -209,14 +211,14 @@ class RecoveryNode:
             return True
         return self._feed.position >= halted.position and (self._feed.finished is not None) >= halted.finished
 
-    def _judge(self, cut: bytes) -> None:
+    def _judge(self, checkpoint: bytes) -> None:
         """Judge whether a process dies again and again without progress.
 
         If it always dies in the same call of a function, the call is refused: it fails instead of the process, at its
         position in the order, and all output before it is released.
         """
-        if cut > self._cut:
-            self._cut, self._deaths, self._tries, self._calls = cut, {}, 0, {}
+        if checkpoint > self._checkpoint:
+            self._checkpoint, self._deaths, self._tries, self._calls = checkpoint, {}, 0, {}
         self._tries += bool(self._unjudged)
         often: list[int] = []
         for role, call in self._unjudged:
@@ -234,7 +236,7 @@ class RecoveryNode:
         self._unjudged = []
         if often:
             raise ProcessError(
-                f"{role_name(often[0])} died {DEATHS_MAX} times {self._feed.described(cut)}, and nothing "
+                f"{role_name(often[0])} died {DEATHS_MAX} times {self._feed.described(checkpoint)}, and nothing "
                 f"after that was released; everything released before it stands. If a function ends its process at "
                 f"this item, mend it or take the item out of the input; if memory ran out, lower in_flight_max"
             )

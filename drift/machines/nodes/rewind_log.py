@@ -1,11 +1,11 @@
-"""What the calling process stores so that a run can rewind to a cut: the batches fed, and the output received.
+"""What the calling process stores so that a run can rewind to a checkpoint: the batches fed, and the output received.
 
-Invariant: together with the states below a cut, a run can resume from any minimal time that was reached and is not
-below the last committed cut, and a barrier from the last item that was received.
+Invariant: together with the states below a checkpoint, a run can resume from any minimal time that was reached and is
+not below the last committed checkpoint, and a barrier from the last item that was received.
 
-Why: unsettled batches may have to be fed again; batches above the committed cut, to a replaced worker. The barrier's
-items are in its senders' link logs; its position, its last meta and the digest's open block follow from the output
-received here.
+Why: unsettled batches may have to be fed again; batches above the committed checkpoint, to a replaced worker. The
+barrier's items are in its senders' link logs; its position, its last meta and the digest's open block follow from the
+output received here.
 """
 
 from __future__ import annotations
@@ -16,10 +16,18 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from drift.machines.nodes.cutting import INTERVAL_S, LOG_BYTES_FULL, TRIES_MAX, CutPace
+from drift.machines.nodes.checkpointing import INTERVAL_S, LOG_BYTES_FULL, TRIES_MAX, CheckpointPace
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns
-from drift.machines.nodes.messages import Batch, CutReply, Message, ReleasedMessage, Restart, Rewind, TakeCut
+from drift.machines.nodes.messages import (
+    Batch,
+    CheckpointReply,
+    Message,
+    ReleasedMessage,
+    Restart,
+    Rewind,
+    TakeCheckpoint,
+)
 from drift.machines.nodes.snapshots import Shelf, SnapshotName, SnapshotNames, merged
 from drift.machines.worker import BARRIER, Snapshot
 from drift_barrier.digest import BLOCK_ITEMS, Encoded, NewParts, OpenBlock
@@ -31,13 +39,13 @@ from drift_graph.metas import greatest_meta
 
 
 class Complete(NamedTuple):
-    """A cut with all its snapshots, and the position of the received output.
+    """A checkpoint with all its snapshots, and the position of the received output.
 
     Attributes:
-        snapshots: the changes since the previous cut taken, by worker.
+        snapshots: the changes since the previous checkpoint taken, by worker.
     """
 
-    cut: bytes
+    checkpoint: bytes
     output: Restart
     snapshots: dict[int, Snapshot]
 
@@ -48,15 +56,15 @@ class RewindLog:
     Args:
         decode: turns the bytes that a message was carried as into the message.
         workers: their number.
-        shelf: stores snapshots of cuts.
-        pace: decides when cuts are taken.
+        shelf: stores snapshots of checkpoints.
+        pace: decides when checkpoints are taken.
         new_parts: see `Digest`.
 
     Attributes:
-        since: the last committed cut, from which replaced processes start.
-        links: the items fed since the committed cut, by receiver.
-        unstorable: why there will never be a cut, if a state cannot be stored; else empty.
-        no_room: why there is no cut now, if there is no room for it; else empty.
+        since: the last committed checkpoint, from which replaced processes start.
+        links: the items fed since the committed checkpoint, by receiver.
+        unstorable: why there will never be a checkpoint, if a state cannot be stored; else empty.
+        no_room: why there is no checkpoint now, if there is no room for it; else empty.
         other_log_bytes: the greatest size of another process's link logs, as last reported.
         position: of the next item to come from the barrier.
         last: the meta of the last item from the barrier.
@@ -67,7 +75,7 @@ class RewindLog:
         decode: Callable[[bytes], Message],
         workers: int,
         shelf: Shelf,
-        pace: CutPace,
+        pace: CheckpointPace,
         new_parts: NewParts = list,
     ) -> None:
         self.since = BEGINNING
@@ -75,16 +83,16 @@ class RewindLog:
         self._shelf = shelf
         self._pace = pace
         self.other_log_bytes = 0
-        self._number = 0  # of the last cut that was ordered
+        self._number = 0  # of the last checkpoint that was ordered
         self._taking: int | None = None
-        self._replies: dict[int, CutReply] = {}
+        self._replies: dict[int, CheckpointReply] = {}
         self._snapshots = [SnapshotNames() for _ in range(workers)]
-        self._initial: Snapshot | None = None  # if the run resumes from a cut
+        self._initial: Snapshot | None = None  # if the run resumes from a checkpoint
         self._replaces = True  # whether processes that die are replaced, from snapshots
         self._unneeded: list[bytes] = []  # snapshots that no process will read any more
         self.unstorable = self.no_room = ""
         self._tried_s = -math.inf
-        self._tries = 0  # to take a cut, since feeding stopped for lack of room
+        self._tries = 0  # to take a checkpoint, since feeding stopped for lack of room
         self.links = LinkLogs(parts_decoder(decode))
         self.position = 0
         self.last = BEGINNING
@@ -92,28 +100,28 @@ class RewindLog:
         self._blocks: list[bytes] = []
         self._new_parts = new_parts
         self._open_block = OpenBlock(new_parts)  # the items of the output's last block, which is not full
-        # If a store requests cuts:
+        # If a store requests checkpoints:
         self._not_handed_over: list[list[SnapshotName]] | None = None  # snapshots committed since the last handover
         self._handed_over = BEGINNING
-        self._is_requested = self._is_for_store = False  # a cut; the one being taken
-        self._output: Restart | None = None  # as of the cut being taken
+        self._is_requested = self._is_for_store = False  # a checkpoint; the one being taken
+        self._output: Restart | None = None  # as of the checkpoint being taken
         self._is_complete = False
 
-    def begin_at(self, cut: bytes, output: Restart, snapshot: Snapshot) -> None:
-        """Resume from a cut that another run committed, before anything is fed; `snapshot` is all of its state.
+    def begin_at(self, checkpoint: bytes, output: Restart, snapshot: Snapshot) -> None:
+        """Resume from a checkpoint that another run committed, before anything is fed; `snapshot` is all of its state.
 
         Each worker takes the keys that are its own; the first sends the later items again.
         """
-        self.since, self.position, self.last = cut, output.position, output.last
+        self.since, self.position, self.last = checkpoint, output.position, output.last
         self._blocks = list(output.blocks)
         self._open(output.opened)
-        self._handed_over = cut
-        if cut == END_OF_TIME:
+        self._handed_over = checkpoint
+        if checkpoint == END_OF_TIME:
             return
         self._initial = snapshot
 
     def prepare_handover(self, *, replaces: bool) -> None:
-        """Prepare for cuts requested by a store, before anything is fed.
+        """Prepare for checkpoints requested by a store, before anything is fed.
 
         Args:
             replaces: whether processes that die are replaced; otherwise snapshots are dropped after the handover.
@@ -122,16 +130,18 @@ class RewindLog:
 
     @property
     def holds(self) -> bool:
-        """Whether the output has reached a cut for the store: output above it waits until the cut is handed over."""
+        """Whether the output has reached a checkpoint for the store: output above it waits until the checkpoint is
+        handed over.
+        """
         return self._output is not None
 
     @property
     def is_complete(self) -> bool:
-        """Whether the requested cut is complete."""
+        """Whether the requested checkpoint is complete."""
         return self._is_complete
 
     def hand_over(self) -> Complete | None:
-        """The requested cut, if it is complete, else None; requests the next one in either case."""
+        """The requested checkpoint, if it is complete, else None; requests the next one in either case."""
         output = self._output
         if not self._is_complete or output is None or self._not_handed_over is None:
             self._is_requested = True
@@ -147,19 +157,19 @@ class RewindLog:
         self._drop_unneeded([snapshot.name for untaken in taken for snapshot in untaken])
         return Complete(self.since, output, snapshots)
 
-    def awaits_cut(self, minimal_time: bytes) -> bool:
-        """Whether a cut was requested, and there is state that was not handed over."""
+    def awaits_checkpoint(self, minimal_time: bytes) -> bool:
+        """Whether a checkpoint was requested, and there is state that was not handed over."""
         return self._is_requested and minimal_time > self._handed_over
 
     def hand_over_end(self) -> Complete | None:
-        """The cut at the end, if all output has been received and this cut was not handed over."""
+        """The checkpoint at the end, if all output has been received and this checkpoint was not handed over."""
         if self._handed_over == END_OF_TIME:
             return None
         self._handed_over = END_OF_TIME
         return Complete(END_OF_TIME, self.restart(), {})
 
     def drop_handover(self) -> None:
-        """Drop the cut for the store, which has not taken it: output above it no longer waits."""
+        """Drop the checkpoint for the store, which has not taken it: output above it no longer waits."""
         self._output, self._is_complete = None, False
 
     def note_fed(self, fed: Fed, above: bytes) -> None:
@@ -204,60 +214,62 @@ class RewindLog:
             self._open_block.add(part)
 
     def rewind(self, order: Rewind, unfed: Iterable[Fed]) -> deque[Fed]:
-        """The batches to feed again from a cut on; `unfed`: batches that still wait to be fed again."""
-        self.links.rewind(order.generation, order.cut)
+        """The batches to feed again from a checkpoint on; `unfed`: batches that still wait to be fed again."""
+        self.links.rewind(order.generation, order.checkpoint)
         self._taking, self._replies = None, {}
         if not self._is_complete:
             self._output = None
         again: deque[Fed] = deque()
         for name, rank, arrived in chain([fed for _, fed in self._fed], unfed):
             columns = Columns(arrived.metas, arrived.payloads, None)
-            metas, payloads, _ = cut_columns(columns, order.cut, ABOVE_ALL)
-            heartbeat = max(arrived.heartbeat, order.cut)
+            metas, payloads, _ = cut_columns(columns, order.checkpoint, ABOVE_ALL)
+            heartbeat = max(arrived.heartbeat, order.checkpoint)
             again.append(Fed(name, rank, arrived._replace(metas=metas, payloads=payloads, heartbeat=heartbeat)))
         self._fed.clear()
         return again
 
-    def described(self, cut: bytes, unfed: Iterable[Fed]) -> str:
-        """The position of a cut in the input, in words: by the first unsettled item."""
+    def described(self, checkpoint: bytes, unfed: Iterable[Fed]) -> str:
+        """The position of a checkpoint in the input, in words: by the first unsettled item."""
         first: tuple[bytes, str, object] | None = None
         for name, _, arrived in chain([fed for _, fed in self._fed], unfed):
             for meta, payload in zip(arrived.metas, arrived.payloads):
-                if meta >= cut and (first is None or meta < first[0]):
+                if meta >= checkpoint and (first is None or meta < first[0]):
                     first = meta, name, payload
         if first is None:
             return "while nothing of the input was in flight"
         meta, name, payload = first
         return f"at item {safe_text(repr, payload, 200)} of source {name!r} ({MetaParts(meta)})"
 
-    def take(self, now_s: float, minimal_time: bytes) -> TakeCut | None:
-        """The next cut, if it is time for one."""
+    def take(self, now_s: float, minimal_time: bytes) -> TakeCheckpoint | None:
+        """The next checkpoint, if it is time for one."""
         if self._taking is not None or self.holds:
             return None
-        is_requested = self.awaits_cut(minimal_time)
+        is_requested = self.awaits_checkpoint(minimal_time)
         fed_bytes = self.links.logged_bytes
         is_due = minimal_time > self.since and self._pace.is_due(now_s, self._log_bytes, fed_bytes)
         if not is_requested and not is_due and not self.is_full(minimal_time):
             return None
-        if self.no_room and now_s < self._tried_s + INTERVAL_S:  # even if a cut is requested again and again
+        if self.no_room and now_s < self._tried_s + INTERVAL_S:  # even if a checkpoint is requested again and again
             return None
         self._is_for_store = is_requested
         self._pace.begun(now_s, fed_bytes)
         self._number += 1
         self._taking = self._number
         self._replies = {}
-        return TakeCut(self._number)
+        return TakeCheckpoint(self._number)
 
     def is_full(self, minimal_time: bytes) -> bool:
-        """Whether there is no room for a cut, and link logs are so long that feeding waits for room."""
+        """Whether there is no room for a checkpoint, and link logs are so long that feeding waits for room."""
         return bool(self.no_room) and minimal_time > self.since and self._log_bytes > LOG_BYTES_FULL
 
     @property
     def _log_bytes(self) -> int:
         return max(self.links.logged_bytes, self.other_log_bytes)
 
-    def note_reply(self, reply: CutReply, now_s: float) -> bytes | None:
-        """Note a reply to the order; returns the cut if this was the last reply, so that the cut is committed."""
+    def note_reply(self, reply: CheckpointReply, now_s: float) -> bytes | None:
+        """Note a reply to the order; returns the checkpoint if this was the last reply, so that the checkpoint is
+        committed.
+        """
         if reply.number != self._taking:
             return None
         self._replies[reply.sender] = reply
@@ -268,17 +280,19 @@ class RewindLog:
         if any(each.snapshots is None for each in self._replies.values()):
             self._pace.taken(now_s, max(each.tried_s for each in self._replies.values()), self._log_bytes)
             self._output = None
-            self._note_no_room(reply.cut, now_s)
+            self._note_no_room(reply.checkpoint, now_s)
             return None
-        self.since = reply.cut
+        self.since = reply.checkpoint
         self.no_room, self._tries = "", 0
         for sender, each in self._replies.items():
             if sender >= 0:
                 if self._replaces:
                     self._snapshots[sender].add(each.snapshots or ())
                 if self._not_handed_over is not None:
-                    last = max([self._handed_over, *(newest.cut for newest in self._not_handed_over[sender][-1:])])
-                    self._not_handed_over[sender] += [new for new in each.snapshots or () if new.cut > last]
+                    last = max(
+                        [self._handed_over, *(newest.checkpoint for newest in self._not_handed_over[sender][-1:])]
+                    )
+                    self._not_handed_over[sender] += [new for new in each.snapshots or () if new.checkpoint > last]
         self._is_complete = self.holds
         cost_s = max(new.cost_s for each in self._replies.values() for new in (each.snapshots or [])[-1:])
         self._replies = {}
@@ -287,27 +301,28 @@ class RewindLog:
         self._pace.taken(now_s, cost_s, self._log_bytes)
         return self.since
 
-    def _note_no_room(self, cut: bytes, now_s: float) -> None:
+    def _note_no_room(self, checkpoint: bytes, now_s: float) -> None:
         """
         Raises:
             ProcessError: there has been no room for too long.
         """
         self.no_room = next((each.no_room for each in self._replies.values() if each.no_room), "")
         self._tried_s = now_s
-        self._tries = self._tries + 1 if self.is_full(cut) else 0
+        self._tries = self._tries + 1 if self.is_full(checkpoint) else 0
         if self._tries >= TRIES_MAX:
             raise ProcessError(
-                f"no cut of the run could be stored: {self.no_room}; so its processes log what they sent since the "
+                f"no checkpoint of the run could be stored: {self.no_room}; so its processes log what they sent since "
+                f"the "
                 f"last one, {self._log_bytes >> 20} MiB in one of them by now, and there was no room {TRIES_MAX} "
                 f"times; everything released before stands. Make room, or let TMPDIR name another folder, and run "
                 f"again; with recover=False nothing is logged, and a process that dies ends the run"
             )
 
-    def _note_output(self, reply: CutReply) -> None:
-        """Note the output received when the barrier had sent all items below the cut.
+    def _note_output(self, reply: CheckpointReply) -> None:
+        """Note the output received when the barrier had sent all items below the checkpoint.
 
         Raises:
-            PayloadError: there will never be a cut.
+            PayloadError: there will never be a checkpoint.
         """
         if self._not_handed_over is None:
             self.unstorable = self.unstorable or reply.error
@@ -323,7 +338,7 @@ class RewindLog:
             snapshot, self._initial = self._initial, None
             for_others, its = self._shelf.put(snapshot._replace(later=[])), self._shelf.put(snapshot)
             for of, names in enumerate(self._snapshots):
-                names.add([SnapshotName(snapshot.cut, *(its if of == 0 else for_others))])
+                names.add([SnapshotName(snapshot.checkpoint, *(its if of == 0 else for_others))])
         return [snapshot.name for snapshot in self._snapshots[worker].all()]
 
     def due_to_merge(self) -> tuple[int, list[SnapshotName]] | None:
@@ -334,7 +349,7 @@ class RewindLog:
 
     def merged(self, worker: int, several: Sequence[SnapshotName], name: bytes, size: int) -> None:
         """Note that snapshots have been merged into one."""
-        self._snapshots[worker].replace(several, SnapshotName(several[-1].cut, name, size, merged=True))
+        self._snapshots[worker].replace(several, SnapshotName(several[-1].checkpoint, name, size, merged=True))
         self._drop_unneeded([snapshot.name for snapshot in several])
 
     def _drop_unneeded(self, names: Iterable[bytes]) -> None:

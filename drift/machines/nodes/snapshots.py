@@ -1,7 +1,7 @@
-"""Stores snapshots (a worker's part of a cut) for processes that have to be replaced, and looks up keys in them.
+"""Stores snapshots (a worker's part of a checkpoint) for processes that have to be replaced, and looks up keys in them.
 
 Invariant: `restored_from` gives the newest value of every key as of the last snapshot, for some keys at once and for
-the others on lookup; and every later item at or above that cut that was made from items below it.
+the others on lookup; and every later item at or above that checkpoint that was made from items below it.
 
 Why: a snapshot has the changes since the previous one, so of several values of a key the newest counts, even if it is
 DELETED. States with timers are restored at once, since timers hold minimal time; the rest is looked up when an item of
@@ -16,7 +16,7 @@ import pickle
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from drift.machines.cuts import DELETED, Entries, Lookup
+from drift.machines.checkpoints import DELETED, Entries, Lookup
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Snapshot
 
@@ -44,7 +44,7 @@ class Layer(Protocol):
     """A stored snapshot, or several consecutive ones."""
 
     @property
-    def cut(self) -> bytes: ...
+    def checkpoint(self) -> bytes: ...
 
     @property
     def later(self) -> list[LaterSent]: ...
@@ -84,13 +84,13 @@ class SnapshotName(NamedTuple):
     """A snapshot on a shelf.
 
     Attributes:
-        cut: the cut it belongs to.
+        checkpoint: the checkpoint it belongs to.
         size: in bytes.
         cost_s: the seconds it took to store it.
         merged: whether it was merged from others, for lookups by key.
     """
 
-    cut: bytes
+    checkpoint: bytes
     name: bytes
     size: int
     cost_s: float = 0.0
@@ -135,8 +135,8 @@ class LoadedLayer:
         return tables
 
     @property
-    def cut(self) -> bytes:
-        return self._snapshots[-1].cut
+    def checkpoint(self) -> bytes:
+        return self._snapshots[-1].checkpoint
 
     @property
     def later(self) -> list[LaterSent]:
@@ -197,13 +197,13 @@ def lookup_in(newest_first: Sequence[Layer], base: Callable[[str], Lookup] | Non
 
 
 def restored_from(
-    layers: Sequence[Layer], cut: bytes, base: Callable[[str], Lookup] | None = None
+    layers: Sequence[Layer], checkpoint: bytes, base: Callable[[str], Lookup] | None = None
 ) -> tuple[Snapshot, Callable[[str], Lookup]]:
     """The state that a replaced worker restores at once, and the lookup for the rest.
 
     Args:
         layers: oldest first.
-        cut: the cut of the newest layer.
+        checkpoint: the checkpoint of the newest layer.
         base: lookup for keys that no layer has, by name of the step.
     """
     lookup = lookup_in(list(reversed(layers)), base)
@@ -213,8 +213,8 @@ def restored_from(
         keys = list(dict.fromkeys(key for layer in layers for key in layer.timed(step)))
         if keys:
             at_once[step] = Entries.of(lookup(step)(keys))
-    later = [each for layer in layers for each in layer.later if each.meta >= cut]
-    return Snapshot(cut, at_once, later), lookup
+    later = [each for layer in layers for each in layer.later if each.meta >= checkpoint]
+    return Snapshot(checkpoint, at_once, later), lookup
 
 
 def packed(snapshot: Snapshot) -> bytes:
@@ -224,12 +224,12 @@ def packed(snapshot: Snapshot) -> bytes:
         Exception: whatever a state raises that cannot be pickled.
     """
     states = {name: (each.identities, each.values, each.deleted) for name, each in snapshot.states.items()}
-    return pickle.dumps((snapshot.cut, states, snapshot.later), 5)
+    return pickle.dumps((snapshot.checkpoint, states, snapshot.later), 5)
 
 
 def unpacked(data: bytes | memoryview) -> Snapshot:
-    cut, states, later = pickle.loads(data)
-    return Snapshot(cut, {name: Entries(*columns) for name, columns in states.items()}, later)
+    checkpoint, states, later = pickle.loads(data)
+    return Snapshot(checkpoint, {name: Entries(*columns) for name, columns in states.items()}, later)
 
 
 def merged(snapshots: Iterable[Snapshot]) -> Snapshot:
@@ -237,16 +237,16 @@ def merged(snapshots: Iterable[Snapshot]) -> Snapshot:
     snapshots = list(snapshots)
     if len(snapshots) == 1:  # nothing to merge
         return snapshots[0]
-    cut = b""
+    checkpoint = b""
     states: dict[str, dict[Any, Any]] = {}
     later: list[LaterSent] = []
     for snapshot in snapshots:
-        cut = snapshot.cut
+        checkpoint = snapshot.checkpoint
         later += snapshot.later
         for name, entries in snapshot.states.items():
             states.setdefault(name, {}).update(entries)
     listed = {name: Entries.of(values.items()) for name, values in states.items()}
-    return Snapshot(cut, listed, [each for each in later if each.meta >= cut])
+    return Snapshot(checkpoint, listed, [each for each in later if each.meta >= checkpoint])
 
 
 class SnapshotNames:
@@ -256,9 +256,9 @@ class SnapshotNames:
         self._snapshots: list[SnapshotName] = []
 
     def add(self, snapshots: Iterable[SnapshotName]) -> None:
-        """Add the snapshots up to a committed cut; some may have been added before."""
-        last = self._snapshots[-1].cut if self._snapshots else b""
-        self._snapshots += [snapshot for snapshot in snapshots if snapshot.cut > last]
+        """Add the snapshots up to a committed checkpoint; some may have been added before."""
+        last = self._snapshots[-1].checkpoint if self._snapshots else b""
+        self._snapshots += [snapshot for snapshot in snapshots if snapshot.checkpoint > last]
 
     def due(self) -> list[SnapshotName]:
         """Neighbours to be merged; or a single snapshot, to be put into a form for lookups."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from drift.machines.nodes.acker import AckerNode
-from drift.machines.nodes.messages import AckMessage, Message, TakeCut
+from drift.machines.nodes.messages import AckMessage, Message, TakeCheckpoint
 from drift.machines.nodes.node import ACKER, Node, Send
 
 
@@ -60,8 +60,8 @@ class WithAcker(Node):
 
     def turn(self, messages: Sequence[Message], now_s: float, took_s: float = 0.0) -> list[Send]:
         self._now_s = now_s
-        acks: list[Message] = [each for each in messages if isinstance(each, AckMessage | TakeCut)]
-        others = [each for each in messages if not isinstance(each, AckMessage | TakeCut)]
+        acks: list[Message] = [each for each in messages if isinstance(each, AckMessage | TakeCheckpoint)]
+        others = [each for each in messages if not isinstance(each, AckMessage | TakeCheckpoint)]
         sends = self.node.turn(others, now_s, took_s) if others or now_s >= self.node.wake_s else []
         return self._between(sends, acks, now_s)
 

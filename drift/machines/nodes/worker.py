@@ -20,10 +20,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
-from drift.machines.cuts import Lookup
+from drift.machines.checkpoints import Lookup
 from drift.machines.nodes.batching import BatchPolicy
 from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, LoggedBatch, cut_parts, least_time
-from drift.machines.nodes.messages import Batch, Committed, CutReply, Halt, Halted, Message, MinimalTime, Rewind
+from drift.machines.nodes.messages import Batch, CheckpointReply, Committed, Halt, Halted, Message, MinimalTime, Rewind
 from drift.machines.nodes.node import ACKER, CALLER, Node, Send, ack_message, granule_of, split, tracked, unsent_batch
 from drift.machines.nodes.snapshots import NoRoom, Shelf, SnapshotName, merged, restored_from
 from drift.machines.plan import Plan
@@ -51,7 +51,7 @@ class WorkerNode(Node):
         workers: how many there are.
         feeds_itself: the workers feed themselves, so what a source gives comes from neighbours as well.
         links: logs what is sent to neighbours, which may have to be replaced; None: nothing is logged.
-        shelf: stores snapshots of cuts, if there are `links`.
+        shelf: stores snapshots of checkpoints, if there are `links`.
         starts_small: whether it takes few items at first, as it does not know what is made of them.
 
     Attributes:
@@ -83,10 +83,10 @@ class WorkerNode(Node):
         self._no_room: NoRoom | None = None  # the last error
         self._unstorable = ""  # why a state cannot be stored
         self._later_sends: dict[int, list[Part]] = {}  # to be sent again
-        self._order: Rewind | None = None  # until minimal time has reached its cut
+        self._order: Rewind | None = None  # until minimal time has reached its checkpoint
         self._watched_to = BEGINNING
         self.receivers = [*(other for other in range(workers) if other != index), BARRIER, ACKER]
-        if links is not None:  # snapshots of cuts go to the calling process
+        if links is not None:  # snapshots of checkpoints go to the calling process
             self.receivers.append(CALLER)
         self._plan = plan
         self._index = index
@@ -126,11 +126,11 @@ class WorkerNode(Node):
         return Halted(order.generation, self._minimal_time)
 
     def rewind(self, order: Rewind) -> None:
-        """Forget what is at or above the cut; a replaced worker gets what is below again from the senders."""
+        """Forget what is at or above the checkpoint; a replaced worker gets what is below again from the senders."""
         assert self.links is not None
         self._ledger = Ledger(self._index + 1, order.generation)
         self._later = LaterHeld(self._ledger)
-        self._order, self._watched_to = order, order.cut
+        self._order, self._watched_to = order, order.checkpoint
         if self._index in order.replaced:
             self.machine = Worker(self._plan, self._index, self._workers, rewinds=True, tracks=True)
             self._reported_tombstones, self._snapshots, self._later_sends, self._unstored_snapshot = 0, [], {}, None
@@ -138,12 +138,14 @@ class WorkerNode(Node):
             self._begin(order.since)
             self._restore(order.since, order.snapshots)
         else:
-            self._later_sends = self.machine.rewind(order.cut)
-            self.links.rewind(order.generation, order.cut)
-            self._begin(order.cut)
+            self._later_sends = self.machine.rewind(order.checkpoint)
+            self.links.rewind(order.generation, order.checkpoint)
+            self._begin(order.checkpoint)
 
     def _restore(self, since: bytes, snapshots: Sequence[bytes]) -> None:
-        """Restore the state of the replaced process as of the committed cut: part at once, the rest by lookup."""
+        """Restore the state of the replaced process as of the committed checkpoint: part at once, the rest by
+        lookup.
+        """
         if not snapshots and self.base is None:
             return
         assert self._shelf is not None
@@ -152,14 +154,16 @@ class WorkerNode(Node):
         self._later_sends = self.machine.restore_later(snapshot.later)
 
     def go(self) -> list[Send]:
-        """Send replaced processes the items below the cut that this worker had sent, and its waiting ones above it."""
+        """Send replaced processes the items below the checkpoint that this worker had sent, and its waiting ones above
+        it.
+        """
         order = self._order
         assert order is not None and self.links is not None
         sends: list[Send] = []
         sent: list[tuple[bytes, int]] = []
         if self._index not in order.replaced:
             for receiver in order.replaced:
-                for parts in self.links.between(receiver, order.since, order.cut):
+                for parts in self.links.between(receiver, order.since, order.checkpoint):
                     batch = Batch(least_time(parts), self._ledger.checksum(), parts)
                     sent.append(tracked(batch))
                     sends.append(Send(receiver, batch))
@@ -233,50 +237,52 @@ class WorkerNode(Node):
             self._in_flight, self._noticed = notice.in_flight, notice.number
         while self._made and self._made[0][0] < self._in_flight:
             self._made_bytes -= heappop(self._made)[1]
-        is_cut = notice.cut and notice.time >= self._minimal_time
+        is_checkpoint = notice.checkpoint and notice.time >= self._minimal_time
         minimal_time, heartbeat = max(self._minimal_time, notice.time), max(self._heartbeat, notice.heartbeat)
         if (minimal_time, heartbeat) != (self._minimal_time, self._heartbeat):
             self._minimal_time, self._heartbeat = minimal_time, heartbeat
             self.machine.settle(minimal_time, heartbeat)
-        if self._order is not None and self._minimal_time >= self._order.cut:
+        if self._order is not None and self._minimal_time >= self._order.checkpoint:
             self._order = None
         if self.watched and self._minimal_time > self._watched_to:
             self.watched = False
         if self.links is not None:
             self.log_bytes = self.links.logged_bytes
-        if not notice.cut:
+        if not notice.checkpoint:
             return []
-        if is_cut:
+        if is_checkpoint:
             self._take_snapshot(notice.time)
-        reply = CutReply(notice.cut, self._index, notice.time, None, self._unstorable)
-        if is_cut and self._unstored_snapshot is None:
+        reply = CheckpointReply(notice.checkpoint, self._index, notice.time, None, self._unstorable)
+        if is_checkpoint and self._unstored_snapshot is None:
             reply.snapshots = self._snapshots
-        elif is_cut and self._no_room is not None:
+        elif is_checkpoint and self._no_room is not None:
             reply.no_room, reply.tried_s = str(self._no_room), self._no_room.tried_s
         return [Send(CALLER, reply)]
 
-    def _take_snapshot(self, cut: bytes) -> None:
-        """Store the changes since the last cut, until a cut that contains them is committed."""
+    def _take_snapshot(self, checkpoint: bytes) -> None:
+        """Store the changes since the last checkpoint, until a checkpoint that contains them is committed."""
         if self._snapshots is None or self._shelf is None:
             return
-        snapshot = self.machine.snapshot(cut)
+        snapshot = self.machine.snapshot(checkpoint)
         if self._unstored_snapshot is not None:
             snapshot, self._unstored_snapshot = merged([self._unstored_snapshot, snapshot]), None
         try:
-            self._snapshots = [*self._snapshots, SnapshotName(cut, *self._shelf.put(snapshot))]
+            self._snapshots = [*self._snapshots, SnapshotName(checkpoint, *self._shelf.put(snapshot))]
         except NoRoom as no_room:
             self._unstored_snapshot, self._no_room = snapshot, no_room
         except Exception as error:  # a state may raise anything where it is pickled
             self._snapshots, self._unstorable = None, safe_text(str, error, 500)
 
     def _commit(self, committed: Committed) -> None:
-        """Drop what is only needed to restart a process below the cut, or to restart any."""
+        """Drop what is only needed to restart a process below the checkpoint, or to restart any."""
         if self.links is not None:
-            self.links.commit(committed.cut)
-        self._snapshots = self._snapshots and [each for each in self._snapshots if each.cut > committed.cut]
+            self.links.commit(committed.checkpoint)
+        self._snapshots = self._snapshots and [
+            each for each in self._snapshots if each.checkpoint > committed.checkpoint
+        ]
         if not committed.restarts:
             self.links, self._snapshots, self.log_bytes = None, None, 0
-            self.machine.stop_cuts()
+            self.machine.stop_checkpoints()
 
     def _may_wait(self, batch: Batch) -> bool:
         if self._workers == 1 or self._patient.isdisjoint(name for name, _ in batch.parts):
@@ -401,7 +407,7 @@ class WorkerNode(Node):
         order = self._order
         if order is None or receiver in order.replaced:
             return parts, logged
-        rest = cut_parts(parts, order.cut, ABOVE_ALL)
+        rest = cut_parts(parts, order.checkpoint, ABOVE_ALL)
         return rest, logged if rest == parts else None
 
 

@@ -1,4 +1,5 @@
-"""Workers without engine, fed at random, whose run is broken off at cuts: they go back, or others go on in their place.
+"""Workers without engine, fed at random, whose run is broken off at checkpoints: they go back, or others go on in their
+place.
 
 Everything on its way lies in one bag, out of which any is taken next. Minimal time is what it is by its meaning:
 the least of what is in the bag, waits, or was not fed. Nobody is told of it but when the draw says so.
@@ -12,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import drift
-from drift.machines.cuts import DELETED, Lookup
+from drift.machines.checkpoints import DELETED, Lookup
 from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.plan import Plan
 from drift.machines.sent import LaterSent
@@ -46,7 +47,7 @@ def expected(dataflow: drift.Dataflow, inputs: Sequence[Input]) -> list[tuple[st
 
 
 class Kept(NamedTuple):
-    """What a store would have of cuts, by forms of keys."""
+    """What a store would have of checkpoints, by forms of keys."""
 
     states: dict[str, dict[bytes, Any]]
     later: list[LaterSent]
@@ -68,7 +69,7 @@ class Team:
         self.bag: list[tuple[int, Part]] = []
         self.output: Counter[tuple[str, bytes, bytes]] = Counter()
         self.notified = [BEGINNING] * workers
-        self.cut = BEGINNING
+        self.checkpoint = BEGINNING
         self.kept = Kept({}, [])
         self.taken_back = 0
 
@@ -182,10 +183,10 @@ class Team:
 
     # What breaks it off.
 
-    def take_cut(self) -> None:
-        cut = self.minimal_time
+    def take_checkpoint(self) -> None:
+        checkpoint = self.minimal_time
         for worker in self.workers:
-            snapshot = worker.snapshot(cut)
+            snapshot = worker.snapshot(checkpoint)
             for name, entries in snapshot.states.items():
                 states = self.kept.states.setdefault(name, {})
                 for key, value in entries:
@@ -193,22 +194,22 @@ class Team:
                     if value is not DELETED:
                         states[form_of_identity(key)] = value
             self.kept.later.extend(snapshot.later)
-        self.cut = cut
+        self.checkpoint = checkpoint
 
     def rewind(self) -> None:
         """Everybody goes back to minimal time."""
-        cut = self.minimal_time
-        assert cut >= max(self.notified)
-        self._forget(cut)
+        checkpoint = self.minimal_time
+        assert checkpoint >= max(self.notified)
+        self._forget(checkpoint)
         for index, worker in enumerate(self.workers):
-            self._sent(worker.rewind(cut))
-            self.notified[index] = cut
+            self._sent(worker.rewind(checkpoint))
+            self.notified[index] = checkpoint
 
     def go_on(self, workers: int, *, lazily: bool) -> None:
-        """Everybody is gone, and others go on from the last cut."""
-        self._forget(self.cut)
+        """Everybody is gone, and others go on from the last checkpoint."""
+        self._forget(self.checkpoint)
         self.workers = self._hired(workers)
-        self.notified = [self.cut] * workers
+        self.notified = [self.checkpoint] * workers
         entries = {
             name: [(identity_of(form), value) for form, value in states.items()]
             for name, states in self.kept.states.items()
@@ -221,7 +222,7 @@ class Team:
             if self.pages and lookup is not None:
                 lookup = self._pages_of(index, self._lookup)
                 worker.page(lookup)
-            worker.restore(Snapshot(self.cut, entries, []), lookup)
+            worker.restore(Snapshot(self.checkpoint, entries, []), lookup)
             sends.append(worker.restore_later(self.kept.later[index::workers]))
         for each in sends:
             self._sent(each)
@@ -230,10 +231,10 @@ class Team:
         states = dict(self.kept.states.get(name, {}))
         return lambda keys: [(key, states[form_of_identity(key)]) for key in keys if form_of_identity(key) in states]
 
-    def _forget(self, cut: bytes) -> None:
+    def _forget(self, checkpoint: bytes) -> None:
         self.bag.clear()
-        self.unfed = [each for each in self.inputs if each[0] >= cut]
-        for place in [place for place in self.output if place[1] >= cut]:
+        self.unfed = [each for each in self.inputs if each[0] >= checkpoint]
+        for place in [place for place in self.output if place[1] >= checkpoint]:
             del self.output[place]
 
 

@@ -1,4 +1,4 @@
-"""Stages and workers as of a cut: they go back to one, and others go on from one, on generated graphs."""
+"""Stages and workers as of a checkpoint: they go back to one, and others go on from one, on generated graphs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from cutting import Team, arrivals, expected
+from checkpointing import Team, arrivals, expected
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import cases
 
 import drift
 from drift.machines import windowing
-from drift.machines.cuts import Touched
+from drift.machines.checkpoints import Touched
 from drift.machines.keyed import KeyedStage
 from drift.machines.keys import form_of_identity, identities, identity_of
 from drift.machines.plan import Plan
@@ -45,7 +45,7 @@ def check(dataflow: drift.Dataflow, sources: dict[str, list[Any]], seed: int, wo
         for _ in range(random.randint(0, 30)):
             team.step()
         if random.random() < 0.5:
-            team.take_cut()
+            team.take_checkpoint()
         else:
             team.rewind()
             continue
@@ -60,7 +60,7 @@ def check(dataflow: drift.Dataflow, sources: dict[str, list[Any]], seed: int, wo
 
 @given(cases(items_max=12), seeds, st.integers(1, 3), st.booleans())
 @settings(max_examples=50)
-def test_a_run_that_goes_back_to_cuts_gives_what_one_gives_that_does_not(
+def test_a_run_that_goes_back_to_checkpoints_gives_what_one_gives_that_does_not(
     case: Any, seed: int, workers: int, fused: bool
 ) -> None:
     check(case.dataflow(), case.sources(), seed, workers, fused)
@@ -188,20 +188,20 @@ def rows(draw: st.DrawFn) -> list[Any]:
 
 @given(later_steps, rows(), rows(), seeds, st.integers(1, 3), st.booleans())
 @settings(max_examples=60)
-def test_a_run_with_later_items_that_goes_back_to_cuts_gives_what_one_gives_that_does_not(
+def test_a_run_with_later_items_that_goes_back_to_checkpoints_gives_what_one_gives_that_does_not(
     steps: list[str], first: list[Any], second: list[Any], seed: int, workers: int, fused: bool
 ) -> None:
     check(with_later(steps), {"in0": first, "in1": second}, seed, workers, fused)
 
 
-def test_what_came_back_on_a_loop_and_what_it_was_made_of_change_at_once_and_a_cut_parts_them() -> None:
+def test_what_came_back_on_a_loop_and_what_it_was_made_of_change_at_once_and_a_checkpoint_parts_them() -> None:
     graph = drift.Graph("loop")
     loop: Any = graph.feedback("again")
     entered: Any = graph.source("in").merge(loop).scan(one_key, 0, total)
     entered.flat_map(in_three, later=True, with_time=True).feed(loop)
     entered.sink("out")
     dataflow = graph.build()
-    first, second, cut = (global_time(time, 0, 0, 0) for time in (4, 5, 6))
+    first, second, checkpoint = (global_time(time, 0, 0, 0) for time in (4, 5, 6))
     worker, released = Worker(Plan(dataflow), rewinds=True), Counter[tuple[str, bytes, bytes]]()
 
     def take(parts: list[Part]) -> None:
@@ -212,10 +212,10 @@ def test_what_came_back_on_a_loop_and_what_it_was_made_of_change_at_once_and_a_c
     worker.settle(BEGINNING, END_OF_TIME)
     take([("in", Columns([second], ["b"], None))])  # comes back at 8 and 11
     take([("in", Columns([first], ["a"], None))])  # another state for all of these
-    for place in [place for place in released if place[1] >= cut]:
+    for place in [place for place in released if place[1] >= checkpoint]:
         del released[place]
-    assert not worker.rewind(cut)
-    worker.settle(cut, END_OF_TIME)
+    assert not worker.rewind(checkpoint)
+    worker.settle(checkpoint, END_OF_TIME)
     take([])
     came = [(sink, meta, payload) for (sink, meta, payload), count in sorted(released.items()) for _ in range(count)]
     assert came == expected(dataflow, [(first, "in", "a"), (second, "in", "b")])
@@ -242,18 +242,18 @@ def test_what_was_touched_is_reported_once_and_not_lost(changes: list[tuple[int,
     touched = Touched(tracks=True)
     touched._rows_max = random.randint(0, 8)
     noted_keys: list[int] = []
-    cut = 0
+    checkpoint = 0
     for number, (at, key) in enumerate(changes):
-        at = max(at, cut)
+        at = max(at, checkpoint)
         if random.random() < 0.3:
             touched.note_one(bytes([at]), key)
         else:
             touched.note([bytes([at])], [key])
         noted_keys.append(key)
         if random.random() < 0.2:
-            cut = max(cut, random.randint(0, 30))
-            touched.settle(bytes([cut]))
-        assert set(touched.above(bytes([cut]))) <= set(noted_keys), number
+            checkpoint = max(checkpoint, random.randint(0, 30))
+            touched.settle(bytes([checkpoint]))
+        assert set(touched.above(bytes([checkpoint]))) <= set(noted_keys), number
     assert set(touched.take(b"\xff")) == set(noted_keys)
     assert not touched.take(b"\xff")
 
@@ -288,7 +288,7 @@ def noted(state: int, note: str, time: int) -> tuple[int, list[Any]]:
 
 
 @pytest.mark.parametrize("kind", ["scan", "group", "process"])
-def test_an_item_at_the_cut_is_not_below_it(kind: str) -> None:
+def test_an_item_at_the_checkpoint_is_not_below_it(kind: str) -> None:
     graph = drift.Graph("boundary")
     stream: Any = graph.source("in")
     if kind == "scan":
@@ -298,16 +298,18 @@ def test_an_item_at_the_cut_is_not_below_it(kind: str) -> None:
     else:
         stream = stream.process(one_key, 0, noted_item, noted)
     stream.sink("out")
-    first, at_cut, above = (global_time(time, 0, 0, 0) for time in (5, 6, 9))  # a timer comes at 7, before the last
+    first, at_checkpoint, above = (
+        global_time(time, 0, 0, 0) for time in (5, 6, 9)
+    )  # a timer comes at 7, before the last
     (one,) = Plan(graph.build()).stages().values()
     (other,) = Plan(graph.build()).stages().values()
     other.process(Columns([first], ["a"], None), {})
     for stage in (one, other):
         stage.track()
-    one.process(Columns([first, at_cut, above], ["a", "b", "c"], None), {})
-    below = list(other.as_of(at_cut, [None]))
-    assert list(one.changed(at_cut)) == below != list(one.as_of(END_OF_TIME, [None]))
-    one.process(Columns([at_cut], ["overtaken"], [-1]), {})
+    one.process(Columns([first, at_checkpoint, above], ["a", "b", "c"], None), {})
+    below = list(other.as_of(at_checkpoint, [None]))
+    assert list(one.changed(at_checkpoint)) == below != list(one.as_of(END_OF_TIME, [None]))
+    one.process(Columns([at_checkpoint], ["overtaken"], [-1]), {})
     assert one.held > other.held + 2
-    one.rewind(at_cut)
+    one.rewind(at_checkpoint)
     assert list(one.as_of(END_OF_TIME, [None])) == below and one.held == other.held

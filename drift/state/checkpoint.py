@@ -1,4 +1,4 @@
-"""The manifest of a cut: everything that is not keyed, and the names and hashes of the files of keyed states.
+"""The manifest of a checkpoint: everything that is not keyed, and the names and hashes of the files of keyed states.
 
 Invariant: a manifest is read exactly as it was written, and the files that it names exist and are unchanged; otherwise
 it is refused.
@@ -22,7 +22,7 @@ from drift_graph.errors import GraphError, SettingsError, StorageError
 from drift_graph.meta import END_OF_TIME, TIME_MIN, time_of
 from drift_graph.restore import CannotRestore, restored
 
-#: Raised whenever the contents of a cut change, so that cuts of another format are refused.
+#: Raised whenever the contents of a checkpoint change, so that checkpoints of another format are refused.
 FORMAT = 2
 _HASH_BYTES = 16
 
@@ -33,7 +33,7 @@ class StateDamaged(StorageError):
 
 @dataclass(frozen=True)
 class Output:
-    """The output below a cut.
+    """The output below a checkpoint.
 
     Attributes:
         position: of the next item.
@@ -50,19 +50,20 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Checkpoint:
     """See the module.
 
     Attributes:
-        number: cuts of one store are numbered from 1, without those that were never committed.
+        number: checkpoints of one store are numbered from 1, without those that were never committed.
         at: minimal time.
         graph: fingerprint of the graph that computed it.
         steps: the kind of each grouping with state, by name.
         snapshots: hash of each file of states, by name.
         sources, sinks: the position of each, by name.
         items_in, tombstones, late_items: counts of the run so far.
-        keys: number of keys whose states have changed since the cut before.
-        base: the cut that the base was as of when this cut was committed; it may be as of a later one by now.
+        keys: number of keys whose states have changed since the checkpoint before.
+        base: the checkpoint that the base was as of when this checkpoint was committed; it may be as of a later one by
+            now.
         taken_ms: when it was taken, in milliseconds since 1970.
     """
 
@@ -83,28 +84,28 @@ class Cut:
 
     @property
     def is_last(self) -> bool:
-        """Whether the run had ended, so that nothing comes after the cut."""
+        """Whether the run had ended, so that nothing comes after the checkpoint."""
         return self.at == END_OF_TIME
 
     @property
     def reached(self) -> str:
-        """The time of the cut, for people."""
+        """The time of the checkpoint, for people."""
         if len(self.at) < 8:
             return "the beginning"
         return "the end" if self.is_last else f"time {max(time_of(self.at), TIME_MIN)}"
 
-    def with_snapshots(self, snapshots: Mapping[str, bytes], base: int) -> Cut:
+    def with_snapshots(self, snapshots: Mapping[str, bytes], base: int) -> Checkpoint:
         return replace(self, snapshots=dict(snapshots), base=base)
 
 
-def encoded(cut: Cut) -> bytes:
+def encoded(checkpoint: Checkpoint) -> bytes:
     """The bytes of a manifest."""
-    output = {**vars(cut.output), "opened": [list(part) for part in cut.output.opened]}
-    body = stored((FORMAT, {**vars(cut), "output": output}))
+    output = {**vars(checkpoint.output), "opened": [list(part) for part in checkpoint.output.opened]}
+    body = stored((FORMAT, {**vars(checkpoint), "output": output}))
     return body + xxhash.xxh3_128_digest(body)
 
 
-def decoded(data: bytes, where: str) -> Cut:
+def decoded(data: bytes, where: str) -> Checkpoint:
     """Decode a manifest.
 
     Raises:
@@ -114,7 +115,7 @@ def decoded(data: bytes, where: str) -> Cut:
     if xxhash.xxh3_128_digest(body) != expected:
         raise StateDamaged(
             f"the manifest {where} was changed or cut off since it was written: its hash is another; remove it to "
-            f"resume from the cut before, or start a new run with another state="
+            f"resume from the checkpoint before, or start a new run with another state="
         )
     try:
         form, fields = restored(body)
@@ -129,33 +130,40 @@ def decoded(data: bytes, where: str) -> Cut:
         )
     opened = [Encoded(*part) for part in fields["output"]["opened"]]
     output = Output(**{**fields["output"], "opened": opened})
-    return Cut(**{**fields, "output": output})
+    return Checkpoint(**{**fields, "output": output})
 
 
 def check_fits(
-    cut: Cut, graph: Fingerprint, steps: Mapping[str, str], algorithm: str, where: str, *, changed_code: str
+    checkpoint: Checkpoint,
+    graph: Fingerprint,
+    steps: Mapping[str, str],
+    algorithm: str,
+    where: str,
+    *,
+    changed_code: str,
 ) -> None:
-    """Check whether a graph can resume from a cut.
+    """Check whether a graph can resume from a checkpoint.
 
     Args:
-        changed_code: "accept" if functions may differ from those that made the cut.
+        changed_code: "accept" if functions may differ from those that made the checkpoint.
 
     Raises:
         GraphError: steps with states are missing, new, or of another kind; or functions have changed.
         SettingsError: the digest has another algorithm.
     """
-    changes = "; ".join(change.text for change in compare(cut.graph, graph) if change.matters)
-    if cut.graph["structure"] != graph["structure"] or dict(cut.steps) != dict(steps):
-        removed = ", ".join(repr(name) for name in cut.steps if name not in steps)
-        new = ", ".join(repr(name) for name in steps if name not in cut.steps)
+    changes = "; ".join(change.text for change in compare(checkpoint.graph, graph) if change.matters)
+    if checkpoint.graph["structure"] != graph["structure"] or dict(checkpoint.steps) != dict(steps):
+        removed = ", ".join(repr(name) for name in checkpoint.steps if name not in steps)
+        new = ", ".join(repr(name) for name in steps if name not in checkpoint.steps)
         names = f"; steps with state: removed {removed or 'none'}, new {new or 'none'}" if removed or new else ""
         raise GraphError(
-            f"cut {cut.number} in {where} is of another graph, and its states do not fit this one: "
+            f"checkpoint {checkpoint.number} in {where} is of another graph, and its states do not fit this one: "
             f"{changes or 'steps have other names'}{names}; start a new run with another state="
         )
-    if cut.output.algorithm != algorithm:
+    if checkpoint.output.algorithm != algorithm:
         raise SettingsError(
-            f"the digest of the run in {where} is {cut.output.algorithm}, and digest={algorithm!r} was asked for; it "
+            f"the digest of the run in {where} is {checkpoint.output.algorithm}, and digest={algorithm!r} was asked "
+            f"for; it "
             f"cannot change when a run resumes"
         )
     if changes and changed_code != "accept":

@@ -1,10 +1,11 @@
-"""Keyed state of a stage: which keys have changed since the last cut, and which may still be in a store.
+"""Keyed state of a stage: which keys have changed since the last checkpoint, and which may still be in a store.
 
-Invariant: `Touched.take(cut)` gives every key that had an item, a tombstone or a timer below the cut since the cut
-before, and `Touched.above` every key that has had one at or above it. A key is looked up in a store at most once.
+Invariant: `Touched.take(checkpoint)` gives every key that had an item, a tombstone or a timer below the checkpoint
+since the checkpoint before, and `Touched.above` every key that has had one at or above it. A key is looked up in a
+store at most once.
 
-Why: each change of a key is noted with its meta, batch by batch. Settled changes are below every later cut, so only
-their keys are stored, without duplicates once there are many. A key that was looked up stays marked even after the
+Why: each change of a key is noted with its meta, batch by batch. Settled changes are below every later checkpoint, so
+only their keys are stored, without duplicates once there are many. A key that was looked up stays marked even after the
 stage drops its state because it equals the initial one: the store may still have an older state.
 """
 
@@ -28,7 +29,7 @@ Lookup = Callable[[Sequence[Any]], Iterable[tuple[Any, Any]]]
 
 
 class Entries:
-    """The states of keys of a grouping in a cut, as columns; iterating gives each key with its value or DELETED.
+    """The states of keys of a grouping in a checkpoint, as columns; iterating gives each key with its value or DELETED.
 
     Attributes:
         identities: of the keys with a value.
@@ -72,7 +73,7 @@ class Touched:
     """The keys that were changed, with the metas of the items and timers that changed them.
 
     Attributes:
-        tracks: whether keys whose changes are settled are stored until a cut takes them.
+        tracks: whether keys whose changes are settled are stored until a checkpoint takes them.
     """
 
     def __init__(self, *, tracks: bool = False) -> None:
@@ -94,20 +95,20 @@ class Touched:
     def note_one(self, meta: bytes, key: Any) -> None:
         self._ones.append((meta, key))
 
-    def above(self, cut: bytes) -> dict[Any, None]:
-        """The keys with changes at or above a cut."""
+    def above(self, checkpoint: bytes) -> dict[Any, None]:
+        """The keys with changes at or above a checkpoint."""
         found: dict[Any, None] = {}
         for metas, keys in self._batches:
-            if metas[-1] >= cut:
-                found.update(dict.fromkeys(keys[bisect_left(metas, cut) :]))
-        found.update(dict.fromkeys(key for meta, key in self._ones if meta >= cut))
+            if metas[-1] >= checkpoint:
+                found.update(dict.fromkeys(keys[bisect_left(metas, checkpoint) :]))
+        found.update(dict.fromkeys(key for meta, key in self._ones if meta >= checkpoint))
         return found
 
-    def take(self, cut: bytes) -> dict[Any, None]:
-        """Remove and return the keys with changes below a cut."""
+    def take(self, checkpoint: bytes) -> dict[Any, None]:
+        """Remove and return the keys with changes below a checkpoint."""
         self._fold()
         found, self._settled = self._settled, {}
-        self._pass_to(cut, found)
+        self._pass_to(checkpoint, found)
         return found
 
     def settle(self, minimal_time: bytes) -> None:
@@ -126,7 +127,7 @@ class Touched:
             self._rows_max = max(_ROWS_RETAINED_MIN, 2 * (self._rows + len(self._ones)))
 
     def forget_settled(self) -> None:
-        """Stop tracking settled keys, since no cut will be taken."""
+        """Stop tracking settled keys, since no checkpoint will be taken."""
         self._settled, self._unfolded, self._unfolded_rows = {}, [], 0
 
     def _fold(self) -> None:
@@ -139,30 +140,30 @@ class Touched:
                 self._settled = keys
             self._unfolded, self._unfolded_rows = [], 0
 
-    def rewind(self, cut: bytes) -> None:
-        """Forget changes at or above a cut."""
+    def rewind(self, checkpoint: bytes) -> None:
+        """Forget changes at or above a checkpoint."""
         batches, self._batches, self._rows = self._batches, deque(), 0
         for metas, keys in batches:
-            end = len(metas) if metas[-1] < cut else bisect_left(metas, cut)
+            end = len(metas) if metas[-1] < checkpoint else bisect_left(metas, checkpoint)
             self.note(metas[:end], keys[:end])
-        self._ones = [(meta, key) for meta, key in self._ones if meta < cut]
+        self._ones = [(meta, key) for meta, key in self._ones if meta < checkpoint]
 
-    def _pass_to(self, cut: bytes, found: dict[Any, None] | None) -> None:
+    def _pass_to(self, checkpoint: bytes, found: dict[Any, None] | None) -> None:
         batches, self._batches, self._rows = self._batches, deque(), 0
         for metas, keys in batches:
-            if metas[-1] < cut:
+            if metas[-1] < checkpoint:
                 if found is not None:
                     found.update(dict.fromkeys(keys))
-            elif metas[0] >= cut:
+            elif metas[0] >= checkpoint:
                 self.note(metas, keys)
             else:
-                at = bisect_left(metas, cut)
+                at = bisect_left(metas, checkpoint)
                 if found is not None:
                     found.update(dict.fromkeys(keys[:at]))
                 self.note(metas[at:], keys[at:])
         left = []
         for meta, key in self._ones:
-            if meta < cut:
+            if meta < checkpoint:
                 if found is not None:
                     found[key] = None
             else:
@@ -174,7 +175,7 @@ class Unread:
     """The states that a stage may find in a store and has not looked up yet.
 
     Args:
-        lookup: into the store, as of the cut that the stage resumes from.
+        lookup: into the store, as of the checkpoint that the stage resumes from.
     """
 
     def __init__(self, lookup: Lookup) -> None:
@@ -227,7 +228,8 @@ class Paged(Unread):
 
 
 class KeyedState(ABC):
-    """The keyed state of a stage: lookup and restore, the state as of a cut, and the changes since the previous cut.
+    """The keyed state of a stage: lookup and restore, the state as of a checkpoint, and the changes since the previous
+    checkpoint.
 
     Each stage has its own form of the state, since it may have to undo steps; this class tracks which keys have changed
     and which of them a store may still have.
@@ -254,26 +256,28 @@ class KeyedState(ABC):
             self.put(self._unread.of(keys))
 
     def track(self, *, tracks: bool = True) -> None:
-        """Start tracking changes for cuts, before any item; or, with False and at any time, stop it."""
+        """Start tracking changes for checkpoints, before any item; or, with False and at any time, stop it."""
         self._touched = self._touched or Touched()
         self._touched.tracks = tracks
         if not tracks:
             self._touched.forget_settled()
 
-    def changed(self, cut: bytes) -> Entries:
-        """The keys that have changed since the last cut, each with the state that items above this cut need or DELETED.
+    def changed(self, checkpoint: bytes) -> Entries:
+        """The keys that have changed since the last checkpoint, each with the state that items above this checkpoint
+        need or DELETED.
 
-        To be called when minimal time has reached the cut, before `settle` with a greater one. A key whose step raised
-        below the cut is left out: the run ends there.
+        To be called when minimal time has reached the checkpoint, before `settle` with a greater one. A key whose step
+        raised
+        below the checkpoint is left out: the run ends there.
         """
         assert self._touched is not None
-        keys = list(self._touched.take(cut))
+        keys = list(self._touched.take(checkpoint))
         if self._paged is not None:
             self.put(self._paged.of(keys))
-        return self.as_of(cut, keys)
+        return self.as_of(checkpoint, keys)
 
     def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
-        """Resume from a cut with these states, before any item; other keys are looked up in `lookup`, once each.
+        """Resume from a checkpoint with these states, before any item; other keys are looked up in `lookup`, once each.
 
         Keys with timers or open windows must be among the entries.
         """
@@ -313,12 +317,12 @@ class KeyedState(ABC):
         """Set the states of keys, none of which has had an item here."""
 
     @abstractmethod
-    def as_of(self, cut: bytes, keys: Sequence[Any]) -> Entries:
-        """The state that items above a cut need of each of these keys, or DELETED; see `changed`."""
+    def as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:
+        """The state that items above a checkpoint need of each of these keys, or DELETED; see `changed`."""
 
     @abstractmethod
-    def rewind(self, cut: bytes) -> None:
-        """Forget all that is at or above a cut, which is not below the last minimal time passed to `settle`.
+    def rewind(self, checkpoint: bytes) -> None:
+        """Forget all that is at or above a checkpoint, which is not below the last minimal time passed to `settle`.
 
-        The stage is then in the state of a stage that only got the items below the cut.
+        The stage is then in the state of a stage that only got the items below the checkpoint.
         """

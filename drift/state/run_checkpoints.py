@@ -1,0 +1,426 @@
+"""A run with state: when a checkpoint is taken, what it consists of, and how a run resumes from one.
+
+Invariant: a checkpoint is committed when its snapshots are durable, every sink that takes part has the output below it,
+the caller has taken the output below it, and the sources can be read again from there. A run that resumes gives the
+rest of what the unbroken one would have given.
+
+Why: a checkpoint is taken between two batches of the output, when the sinks have all of the first one, which is what
+was released below minimal time. Below that everything is final. The loop over a run is a sink whose position is what it
+has
+taken: it is asked for after the batch was given, and a checkpoint above it waits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+from drift.machines.plan import Plan
+from drift.machines.worker import Snapshot, timed_steps
+from drift.records.fingerprint import Fingerprint, fingerprint
+from drift.sinks.base import Committing, Sink
+from drift.state.backend import Backend
+from drift.state.checkpoint import Checkpoint, Output, check_fits, decoded, encoded
+from drift.state.files import FilesBackend
+from drift.state.patience import Patience, PatientReader
+from drift.state.postgres import PostgresBackend
+from drift.state.redis import RedisBackend
+from drift.state.restored import RestoredStates
+from drift.state.snapshots import Forms
+from drift.state.store import Store
+from drift.urls import without_secrets
+from drift_barrier.digest import Algorithm
+from drift_graph.errors import SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.meta import BEGINNING
+from drift_graph.policies import TimePolicy
+
+#: By the scheme of a URL. A socket of Redis is a file.
+_SERVERS: Mapping[str, Callable[[str], Backend]] = {
+    **dict.fromkeys(("redis", "rediss", "unix"), RedisBackend),
+    **dict.fromkeys(("postgresql", "postgres"), PostgresBackend),
+}
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where a run stores its state, how often, and from which checkpoint it resumes.
+
+    Args:
+        where: a folder; or "redis://HOST:PORT/DATABASE#NAME" or "postgresql://USER@HOST/DATABASE#NAME" (or any other
+            URL of redis-py and libpq), where NAME distinguishes runs on the same server.
+        every_s: seconds between checkpoints.
+        every_items: take a checkpoint after so many input items, too.
+        keep: number of checkpoints to retain, 1 or more; older ones are merged.
+        from_checkpoint: number of a retained checkpoint to resume from, in place of the last; later checkpoints are
+            dropped.
+        changed_code: "accept" to resume although functions have changed since the states were made.
+        classes: classes of states that the modules of the graph's functions do not have by name.
+        logs: a folder for logs of sources that cannot be read again; by default in the folder of the checkpoints, if
+            they are in one.
+        logs_on_disk: flush each batch in a log to the disk, so that it survives a power failure, and not only the death
+            of the process.
+        complete_logs: retain logs of durable steps from their beginning, and not only from the oldest retained
+            checkpoint, so that the steps after them can start from the beginning.
+        away_max_s: how many seconds a server may be unavailable: no checkpoints are taken meanwhile, and then the run
+            ends.
+
+    Raises:
+        SettingsError: a value is invalid.
+    """
+
+    where: str | os.PathLike[str]
+    every_s: float = 1.0
+    every_items: int | None = None
+    keep: int = 3
+    from_checkpoint: int | None = None
+    changed_code: Literal["refuse", "accept"] = "refuse"
+    classes: Sequence[type] = ()
+    logs: str | os.PathLike[str] | None = None
+    logs_on_disk: bool = False
+    complete_logs: bool = False
+    away_max_s: float = 60.0
+
+    def __repr__(self) -> str:
+        return f"Checkpoints({without_secrets(os.fspath(self.where))!r})"
+
+    def __post_init__(self) -> None:
+        for name in ("every_s", "away_max_s"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not value >= 0:
+                raise SettingsError(f"{name}={value!r} is not a number of seconds of 0 or more")
+        for name in ("every_items", "keep", "from_checkpoint"):
+            value = getattr(self, name)
+            if value is None and name != "keep":
+                continue
+            if type(value) is not int or value < 1:
+                raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
+        for name in ("logs_on_disk", "complete_logs"):
+            if type(getattr(self, name)) is not bool:
+                raise SettingsError(f"{name}={getattr(self, name)!r} is neither True nor False")
+        if self.changed_code not in ("refuse", "accept"):
+            raise SettingsError(f"changed_code={self.changed_code!r} is neither 'refuse' nor 'accept'")
+
+
+class Taken(NamedTuple):
+    """The state of an engine as of a checkpoint.
+
+    Attributes:
+        snapshots: of its workers, by name.
+        blocks: hashes of all full blocks of the output.
+    """
+
+    at: bytes
+    output: Output
+    snapshots: Mapping[str, Snapshot]
+    blocks: Sequence[bytes]
+    tombstones: int
+
+
+class StatesAt(NamedTuple):
+    """The location of a checkpoint's states, for another process of the run, which looks up keys by itself.
+
+    Attributes:
+        checkpoint: its manifest.
+        classes: as in `Checkpoints`.
+    """
+
+    where: str
+    checkpoint: bytes
+    away_max_s: float
+    classes: tuple[type, ...]
+
+
+class Begin(NamedTuple):
+    """The checkpoint that an engine resumes from, and its states."""
+
+    checkpoint: Checkpoint
+    blocks: Sequence[bytes]
+    states: RestoredStates
+    at: StatesAt
+
+
+def states_at(at: StatesAt, dataflow: Dataflow) -> RestoredStates:
+    """The states of a checkpoint, read while another process has the store open, and may fold snapshots.
+
+    Raises:
+        StateDamaged: they were changed since they were written.
+    """
+    where = without_secrets(at.where)
+    patience = Patience(where, at.away_max_s)
+    reader = PatientReader(patience.call(backend_of(at.where).reader), patience)
+    return RestoredStates(
+        reader, decoded(at.checkpoint, f"of a checkpoint in {where}"), Forms(dataflow, (), at.classes), where
+    )
+
+
+@runtime_checkable
+class TakesCheckpoints(Protocol):
+    """An engine that takes checkpoints."""
+
+    def prepare_checkpoints(self, begin: Begin | None) -> None:
+        """Called before any item: checkpoints will be taken; the run resumes from a checkpoint, as its feed has, or
+        begins.
+        """
+
+    def checkpoint(self) -> Taken | None:
+        """The state of everything as of minimal time; None if there is nothing new, or if it `awaits_checkpoint`."""
+
+    @property
+    def awaits_checkpoint(self) -> bool:
+        """Whether a requested checkpoint is not complete yet: `checkpoint` is to be called again after the next
+        snapshot.
+        """
+
+
+class SourcePositions(Protocol):
+    """A feed that knows the positions from which its sources can be read again."""
+
+    @property
+    def items_in(self) -> int: ...
+    @property
+    def late_items(self) -> int: ...
+    def positions_at(self, checkpoint: bytes) -> dict[str, Any]: ...
+    def committed(self, positions: Mapping[str, Any]) -> None: ...
+    def resume(self, positions: Mapping[str, Any], checkpoint: bytes) -> None: ...
+
+
+def store_of(named: str | os.PathLike[str] | Checkpoints) -> Store:
+    """The store that a user names.
+
+    Raises:
+        SettingsError: no such kind of backend is known.
+    """
+    checkpoints = named if isinstance(named, Checkpoints) else Checkpoints(named)
+    return Store(backend_of(checkpoints.where), keep=checkpoints.keep, away_max_s=checkpoints.away_max_s)
+
+
+def backend_of(where: str | os.PathLike[str]) -> Backend:
+    """The backend that a user names.
+
+    Raises:
+        SettingsError: no such kind of backend is known, or its client library is not installed.
+    """
+    named = os.fspath(where)
+    if "://" not in named:
+        return FilesBackend(Path(named.removeprefix("files:")))
+    kind = named.partition("://")[0]
+    if kind not in _SERVERS:
+        raise SettingsError(
+            f"state cannot be stored in {without_secrets(named)!r}: no such kind of backend is known; give a folder, "
+            f"or a URL with {', '.join(f'{each}://' for each in _SERVERS)}"
+        )
+    return _SERVERS[kind](named)
+
+
+def log_folder_of(named: str | os.PathLike[str] | Checkpoints) -> Path | None:
+    """The folder for logs of sources that cannot be read again; by default in the folder of the checkpoints."""
+    checkpoints = named if isinstance(named, Checkpoints) else Checkpoints(named)
+    if checkpoints.logs is not None:
+        return Path(checkpoints.logs)
+    logs = backend_of(checkpoints.where).logs
+    return Path(logs) if logs else None
+
+
+def steps_with_state(plan: Plan) -> dict[str, str]:
+    """The groupings of a graph that have state, and the form in which each is stored."""
+    return {name: stage.form for name, stage in plan.stages().items()}
+
+
+def _chosen(
+    store: Store, checkpoints: Checkpoints, graph: Fingerprint, steps: Mapping[str, str], algorithm: Algorithm
+) -> Checkpoint | None:
+    """The checkpoint to resume from; None to begin."""
+    wanted, retained = checkpoints.from_checkpoint, store.checkpoints()
+    found = [checkpoint for checkpoint in retained if wanted in (None, checkpoint.number)]
+    if wanted is not None and not found:
+        numbers = ", ".join(str(checkpoint.number) for checkpoint in retained) or "none"
+        raise SettingsError(f"from_checkpoint={wanted}, and {store.where} has {numbers}")
+    if not found:
+        return None
+    check_fits(found[-1], graph, steps, algorithm, store.where, changed_code=checkpoints.changed_code)
+    return found[-1]
+
+
+def begin_elsewhere(
+    checkpoints: Checkpoints, dataflow: Dataflow, times: Mapping[str, TimePolicy], *, fused: bool, algorithm: Algorithm
+) -> Begin:
+    """The checkpoint for a run that resumes from it and stores its own state elsewhere; the backend is only read.
+
+    Raises:
+        SettingsError: there is no checkpoint, or not the requested one.
+        GraphError: the checkpoint is of another graph.
+    """
+    store = store_of(checkpoints)
+    store.open_to_read()
+    try:
+        steps = steps_with_state(Plan(dataflow, fused=fused))
+        checkpoint = _chosen(store, checkpoints, fingerprint(dataflow, times), steps, algorithm)
+        if checkpoint is None:
+            raise SettingsError(
+                f"{store.where} has no checkpoint to resume from; the run that stored its state there took none"
+            )
+        at = StatesAt(
+            os.fspath(checkpoints.where), encoded(checkpoint), checkpoints.away_max_s, tuple(checkpoints.classes)
+        )
+        return Begin(checkpoint, store.blocks(checkpoint), states_at(at, dataflow), at)
+    finally:
+        store.close()
+
+
+class RunCheckpoints:
+    """The checkpoints of one run.
+
+    Args:
+        checkpoints: the user's settings.
+        dataflow: the graph, as the user wrote it.
+        times: its time policies.
+        fused: whether the engine fuses loops.
+        now_s: the clock of the process.
+
+    Attributes:
+        checkpoint: the last checkpoint, which may wait for the caller; None before the first.
+        resumed_from: the checkpoint that the run resumed from; None if it began.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        dataflow: Dataflow,
+        times: Mapping[str, TimePolicy],
+        *,
+        fused: bool,
+        algorithm: Algorithm,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._now_s = now_s
+        self._graph = fingerprint(dataflow, times)
+        plan = Plan(dataflow, fused=fused)
+        self._steps = steps_with_state(plan)
+        self._forms = Forms(dataflow, timed_steps(plan), checkpoints.classes)
+        self._store = store_of(checkpoints)
+        self._store.open()
+        try:
+            self.resumed_from = self.checkpoint = _chosen(self._store, checkpoints, self._graph, self._steps, algorithm)
+        except BaseException:
+            self._store.close()
+            raise
+        self._run: tuple[TakesCheckpoints, SourcePositions, Mapping[str, Sink]] | None = None
+        self._retained_sources: deque[Mapping[str, Any]] = deque(
+            maxlen=checkpoints.keep
+        )  # positions of the retained checkpoints
+        self._waiting: deque[tuple[int, Callable[[], None]]] = (
+            deque()
+        )  # positions of checkpoints, and what commits them
+        self._taken_s = 0.0
+        self._taken_items = self.checkpoint.items_in if self.checkpoint is not None else 0
+
+    def begin(self, engine: TakesCheckpoints, feed: SourcePositions, sinks: Mapping[str, Sink]) -> None:
+        """Set engine, sources and sinks to the checkpoint; called before sinks are opened and any item flows."""
+        checkpoint = self.checkpoint
+        self._run = engine, feed, sinks
+        self._taken_s = self._now_s()
+        if checkpoint is None:
+            self._store.clear()
+            engine.prepare_checkpoints(None)
+            feed.resume({}, BEGINNING)  # logs may have input, though no checkpoint was committed
+            return
+        self._retained_sources.extend(
+            each.sources for each in self._store.checkpoints() if each.number <= checkpoint.number
+        )
+        feed.resume(checkpoint.sources, checkpoint.at)
+        engine.prepare_checkpoints(self._begin(checkpoint))
+        for name, sink in sinks.items():
+            if isinstance(sink, Committing):
+                sink.resume_at(checkpoint.output.position, checkpoint.sinks.get(name))
+
+    def _begin(self, checkpoint: Checkpoint) -> Begin:
+        checkpoints = self._checkpoints
+        at = StatesAt(
+            os.fspath(checkpoints.where), encoded(checkpoint), checkpoints.away_max_s, tuple(checkpoints.classes)
+        )
+        return Begin(checkpoint, self._store.blocks(checkpoint), self._store.states(checkpoint, self._forms), at)
+
+    def advance(self, items_in: int, taken: int) -> None:
+        """Commit a checkpoint that waits for the caller, and take one if it is time.
+
+        Args:
+            taken: the caller has taken all output below this position.
+        """
+        self.commit_taken(taken)
+        if self.is_due(items_in):
+            self.take(taken)
+
+    def is_due(self, items_in: int) -> bool:
+        """Whether it is time for a checkpoint."""
+        if self._waiting or self._store.is_busy:
+            return False
+        every_items = self._checkpoints.every_items
+        by_items = every_items is not None and items_in - self._taken_items >= every_items
+        return by_items or self._now_s() - self._taken_s >= self._checkpoints.every_s
+
+    def take(self, taken: int = sys.maxsize) -> None:
+        """Take a checkpoint; called when the sinks have all released output.
+
+        Args:
+            taken: as for `advance`; until it is at the checkpoint, the checkpoint waits, and no other is due.
+
+        Raises:
+            PayloadError: a state cannot be stored.
+            StorageError: the checkpoint before could not be written.
+        """
+        assert self._run is not None
+        engine, feed, sinks = self._run
+        of_engine = engine.checkpoint()
+        if of_engine is None:
+            return
+        self._taken_s, self._taken_items = self._now_s(), feed.items_in
+        positions = feed.positions_at(of_engine.at)
+        committed = {name: sink.commit() for name, sink in sinks.items() if isinstance(sink, Committing)}
+        checkpoint = Checkpoint(
+            number=1 if self.checkpoint is None else self.checkpoint.number + 1,
+            at=of_engine.at,
+            graph=self._graph,
+            steps=self._steps,
+            output=of_engine.output,
+            sources=positions,
+            sinks=committed,
+            items_in=feed.items_in,
+            tombstones=of_engine.tombstones,
+            late_items=feed.late_items,
+            keys=sum(len(entries) for snapshot in of_engine.snapshots.values() for entries in snapshot.states.values()),
+            taken_ms=time.time_ns() // 1_000_000,
+        )
+        snapshots = {name: self._forms.encoded(snapshot) for name, snapshot in of_engine.snapshots.items()}
+        self._retained_sources.append(positions)
+        oldest = self._retained_sources[0]
+        waits = checkpoint.output.position > taken
+        blocks = list(of_engine.blocks) if waits else of_engine.blocks  # the engine adds to its own
+        commit = partial(self._store.commit, checkpoint, snapshots, blocks, lambda: feed.committed(oldest))
+        self._waiting.append((checkpoint.output.position, commit))
+        self.checkpoint = checkpoint
+        self.commit_taken(taken)
+
+    def commit_taken(self, taken: int = sys.maxsize) -> None:
+        """Commit the checkpoints that wait for the caller and are not above what it has taken."""
+        while self._waiting and self._waiting[0][0] <= taken:
+            self._waiting.popleft()[1]()
+
+    def pause(self, taken: int = sys.maxsize) -> bool:
+        """Take the checkpoint at which the run stops; returns whether it exists."""
+        assert self._run is not None
+        before = self.checkpoint
+        self.take(taken)
+        return self.checkpoint is not before or not self._run[0].awaits_checkpoint
+
+    def close(self) -> None:
+        """Wait for the last checkpoint to be written."""
+        self._store.close()
