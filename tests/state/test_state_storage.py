@@ -780,9 +780,7 @@ def test_a_table_of_postgres_that_was_restored_from_a_backup_ends_the_run(
 
 def test_state_of_the_version_before_is_refused_in_postgres(postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(
-            "create table if not exists drift_state_cuts (run text, number bigint, manifest bytea)"
-        )
+        connection.execute("create table if not exists drift_state_cuts (run text, number bigint, manifest bytea)")
         connection.execute("insert into drift_state_cuts values ('of before', 1, 'x')")
         for state in (f"{postgres_url}#of before", drift.Checkpoints(f"{postgres_url}#of before", away_max_s=0)):
             with pytest.raises(drift.StorageError, match="version of drift before"):
