@@ -166,15 +166,14 @@ class Chain:
             if retained and not fitting:
                 raise SettingsError(
                     f"{_lost(before)}, and the segment after it resumes from before the oldest checkpoint in "
-                    f"{_shown(checkpoints)}; "
-                    f"bring the log back, or remove {_shown(checkpoints)}, so that all before the log is computed again"
+                    f"{_shown(checkpoints)}; bring the log back, or remove {_shown(checkpoints)}, so that all before "
+                    f"the log is computed again"
                 )
             checkpoint = fitting[-1] if fitting else None
             if checkpoint is not None and checkpoint is not retained[-1]:
                 warnings.warn(
                     f"{_lost(before)}: the segments before it resume from checkpoint {checkpoint.number} at "
-                    f"{checkpoint.reached}, and "
-                    f"compute what was lost again; the output is the same",
+                    f"{checkpoint.reached}, and compute what was lost again; the output is the same",
                     stacklevel=2,
                 )
             before.log.resume(checkpoint.at if checkpoint is not None else BEGINNING, after)

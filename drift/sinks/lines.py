@@ -133,8 +133,7 @@ class JsonLinesSink:
             raise SinkError(
                 f"{self._path} had {start:,} bytes when the state of this run was saved, and now it has {length:,}; "
                 f"what is missing is not computed again: bring the file back, resume from an earlier checkpoint, or "
-                f"start "
-                f"anew with another state"
+                f"start anew with another state"
             )
         self._lines, self._position = self._checkpoint["lines"], self._checkpoint["position"]
         assert self._file is not None
@@ -161,8 +160,7 @@ class JsonLinesSink:
     def _changed_error(self, why: str = "its content has another hash") -> SinkError:
         return SinkError(
             f"{self._path} was changed below the checkpoint since it was written: {why}; what is there is not computed "
-            f"again: "
-            f"bring the file back, or start anew with another state, which compares all of it"
+            f"again: bring the file back, or start anew with another state, which compares all of it"
         )
 
     def commit(self) -> dict[str, Any]:

@@ -247,8 +247,7 @@ class ParquetSink(ResumingSink):
     def _changed(self, why: str) -> SinkError:
         return SinkError(
             f"{self._path} is not as it was as of the checkpoint: {why}; bring the files back, or start anew with "
-            f"another "
-            f"state and resume='replace' (--on-existing replace)"
+            f"another state and resume='replace' (--on-existing replace)"
         )
 
     def _end(self) -> None:

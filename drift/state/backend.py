@@ -168,9 +168,8 @@ def older_error(where: str, expected: Expected) -> OlderData:
     return OlderData(
         f"the state in {where} lacks what this run has stored there, row {expected.key.decode(errors='replace')} of "
         f"{expected.table}: it was restarted or restored with older data, or changed by someone else; a checkpoint "
-        f"above the "
-        f"gap could not be used, so the run ends and its checkpoints there are as they were. Run again: it resumes "
-        f"from the "
+        f"above the gap could not be used, so the run ends and its checkpoints there are as they were. Run again: it "
+        f"resumes from the "
         f"last checkpoint that is there, and have the server store what it acknowledges (Redis: appendonly yes)"
     )
 

@@ -221,8 +221,7 @@ class Base:
             said = str(error).removesuffix("; run again")
             raise StateDamaged(
                 f"{said}; it has the states below the oldest checkpoint, so the run cannot resume; bring back a copy "
-                f"of the "
-                f"folder, or start a new run with another state="
+                f"of the folder, or start a new run with another state="
             ) from error
         except OSError as error:
             if writing:

@@ -163,8 +163,7 @@ def check_fits(
     if checkpoint.output.algorithm != algorithm:
         raise SettingsError(
             f"the digest of the run in {where} is {checkpoint.output.algorithm}, and digest={algorithm!r} was asked "
-            f"for; it "
-            f"cannot change when a run resumes"
+            f"for; it cannot change when a run resumes"
         )
     if changes and changed_code != "accept":
         raise GraphError(

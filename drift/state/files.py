@@ -195,8 +195,7 @@ class FilesBackend:
             reason = error.strerror or str(error)
             raise StorageError(
                 f"a checkpoint cannot be written to {self._folder}: {reason}; the checkpoints before it are whole. "
-                f"Make room, or let "
-                f"the folder be written, and run again: the run resumes from the last checkpoint"
+                f"Make room, or let the folder be written, and run again: the run resumes from the last checkpoint"
             ) from error
 
     def _value_of(self, expected: Expected) -> bytes | None:

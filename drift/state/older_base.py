@@ -44,8 +44,7 @@ def tables_in(path: Path) -> dict[str, dict[bytes, bytes]]:
         raise StateDamaged(
             f"{path} was changed or cut off since it was written, or cannot be read: {said}; it has the states below "
             f"the oldest checkpoint, so the run cannot resume; bring back a copy of the folder, or start a new run "
-            f"with "
-            f"another state="
+            f"with another state="
         ) from error
 
 

@@ -133,8 +133,7 @@ class Store:
         elif merged:
             raise StateDamaged(
                 f"{self.where} has states that were merged up to checkpoint {merged}, and no checkpoint from there on: "
-                f"its manifests "
-                f"were removed; bring them back, or start a new run with another state="
+                f"its manifests were removed; bring them back, or start a new run with another state="
             )
         return retained
 
@@ -168,9 +167,8 @@ class Store:
             if len(found) < min((number + 1) * _HASHES_IN_PART, checkpoint.output.blocks):
                 raise StateDamaged(
                     f"hashes {parts[number].decode()} of the output in {self.where}, which checkpoint "
-                    f"{checkpoint.number} needs, "
-                    f"were changed, cut off or removed since they were written; resume from an earlier checkpoint with "
-                    f"from_checkpoint=, or start a new run with another state="
+                    f"{checkpoint.number} needs, were changed, cut off or removed since they were written; resume from "
+                    f"an earlier checkpoint with from_checkpoint=, or start a new run with another state="
                 )
         return found
 

@@ -73,8 +73,8 @@ def snapshots_of(reader: Reader, checkpoint: Checkpoint, merged: int, where: str
         if xxhash.xxh3_128_digest(data) != expected:
             raise StateDamaged(
                 f"snapshot {name} of {where}, which checkpoint {checkpoint.number} needs, was changed since it was "
-                f"written: its hash "
-                f"differs; resume from an earlier checkpoint with from_checkpoint=, or start a new run"
+                f"written: its hash differs; resume from an earlier checkpoint with from_checkpoint=, or start a new "
+                f"run"
             )
         yield snapshot_of(data, f"snapshot {name} of {where}")
 
@@ -92,9 +92,8 @@ def check_base(merged: int, expected: int, where: str) -> None:
     if merged < expected:
         raise StateDamaged(
             f"the states below the oldest checkpoint in {where} are as of checkpoint {merged}, and they had been "
-            f"merged up to checkpoint "
-            f"{expected}: they were removed, or older data was put in their place, so the run cannot resume; bring "
-            f"them back, or start a new run with another state="
+            f"merged up to checkpoint {expected}: they were removed, or older data was put in their place, so the run "
+            f"cannot resume; bring them back, or start a new run with another state="
         )
 
 

@@ -281,8 +281,8 @@ class ZeromqEngine:
         self._carry(self._node.stop_logging())
         warnings.warn(
             f"a state of graph {self._dataflow.name!r} cannot be stored: {log.unstorable}; so no checkpoint is taken, "
-            f"and a "
-            f"process that dies ends the run. Let states be values that can be pickled, or run with recover=False",
+            f"and a process that dies ends the run. Let states be values that can be pickled, or run with "
+            f"recover=False",
             stacklevel=2,
         )
 
@@ -294,9 +294,8 @@ class ZeromqEngine:
         self._has_warned_no_room = True
         warnings.warn(
             f"no checkpoint of graph {self._dataflow.name!r} can be stored now: {log.no_room}; its processes log what "
-            f"they "
-            f"send in memory until there is room. Where that has come to {LOG_BYTES_FULL >> 20} MiB in one of them "
-            f"nothing more is read, and the run ends if none is made. TMPDIR names another folder",
+            f"they send in memory until there is room. Where that has come to {LOG_BYTES_FULL >> 20} MiB in one of "
+            f"them nothing more is read, and the run ends if none is made. TMPDIR names another folder",
             stacklevel=2,
         )
 
@@ -601,9 +600,8 @@ class ZeromqEngine:
                 if self._mergers_died == DEATHS_MAX:
                     raise ProcessError(
                         f"the process that merges the snapshots of checkpoints died {DEATHS_MAX} times, and merged "
-                        f"none: the "
-                        f"last {merger.process.how_it_ended()}; everything released before it stands. Run again; if "
-                        f"it was killed for memory, use fewer workers, or run with recover=False"
+                        f"none: the last {merger.process.how_it_ended()}; everything released before it stands. Run "
+                        f"again; if it was killed for memory, use fewer workers, or run with recover=False"
                     )
                 return
         if self._merging is None and log.since != self._no_room_at and (due := log.due_to_merge()) is not None:

@@ -82,8 +82,7 @@ def have_private(folder: Path) -> None:
 def _no_sockets_in(folder: str, error: OSError | zmq.ZMQError) -> SettingsError:
     return SettingsError(
         f"the sockets and checkpoints of a run cannot be in {folder}: {error.strerror}; TMPDIR names another place for "
-        f"them, "
-        f"which must be on a local disk and have room"
+        f"them, which must be on a local disk and have room"
     )
 
 

@@ -312,8 +312,7 @@ class RewindLog:
         if self._tries >= TRIES_MAX:
             raise ProcessError(
                 f"no checkpoint of the run could be stored: {self.no_room}; so its processes log what they sent since "
-                f"the "
-                f"last one, {self._log_bytes >> 20} MiB in one of them by now, and there was no room {TRIES_MAX} "
+                f"the last one, {self._log_bytes >> 20} MiB in one of them by now, and there was no room {TRIES_MAX} "
                 f"times; everything released before stands. Make room, or let TMPDIR name another folder, and run "
                 f"again; with recover=False nothing is logged, and a process that dies ends the run"
             )
