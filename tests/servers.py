@@ -169,11 +169,11 @@ class Kafka:
         )
         return name
 
-    def send(self, topic: str, values: Mapping[int, Sequence[bytes | None]]) -> None:
-        """Messages into partitions."""
+    def send(self, topic: str, values: Mapping[int, Sequence[bytes | None]], at_ms: int = 0) -> None:
+        """Messages into partitions, all with the timestamp `at_ms`; 0 for that of the clock when each is sent."""
         for partition, each in values.items():
             for value in each:
-                self._holder.produce(topic, value, partition=partition)
+                self._holder.produce(topic, value, partition=partition, timestamp=at_ms)
         assert self._holder.flush(HANG_S) == 0
 
     def committed(self, group: str, topic: str, partition: int) -> int:
