@@ -143,7 +143,7 @@ class _Ruled(_ByValue, Windows, frozen=True):
 # Windows of time whose results a timer gives.
 
 
-def groups_by(key: Callable[[Any], Any], rows: Rows, lengths: Sequence[int]) -> Any:
+def _groups_by(key: Callable[[Any], Any], rows: Rows, lengths: Sequence[int]) -> Any:
     """See `OpensWindows.groups`."""
     names = () if key is all_items else names_of(key)
     if names is None:
@@ -164,7 +164,7 @@ class AlignedItem(OfAggregate, OpensWindows, frozen=True):
         return last_before(self.bounds(time)[1])
 
     def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
-        return groups_by(self.key, rows, lengths)
+        return _groups_by(self.key, rows, lengths)
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:
@@ -283,7 +283,7 @@ class SliceItem(OfAggregate, OpensWindows, frozen=True):
         return (begin, begin + cut) if into < cut else (begin + cut, begin + self.every)
 
     def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
-        return groups_by(self.key, rows, lengths)
+        return _groups_by(self.key, rows, lengths)
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Slice]:
         start, end = self.bounds(time)
