@@ -105,7 +105,7 @@ BREAKAGES = [
         _RECORDING,
         "inbox.below(inbox.bound(row.first)), row.first,",
         "inbox.below(inbox.bound(row.first)), END_OF_TIME,",
-        (*TASKS, "-k", "kept"),
+        (*TASKS, "-k", "stored"),
         NO_SPARK,
     ),
     one(
@@ -113,7 +113,7 @@ BREAKAGES = [
         _RECORDING,
         "Inbox(_CHUNK_ITEMS, work.repeats)",
         'Inbox(_CHUNK_ITEMS, "bug")',
-        (*TASKS, "-k", "kept"),
+        (*TASKS, "-k", "stored"),
         NO_SPARK,
     ),
     # Gangs.

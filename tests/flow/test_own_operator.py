@@ -172,7 +172,7 @@ def of_lost_states(states: dict[Any, int], rows: drift.Rows[str], out: drift.Out
     ("body", "words"),
     [(of_batches, "a batch of"), (of_first_states, "it gave (0,)|[0]"), (of_lost_states, "left the state")],
 )
-def test_the_harness_names_the_step_that_depends_on_how_rows_are_checkpoint(body: Any, words: str) -> None:
+def test_the_harness_names_the_step_that_depends_on_how_rows_are_cut(body: Any, words: str) -> None:
     graph = drift.Graph("wrong")
     graph.source("words").step(Every(2)).step(Wrong(body), name="the wrong one").sink("out")
 
