@@ -280,6 +280,10 @@ AGGREGATES: dict[str, tuple[Aggregate[Any, Any], Callable[[list[flows.Timed]], A
     "distinct": (drift.agg.distinct(position), lambda found: distinct(map(position, found))),
     "distinct_count": (drift.agg.distinct_count(position), lambda found: len(set(map(position, found)))),
     "quantile": (drift.agg.quantile(0.5, position), median),
+    "approximate_distinct_count": (
+        drift.agg.approximate_distinct_count(position),
+        lambda found: len(set(map(position, found))),
+    ),
     "reduce": (drift.agg.reduce(longer), lambda found: (found[0][0], sum(each[1] for each in found), found[0][2])),
     "fold": (drift.agg.fold(0, lambda n, item: n + 1), len),
     "then": (drift.agg.collect().then(spread), lambda found: found[-1][0] - found[0][0]),
@@ -696,6 +700,9 @@ def test_of_keys_that_come_and_go_only_open_windows_are_held() -> None:
         (lambda: drift.windows.by_rule(3), r"by_rule takes a function, not 3"),  # type: ignore[arg-type]
         (lambda: drift.agg.top(0), r"drift.agg.top takes an int of 1 or more, not 0"),
         (lambda: drift.agg.quantile(50), r"a share from 0 to 1, not 50"),
+        (lambda: drift.agg.approximate_quantile(2), r"approximate_quantile takes a share from 0 to 1, not 2"),
+        (lambda: drift.agg.approximate_quantile(0.5, error=0.0), r"takes an error from 0.00001 to 0.5, not 0.0"),
+        (lambda: drift.agg.approximate_distinct_count(precision=17), r"takes a precision from 4 to 16, not 17"),
         (lambda: drift.agg.sum(7), r"drift.agg.sum takes a function or the name of a field, not 7"),  # type: ignore[call-overload]
         (lambda: drift.agg.several(n=drift.agg.count), r"n= <function count.*is no aggregate"),  # type: ignore[arg-type]
         (lambda: _stream().window(60), r"window takes one of drift.windows.*not 60"),  # type: ignore[arg-type]

@@ -49,6 +49,7 @@ AGGREGATES: dict[str, Callable[[], Aggregate[Any, Any]]] = {
     "last": drift.agg.last,
     "nearest": lambda: drift.agg.min_by("n"),
     "zones": lambda: drift.agg.distinct_count("zone"),
+    "about": lambda: drift.agg.approximate_distinct_count("zone"),
     "days": lambda: drift.agg.collect("day"),
     "some": lambda: drift.agg.count(lambda row: row["n"] > 3),
 }
