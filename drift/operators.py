@@ -417,6 +417,14 @@ class OpensWindows:
         """
         return None
 
+    def opened(self) -> Any:
+        """A `drift.columns.opened.OpenWindows` for windows of rows; None if they have no form in columns."""
+        return None
+
+    def outputs_of(self, opened: Any, taken: Any) -> Rows | None:
+        """The outputs of windows in columns; None if they are to be made one by one."""
+        return None
+
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
         """The outputs of windows that all end at this time: for each the one output of `on_time`."""
         raise NotImplementedError

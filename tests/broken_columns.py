@@ -27,6 +27,8 @@ RUNNING, CHECKPOINT = (
     ("tests/rows/test_running.py", "-k", "resumes"),
 )
 
+_OPENED, RESULTS = "drift/columns/opened.py", ("tests/rows/test_window_rows.py",)
+IN_ARRAYS = ("tests/rows/test_running.py", "-k", "any_order_are_those")
 IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
 
 BREAKAGES: list[Breakage] = [
@@ -173,12 +175,12 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     # Windows.
-    one("a sum in a window begins with 0", _GROUPS, "known, -0.0, float)", "known, 0.0, float)", IN_WINDOWS, _UNSEEN),
+    one("a sum in a window begins with 0", _GROUPS, "nothing = -0.0 if", "nothing = 0.0 if", IN_WINDOWS, _UNSEEN),
     one(
         "a sum in a window overflows",
         _GROUPS,
-        "            if greatest + max(max(before), -min(before)) > _EXACT_MAX:\n",
-        "            if False:\n",
+        "_greatest(values) * len(values) + _greatest(sums) > _EXACT_MAX:",
+        "False:",
         IN_WINDOWS,
         _UNSEEN,
     ),
@@ -199,7 +201,14 @@ BREAKAGES: list[Breakage] = [
         IN_WINDOWS,
         _UNSEEN,
     ),
-    one("a null counts as nothing", _GROUPS, "    if None in before:\n", "    if False:\n", IN_WINDOWS, _UNSEEN),
+    one(
+        "a null counts as nothing",
+        _GROUPS,
+        "np.array(each, _ARRAYS[frozenset(map(type, each))])",
+        "np.array([value or 0 for value in each], _ARRAYS[frozenset(map(type, each)) - {type(None)}])",
+        IN_WINDOWS,
+        _UNSEEN,
+    ),
     one(
         "a null counts as nothing in running aggregates",
         _AGGREGATES,
@@ -227,8 +236,8 @@ BREAKAGES: list[Breakage] = [
     one(
         "rows below which some may come are added to windows in columns",
         _WINDOWS,
-        "if not metas or self._debts or self._blocked or metas[-1] >= self.complete_below:",
-        "if not metas or self._debts or self._blocked:",
+        "if not count or self._debts or self._blocked or metas[-1] >= self.complete_below:",
+        "if not count or self._debts or self._blocked:",
         ("tests/rows/test_running.py", "-k", "any_order_are_those"),
         _UNSEEN,
     ),
@@ -243,16 +252,61 @@ BREAKAGES: list[Breakage] = [
     one(
         "a checkpoint misses keys of rows in windows",
         _WINDOWS,
-        "            self.get([metas[-1]] * len(groups.keys), groups.keys)\n",
-        "            pass\n",
+        "        self.get([metas[-1]] * len(groups.keys), groups.keys)\n",
+        "",
         CHECKPOINT,
+        _UNSEEN,
+    ),
+    # Windows in arrays, and their results.
+    one("windows of two batches are two", _OPENED, "count(size - first))", "count(0))", IN_ARRAYS, _UNSEEN),
+    one("a mean of large integers in windows", _OPENED, "> _MEAN_MAX:", "> 1 << 62:", IN_WINDOWS, _UNSEEN),
+    one("windows that have ended are forgotten", _WINDOWS, "self._fired.append(taken)", "pass", IN_ARRAYS, _UNSEEN),
+    one(
+        "a row of a window that has ended opens it again",
+        _WINDOWS,
+        "        if self._fired and stretches[0][2] <= ",
+        "        if False and stretches[0][2] <= ",
+        IN_ARRAYS,
+        _UNSEEN,
+    ),
+    one(
+        "a checkpoint misses windows in arrays",
+        _WINDOWS,
+        "        self._make_objects()\n        found: dict",
+        "        found: dict",
+        CHECKPOINT,
+        _UNSEEN,
+    ),
+    one(
+        "rows of windows that are objects are in arrays too",
+        _WINDOWS,
+        "enumerate(stretches) if moment in self._ends]",
+        "enumerate(stretches) if False]",
+        IN_ARRAYS,
+        _UNSEEN,
+    ),
+    one(
+        "windows have short headers",
+        _FORMS,
+        "<= 0xFF:\n        return [b",
+        "<= 0xFFF:\n        return [b",
+        RESULTS,
+        _UNSEEN,
+    ),
+    one("all ties are of one length", _METAS, "np.unique(sizes)", "np.unique(sizes[:1])", RESULTS, _UNSEEN),
+    one(
+        "windows of other values are joined",
+        "drift/columns/windows.py",
+        'if any(getattr(each, "_names", None) != self._names for each in others):',
+        "if False:",
+        RESULTS,
         _UNSEEN,
     ),
     # Outputs and processes.
     one(
         "tables make dicts of rows",
         "drift/sinks/typed.py",
-        "        if are_rows(payloads):\n",
+        "        if have_fields(payloads):\n",
         "        if False:\n",
         OUTPUTS,
         _UNSEEN,
@@ -260,7 +314,7 @@ BREAKAGES: list[Breakage] = [
     one(
         "lines make dicts of rows",
         "drift/sinks/lines.py",
-        "    if are_rows(payloads):\n",
+        "    if have_fields(payloads):\n",
         "    if False:\n",
         OUTPUTS,
         _UNSEEN,
@@ -268,7 +322,7 @@ BREAKAGES: list[Breakage] = [
     one(
         "cells make dicts of rows",
         "drift/sinks/rows.py",
-        "payloads if are_rows(payloads) else None",
+        "payloads if have_fields(payloads) else None",
         "None",
         OUTPUTS,
         _UNSEEN,
@@ -285,7 +339,7 @@ BREAKAGES: list[Breakage] = [
     one(
         "rows travel as pickles of dicts",
         "drift/engines/packing.py",
-        "    if are_rows(payloads):\n",
+        "    if have_fields(payloads):\n",
         "    if False:\n",
         OUTPUTS,
         _UNSEEN,
@@ -342,8 +396,8 @@ BREAKAGES: list[Breakage] = [
     one(
         "rows that may still be corrected are added in columns",
         _STAGE,
-        "        if is_complete and not self._blocked and are_rows(payloads):\n",
-        "        if not self._blocked and are_rows(payloads):\n",
+        "        if is_complete and not self._blocked and have_fields(payloads):\n",
+        "        if not self._blocked and have_fields(payloads):\n",
         ("tests/rows/test_running.py", "-k", "any_order"),
         _UNSEEN,
     ),

@@ -43,7 +43,8 @@ _INTEGERS = (
 #: The forms of headers by length: (greatest length, format, mark).
 _TEXT_HEADS = ((0xFF, "u1", b"\xd9"), (0xFFFF, ">u2", b"\xda"), (0xFFFF_FFFF, ">u4", b"\xdb"))
 _BYTES_HEADS = ((0xFF, "u1", b"\xc4"), (0xFFFF, ">u2", b"\xc5"), (0xFFFF_FFFF, ">u4", b"\xc6"))
-_NIL, _FALSE, _FLOAT, _SHORT_TEXT = b"\xc0", 0xC2, b"\xcb", 0xA0
+_NIL, _FALSE, _FLOAT, _SHORT_TEXT, _SHORT_ARRAY = b"\xc0", 0xC2, b"\xcb", 0xA0, 0x90
+_STRUCT = b"\x0e"  # the code of its extension
 #: Integers whose forms are looked up: all of at most three bytes.
 _SMALL_MIN, _SMALL_MAX = -(1 << 15), (1 << 16) - 1
 #: A view of a short text: its length and its bytes.
@@ -87,7 +88,7 @@ class _Bodies(NamedTuple):
         return _Bodies(self.data, self.starts[start:end], self.lengths[start:end])
 
 
-_Piece: TypeAlias = bytes | _Field | _Padded | _Bodies
+Piece: TypeAlias = bytes | _Field | _Padded | _Bodies
 
 
 def _size(piece: bytes | _Field) -> int:
@@ -127,24 +128,11 @@ class RowForms:
     """The form of each row of a batch, computed for some rows at a time.
 
     Args:
-        names: of the columns, each once.
-        columns: without chunks, of `count` values each.
-        in_order: in the canonical order of the names; else as they are, see `drift_graph.canonical.stored`.
+        pieces: what, joined row by row, is the forms of `count` rows.
         at_once: how many rows are asked for at a time, at most.
-
-    Raises:
-        NoCanonicalForm: a column has values without one.
     """
 
-    def __init__(
-        self, names: Sequence[str], columns: Sequence[pa.Array], count: int, in_order: bool, at_once: int
-    ) -> None:
-        order = sorted(range(len(names)), key=lambda at: canonical(names[at])) if in_order else range(len(names))
-        head = canonical(dict.fromkeys(names, None))[: -sum(len(canonical(name)) + 1 for name in names) or None]
-        pieces: list[_Piece] = [head]
-        for at in order:
-            pieces.append(canonical(names[at]))
-            pieces += _pieces(columns[at], in_order) if count else ()
+    def __init__(self, pieces: Sequence[Piece], count: int, at_once: int) -> None:
         self._parts = list(_parts(pieces, min(at_once, count)))
         varying = [each.lengths for each in self._parts if each.lengths is not None]
         fixed = sum(each.fixed for each in self._parts if isinstance(each, _Template))
@@ -181,11 +169,57 @@ class RowForms:
 
 
 def forms_of_rows(names: Sequence[str], columns: Sequence[pa.Array], count: int, *, in_order: bool = True) -> Strings:
-    """The form of each row; the arguments and errors are those of `RowForms`."""
-    return RowForms(names, columns, count, in_order, count).part(0, count)
+    """The form of each row; the arguments and errors are those of `pieces_of_rows`."""
+    return RowForms(pieces_of_rows(names, columns, count, in_order), count, count).part(0, count)
 
 
-def _parts(pieces: Sequence[_Piece], rows: int) -> list[_Template | _Bodies]:
+def pieces_of_rows(names: Sequence[str], columns: Sequence[pa.Array], count: int, in_order: bool) -> list[Piece]:
+    """The pieces of dicts.
+
+    Args:
+        names: of the columns, each once.
+        columns: without chunks, of `count` values each.
+        in_order: in the canonical order of the names; else as they are, see `drift_graph.canonical.stored`.
+
+    Raises:
+        NoCanonicalForm: a column has values without one.
+    """
+    order = sorted(range(len(names)), key=lambda at: canonical(names[at])) if in_order else range(len(names))
+    head = canonical(dict.fromkeys(names, None))[: -sum(len(canonical(name)) + 1 for name in names) or None]
+    pieces: list[Piece] = [head]
+    for at in order:
+        pieces.append(canonical(names[at]))
+        pieces += _pieces(columns[at], in_order) if count else ()
+    return pieces
+
+
+def pieces_of_tuples(columns: Sequence[pa.Array]) -> list[Piece]:
+    """The pieces of a tuple of each row's values, of one value or more; None where there are no columns."""
+    pieces: list[Piece] = [] if len(columns) == 1 else [bytes([_SHORT_ARRAY | len(columns)]) if columns else _NIL]
+    for column in columns:
+        pieces += _pieces(column, True)
+    return pieces
+
+
+def pieces_of_structs(name: str, fields: Sequence[tuple[str, Sequence[Piece]]], count: int) -> list[Piece]:
+    """The pieces of instances of a msgspec Struct: names of fields, and the pieces of their values."""
+    pieces: list[Piece] = [canonical(name)]
+    for field, values in fields:
+        pieces += (canonical(field), *values)
+    lengths = np.full(count, sum(_size(piece) for piece in pieces if isinstance(piece, (bytes, _Field))), np.uint64)
+    for piece in pieces:
+        if not isinstance(piece, (bytes, _Field)):
+            lengths += piece.lengths.astype(np.uint64)
+    if int(lengths.max(initial=0)) <= 0xFF:
+        return [b"\xc7", _Field("u1", lengths.astype(np.uint8)), _STRUCT, *pieces]
+    is_8, is_16 = lengths <= 0xFF, lengths <= 0xFFFF
+    marks = np.where(is_8, 0xC7, np.where(is_16, 0xC8, 0xC9)).astype(np.uint8)
+    sizes = np.where(is_8, 1, np.where(is_16, 2, 4)).astype(np.uint64)
+    rest = (lengths << np.uint64(8) | np.uint64(_STRUCT[0])) << (np.uint64(56) - np.uint64(8) * sizes)
+    return [_Padded([_Field("u1", marks), _Field(">u8", rest)], (sizes + np.uint64(2)).astype(np.uint8)), *pieces]
+
+
+def _parts(pieces: Sequence[Piece], rows: int) -> list[_Template | _Bodies]:
     """The pieces as templates and what is copied by itself."""
     rests = list(accumulate(map(_least, reversed(pieces)), initial=0))[::-1][1:]  # least bytes of a row behind each
     parts: list[_Template | _Bodies] = []
@@ -211,7 +245,7 @@ def _parts(pieces: Sequence[_Piece], rows: int) -> list[_Template | _Bodies]:
     return parts
 
 
-def _least(piece: _Piece) -> int:
+def _least(piece: Piece) -> int:
     """Of how many bytes it is in each row, at least."""
     return _size(piece) if isinstance(piece, (bytes, _Field)) else int(piece.lengths.min())
 
@@ -245,7 +279,7 @@ def _slices(data: Numbers, size: int) -> Numbers:
     return np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
 
 
-def _pieces(column: pa.Array, in_order: bool) -> Sequence[_Piece]:
+def _pieces(column: pa.Array, in_order: bool) -> Sequence[Piece]:
     """What, joined row by row, is the forms of a column's values."""
     kind = column.type
     if _kinds.is_dictionary(kind):
@@ -280,7 +314,7 @@ def _first_bytes(pieces: Sequence[_Field], lengths: Numbers, valid: npt.NDArray[
     return _Padded(pieces, lengths)
 
 
-def _integers(column: pa.Array) -> Sequence[_Piece]:
+def _integers(column: pa.Array) -> Sequence[Piece]:
     valid = _valid(column)
     values = (column if valid is None else column.fill_null(0)).to_numpy(zero_copy_only=False)
     least, greatest = int(values.min()), int(values.max())
@@ -326,7 +360,7 @@ def _small_forms() -> tuple[Numbers, Numbers]:
     return codes.astype("<u4").byteswap(), lengths
 
 
-def _floats(column: pa.Array) -> Sequence[_Piece]:
+def _floats(column: pa.Array) -> Sequence[Piece]:
     valid = _valid(column)
     values = column if column.type == pa.float64() else column.cast(pa.float64())
     values = (values if valid is None else values.fill_null(0.0)).to_numpy(zero_copy_only=False)
@@ -338,7 +372,7 @@ def _floats(column: pa.Array) -> Sequence[_Piece]:
     return [_first_bytes([_Field("u1", marks), _Field(">f8", values)], lengths, valid)]
 
 
-def _booleans(column: pa.Array) -> Sequence[_Piece]:
+def _booleans(column: pa.Array) -> Sequence[Piece]:
     valid = _valid(column)
     values = (column if valid is None else column.fill_null(False)).to_numpy(zero_copy_only=False).view(np.uint8)
     codes = values + np.uint8(_FALSE)
@@ -347,7 +381,7 @@ def _booleans(column: pa.Array) -> Sequence[_Piece]:
     return [_Field("u1", codes)]
 
 
-def _with_lengths(column: pa.Array, heads: Sequence[tuple[int, str, bytes]], short: int) -> Sequence[_Piece]:
+def _with_lengths(column: pa.Array, heads: Sequence[tuple[int, str, bytes]], short: int) -> Sequence[Piece]:
     """Headers by length, and the values behind them.
 
     Args:
@@ -373,7 +407,7 @@ def _with_lengths(column: pa.Array, heads: Sequence[tuple[int, str, bytes]], sho
     for last, kind, mark in heads:
         forms.append((forms[-1][1] + 1 if forms else 0, last, kind, mark))
     forms = [form for form in forms if form[0] <= greatest and least <= form[1]]
-    body: _Piece = bodies
+    body: Piece = bodies
     if is_exact:
         body = _Field(f"V{least}", _slices(bodies.data, least)[bodies.starts])
     if valid is None and len(forms) == 1:
@@ -384,7 +418,7 @@ def _with_lengths(column: pa.Array, heads: Sequence[tuple[int, str, bytes]], sho
 
 def _short(
     column: pa.Array, lengths: Numbers, mark: bytes, is_exact: bool, valid: npt.NDArray[np.bool_] | None
-) -> Sequence[_Piece]:
+) -> Sequence[Piece]:
     """Texts of few bytes, which views have in them; a header is one byte behind the mark, if there is one."""
     if column.type not in (pa.string_view(), pa.binary_view()):
         column = column.cast(pa.string_view() if _kinds.is_large_string(column.type) else pa.binary_view())

@@ -18,9 +18,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from drift.columns.aggregates import _EXACT_MAX, Array, InColumns, _codes, _known, _NotHere, _numbers
+from drift.columns.aggregates import _EXACT_MAX, Array, InColumns, Kind, _codes, _NotHere, _numbers
 from drift.columns.rows import Frame
 from drift.operators import NO_ITEMS
+
+_ARRAYS = {frozenset({int}): np.int64, frozenset({float}): np.float64}  # by the types of accumulators
 
 
 class Groups:
@@ -61,22 +63,37 @@ class Groups:
         Args:
             before: the accumulator of each group, or NO_ITEMS.
         """
-        kind, field = of
+        old = [at for at, each in enumerate(before) if each is not NO_ITEMS]
         try:
-            if kind == "count":
-                made: Array = self._counts() + np.array(_known(_without_nulls(before), 0, int), np.int64)
-                return made.tolist()  # type: ignore[no-any-return]
-            values = self._values(field)
-            if kind == "mean":
-                counts = self._counts() + np.array([0 if each is NO_ITEMS else each[0] for each in before], np.int64)
-                sums = _without_nulls([each if each is NO_ITEMS else each[1] for each in before])
-                return list(zip(counts.tolist(), self._sums(values, sums)))
-            known = _without_nulls(before)
-            if kind == "sum":
-                return self._sums(values, known)
-            return self._extremes(values, known, np.minimum if kind == "min" else np.maximum)
+            arrays = arrays_of(of[0], [before[at] for at in old]) if old else ()
+            return listed(of[0], self.folded(of, np.array(old, np.int64), arrays))
         except _NotHere:
             return None
+
+    def folded(self, of: InColumns, old: Array, before: Sequence[Array]) -> Sequence[Array]:
+        """The accumulators of an aggregate after the rows, in arrays.
+
+        Args:
+            old: the groups that have had rows before.
+            before: their accumulators, in arrays.
+
+        Raises:
+            _NotHere: see the module.
+        """
+        kind, field = of
+        counts = np.bincount(self._numbers, minlength=len(self)) if kind in ("count", "mean") else None
+        if counts is not None and len(old):
+            counts[old] += before[0]
+        if kind == "count":
+            return (counts,)  # type: ignore[return-value]
+        values = self._values(field)
+        if len(old) and before[-1].dtype != values.dtype:
+            raise _NotHere
+        if kind == "mean":
+            return counts, self._sums(values, old, before[-1:])  # type: ignore[return-value]
+        if kind == "sum":
+            return (self._sums(values, old, before),)
+        return (self._extremes(values, old, before, np.minimum if kind == "min" else np.maximum),)
 
     def _values(self, field: str) -> Array:
         if field not in self._fields:
@@ -89,38 +106,49 @@ class Groups:
             raise _NotHere
         return found
 
-    def _counts(self) -> Array:
-        return np.bincount(self._numbers, minlength=len(self))
-
-    def _sums(self, values: Array, known: list[Any]) -> list[Any]:
-        if values.dtype == np.float64:
-            sums = np.array(_known(known, -0.0, float))  # -0.0 + x is x, for -0.0 too
-        else:
-            before = _known(known, 0, int)
-            greatest = max(abs(int(values.max())), abs(int(values.min()))) * len(values)
-            if greatest + max(max(before), -min(before)) > _EXACT_MAX:
-                raise _NotHere
-            sums = np.array(before, np.int64)
+    def _sums(self, values: Array, old: Array, before: Sequence[Array]) -> Array:
+        nothing = -0.0 if values.dtype == np.float64 else 0  # -0.0 + x is x, for -0.0 too
+        sums = np.full(len(self), nothing, values.dtype)
+        if len(old):
+            sums[old] = before[0]
+        if values.dtype != np.float64 and _greatest(values) * len(values) + _greatest(sums) > _EXACT_MAX:
+            raise _NotHere
         np.add.at(sums, self._numbers, values)
-        return sums.tolist()  # type: ignore[no-any-return]
+        return sums
 
-    def _extremes(self, values: Array, known: list[Any], function: np.ufunc) -> list[Any]:
-        found = values[self.firsts]
-        old = [at for at, each in enumerate(known) if each is not None]
-        if old:
-            before = [known[at] for at in old]
-            if set(map(type, before)) != {float if values.dtype == np.float64 else int}:
-                raise _NotHere
-            try:
-                found[old] = before
-            except OverflowError:
-                raise _NotHere from None
+    def _extremes(self, values: Array, old: Array, before: Sequence[Array], function: np.ufunc) -> Array:
+        found: Array = values[self.firsts]
+        if len(old):
+            found[old] = before[0]
         if values.dtype == np.float64:
             for some in (values, found):
                 if np.isnan(some).any() or np.signbit(some[some == 0]).any():
                     raise _NotHere
         function.at(found, self._numbers, values)
-        return found.tolist()  # type: ignore[no-any-return]
+        return found
+
+
+def arrays_of(kind: Kind, accumulators: Sequence[Any]) -> Sequence[Array]:
+    """Accumulators, of one group or more, as arrays; of a mean two.
+
+    Raises:
+        _NotHere: one is of a null, which nothing can be added to, or they are not all integers of 64 bits, or floats.
+    """
+    columns = list(zip(*accumulators)) if kind == "mean" else [accumulators]
+    try:
+        return [np.array(each, _ARRAYS[frozenset(map(type, each))]) for each in columns]
+    except (KeyError, OverflowError):
+        raise _NotHere from None
+
+
+def listed(kind: Kind, arrays: Sequence[Array]) -> list[Any]:
+    """The inverse of `arrays_of`."""
+    return list(zip(*(each.tolist() for each in arrays))) if kind == "mean" else arrays[0].tolist()
+
+
+def _greatest(values: Array) -> int:
+    """The greatest distance from 0."""
+    return max(int(values.max()), -int(values.min()))
 
 
 def groups_of(rows: Frame, key: Sequence[str], lengths: Sequence[int]) -> Groups | None:
@@ -147,13 +175,6 @@ def groups_of(rows: Frame, key: Sequence[str], lengths: Sequence[int]) -> Groups
     firsts = np.empty(len(keys), np.int64)
     firsts[numbers[::-1]] = np.arange(len(rows) - 1, -1, -1)  # of several rows of a group the last is stored
     return Groups(rows, keys, numbers, firsts.tolist(), list(pairwise(edges)))
-
-
-def _without_nulls(before: Sequence[Any]) -> list[Any]:
-    """The accumulators, with None for groups without items."""
-    if None in before:
-        raise _NotHere  # of a null, which nothing can be added to
-    return [None if each is NO_ITEMS else each for each in before]
 
 
 def _narrow(rows: Frame, names: Sequence[str]) -> Frame:

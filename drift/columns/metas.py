@@ -13,11 +13,25 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
-from drift_graph.meta import TIME_MIN
-from drift_graph.metas import CHOSEN_OF_MAX, ChosenMetas, EventMetas, Metas, chosen_metas, numbers_of
+from drift_graph.meta import LATER_MARK, TIME_MIN, read_varint, varint
+from drift_graph.metas import (
+    CHOSEN_OF_MAX,
+    ChosenMetas,
+    ComputedMetas,
+    EventMetas,
+    Metas,
+    chosen_metas,
+    numbers_of,
+)
 
 Words = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+
+_STAMP = 16  # bytes: time and tie
+#: The least ties of one byte behind the mark, of two and so on.
+_TIES = np.array([248, *(1 << 8 * size for size in range(1, 8))], np.uint64)
 
 _SIGN = np.uint64(1 << 63)
 
@@ -93,6 +107,40 @@ class StampMetas(EventMetas):
         words = self._words
         return not (words[1:] == words[:-1]).all(axis=1).any()
 
+    def later(self, suffix: bytes, ending: bytes, untils: npt.NDArray[np.int64], phase: int) -> Metas:
+        """The metas of later children: those of `drift_graph.meta.later_metas` for parents with a suffix behind these.
+
+        Args:
+            ending: what the map appends.
+            untils: the time of each child.
+        """
+        ties = self._words[:, 1].astype(np.uint64)
+        sizes = np.searchsorted(_TIES, ties, side="right")  # bytes of ties behind the mark
+        different = np.unique(sizes).tolist()
+        if len(different) == 1:
+            return WrittenMetas(self._later(suffix, ending, untils, phase, different[0]), b"")
+        made = np.empty(len(self), object)
+        for size in different:
+            found = np.flatnonzero(sizes == size)
+            some = self._with(self._words[found].tobytes(), increasing=True)
+            made[found] = WrittenMetas(some._later(suffix, ending, untils[found], phase, size), b"").listed()
+        return made.tolist()
+
+    def _later(self, suffix: bytes, ending: bytes, untils: npt.NDArray[np.int64], phase: int, size: int) -> Bytes:
+        """See `later`; all ties have so many bytes behind the mark, or are one byte."""
+        stamps = self._words.view(np.uint8).reshape(-1, _STAMP)
+        mark = _bytes_of(varint((1 << 8 * size) - 1)[: 1 if size else 0])
+        tie = stamps[:, _STAMP - max(size, 1) :]
+        root_end = read_varint(self._ending, 0)[1]
+        rank, ordinal, path = map(_bytes_of, (self._rank, self._ending[:root_end], self._ending[root_end:] + suffix))
+        root = [stamps[:, :8], rank, mark, tie, ordinal]
+        parents = _beside(len(self), [*root, path, _bytes_of(ending)])
+        digests = b"".join(map(xxhash.xxh3_128_digest, _listed(parents)))
+        hashes = np.frombuffer(digests, np.uint8).reshape(-1, 16)
+        times = (untils.view(np.uint64) ^ _SIGN).astype(">u8").view(np.uint8).reshape(-1, 8)
+        moment = _bytes_of(bytes((LATER_MARK,)) + varint(0) + bytes((phase,)))
+        return _beside(len(self), [times, moment, *root, _bytes_of(varint(1)), hashes, _bytes_of(ending)])
+
     def in_order(self, order: Sequence[int], *, increasing: bool) -> StampMetas:
         return self._with(self._words[np.asarray(order, np.int64)].tobytes(), increasing=increasing)
 
@@ -111,6 +159,66 @@ def _above(one: Words, other: Words) -> npt.NDArray[np.bool_]:
     """For each row of words whether it is above that of another."""
     above: npt.NDArray[np.bool_] = (one[:, 0] > other[:, 0]) | ((one[:, 0] == other[:, 0]) & (one[:, 1] > other[:, 1]))
     return above
+
+
+class WrittenMetas(ComputedMetas):
+    """Increasing metas of later items that have one length.
+
+    Args:
+        rows: what they begin with, a row for each.
+        suffix: what all end with.
+    """
+
+    __slots__ = ("_rows", "_suffix")
+    some_later = True
+
+    def __init__(self, rows: Bytes, suffix: bytes) -> None:
+        self._rows, self._suffix = rows, suffix
+        self._list = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._rows, self._suffix)
+
+    def made_of(self) -> tuple[object, ...]:
+        return self._rows.tobytes(), self._suffix
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _at(self, index: int) -> bytes:
+        found: bytes = self._rows[index].tobytes() + self._suffix
+        return found
+
+    def _cut(self, start: int, stop: int) -> WrittenMetas:
+        return WrittenMetas(self._rows[start:stop], self._suffix)
+
+    def _computed(self) -> list[bytes]:
+        return _listed(_beside(len(self), [self._rows, _bytes_of(self._suffix)]))
+
+    def with_suffix(self, suffix: bytes) -> WrittenMetas:
+        return WrittenMetas(self._rows, self._suffix + suffix)
+
+    def joined(self, head: bytes) -> bytes:
+        return _beside(len(self), [_bytes_of(head), self._rows, _bytes_of(self._suffix)]).tobytes()
+
+
+def _bytes_of(part: bytes) -> Bytes:
+    return np.frombuffer(part, np.uint8).reshape(1, -1)
+
+
+def _beside(count: int, parts: Sequence[Bytes]) -> Bytes:
+    """So many rows of bytes, each made of a row of each part; a part of one row is in all."""
+    made = np.empty((count, sum(part.shape[1] for part in parts)), np.uint8)
+    at = 0
+    for part in parts:
+        made[:, at : at + part.shape[1]] = part
+        at += part.shape[1]
+    return made
+
+
+def _listed(rows: Bytes) -> list[bytes]:
+    found: list[bytes] = rows.view(f"V{rows.shape[1]}").ravel().tolist()
+    return found
 
 
 def stamp_metas(times: npt.NDArray[np.int64], ties: Words, rank: bytes, ending: bytes) -> StampMetas:

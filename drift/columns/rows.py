@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from drift.arrow import common_column, payloads_of
-from drift.columns.forms import RowForms, forms_of_rows
+from drift.columns.forms import Piece, RowForms, pieces_of_rows
 from drift.columns.metas import StampMetas, chosen_metas_of_rows
 from drift.columns.times import TimedRows, times_of_column
 from drift.strings import Strings
@@ -34,21 +34,20 @@ _AS_VIEWS, _TEXTS = pl.CompatLevel.newest(), (pl.String, pl.Binary)  # short tex
 _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 
 
-class Frame(Rows):
-    """The rows of a DataFrame of Polars.
+class Tabular(Rows):
+    """Values that are made from the rows of a DataFrame of Polars.
 
     Attributes:
         frame: the rows; nobody changes it.
     """
 
-    __slots__ = ("frame", "_whole", "_start", "_values", "_batch", "_forms", "_made")
+    __slots__ = ("frame", "_whole", "_start", "_values", "_forms", "_made")
 
-    def __init__(self, frame: pl.DataFrame, whole: Frame | None = None, start: int = 0) -> None:
+    def __init__(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> None:
         self.frame = frame
         self._whole = whole  # these rows are consecutive ones of it, from `start` on: both are encoded at once
         self._start = start
         self._values: list[Any] | None = None
-        self._batch: pa.RecordBatch | None = None
         self._forms: Any = (-1, None)  # of the rows with this number, in so many thousands
         self._made: Any = (-1, None)
 
@@ -59,20 +58,20 @@ class Frame(Rows):
     def __getitem__(self, at: int) -> Any: ...
 
     @overload
-    def __getitem__(self, at: slice) -> Frame: ...
+    def __getitem__(self, at: slice) -> Self: ...
 
     def __getitem__(self, at: int | slice) -> Any:
         if isinstance(at, slice):
             start, end, step = at.indices(len(self))
             if step != 1:
-                return Frame(self.frame[at])
+                return self._of(self.frame[at])
             whole = (self, start) if self._whole is None else (self._whole, self._start + start)
-            return Frame(self.frame.slice(start, max(end - start, 0)), *whole)
+            return self._of(self.frame.slice(start, max(end - start, 0)), *whole)
         if self._values is not None:
             return self._values[at]
         if not -len(self) <= at < len(self):
             raise IndexError(at)
-        return Frame(self.frame.slice(at % len(self), 1)).values[0]
+        return self._of(self.frame.slice(at % len(self), 1)).values[0]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)
@@ -81,13 +80,90 @@ class Frame(Rows):
     def nbytes(self) -> int:
         return int(self.frame.estimated_size())
 
+    def _of(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> Self:
+        """Other rows of the same kind."""
+        return type(self)(frame, whole, start)
+
     @property
     def values(self) -> list[Any]:
-        """The rows as dicts."""
+        """The values, made once."""
         if self._values is None:
-            batch = self.batch
-            self._values = payloads_of(batch.columns, batch.schema.names, "dict", batch.num_rows)
+            self._values = self._made_values()
         return self._values
+
+    def _made_values(self) -> list[Any]:
+        raise NotImplementedError
+
+    def _pieces(self, start: int, count: int, in_order: bool) -> list[Piece]:
+        """The pieces of the forms of so many rows from `start` on; see `drift.columns.forms`."""
+        raise NotImplementedError
+
+    def chosen(self, wanted: Sequence[int]) -> Self:
+        mask = np.frombuffer(bytes(wanted), np.bool_)
+        return self._of(self.frame.filter(pl.Series(mask)))
+
+    def chosen_metas(self, metas: Metas, wanted: bytes) -> Metas:
+        return metas.chosen(wanted) if isinstance(metas, StampMetas) else chosen_metas_of_rows(metas, wanted)
+
+    def in_order(self, order: Sequence[int]) -> Self:
+        return self._of(self.frame[np.asarray(order, np.int64)])
+
+    def joined(self, others: Sequence[Self]) -> Self | None:
+        if any(type(each) is not type(self) or each.frame.schema != self.frame.schema for each in others):
+            return None
+        return self._of(pl.concat([self.frame, *(each.frame for each in others)], rechunk=True))
+
+    def encoded(self) -> bytes:
+        parts = [bytes(some.joined()) for some in self._canonical()]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def forms(self, *, stored: bool = False) -> list[bytes]:
+        if not stored:
+            return [form for some in self._canonical() for form in some.listed()]
+        count = len(self)
+        return RowForms(self._pieces(0, count, False), count, count).part(0, count).listed() if count else []
+
+    def _canonical(self) -> Iterator[Strings]:
+        """The forms, some rows at a time."""
+        whole, at = (self, 0) if self._whole is None else (self._whole, self._start)
+        end = at + len(self)
+        while at < end:
+            chunk, first = divmod(at, _FORMS_AT_ONCE)
+            taken = min(end - at, _FORMS_AT_ONCE - first)
+            yield whole._chunk(chunk).slice(first, first + taken)
+            at += taken
+
+    def _chunk(self, number: int) -> Strings:
+        if self._made[0] != number:  # the last ones only: they are asked for in order, and each chunk takes its place
+            of, first = divmod(number * _FORMS_AT_ONCE, _ROWS_AT_ONCE)
+            count = min(len(self) - of * _ROWS_AT_ONCE, _ROWS_AT_ONCE)
+            if self._forms[0] != of:
+                pieces = self._pieces(of * _ROWS_AT_ONCE, count, True)
+                self._forms = of, RowForms(pieces, count, _FORMS_AT_ONCE)
+            self._made = number, self._forms[1].part(first, min(first + _FORMS_AT_ONCE, count))
+        made: Strings = self._made[1]
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Sequence) and len(self) == len(other) and all(one == two for one, two in zip(self, other))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Frame(Tabular):
+    """Dicts: the rows of a DataFrame, by the names of its columns."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> None:
+        super().__init__(frame, whole, start)
+        self._batch: pa.RecordBatch | None = None
+
+    def _made_values(self) -> list[Any]:
+        batch = self.batch
+        return payloads_of(batch.columns, batch.schema.names, "dict", batch.num_rows)
 
     @property
     def batch(self) -> pa.RecordBatch:
@@ -106,21 +182,6 @@ class Frame(Rows):
         made._batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
         return made
 
-    def chosen(self, wanted: Sequence[int]) -> Self:
-        mask = np.frombuffer(bytes(wanted), np.bool_)
-        return type(self)(self.frame.filter(pl.Series(mask)))
-
-    def chosen_metas(self, metas: Metas, wanted: bytes) -> Metas:
-        return metas.chosen(wanted) if isinstance(metas, StampMetas) else chosen_metas_of_rows(metas, wanted)
-
-    def in_order(self, order: Sequence[int]) -> Self:
-        return type(self)(self.frame[np.asarray(order, np.int64)])
-
-    def joined(self, others: Sequence[Self]) -> Self | None:
-        if any(each.frame.schema != self.frame.schema for each in others):
-            return None
-        return type(self)(pl.concat([self.frame, *(each.frame for each in others)], rechunk=True))
-
     def field(self, name: str) -> list[Any] | None:
         batch = self.batch
         at = batch.schema.get_field_index(name)
@@ -137,56 +198,23 @@ class Frame(Rows):
         self.frame.write_ipc_stream(written, compression="uncompressed")
         return written.getvalue()
 
-    def encoded(self) -> bytes:
-        parts = [bytes(some.joined()) for some in self._canonical()]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def forms(self, *, stored: bool = False) -> list[bytes]:
-        if not stored:
-            return [form for some in self._canonical() for form in some.listed()]
-        batch = self.batch
-        return forms_of_rows(batch.schema.names, batch.columns, batch.num_rows, in_order=False).listed()
-
-    def _canonical(self) -> Iterator[Strings]:
-        """The forms, some rows at a time."""
-        whole, at = (self, 0) if self._whole is None else (self._whole, self._start)
-        end = at + len(self)
-        while at < end:
-            chunk, first = divmod(at, _FORMS_AT_ONCE)
-            taken = min(end - at, _FORMS_AT_ONCE - first)
-            yield whole._chunk(chunk).slice(first, first + taken)
-            at += taken
-
-    def _chunk(self, number: int) -> Strings:
-        if self._made[0] != number:  # the last ones only: they are asked for in order, and each chunk takes its place
-            of, first = divmod(number * _FORMS_AT_ONCE, _ROWS_AT_ONCE)
-            if self._forms[0] != of:
-                self._forms = of, self._row_forms(of * _ROWS_AT_ONCE)
-            count = min(len(self) - of * _ROWS_AT_ONCE, _ROWS_AT_ONCE)
-            self._made = number, self._forms[1].part(first, min(first + _FORMS_AT_ONCE, count))
-        made: Strings = self._made[1]
-        return made
-
-    def _row_forms(self, start: int) -> RowForms:
-        if self._batch is not None:
-            batch = self._batch.slice(start, _ROWS_AT_ONCE)
-            return RowForms(batch.schema.names, batch.columns, batch.num_rows, True, _FORMS_AT_ONCE)
-        frame = self.frame.slice(start, _ROWS_AT_ONCE)
-        columns = [
-            each.to_arrow(compat_level=_AS_VIEWS if each.dtype in _TEXTS else pl.CompatLevel.oldest())
-            for each in frame.get_columns()
-        ]
-        return RowForms(frame.columns, columns, frame.height, True, _FORMS_AT_ONCE)
+    def _pieces(self, start: int, count: int, in_order: bool) -> list[Piece]:
+        if self._batch is not None or not in_order:
+            batch = self.batch.slice(start, count)
+            return pieces_of_rows(batch.schema.names, batch.columns, count, in_order)
+        frame = self.frame.slice(start, count)
+        return pieces_of_rows(frame.columns, arrow_columns(frame), count, in_order)
 
     def __reduce__(self) -> Any:
         return unpacked, (self.packed(),)
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Sequence) and len(self) == len(other) and all(one == two for one, two in zip(self, other))
-        )
 
-    __hash__ = None  # type: ignore[assignment]
+def arrow_columns(frame: pl.DataFrame) -> list[pa.Array]:
+    """The columns as arrays of Arrow, for their forms."""
+    return [
+        each.to_arrow(compat_level=_AS_VIEWS if each.dtype in _TEXTS else pl.CompatLevel.oldest())
+        for each in frame.get_columns()
+    ]
 
 
 def unpacked(data: bytes) -> Frame:

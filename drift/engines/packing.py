@@ -22,7 +22,7 @@ from drift_barrier.digest import Encoded
 from drift_graph.canonical import plain_forms
 from drift_graph.item import Columns
 from drift_graph.metas import ComputedMetas, Metas, are_computed
-from drift_graph.payloads import Forms, are_forms, are_rows
+from drift_graph.payloads import Forms, are_forms, have_fields
 from drift_graph.restore import plain_values
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -47,7 +47,7 @@ def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -
     packed = metas if are_computed(metas) else _pack(metas)
     if are_forms(payloads):
         return packed, 3, _pack(payloads), diffs
-    if are_rows(payloads):
+    if have_fields(payloads):
         return packed, 4, payloads.packed(), diffs
     kinds = set(map(type, payloads))
     form = 0
@@ -69,7 +69,7 @@ def _rows(data: bytes) -> Any:
 
 def in_forms(columns: Columns) -> Columns:
     """Columns for the output barrier: with canonical forms in place of the payloads, if the forms are complete."""
-    forms = None if are_rows(columns.payloads) else plain_forms(columns.payloads)
+    forms = None if have_fields(columns.payloads) else plain_forms(columns.payloads)
     return columns if forms is None else Columns(columns.metas, forms, columns.diffs)
 
 

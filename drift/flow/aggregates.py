@@ -69,6 +69,12 @@ class Aggregate(Generic[T, V]):
         return None
 
     @property
+    def values_in_columns(self) -> tuple[tuple[str, ...] | None, Sequence[tuple[Any, str]]] | None:
+        """The names of its values, or None of one value, and `in_columns` of each; None if one has none."""
+        of = self.in_columns
+        return None if of is None else (None, (of,))
+
+    @property
     def mergeable(self) -> Aggregate[T, V]:
         """The same aggregate in a form whose accumulators can be merged."""
         return self
@@ -624,6 +630,11 @@ class _Several(_ByValue, Aggregate[Any, dict[str, Any]], frozen=True):
     @property
     def mergeable(self) -> Aggregate[Any, dict[str, Any]]:
         return _Several(self.names, tuple(part.mergeable for part in self.parts))
+
+    @property
+    def values_in_columns(self) -> tuple[tuple[str, ...] | None, Sequence[tuple[Any, str]]] | None:
+        found = [part.in_columns for part in self.parts]
+        return None if None in found else (self.names, found)  # type: ignore[return-value]
 
     def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
         parts = []

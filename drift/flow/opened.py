@@ -9,15 +9,16 @@ import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from drift.flow.aggregates import Aggregate
-from drift.operators import OpensWindows, _ByValue
+from drift.operators import MapsEach, OpensWindows, _ByValue
 from drift_graph.later import Later, at
 from drift_graph.meta import END, TIME_MIN
 from drift_graph.moments import moment_from, zone_from
+from drift_graph.payloads import are_rows
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -70,11 +71,12 @@ class Window(msgspec.Struct, Generic[K, V], frozen=True):
         return start, end
 
 
-class FlatRow(_ByValue, frozen=True):
+class FlatRow(MapsEach, _ByValue, frozen=True):
     """A window whose value is a dict -> one dict of its bounds and the values; see `WindowedStream.rows`."""
 
     has_key: bool
     has_early: bool
+    leaves_arguments: ClassVar = True
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,6 +85,10 @@ class FlatRow(_ByValue, frozen=True):
 
     def __call__(self, window: Window[Any, dict[str, Any]]) -> dict[str, Any]:
         return {name: getattr(window, name) for name in self.names} | window.value
+
+    def each(self, payloads: Any) -> Any:
+        rows = payloads.flat(self.names) if are_rows(payloads) else None
+        return list(map(self, payloads)) if rows is None else rows
 
 
 class Step(NamedTuple):

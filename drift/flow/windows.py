@@ -146,7 +146,7 @@ class _Ruled(_ByValue, Windows, frozen=True):
 def _groups_by(key: Callable[[Any], Any], rows: Rows, lengths: Sequence[int]) -> Any:
     """See `OpensWindows.groups`."""
     names = () if key is all_items else names_of(key)
-    if names is None:
+    if names is None or not rows.has_fields:
         return None
     from drift.columns.groups import groups_of  # here: it needs numpy
 
@@ -165,6 +165,25 @@ class AlignedItem(OfAggregate, OpensWindows, frozen=True):
 
     def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
         return _groups_by(self.key, rows, lengths)
+
+    def opened(self) -> Any:
+        values = self.aggregate.values_in_columns
+        if values is None:
+            return None
+        from drift.columns.opened import OpenWindows  # here: it needs numpy
+
+        return OpenWindows(*values)
+
+    def outputs_of(self, opened: Any, taken: Any) -> Rows | None:
+        from drift.columns.windows import window_rows  # here: it needs numpy
+
+        values = opened.results(taken)
+        if values is None:
+            return None
+        bounds = list(map(self.bounds, taken.untils))
+        names = names_of(self.key)
+        fields = 0 if names is None else len(names)  # rows are in columns by fields, or all have one key
+        return window_rows(Window, taken.keys, fields, bounds, taken.counts, values, opened.names)
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:

@@ -42,7 +42,7 @@ from drift_graph.later import EndlessTimers, Later, placed
 from drift_graph.meta import BEGINNING, END, END_OF_TIME, is_later, later_metas, moment_of, time_of, varint
 from drift_graph.metas import Metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Group, Map
-from drift_graph.payloads import are_rows
+from drift_graph.payloads import have_fields
 from drift_graph.unchanged import Sample, Sampler, check_unchanged
 
 #: In place of a state after a call that raised: later rows of the key make nothing until that is corrected.
@@ -168,7 +168,7 @@ class KeyedStage(KeyedState):
         self._settle_complete(metas[0])
         is_complete = diffs is None and metas[-1] < self.complete_below and self._log.is_above(metas[0])
         is_complete = is_complete and not self._debts
-        if is_complete and not self._blocked and are_rows(payloads):
+        if is_complete and not self._blocked and have_fields(payloads):
             made = self._in_columns(metas, payloads)
             if made is not None:
                 return Columns(metas, made, None)

@@ -34,7 +34,7 @@ from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import failed_step
 from drift_graph.functions import pass_interrupts
-from drift_graph.item import Columns, Failure
+from drift_graph.item import Columns, Failure, joined
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
@@ -52,7 +52,7 @@ from drift_graph.meta import (
 )
 from drift_graph.metas import Metas, may_be_later, metas_in_order, with_suffix
 from drift_graph.operators import Group, Map
-from drift_graph.payloads import Rows, are_rows
+from drift_graph.payloads import Rows, have_fields
 from drift_graph.unchanged import Sampler, check_unchanged
 
 #: In place of an accumulator after a step that raised.
@@ -162,6 +162,8 @@ class WindowStage(KeyedState):
         self._debts = Debts(group.step)
         self._sampler = Sampler()
         self._settled = BEGINNING
+        self._open: Any = None  # an `OpenWindows` once rows have come, or False if there is none
+        self._fired: list[Any] = []  # windows in arrays that have ended
         self._touched: Touched = Touched()
 
     # Items and ends in order.
@@ -169,8 +171,12 @@ class WindowStage(KeyedState):
     def process(self, columns: Columns, ports: Ports) -> Columns:
         """Process a batch sorted by meta; returns outputs and tombstones, in any order, with complete metas."""
         metas, payloads, diffs = columns
-        if diffs is None and are_rows(payloads) and self._fold_rows(metas, payloads):
-            return Columns([], [], None)
+        if diffs is None and have_fields(payloads):
+            left = self._fold_rows(metas, payloads)
+            if not left:
+                return Columns([], [], None)
+            columns = columns.slice(0, left)
+        self._make_objects()
         columns, keys = keyed(self._keys, self._group_suffix, columns, ports)
         if not keys:
             return columns
@@ -200,6 +206,7 @@ class WindowStage(KeyedState):
 
     def fire(self, ports: Ports) -> Columns:
         """End the windows whose ends are below the heartbeat; returns their outputs."""
+        rows = self._fire_arrays()
         out, failures = Difference(), Difference()
         waiting = self._upcoming
         while waiting and waiting[0] < self.heartbeat:
@@ -210,7 +217,8 @@ class WindowStage(KeyedState):
             end.has_passed = True
             heappush(self._passed, moment)
             self._end(end, out, failures)
-        return _leaving(out, failures, ports)
+        made = _leaving(out, failures, ports)
+        return made if rows is None else joined([rows, made]) if made.metas else rows
 
     def _end(self, end: _End, out: Difference, failures: Difference) -> None:
         """Output all windows of an end."""
@@ -285,19 +293,97 @@ class WindowStage(KeyedState):
         timer = later_meta(parent, self._timer_ending, until, self._process.phase)
         return parent + self._timer_ending if timer is None else timer
 
-    def _fold_rows(self, metas: Metas, rows: Rows) -> bool:
-        """Add rows to their windows in columns, if no item will come below them; False if that is not possible."""
-        if not metas or self._debts or self._blocked or metas[-1] >= self.complete_below:
-            return False
+    def _fold_rows(self, metas: Metas, rows: Rows) -> int:
+        """Add rows to their windows in columns, if no item will come below them; returns how many are left to add."""
+        count = len(metas)
+        if not count or self._debts or self._blocked or metas[-1] >= self.complete_below:
+            return count
         stretches = self._stretches(metas)
         lengths = [stop - start for start, stop, _ in stretches]
-        if sum(lengths) < len(metas):
-            return False
+        if sum(lengths) < count:
+            return count
         groups = self._opens.groups(rows, lengths)
         if groups is None:
+            return count
+        self.get([metas[-1]] * len(groups.keys), groups.keys)
+        if self._fired and stretches[0][2] <= self._phased(self._fired[-1].untils[-1]):
+            self._make_objects()
+        known = [at for at, (_, _, moment) in enumerate(stretches) if moment in self._ends]
+        if not known and self._add_in_arrays(groups, metas, stretches):
+            return 0
+        if known and known[-1] + 1 < len(stretches):  # the windows behind them may still be in arrays
+            start = stretches[known[-1] + 1][0]
+            if self._fold_rows(metas[start:], rows[start:]):
+                return count
+            return 0 if self._fold_rows(metas[:start], rows[:start]) == 0 else start
+        self._make_objects()
+        return 0 if self._fold_groups(groups, metas, rows, stretches) else count
+
+    def _add_in_arrays(self, groups: Any, metas: Metas, stretches: Sequence[tuple[int, int, bytes]]) -> bool:
+        """Add rows to windows in arrays; False if that is not possible."""
+        if self._open is None:
+            opened = self._opens.opened()
+            self._open = False if opened is None else opened
+        untils = [time_of(moment) for _, _, moment in stretches]
+        moments = [self._phased(until) for until in untils]
+        if self._open is False or any(moment != each for moment, (_, _, each) in zip(moments, stretches)):
             return False
-        if self.wants_keys:
-            self.get([metas[-1]] * len(groups.keys), groups.keys)
+        last = self._open.untils[-1:]
+        if not self._open.add(groups, metas, untils):
+            return False
+        for until, moment in zip(untils, moments):
+            if last != [until]:
+                heappush(self._upcoming, moment)
+        return True
+
+    def _phased(self, until: int) -> bytes:
+        """The moment of an end, by the last time before it."""
+        return pack_time(until) + self._phase_of_end
+
+    def _make_objects(self) -> None:
+        """Make objects of windows in arrays."""
+        for taken in self._fired:
+            self._settle_taken(taken, has_passed=True)
+        self._fired.clear()
+        if self._open and self._open.untils:
+            self._settle_taken(self._open.take(len(self._open.untils)), has_passed=False)
+
+    def _settle_taken(self, taken: Any, *, has_passed: bool) -> None:
+        accumulators = self._open.accumulators(taken)
+        timers = self._timers_of(taken)
+        for until, start, stop in taken.by_end():
+            end = self._end_of(self._phased(until), has_passed=has_passed)
+            for at in range(start, stop):
+                end.settle(taken.keys[at], taken.keys[at], timers[at], accumulators[at])
+
+    def _timers_of(self, taken: Any) -> Metas:
+        """The metas of the ends of windows in arrays."""
+        made = taken.timers(self._group_suffix, self._timer_ending, self._process.phase)
+        if made is None:
+            parents = with_suffix(taken.firsts, self._group_suffix)
+            made = []
+            for until, start, stop in taken.by_end():
+                made += later_metas(parents[start:stop], self._timer_ending, until, self._process.phase)
+        return made  # type: ignore[no-any-return]
+
+    def _fire_arrays(self) -> Columns | None:
+        """End the windows in arrays whose ends are below the heartbeat."""
+        untils = self._open.untils if self._open else ()
+        ends = bisect_left(untils, self.heartbeat, key=self._phased)
+        if not ends:
+            return None
+        taken = self._open.take(ends)
+        made = self._opens.outputs_of(self._open, taken)
+        if made is None:
+            self._settle_taken(taken, has_passed=False)
+            return None
+        timers = self._timers_of(taken)
+        self._touched.note(timers, taken.keys)
+        self._fired.append(taken)
+        return Columns(with_suffix(timers, self._output_head + varint(0)), made, None)  # type: ignore[arg-type]
+
+    def _fold_groups(self, groups: Any, metas: Metas, rows: Rows, stretches: Sequence[tuple[int, int, bytes]]) -> bool:
+        """Add rows to windows that are no arrays; False if that is not possible."""
         before: list[Any] = []
         for (start, _, moment), (left, right) in zip(stretches, groups.bounds):
             end, keys = self._end_of(moment), groups.keys[left:right]
@@ -364,11 +450,12 @@ class WindowStage(KeyedState):
         """Settle a window that has settled items only."""
         end.settle(key, window.note, self._timer_of(end, window), window.accumulators[-1])
 
-    def _end_of(self, moment: bytes) -> _End:
+    def _end_of(self, moment: bytes, *, has_passed: bool = False) -> _End:
         end = self._ends.get(moment)
         if end is None:
             end = self._ends[moment] = _End(moment)
-            heappush(self._upcoming, moment)
+            end.has_passed = has_passed
+            heappush(self._passed if has_passed else self._upcoming, moment)
         return end
 
     def _append(
@@ -533,6 +620,7 @@ class WindowStage(KeyedState):
                 self._retained -= sum(len(window.metas) for window in end.windows.values())
                 del self._ends[end.moment]
             heappop(self._passed)
+        self._fired = [taken for taken in self._fired if self._phased(taken.untils[-1]) + END_OF_TIME > minimal_time]
         if self._retained > self._sweep_at or minimal_time == END_OF_TIME:
             self._sweep()
         self._touched.settle(minimal_time)
@@ -559,6 +647,7 @@ class WindowStage(KeyedState):
 
     def as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:
         """The open windows of these keys and their ends, in the form of `ProcessStage`."""
+        self._make_objects()
         found: dict[Any, Any] = dict.fromkeys(keys, DELETED)
         for end in self._ends.values():
             for windows in (end.settled, end.windows):
@@ -581,6 +670,7 @@ class WindowStage(KeyedState):
 
     def rewind(self, checkpoint: bytes) -> None:
         """Forget all that is at or above a checkpoint; see `Stage`."""
+        self._make_objects()
         above = self._touched.above(checkpoint)
         for end in list(self._ends.values()):
             for key in above if len(above) < len(end.windows) else list(end.windows):
@@ -619,7 +709,7 @@ class WindowStage(KeyedState):
     @property
     def held(self) -> int:
         """How many items are unsettled, windows have not ended, and tombstones wait for their items."""
-        held = len(self._debts)
+        held = len(self._debts) + (len(self._open) if self._open else 0)
         for end in self._ends.values():
             held += 0 if end.has_passed else len(end.windows) + len(end.settled)
             for window in end.windows.values():

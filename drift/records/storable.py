@@ -20,7 +20,7 @@ from drift_graph.canonical import NoCanonicalForm, stored, stored_each
 from drift_graph.content import shape_of
 from drift_graph.errors import PayloadError
 from drift_graph.functions import safe_text
-from drift_graph.payloads import are_rows
+from drift_graph.payloads import have_fields
 from drift_graph.restore import CannotRestore, restored
 
 _leaves = frozenset({str, int, float, bool, type(None), bytes, bytearray, complex})
@@ -138,7 +138,7 @@ def classes_at(targets: Iterable[str]) -> dict[str, type]:
 def classes_in(values: Sequence[Any]) -> set[type]:
     """The dataclasses, Structs, enums and named tuples in values, at any depth."""
     found: set[type] = set()
-    if not are_rows(values):
+    if not have_fields(values):
         _gather(values, found, 0)
     return found
 

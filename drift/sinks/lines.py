@@ -35,7 +35,7 @@ from drift.sinks.resuming import as_committed, check_committed
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import time_of
 from drift_graph.metas import Metas, times_of
-from drift_graph.payloads import Rows, are_rows
+from drift_graph.payloads import Rows, have_fields
 
 _LINE_BYTES = 1 << 12  # read first, in search of the last line
 
@@ -359,7 +359,7 @@ def encoded(
     name: str, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
 ) -> tuple[bytes, SinkError | None]:
     """The lines of items, up to the first whose payload cannot be written, and its error."""
-    if are_rows(payloads):
+    if have_fields(payloads):
         with suppress(Exception):
             lines = _of_rows(positions, metas, payloads)
             if lines is not None:

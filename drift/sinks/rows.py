@@ -12,7 +12,7 @@ from typing import Any
 from drift.fields import VALUE, names_in, values_of
 from drift_graph.errors import PayloadError, SettingsError, SinkError
 from drift_graph.metas import Metas, times_of
-from drift_graph.payloads import are_rows
+from drift_graph.payloads import have_fields
 
 #: Besides the fields of the payloads.
 OF_ITEMS = ("position", "time")
@@ -52,7 +52,7 @@ class RowMaker:
         Raises:
             SinkError: a payload has other fields.
         """
-        rows = payloads if are_rows(payloads) else None
+        rows = payloads if have_fields(payloads) else None
         listed = list(payloads) if rows is None else []
         found = names_in(listed) if rows is None else rows.batch.schema.names
         if self.names is None:

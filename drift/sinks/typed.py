@@ -25,7 +25,7 @@ from drift_graph.canonical import canonical
 from drift_graph.errors import PayloadError
 from drift_graph.meta import TIME_MIN
 from drift_graph.metas import Metas, are_computed, times_of
-from drift_graph.payloads import are_rows, joined
+from drift_graph.payloads import have_fields, joined
 
 _NUMBERS = {int, float}  # Arrow refuses an int that is no float
 _REFUSED = (pa.ArrowException, OverflowError, TypeError)
@@ -73,7 +73,7 @@ class Tables:
 
     def add(self, items: Mapping[str, pa.Array], payloads: Any) -> None:
         """The next items: what is known of them, and their payloads; columns of rows keep their types."""
-        if are_rows(payloads):
+        if have_fields(payloads):
             self._add_rows(items, payloads.batch)
             return
         names = self._names if self._names is not None else names_in(payloads)

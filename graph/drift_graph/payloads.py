@@ -44,9 +44,14 @@ class Rows:
     What is here is what code that knows no columns needs, so a kind of columns is a subclass anywhere. It is registered
     as a sequence and does not inherit from it: asking for a kind is on the path of each dict, and an abstract class
     takes four times as long to ask for.
+
+    Attributes:
+        has_fields: whether the values are dicts whose fields the columns are.
     """
 
     __slots__ = ()
+
+    has_fields = True
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -91,6 +96,10 @@ class Rows:
     def field(self, name: str) -> list[Any] | None:
         """The value of a field in each row, as the rows' dicts have it; None if they have no field of this name."""
         raise NotImplementedError
+
+    def flat(self, names: Sequence[str]) -> Rows | None:
+        """Windows as dicts: fields of these names, and their values behind them; None where that is not possible."""
+        return None
 
     def timed(self, time: str, tie: str | None, zone: tzinfo | None) -> Timed | None:
         """The times and ties that `drift_graph.stamps` would find row by row; None where this is not sure.
@@ -138,6 +147,11 @@ def are_known_plain(values: Collection[Any]) -> bool:
 def are_rows(values: object) -> TypeGuard[Rows]:
     """Whether these are stored as columns."""
     return isinstance(values, Rows)
+
+
+def have_fields(values: object) -> TypeGuard[Rows]:
+    """Whether these are dicts that are stored as columns."""
+    return isinstance(values, Rows) and values.has_fields
 
 
 def of_kind(values: Any, chosen: Any) -> Any:

@@ -21,6 +21,7 @@ import drift
 from drift.columns import aggregates
 from drift.columns import rows as rows_module
 from drift.columns.groups import groups_of
+from drift.columns.metas import stamp_metas
 from drift.columns.rows import Frame
 from drift.flow.aggregates import Aggregate
 from drift.flow.running import RunningStep
@@ -31,7 +32,7 @@ from drift.operators import NO_ITEMS, KeyedItems
 from drift_graph.canonical import canonical, canonical_each
 from drift_graph.errors import GraphError
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME
+from drift_graph.meta import END_OF_TIME, varint
 
 SCHEMA = {"zone": str, "day": int, "n": int, "fare": float}
 Rows = list[dict[str, Any]]
@@ -167,13 +168,19 @@ def test_columns_give_what_the_step_gives_however_they_are_cut(
 def test_windows_of_rows_in_any_order_are_those_of_dicts(
     rows: Rows, names: list[str], over: str, data: st.DataObject
 ) -> None:
-    """Rows and dicts in turn come to one machine: nothing may come below some batches, and below others rows do."""
+    """Rows and dicts in turn come to one machine: nothing may come below some batches, and below others rows do. Ends
+    may pass before their rows are there, and the machine may have to go back to what is complete.
+    """
     graph = drift.Graph("windows")
     named = {name: AGGREGATES[name]() for name in names}
     key = data.draw(st.sampled_from(KEYS))
-    graph.source("rows", schema=SCHEMA).key_by(*key).window(WINDOWS[over]).aggregate(**named).sink("out")
+    windows = graph.source("rows", schema=SCHEMA).key_by(*key).window(WINDOWS[over])
+    windows.aggregate(**named).sink("out") if data.draw(st.booleans()) else windows.aggregate(named.popitem()[1]).sink(
+        "out"
+    )
     (stage,) = Plan(graph.build()).stages().values()
     assert isinstance(stage, WindowStage)
+    stage.track()
     sent: Counter[tuple[bytes, bytes]] = Counter()
 
     def send(out: Columns) -> None:
@@ -187,12 +194,26 @@ def test_windows_of_rows_in_any_order_are_those_of_dicts(
         if data.draw(st.booleans()):
             stage.complete_below = meta_at(min(left, default=len(rows)))
         some: Any = [rows[at] for at in batch]
+        metas: Any = [meta_at(at) for at in batch]
         if data.draw(st.booleans()):
             some = Frame(pl.DataFrame(some, schema=SCHEMA))
-        send(stage.process(Columns([meta_at(at) for at in batch], some, None), {}))
+            if data.draw(st.booleans()):
+                metas = stamp_metas(np.array(batch, np.int64), np.zeros(len(batch)), varint(0), varint(0))
+        send(stage.process(Columns(metas, some, None), {}))
         if data.draw(st.booleans()):
-            stage.heartbeat = max(stage.heartbeat, meta_at(min(left, default=len(rows))))
+            heartbeat = data.draw(st.integers(min(left, default=len(rows)), len(rows) + 7))
+            stage.heartbeat = max(stage.heartbeat, meta_at(heartbeat))
             send(stage.fire({}))
+        if data.draw(st.integers(0, 5)) == 0:
+            checkpoint = stage.complete_below or meta_at(0)
+            stage.settle(checkpoint)
+            if data.draw(st.booleans()):
+                stage.changed(checkpoint)
+            else:
+                stage.rewind(checkpoint)
+                sent = Counter({place: diff for place, diff in sent.items() if place[0] < checkpoint})
+                left = [at for at in range(len(rows)) if at in left or meta_at(at) >= checkpoint]
+                left = data.draw(st.permutations(left))
     stage.heartbeat = END_OF_TIME
     send(stage.fire({}))
     expected = [canonical(item.payload) for item in drift.run(graph, {"rows": rows}, engine="reference")]

@@ -1,0 +1,174 @@
+"""Open windows of rows in columns, whose ends follow from the times of the rows.
+
+Invariant: the windows are in the order of their ends, and those of one end in the order of their first rows; each has
+the accumulators of all its rows, none of which will change.
+
+Why: rows come in order, and nothing comes below them. So a row belongs to a window of the last end, which a dict finds
+by its key, or to a new one behind all others; those that end first are the first of the arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from drift.columns.aggregates import _MEAN_MAX, Array, InColumns, _NotHere
+from drift.columns.groups import Groups, listed
+from drift.columns.metas import StampMetas
+from drift_graph.metas import Metas, joined_metas, metas_in_order
+
+
+class Taken(NamedTuple):
+    """Windows of some ends.
+
+    Attributes:
+        untils: the last times of the ends.
+        counts: how many windows have each of these ends.
+        keys: of the windows.
+        firsts: the metas of their first rows.
+        arrays: of each aggregate the accumulators, in one array or two.
+    """
+
+    untils: list[int]
+    counts: list[int]
+    keys: list[Any]
+    firsts: Metas
+    arrays: list[list[Array]]
+
+    def by_end(self) -> Iterator[tuple[int, int, int]]:
+        """Of each end its last time, the first window and the one after its last."""
+        ends = list(accumulate(self.counts))
+        yield from zip(self.untils, [0, *ends], ends)
+
+    def timers(self, suffix: bytes, ending: bytes, phase: int) -> Metas | None:
+        """The metas of their ends, see `StampMetas.later`; None if they are to be made one by one."""
+        if not isinstance(self.firsts, StampMetas):
+            return None
+        return self.firsts.later(suffix, ending, np.repeat(np.array(self.untils, np.int64), self.counts), phase)
+
+
+class OpenWindows:
+    """See the module.
+
+    Args:
+        names: of the values of a window; None for one value.
+        aggregates: what is computed for each of them.
+
+    Attributes:
+        untils: the last times of the ends.
+    """
+
+    def __init__(self, names: tuple[str, ...] | None, aggregates: Sequence[InColumns]) -> None:
+        self.untils: list[int] = []
+        self.names = names
+        self._aggregates = aggregates
+        self._counts: list[int] = []
+        self._keys: list[Any] = []
+        self._firsts: list[Metas] = []
+        self._arrays: list[list[Array]] = []  # longer than there are windows
+        self._of_last: dict[Any, int] = {}  # the windows of the last end, counted from its first one
+        self._last = b""
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, groups: Groups, metas: Metas, untils: Sequence[int]) -> bool:
+        """Add rows; False, and nothing has changed, where that is not possible in columns.
+
+        Args:
+            metas: of the rows.
+            untils: the last time of the windows of each stretch of rows.
+        """
+        size, goes_on = len(self), self.untils[-1:] == [untils[0]]
+        if size and (metas[0] <= self._last or untils[0] < self.untils[-1]):
+            return False
+        keys, first = groups.keys, size - self._counts[-1] if goes_on else size
+        places = [self._of_last.get(key, -1) for key in keys[: groups.bounds[0][1]]] if goes_on else []
+        old = np.array([at for at, place in enumerate(places) if place >= 0], np.int64)
+        before = np.array(places, np.int64)[old] + first if len(old) else old
+        try:
+            after = [
+                groups.folded(of, old, [each[before] for each in self._arrays[at]] if len(old) else ())
+                for at, of in enumerate(self._aggregates)
+            ]
+        except _NotHere:
+            return False
+        if size and any(
+            each.dtype != known.dtype for made, arrays in zip(after, self._arrays) for each, known in zip(made, arrays)
+        ):
+            return False
+        is_new = np.ones(len(groups), np.bool_)
+        is_new[old] = False
+        self._append(after, before, old, is_new)
+        new = np.flatnonzero(is_new)
+        self._firsts.append(metas_in_order(metas, [groups.firsts[at] for at in new.tolist()], increasing=True))
+        self._keys += [keys[at] for at in new.tolist()] if len(old) else keys
+        counts = [right - left for left, right in groups.bounds]
+        if goes_on:
+            last = counts.pop(0) - len(old)
+            added = [key for key, place in zip(keys, places) if place < 0]
+            self._of_last.update(zip(added, count(size - first)))
+            self._counts[-1] += last
+        self.untils += untils[len(untils) - len(counts) :]
+        self._counts += counts
+        if counts:
+            left, right = groups.bounds[-1]
+            self._of_last = dict(zip(keys[left:right], range(right - left)))
+        self._last = metas[-1]
+        return True
+
+    def _append(self, after: Sequence[Sequence[Array]], before: Array, old: Array, is_new: Array) -> None:
+        size = len(self)
+        total = size + len(is_new) - len(old)
+        if not size:
+            self._arrays = [[np.empty(0, each.dtype) for each in made] for made in after]
+        for arrays, made in zip(self._arrays, after):
+            for at, each in enumerate(made):
+                if len(arrays[at]) < total:
+                    grown = np.empty(total + total // 2, each.dtype)
+                    grown[:size] = arrays[at][:size]
+                    arrays[at] = grown
+                arrays[at][before] = each[old]
+                arrays[at][size:total] = each[is_new]
+
+    def take(self, ends: int) -> Taken:
+        """Take out the windows of so many ends, one or more."""
+        counts, untils = self._counts[:ends], self.untils[:ends]
+        size, taken = len(self), sum(counts)
+        keys, firsts = self._keys[:taken], []
+        arrays = [[each[:taken].copy() for each in every] for every in self._arrays]
+        for every in self._arrays:
+            for each in every:
+                each[: size - taken] = each[taken:size].copy()
+        left = taken
+        while left:
+            some = self._firsts.pop(0)
+            firsts.append(some[:left])
+            if len(some) > left:
+                self._firsts.insert(0, some[left:])
+            left -= len(firsts[-1])
+        del self._counts[:ends], self.untils[:ends], self._keys[:taken]
+        if not self.untils:
+            self._of_last = {}
+        return Taken(untils, counts, keys, joined_metas(firsts), arrays)
+
+    def accumulators(self, taken: Taken) -> list[Any]:
+        """The accumulators of the windows, one by one."""
+        lists = [listed(kind, arrays) for (kind, _), arrays in zip(self._aggregates, taken.arrays)]
+        return lists[0] if self.names is None else list(zip(*lists))
+
+    def results(self, taken: Taken) -> list[Array] | None:
+        """The results of each aggregate; None where a division is not exact in columns."""
+        found = []
+        for (kind, _), arrays in zip(self._aggregates, taken.arrays):
+            if kind == "mean":
+                sums = arrays[1]
+                if sums.dtype == np.int64 and max(int(sums.max()), -int(sums.min())) > _MEAN_MAX:
+                    return None
+                found.append(sums / arrays[0])
+            else:
+                found.append(arrays[0])
+        return found

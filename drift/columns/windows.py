@@ -1,0 +1,111 @@
+"""Results of windows, stored as columns.
+
+Invariant: value i *is* the window with the i-th values: the same canonical form, and so the same digest and record.
+What asks for windows gets them, made once for a batch.
+
+Why: a window's form is that of a Struct, whose fields are those of the columns; see `forms.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+
+from drift.columns.forms import Piece, pieces_of_rows, pieces_of_structs, pieces_of_tuples
+from drift.columns.rows import Frame, Tabular, arrow_columns
+
+_FALSE = b"\xc2"
+
+
+class WindowRows(Tabular):
+    """Windows: the rows of a DataFrame, whose columns are those of the key, start, end and what they aggregate.
+
+    Args:
+        kind: makes a window of key, start, end and value.
+        keys: how many columns the key has: with one it is its value, with several a tuple, without any None.
+        names: of the values, which are dicts; None for one value.
+    """
+
+    __slots__ = ("_kind", "_keys", "_names")
+
+    has_fields = False
+
+    def __init__(
+        self,
+        frame: pl.DataFrame,
+        kind: Callable[..., Any],
+        keys: int,
+        names: tuple[str, ...] | None,
+        whole: Self | None = None,
+        start: int = 0,
+    ) -> None:
+        super().__init__(frame, whole, start)
+        self._kind, self._keys, self._names = kind, keys, names
+
+    def _of(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> Self:
+        return type(self)(frame, self._kind, self._keys, self._names, whole, start)
+
+    def joined(self, others: Sequence[Self]) -> Self | None:
+        if any(getattr(each, "_names", None) != self._names for each in others):
+            return None
+        return super().joined(others)
+
+    def _made_values(self) -> list[Any]:
+        columns = [each.to_list() for each in self.frame.get_columns()]
+        keys, (starts, ends), values = columns[: self._keys], columns[self._keys : self._keys + 2], columns[-1]
+        if self._names is not None:
+            values = [dict(zip(self._names, row)) for row in zip(*columns[self._keys + 2 :])]
+        of: Iterable[Any] = keys[0] if self._keys == 1 else zip(*keys) if keys else repeat(None)
+        return list(map(self._kind, of, starts, ends, values))
+
+    def _pieces(self, start: int, count: int, in_order: bool) -> list[Piece]:
+        columns = arrow_columns(self.frame.slice(start, count))
+        keys, bounds, values = columns[: self._keys], columns[self._keys : self._keys + 2], columns[self._keys + 2 :]
+        value = pieces_of_tuples(values)
+        if self._names is not None:
+            value = pieces_of_rows(self._names, values, count, in_order)
+        fields = [("key", pieces_of_tuples(keys)), ("value", value)]
+        fields[1:1] = [(name, pieces_of_tuples([each])) for name, each in zip(("start", "end"), bounds)]
+        return pieces_of_structs("Window", [*fields, ("early", [_FALSE])], count)
+
+    def flat(self, names: Sequence[str]) -> Frame | None:
+        if self._names is None or self._keys > 1:
+            return None
+        columns = self.frame.get_columns()
+        named = zip([*names, *self._names], columns)
+        return Frame(pl.DataFrame([each.alias(name) for name, each in named]))
+
+    def __reduce__(self) -> Any:
+        return list, (self.values,)
+
+
+def window_rows(
+    kind: Callable[..., Any],
+    keys: Sequence[Any],
+    fields: int,
+    bounds: Sequence[tuple[int, int]],
+    counts: Sequence[int],
+    values: Sequence[np.ndarray[Any, Any]],
+    names: tuple[str, ...] | None,
+) -> WindowRows | None:
+    """Windows by their keys, bounds and values; None where the keys are of no type of columns.
+
+    Args:
+        fields: how many of the rows are the key.
+        bounds: start and end of windows that follow each other.
+        counts: how many windows have each of the bounds.
+        names: see `WindowRows`.
+    """
+    try:
+        columns = [np.repeat(np.array(each, np.int64), counts) for each in zip(*bounds)]
+        made = [pl.Series(list(each)) for each in (zip(*keys) if fields > 1 else [keys] * fields)]
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return None
+    if any(each.dtype not in (pl.String, pl.Int64, pl.Null) for each in made):
+        return None
+    every = [*made, *map(pl.Series, columns), *map(pl.Series, values)]
+    return WindowRows(pl.DataFrame([each.alias(str(at)) for at, each in enumerate(every)]), kind, fields, names)

@@ -1,0 +1,108 @@
+"""Windows in columns are the windows: their values, forms and metas; and they stay columns to the output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import drift
+from drift.columns.metas import stamp_metas
+from drift.columns.rows import Frame
+from drift.columns.windows import WindowRows, window_rows
+from drift_barrier.barrier import Barrier
+from drift_graph.canonical import canonical_each, encode_many, stored_each
+from drift_graph.item import Columns
+from drift_graph.meta import later_metas, varint
+from drift_graph.metas import with_suffix
+from drift_graph.payloads import joined
+
+texts = st.text(max_size=3) | st.sampled_from(["x" * 20, "y" * 250, "z" * 70_000])
+keys = st.one_of(
+    st.lists(st.none() | texts, min_size=1, max_size=9),
+    st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=9),
+    st.lists(st.tuples(texts, st.integers(-9, 300)), min_size=1, max_size=9),
+    st.integers(1, 9).map(lambda count: [None] * count),
+)
+
+
+@given(keys, st.sampled_from([None, ("n",), ("total", "n"), ("key", "a" * 200)]), st.data())
+@example(["a"], None, None)
+def test_windows_in_columns_are_windows(of: list[Any], names: tuple[str, ...] | None, data: Any) -> None:
+    fields = 2 if type(of[0]) is tuple else 0 if set(of) == {None} else 1
+    counts = [len(of)] if data is None else [(at := data.draw(st.integers(0, len(of)))), len(of) - at]
+    bounds = [(-7, 2**40), (5, 7)][: len(counts)]
+    numbers = [at * 1000 - 1 for at in range(len(of))]
+    values = [np.array(numbers), np.array(numbers) / 7][: 1 if names is None else len(names)]
+    made = window_rows(drift.Window, of, fields, bounds, counts, values, names)
+    assert made is not None
+    of_windows = [bound for bound, count in zip(bounds, counts) for _ in range(count)]
+    results: Sequence[Any] = numbers
+    if names is not None:
+        results = [dict(zip(names, each)) for each in zip(*(each.tolist() for each in values))]
+    expected = [drift.Window(key, *bound, value) for key, bound, value in zip(of, of_windows, results)]
+    again = joined([made[:1], made[1:]])
+    order = list(range(len(of)))[::-1]
+    for rows, windows in ((made, expected), (again, expected), (made.in_order(order), expected[::-1])):
+        assert isinstance(rows, WindowRows)
+        assert list(rows) == windows and list(map(type, rows.values)) == [drift.Window] * len(of)
+        assert encode_many(rows) == encode_many(windows) and canonical_each(rows) == canonical_each(windows)
+        assert stored_each(rows) == stored_each(windows)
+    if names is not None and "key" not in names:
+        named = ("key", "start", "end")[not fields :]
+        flat = made.flat(named)
+        assert (flat is None) == (fields > 1)
+        if flat is not None:
+            dicts = [{name: getattr(each, name) for name in named} | each.value for each in expected]
+            assert isinstance(flat, Frame) and stored_each(flat) == stored_each(dicts)
+
+
+def test_windows_of_other_values_are_not_joined_in_columns() -> None:
+    one, other = (
+        window_rows(drift.Window, ["a"], 1, [(0, 1)], [1], [np.array([5])], names) for names in (("n",), ("m",))
+    )
+    assert [each.value for each in joined([one, other, Frame(pl.DataFrame({"n": [1]}))])[:2]] == [{"n": 5}, {"m": 5}]
+
+
+ties = st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([0, 247, 248, 255, 256, 2**56 - 1, 2**56]), min_size=1)
+
+
+@given(ties | st.lists(st.integers(300, 9000), min_size=1), st.integers(-(2**62), 2**62), st.integers(0, 300))
+def test_metas_of_ends_are_those_of_the_timers_of_first_rows(ties: list[int], time: int, rank: int) -> None:
+    times = time + np.arange(len(ties))
+    metas = stamp_metas(times, np.array(ties, np.uint64), varint(rank), varint(0) + b"\x05\x00")
+    parents = with_suffix(metas, b"\x07")
+    expected = [later_metas([parent], b"\x01\x00", at + 9, 4)[0] for parent, at in zip(parents, times.tolist())]
+    made = metas.later(b"\x07", b"\x01\x00", times + 9, 4)
+    assert list(made) == expected and list(with_suffix(made, b"xy")) == [each + b"xy" for each in expected]
+    if len({len(each) for each in expected}) == 1:
+        assert not isinstance(made, list) and made.joined(b"h") == b"".join(b"h" + each for each in expected)
+        assert list(made[1:]) == expected[1:] and made[-1] == expected[-1]
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("tie", ["id", None])
+def test_windows_stay_columns_to_the_output(tie: str | None, flat: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the tests of their digests would compare nothing."""
+    rows = [{"id": 1000 + at, "at": at + at * 7 % 50, "zone": f"{at % 9}", "n": at % 7} for at in range(2000)]
+    graph = drift.Graph("windows")
+    windows = graph.source("rows", time=drift.EventTime("at", tie=tie, lateness=60)).key_by("zone")
+    over, named = windows.window(drift.windows.tumbling(100)), {"n": drift.agg.count(), "mean": drift.agg.mean("n")}
+    (over.rows(**named) if flat else over.aggregate(**named)).sink("out")
+    expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
+    kinds = []
+    add = Barrier.add
+
+    def seen(self: Barrier, sink: str, columns: Columns) -> None:
+        kinds.append(type(columns.payloads))
+        add(self, sink, columns)
+
+    monkeypatch.setattr(Barrier, "add", seen)
+    source = drift.sources.table(pl.DataFrame(rows), payload="rows")
+    assert drift.run(graph, {"rows": source}, batch_items=256).finish().digest == expected
+    assert set(kinds) == {Frame if flat else WindowRows}
