@@ -260,8 +260,8 @@ BREAKAGES = [
     one(
         "<= for < at release",
         _BARRIER,
-        "        taken = self._checkpoint(minimal_time)\n",
-        '        taken = self._checkpoint(minimal_time + b"\\xff")\n',
+        "        taken = self._take_below(minimal_time)\n",
+        '        taken = self._take_below(minimal_time + b"\\xff")\n',
     ),
     one(
         "items counted by meta alone",

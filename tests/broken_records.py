@@ -262,7 +262,7 @@ BREAKAGES = [
     ),
     # What is said of a record.
     one(
-        "lineage: links of states are never checkpoint",
+        "lineage: links of states are never cut",
         "drift/auditing/trace.py",
         "if node.linked > 2 * self._loops_max:",
         "if node.linked > 2**40:",

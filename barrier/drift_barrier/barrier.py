@@ -139,7 +139,7 @@ class Barrier:
 
     def rewind(self, checkpoint: bytes) -> None:
         """Drop items at or above a checkpoint that minimal time has reached: they will come again."""
-        below = self._checkpoint(checkpoint)
+        below = self._take_below(checkpoint)
         self._heap, self._held, self._tombstones_held = [], 0, 0
         tombstones = self.tombstones
         for sink, columns in below:
@@ -166,7 +166,7 @@ class Barrier:
 
         For an engine with a buffer for each worker, where tombstones come to the buffer of what they take back.
         """
-        taken = self._checkpoint(minimal_time)
+        taken = self._take_below(minimal_time)
         if not taken:
             return None
         sinks: str | list[str]
@@ -216,7 +216,7 @@ class Barrier:
         self._runs += 1
         heappush(self._heap, (run.metas[run.start], self._runs, run))
 
-    def _checkpoint(self, bound: bytes) -> list[tuple[str, Columns]]:
+    def _take_below(self, bound: bytes) -> list[tuple[str, Columns]]:
         """Take the items below a bound out of every run."""
         taken: list[tuple[str, Columns]] = []
         heap = self._heap
@@ -227,9 +227,7 @@ class Barrier:
             if run.metas[-1] >= bound:
                 end = bisect_left(run.metas, bound, start)
                 rests.append((run, end))
-            columns = Columns(run.metas, run.payloads, run.diffs)
-            if start != 0 or end != len(run.metas):
-                columns = columns.slice(start, end)
+            columns = Columns(run.metas, run.payloads, run.diffs).slice(start, end)
             if columns.diffs is not None:
                 self._tombstones_held -= columns.diffs.count(-1)
             self._held -= end - start
@@ -242,7 +240,7 @@ class Barrier:
     def _compact(self) -> None:
         """Cancel what can be cancelled already, so that held tombstones do not outgrow the items they cancel."""
         sinks: dict[str, list[Columns]] = {}
-        for sink, columns in _of_one_kind(self._checkpoint(b"\xff" * 16)):
+        for sink, columns in _of_one_kind(self._take_below(b"\xff" * 16)):
             sinks.setdefault(sink, []).append(columns)
         for sink, batches in sinks.items():
             columns = _without_pairs(_in_order(batches), final=False)

@@ -99,8 +99,7 @@ def encoded_by_block(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS)
         values = payloads if is_all else of_kind(payloads, payloads[start:end])
         plain = encode_plain(values)
         payload_bytes = joined_forms(values) if plain is None else plain
-        checkpoint = at_once[start * each : end * each]
-        meta_bytes = checkpoint or encode_metas(metas if is_all else metas[start:end])
+        meta_bytes = at_once[start * each : end * each] or encode_metas(metas if is_all else metas[start:end])
         parts.append(Encoded(end - start, meta_bytes, payload_bytes, plain is not None))
         start, room = end, BLOCK_ITEMS
     return parts

@@ -62,7 +62,7 @@ class RecordedFeed(Feed):
     ) -> None:
         machines = [SourceMachine.of(source, rank, live=paced) for rank, source in enumerate(dataflow.sources)]
         super().__init__(machines, {}, batch_items=batch_items, on_late=on_late)
-        self._batches = self._checkpoint(iter(batches))
+        self._batches = self._split(iter(batches))
         self._next: RecordedBatch | None = None
         self._paced = paced
         self.record = None if paced else record
@@ -72,7 +72,7 @@ class RecordedFeed(Feed):
         self._began_ns: int | None = None  # on the monotonic clock: when the first batch was due
         self._first_ns = 0
 
-    def _checkpoint(self, batches: Iterator[RecordedBatch]) -> Iterator[RecordedBatch]:
+    def _split(self, batches: Iterator[RecordedBatch]) -> Iterator[RecordedBatch]:
         """Batches of at most `batch_items`; the heartbeat of a batch comes with its last part."""
         for batch in batches:
             rank, arrived, at_ns = batch

@@ -368,9 +368,9 @@ class Log:
             dropped = 0
         self._lasts_dropped = dropped
         if self._rows > self._rows_max or not self._segments:
-            self._checkpoint()
+            self._trim()
 
-    def _checkpoint(self) -> None:
+    def _trim(self) -> None:
         """Drop the settled rows of segments that have as many of them as of others."""
         for segment in list(self._segments.values()):
             if 2 * segment.held(self.settled) <= len(segment.metas):

@@ -439,7 +439,7 @@ class Program:
         while True:
             made: Ports = {}
             found: Origins = {}
-            part = columns if count == len(columns.metas) else columns.slice(0, count)
+            part = columns.slice(0, count)
             try:
                 self.run(part, made, origins=found, room=Room(ROOM_BYTES) if count > 1 else None)
             except Full as full:

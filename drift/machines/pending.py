@@ -63,9 +63,9 @@ class Pending:
             _, _, columns = heappop(self._heap)
             end = _due(columns.metas, heartbeat, minimal_time)
             if end:
-                taken.append(_checkpoint(columns, 0, end))
+                taken.append(columns.slice(0, end))
             if end < len(columns.metas):
-                rest = _checkpoint(columns, end, len(columns.metas))
+                rest = columns.slice(end, len(columns.metas))
                 if rest.metas[0] < heartbeat:
                     rounds.append(rest)
                 else:
@@ -108,9 +108,3 @@ def split(columns: Columns, heartbeat: bytes, minimal_time: bytes) -> tuple[Colu
 
 def _waits(meta: bytes, heartbeat: bytes, bound: bytes) -> bool:
     return is_later(meta) and (meta >= heartbeat or (meta >= bound and in_rounds(meta)))
-
-
-def _checkpoint(columns: Columns, start: int, end: int) -> Columns:
-    if start == 0 and end == len(columns.metas):
-        return columns
-    return columns.slice(start, end)

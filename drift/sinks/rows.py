@@ -1,7 +1,7 @@
 """Items as rows of a table: their position and time, and a column for each field of the payloads.
 
 Invariant: the columns are those that were given, or the fields of the first payloads; a payload with a further field is
-refused, never checkpoint.
+refused, never dropped.
 """
 
 from __future__ import annotations

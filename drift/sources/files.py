@@ -183,7 +183,7 @@ class FileSource(Diverting):
 
 
 class _FileReader:
-    """Checkpoints the contents of a file into batches of the requested size."""
+    """Cuts the contents of a file into batches of the requested size."""
 
     def __init__(self, kind: str, file: File, batches: Callable[[File], Iterator[Batch]]) -> None:
         self._kind = kind

@@ -163,8 +163,8 @@ class LevelWorker:
         begin = bisect_left(columns.metas, self._writing.heartbeat)
         end = bisect_left(columns.metas, self._due_below, begin)
         if end < len(columns.metas) and self._writing.everything:
-            self._wait(row.level, row.target, name, _cut(columns, end, len(columns.metas)))
-        return name, _cut(columns, begin, end)
+            self._wait(row.level, row.target, name, columns.slice(end, len(columns.metas)))
+        return name, columns.slice(begin, end)
 
     def release_later(self, row: Row, outbox: Outbox) -> None:
         """Send pending later items for sinks to the ranges of this micro-batch."""
@@ -194,8 +194,8 @@ class LevelWorker:
         end = bisect_left(columns.metas, self._due_below)
         if end == len(columns.metas):
             return columns
-        self._wait(level, target, name, _cut(columns, end, len(columns.metas)))
-        return _cut(columns, 0, end)
+        self._wait(level, target, name, columns.slice(end, len(columns.metas)))
+        return columns.slice(0, end)
 
     def leave(self, leaving: Iterable[Part], outbox: Outbox) -> None:
         """Send on the items that go to no grouping of this level."""
@@ -243,13 +243,6 @@ class RangeSender:
                 outbox.add(0, target, name, part)
 
 
-def _cut(columns: Columns, start: int, end: int) -> Columns:
-    if start == 0 and end == len(columns.metas):
-        return columns
-    metas, payloads, diffs = columns
-    return Columns(metas[start:end], payloads[start:end], None if diffs is None else diffs[start:end])
-
-
 def _in_ranges(columns: Columns, bounds: Sequence[bytes]) -> Iterator[tuple[int, Columns]]:
     """Items split by range: (number of the range, its items), in the order of metas."""
     columns = sorted_by_meta(columns)
@@ -258,6 +251,5 @@ def _in_ranges(columns: Columns, bounds: Sequence[bytes]) -> Iterator[tuple[int,
     target = bisect_right(bounds, metas[0]) if metas else 0
     while start < len(metas):
         end = bisect_left(metas, bounds[target], start) if target < len(bounds) else len(metas)
-        is_all = start == 0 and end == len(metas)
-        yield target, columns if is_all else columns.slice(start, end)
+        yield target, columns.slice(start, end)
         start, target = end, target + 1

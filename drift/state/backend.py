@@ -7,7 +7,7 @@ Why: each backend commits several byte strings at once, and compares the expecte
 backend that has come back with older data, as a server that was restarted from an older dump, gets nothing that would
 lie above a gap.
 
-    checkpoints            manifests
+    cuts            manifests of checkpoints
     snapshots       what changed between two checkpoints
     hashes          hashes of the full blocks of the output, many in a row
     base:STEP       the states of a step as of the checkpoint in `merged`, by key

@@ -1,7 +1,7 @@
 """The contract of logics, checked by experiment: rows in batches make what they make one by one.
 
 Invariant: a logic that is reported gave other outputs or states for rows in one batch than for the same rows, from the
-same states, in another checkpoint.
+same states, cut into other batches.
 
 Why: the reference calls a logic with one row at a time. The calls are noted, and made again in batches: all rows
 together, and in pairs. Rows of a key follow each other in a batch exactly if each begins in the state in which the one
@@ -39,7 +39,7 @@ class _Call(NamedTuple):
     outputs: Sequence[Any]
 
 
-def check_checkpoints(case: Case) -> None:
+def check_batches(case: Case) -> None:
     """Run the reference, and make the calls of logics again in batches.
 
     Raises:

@@ -10,7 +10,7 @@ from drift.purity import PurityCheck
 from drift.streams import Graph
 from drift.testing.case import case_lines, check_case, load_case, write_report
 from drift.testing.check import OF_TEST, Case, Result, check, reference
-from drift.testing.logics import check_checkpoints
+from drift.testing.logics import check_batches
 from drift.testing.schedule import Schedule
 from drift.testing.shrink import shrunk
 from drift_graph.errors import ImpureStep
@@ -27,7 +27,7 @@ def check_purity(purity: PurityCheck, case: Case) -> None:
     output = reference(replace(case, dataflow=with_functions(purity.dataflow, answers)))
     if isinstance(output.error, ImpureStep):
         raise output.error
-    check_checkpoints(case)
+    check_batches(case)
     purity.check()
 
 

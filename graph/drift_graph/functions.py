@@ -129,7 +129,7 @@ class _Brief(reprlib.Repr):
 
 
 def brief(value: object, characters_max: int = 1000) -> str:
-    """repr(value), checkpoint if it is long: then a text with the same beginning of at least `characters_max`
+    """repr(value), shortened if it is long: then a text with the same beginning of at least `characters_max`
     characters.
 
     Sets are sorted, so that the text is the same in every process.

@@ -41,7 +41,9 @@ class Columns(NamedTuple):
     diffs: list[int] | None
 
     def slice(self, start: int, end: int) -> Columns:
-        """The items from index `start` up to `end`."""
+        """The items from index `start` up to `end`: these columns, if that is all of them."""
+        if start == 0 and end == len(self.metas):
+            return self
         diffs = self.diffs
         left = None if diffs is None else diffs[start:end]
         return Columns(self.metas[start:end], payloads.slice(self.payloads, start, end), left)

@@ -273,7 +273,7 @@ def test_an_item_without_a_time_stays_where_it_came_next_to_one_from_the_future(
     st.lists(st.integers(1, 8), min_size=1, max_size=5),
 )
 def test_who_is_ahead_or_late_hangs_on_the_items_before_it_and_on_no_batches(
-    times: list[int], lateness: int, future_max: int, late: Any, checkpoints: list[int]
+    times: list[int], lateness: int, future_max: int, late: Any, batch_sizes: list[int]
 ) -> None:
     policy = EventTime(int, lateness, late=late, future_max=future_max)
     taken: list[int] = []
@@ -295,7 +295,7 @@ def test_who_is_ahead_or_late_hangs_on_the_items_before_it_and_on_no_batches(
     got: list[int] = []
     left: list[int] = []
     error = None
-    rest, sizes = list(times), itertools.cycle(checkpoints)
+    rest, sizes = list(times), itertools.cycle(batch_sizes)
     while rest and error is None:
         size = next(sizes)
         batch, rest = rest[:size], rest[size:]

@@ -100,26 +100,26 @@ _bad_rows = st.lists(
 def test_how_a_bad_input_is_cut_into_batches_does_not_show(
     given_rows: list[Any], lateness: int, late: Any, tie: Any, data: st.DataObject
 ) -> None:
-    check_checkpoints(drift.EventTime(bad_time, lateness, tie, late), given_rows, data)
+    check_batches(drift.EventTime(bad_time, lateness, tie, late), given_rows, data)
 
 
 @given(event_inputs(20, late="divert"), st.data())
 def test_how_an_input_is_cut_into_batches_does_not_show(given_input: Any, data: st.DataObject) -> None:
-    check_checkpoints(given_input.time, given_input.payloads, data)
+    check_batches(given_input.time, given_input.payloads, data)
 
 
-def check_checkpoints(policy: drift.EventTime, given_payloads: list[Any], data: st.DataObject) -> None:
+def check_batches(policy: drift.EventTime, given_payloads: list[Any], data: st.DataObject) -> None:
     """One batch and any cut into several give the same metas, heartbeats, late items and error."""
-    whole, checkpoint = machine(policy), machine(policy)
+    whole, divided = machine(policy), machine(policy)
     expected = whole.take(list(given_payloads))
     left = list(given_payloads)
     metas: list[bytes] = []
     late: list[Any] = []
     error: Exception | None = None
-    heartbeat = checkpoint.heartbeat
+    heartbeat = divided.heartbeat
     while left and error is None:
         size = data.draw(st.integers(1, len(left)))
-        arrived = checkpoint.take(left[:size])
+        arrived = divided.take(left[:size])
         left, error = left[size:], arrived.error
         assert all(meta >= heartbeat for meta in arrived.metas), "an item below the heartbeat"
         assert arrived.heartbeat >= heartbeat
@@ -131,8 +131,8 @@ def check_checkpoints(policy: drift.EventTime, given_payloads: list[Any], data: 
         (each.time, each.heartbeat, form_of(each.payload)) for each in expected.late
     ]
     assert (type(error), str(error)) == (type(expected.error), str(expected.error))
-    assert checkpoint.heartbeat == whole.heartbeat
-    assert (checkpoint.items_in, checkpoint.late_items) == (whole.items_in, whole.late_items) == (len(metas), len(late))
+    assert divided.heartbeat == whole.heartbeat
+    assert (divided.items_in, divided.late_items) == (whole.items_in, whole.late_items) == (len(metas), len(late))
 
 
 @given(event_inputs(20, late="divert"), st.data())

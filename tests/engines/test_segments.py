@@ -87,13 +87,13 @@ def test_timers_and_rounds_pass_borders(
 def test_a_call_that_fails_in_any_segment_ends_the_run_at_its_item(
     tmp_path_factory: pytest.TempPathFactory, case: Case, chosen: int, data: st.DataObject
 ) -> None:
-    checkpoint = Durable(*case)
-    checkpoint.chosen = chosen
+    segmented = Durable(*case)
+    segmented.chosen = chosen
     state = drift.Checkpoints(tmp_path_factory.mktemp("state"), every_s=0, classes=(Noted, Flags))
     expected = reference(case, data)
-    assert run_with(checkpoint, data, engine="local", state=state) == expected
+    assert run_with(segmented, data, engine="local", state=state) == expected
     if expected.error is not None:
-        again = run_with(checkpoint, data, engine="local", state=state)
+        again = run_with(segmented, data, engine="local", state=state)
         assert again.error == expected.error and again.digest == expected.digest
         assert again.items == expected.items[len(expected.items) - len(again.items) :]
 

@@ -49,9 +49,9 @@ def lines_of(payloads: list[Any]) -> bytes:
     return "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in lines).encode()
 
 
-def written(sink: Sink, payloads: list[Any], checkpoints: list[int] | None = None) -> None:
-    """Open a sink, write these payloads in batches, close it."""
-    edges = [0, *sorted(min(checkpoint, len(payloads)) for checkpoint in checkpoints or ()), len(payloads)]
+def written(sink: Sink, payloads: list[Any], ends: list[int] | None = None) -> None:
+    """Open a sink, write these payloads in batches that end there, close it."""
+    edges = [0, *sorted(min(end, len(payloads)) for end in ends or ()), len(payloads)]
     try:
         sink.open()
         for start, end in pairwise(edges):
@@ -114,45 +114,43 @@ def test_each_of_several_sinks_gets_its_own_items(tmp_path: Path) -> None:
 @given(
     payloads=st.lists(st.text(max_size=5) | st.integers(), max_size=12),
     had=st.integers(0, 800),
-    checkpoints=st.lists(st.integers(0, 12), max_size=4),
+    ends=st.lists(st.integers(0, 12), max_size=4),
 )
 @settings(deadline=None, max_examples=300)
 def test_a_file_cut_at_any_byte_is_continued_to_the_complete_file(
-    payloads: list[Any], had: int, checkpoints: list[int]
+    payloads: list[Any], had: int, ends: list[int]
 ) -> None:
     with folder() as inside:
         path, whole = inside / "out.jsonl", lines_of(payloads)
         path.write_bytes(whole[:had])
         for _ in range(2):  # also a file that is whole already
-            written(sinks.jsonl(path), payloads, checkpoints)
+            written(sinks.jsonl(path), payloads, ends)
             assert path.read_bytes() == whole
 
 
-@given(had=st.integers(0, 6), shorter=st.integers(0, 6), checkpoints=st.lists(st.integers(0, 6), max_size=3))
+@given(had=st.integers(0, 6), shorter=st.integers(0, 6), ends=st.lists(st.integers(0, 6), max_size=3))
 @settings(deadline=None)
-def test_a_rerun_that_ends_earlier_leaves_the_rest_of_the_file(had: int, shorter: int, checkpoints: list[int]) -> None:
+def test_a_rerun_that_ends_earlier_leaves_the_rest_of_the_file(had: int, shorter: int, ends: list[int]) -> None:
     with folder() as inside:
         path, payloads = inside / "out.jsonl", list("abcdef")
         path.write_bytes(lines_of(payloads[:had]))
-        written(sinks.jsonl(path), payloads[:shorter], checkpoints)
+        written(sinks.jsonl(path), payloads[:shorter], ends)
         assert path.read_bytes() == lines_of(payloads[: max(had, shorter)])
 
 
 @given(
     changed=st.integers(0, 5),
     torn=st.binary(max_size=5),
-    checkpoints=st.lists(st.integers(0, 6), max_size=3),
+    ends=st.lists(st.integers(0, 6), max_size=3),
 )
 @settings(deadline=None)
-def test_a_file_of_another_run_is_refused_by_line_and_left_alone(
-    changed: int, torn: bytes, checkpoints: list[int]
-) -> None:
+def test_a_file_of_another_run_is_refused_by_line_and_left_alone(changed: int, torn: bytes, ends: list[int]) -> None:
     with folder() as inside:
         path, payloads = inside / "out.jsonl", list("abcdef")
         other = [*payloads[:changed], "another", *payloads[changed + 1 :]]
         path.write_bytes(lines_of(other) + torn)
         with pytest.raises(SinkError) as caught:
-            written(sinks.jsonl(path), payloads, checkpoints)
+            written(sinks.jsonl(path), payloads, ends)
         assert str(caught.value).startswith(
             f"{path}, line {changed + 1}: it is not what this run gives at position {changed}; another graph, input"
         )
@@ -235,15 +233,15 @@ def test_what_was_written_is_in_the_file_at_once(tmp_path: Path) -> None:
 # What goes wrong.
 
 
-@given(limit=st.integers(0, 500), checkpoints=st.lists(st.integers(0, 8), max_size=3))
+@given(limit=st.integers(0, 500), ends=st.lists(st.integers(0, 8), max_size=3))
 @settings(deadline=None, max_examples=60)
-def test_a_full_disk_says_what_is_safe_and_the_next_run_resumes_from_there(limit: int, checkpoints: list[int]) -> None:
+def test_a_full_disk_says_what_is_safe_and_the_next_run_resumes_from_there(limit: int, ends: list[int]) -> None:
     with folder() as inside:
         path, payloads = inside / "out.jsonl", list("abcdefgh")
         whole = lines_of(payloads)
         limit = min(limit, len(whole) - 1)
         with pytest.raises(SinkError) as caught, file_bytes_max(limit):
-            written(sinks.jsonl(path), payloads, checkpoints)
+            written(sinks.jsonl(path), payloads, ends)
         had = path.read_bytes()
         assert had == whole[:limit]
         safe = had.count(b"\n") - 1
@@ -251,7 +249,7 @@ def test_a_full_disk_says_what_is_safe_and_the_next_run_resumes_from_there(limit
         assert str(caught.value) == (
             f"{path} cannot be written: File too large; {expected}; clear that up, and run again with resume='continue'"
         )
-        written(sinks.jsonl(path), payloads, checkpoints)
+        written(sinks.jsonl(path), payloads, ends)
         assert path.read_bytes() == whole
 
 

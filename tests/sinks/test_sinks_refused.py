@@ -58,11 +58,11 @@ def rows(bad: dict[int, Any], length: int = 12) -> list[Any]:
     return [bad.get(n, {"word": f"w{n}", "n": n}) for n in range(length)]
 
 
-def write(sink: Any, payloads: list[Any], checkpoints: list[int]) -> None:
-    """In batches that end at the checkpoints."""
+def write(sink: Any, payloads: list[Any], ends: list[int]) -> None:
+    """In batches that end at the ends."""
     sink.open()
     try:
-        for start, end in zip([0, *checkpoints], [*checkpoints, len(payloads)]):
+        for start, end in zip([0, *ends], [*ends, len(payloads)]):
             sink.write(range(start, end), [global_time(n, 0, 0, 0) for n in range(start, end)], payloads[start:end])
         sink.complete()
     finally:
@@ -79,22 +79,20 @@ BAD = {
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(checkpoints=st.lists(st.integers(1, 11), max_size=4, unique=True).map(sorted), aborted=st.booleans())
-def test_what_a_table_refuses_is_set_apart_however_the_output_is_checkpoint_into_batches(
-    database: Database, checkpoints: list[int], aborted: bool
+@given(ends=st.lists(st.integers(1, 11), max_size=4, unique=True).map(sorted), aborted=st.booleans())
+def test_what_a_table_refuses_is_set_apart_however_the_output_is_cut_into_batches(
+    database: Database, ends: list[int], aborted: bool
 ) -> None:
     table = f"refused{next(numbers)}"
     database.change(MADE.format(table))
     sink = database.make(database.where, table, columns=["word", "n"], on_error="divert")
     payloads = rows({at: each for at, each in BAD.items() if at != 9})
-    if aborted and checkpoints:
+    if aborted and ends:
         sink.open()
-        sink.write(
-            range(checkpoints[0]), [global_time(n, 0, 0, 0) for n in range(checkpoints[0])], payloads[: checkpoints[0]]
-        )
+        sink.write(range(ends[0]), [global_time(n, 0, 0, 0) for n in range(ends[0])], payloads[: ends[0]])
         sink.close()
         sink = database.make(database.where, table, columns=["word", "n"], on_error="divert")
-    write(sink, payloads, checkpoints)
+    write(sink, payloads, ends)
     assert database.rows(f"select position, word, n from {table} order by 1") == [
         (n, f"w{n}", n) for n in range(12) if n not in BAD or n == 9
     ]

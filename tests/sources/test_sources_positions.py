@@ -292,39 +292,37 @@ def test_what_is_behind_the_position_may_be_corrected(tmp_path: Path) -> None:
 
 @given(
     size=st.integers(0, 600),
-    checkpoints=st.lists(st.integers(0, 600), max_size=6),
+    ends=st.lists(st.integers(0, 600), max_size=6),
     at=st.integers(0, 599),
     moves=st.sampled_from(["changed", "taken out", "put in"]),
 )
 @settings(deadline=None, max_examples=200)
 def test_what_was_read_is_known_again_by_its_whole_beginning_samples_and_its_end(
-    size: int, checkpoints: list[int], at: int, moves: str
+    size: int, ends: list[int], at: int, moves: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("WHOLE", 100), ("STRIDE", 64), ("SAMPLE", 16), ("TAIL", 8)):
             patch.setattr(f"drift.sources.known.{name}_BYTES", value)
         data = bytes((n * n + n // 7) % 251 for n in range(size))
 
-        def known_of(data: bytes, checkpoints: list[int]) -> str:
+        def known_of(data: bytes, ends: list[int]) -> str:
             known = Known()
-            for start, end in itertools.pairwise(
-                [0, *sorted(min(checkpoint, len(data)) for checkpoint in checkpoints), len(data)]
-            ):
+            for start, end in itertools.pairwise([0, *sorted(min(end, len(data)) for end in ends), len(data)]):
                 known.update(data[start:end])
             assert known.offset == len(data)
             return known.copy().hexdigest()
 
-        assert known_of(data, checkpoints) == known_of(data, [])
+        assert known_of(data, ends) == known_of(data, [])
         if at < size:
             covered = at < 100 or (at - 100) % 64 < 16 or at >= size - 8
             if moves == "changed":
                 other = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-                assert (known_of(other, checkpoints) != known_of(data, [])) == covered
+                assert (known_of(other, ends) != known_of(data, [])) == covered
             else:
                 other = (
                     data[:at] + data[at + 1 :] + b"!" if moves == "taken out" else (data[:at] + b"!" + data[at:])[:-1]
                 )
-                assert known_of(other, checkpoints) != known_of(data, []) or data[at:] == other[at:]
+                assert known_of(other, ends) != known_of(data, []) or data[at:] == other[at:]
 
 
 def test_of_a_large_file_only_what_the_hash_covers_is_read_again(

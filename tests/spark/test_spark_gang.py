@@ -264,7 +264,7 @@ def test_a_task_works_on_what_comes_next_while_the_others_end_what_they_have() -
     assert [acks(member.turn([], 1.03, 0.02)) for _ in range(fed - 1)] == [1, 1, 1]
 
 
-def test_a_task_feeds_as_many_items_at_once_as_it_should_however_they_are_checkpoint_into_rows() -> None:
+def test_a_task_feeds_as_many_items_at_once_as_it_should_however_they_are_cut_into_rows() -> None:
     metas = list(SourceMachine("numbers", 0, drift.ArrivalTime()).take(list(range(10_000))).metas)
     starts = range(0, 10_000, 1000)
     rows = [row_of(1, 0, "key", Columns(metas[at : at + 1000], list(range(at, at + 1000)), None)) for at in starts]

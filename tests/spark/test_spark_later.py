@@ -103,14 +103,14 @@ GRAPHS = {
 @given(arrivals(), st.integers(1, 3), st.lists(st.integers(0, 39), max_size=6), st.booleans())
 @example([(0, "a", 0), (3, "b", 1), (30, "b", 2)], 1, [1, 2], False)  # what is of "a" is forgotten in between
 def test_micro_batches_cut_anywhere_give_the_output_of_a_run(
-    name: str, arrived: list[Any], targets: int, checkpoints: list[int], whole: bool
+    name: str, arrived: list[Any], targets: int, cuts: list[int], whole: bool
 ) -> None:
     case = _Case(GRAPHS[name], arrived)
     items = all_items(case)
     states: list[Row] = []
     ends: list[tuple[int, RangeEnd]] = []
     position, before = 0, BEGINNING
-    ordered = sorted({checkpoint for checkpoint in checkpoints if 0 < checkpoint < len(items)})
+    ordered = sorted({cut for cut in cuts if 0 < cut < len(items)})
     for number, (begin, end) in enumerate(zip([0, *ordered], [*ordered, len(items)])):
         upto = items[end][0] if end < len(items) else END_OF_TIME
         writing, before = StateWriting(number, whole, before), upto

@@ -73,14 +73,14 @@ PAYLOAD = [("sink", pa.string()), ("payload", pa.binary())]
 SCHEMA = pa.schema([*POSITION, *PAYLOAD, *(pa.field(name, field.type) for name, field in zip(STATE_COLUMNS, ROWS))])
 
 
-def in_micro_batches(case: Case, checkpoints: list[int], targets: int, everything: list[bool]) -> tuple[str, str]:
+def in_micro_batches(case: Case, cuts: list[int], targets: int, everything: list[bool]) -> tuple[str, str]:
     """Digest and error of a case that is cut before some of its items; `everything`: states of all keys are stored."""
     items = all_items(case)
     states: list[Row] = []
     ends: list[tuple[int, RangeEnd]] = []
     position = 0
     before = BEGINNING
-    for number, (begin, end) in enumerate(zip([0, *checkpoints], [*checkpoints, len(items)])):
+    for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(items)])):
         upto = items[end][0] if end < len(items) else END_OF_TIME
         writing, before = StateWriting(number, everything[number], before), upto
         work = Work(packed(case.dataflow()), surroundings(), True, targets, (), heartbeat=upto, writes_state=writing)
@@ -106,9 +106,9 @@ def test_micro_batches_that_are_cut_anywhere_give_the_output_of_the_reference(da
     recipe = recipe._replace(steps=[*recipe.steps, data.draw(st.sampled_from(REMEMBERING))])
     case = Case(recipe, data.draw(inputs(recipe.sources, items_max=12)))
     count = sum(len(each.payloads) for each in case.inputs)
-    checkpoints = sorted(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=4))) if count else []
-    everything = data.draw(st.lists(st.booleans(), min_size=len(checkpoints) + 1, max_size=len(checkpoints) + 1))
-    assert in_micro_batches(case, checkpoints, data.draw(st.integers(1, 3)), everything) == in_reference(case)
+    cuts = sorted(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=4))) if count else []
+    everything = data.draw(st.lists(st.booleans(), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
+    assert in_micro_batches(case, cuts, data.draw(st.integers(1, 3)), everything) == in_reference(case)
 
 
 MOVED = """

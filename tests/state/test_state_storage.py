@@ -695,7 +695,7 @@ def checkpoints_in(where: Path) -> list[Any]:
 
 @given(st.lists(st.binary(max_size=30)), st.integers(0, 100))
 def test_the_hash_of_a_content_does_not_depend_on_its_parts(
-    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], checkpoint: int
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], begun: int
 ) -> None:
     path = tmp_path_factory.mktemp("content") / "file"
     data = b"".join(parts)
@@ -706,9 +706,9 @@ def test_the_hash_of_a_content_does_not_depend_on_its_parts(
             content.add(part)
         assert content.form() == ContentHash.of(file.fileno(), len(data)).form()
         begin = ContentHash()
-        begin.add(data[:checkpoint])
-        again = ContentHash.resumed(begin.form(), file.fileno(), len(data[:checkpoint]))
-        again.add(data[checkpoint:])
+        begin.add(data[:begun])
+        again = ContentHash.resumed(begin.form(), file.fileno(), len(data[:begun]))
+        again.add(data[begun:])
         assert again.form() == content.form()
 
 
