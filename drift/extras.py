@@ -20,6 +20,7 @@ _MODULES = {
     "duckdb": ("duckdb", "pyarrow"),
     "parquet": ("numpy", "pyarrow"),
     "delta": ("deltalake", "numpy", "pyarrow"),
+    "iceberg": ("pyiceberg", "numpy", "pyarrow"),
     "postgres": ("psycopg",),
     "redis": ("redis",),
     "kafka": ("confluent_kafka",),

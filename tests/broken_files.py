@@ -11,6 +11,7 @@ NO_FILES = "the harness reads no files"
 PARTS = ("tests/sinks/test_sinks_parts.py",)
 
 DELTA = ("tests/sinks/test_delta.py",)
+ICEBERG = ("tests/sinks/test_iceberg.py",)
 
 _PARTS, _PARQUET = "drift/sinks/parts.py", "drift/sinks/parquet.py"
 _CHUNKS, _FOLLOWED, _LINES = "drift/sources/chunks.py", "drift/sources/followed.py", "drift/sinks/lines.py"
@@ -194,7 +195,7 @@ BREAKAGES = [
     ),
     broken(
         "rows are appended to a table of Delta wherever it ends",
-        "drift/sinks/delta.py",
+        "drift/sinks/lake.py",
         "        if (found := self._find_end()) != self._last:\n",
         "        if (found := self._find_end()) is self:\n",
         *DELTA,
@@ -208,7 +209,7 @@ BREAKAGES = [
     ),
     broken(
         "a table of Delta stores other values than it was given",
-        "drift/sinks/delta.py",
+        "drift/sinks/lake.py",
         "        if _fits(column.type, kind):\n",
         "        if True:\n",
         *DELTA,
@@ -240,5 +241,26 @@ BREAKAGES = [
         "            if self._skip[1] == self._files[0][1].rows:",
         "            if self._skip[1] == -1:",
         *DELTA,
+    ),
+    broken(
+        "a commit to Iceberg is repeated behind rows of another run",
+        "drift/sinks/iceberg.py",
+        '"commit.retry.num-retries": "0"',
+        '"commit.retry.num-retries": "4"',
+        *ICEBERG,
+    ),
+    broken(
+        "a position in the properties of a table of Iceberg counts without its row",
+        "drift/sinks/iceberg.py",
+        "if last is not None and self._has_row(",
+        "if last is not None or self._has_row(",
+        *ICEBERG,
+    ),
+    broken(
+        "a position of Iceberg is of any snapshot",
+        "drift/sinks/iceberg.py",
+        "at = snapshots[at].parent_snapshot_id",
+        "at = None",
+        *ICEBERG,
     ),
 ]  # fmt: skip

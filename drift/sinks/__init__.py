@@ -3,6 +3,7 @@
 from drift.sinks.base import Sink, as_sink
 from drift.sinks.csv import csv
 from drift.sinks.delta import delta
+from drift.sinks.iceberg import iceberg
 from drift.sinks.kafka import kafka
 from drift.sinks.lines import jsonl, stdout
 from drift.sinks.parquet import parquet
@@ -10,4 +11,17 @@ from drift.sinks.postgres import postgres
 from drift.sinks.redis import redis
 from drift.sinks.sqlite import sqlite
 
-__all__ = ["Sink", "as_sink", "csv", "delta", "jsonl", "kafka", "parquet", "postgres", "redis", "sqlite", "stdout"]
+__all__ = [
+    "Sink",
+    "as_sink",
+    "csv",
+    "delta",
+    "iceberg",
+    "jsonl",
+    "kafka",
+    "parquet",
+    "postgres",
+    "redis",
+    "sqlite",
+    "stdout",
+]

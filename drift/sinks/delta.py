@@ -11,22 +11,20 @@ The meta of the last item is kept in the same way, in numbers of 7 bytes, since 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
-from drift.sinks.filling import Filling, Limits, limits_of
-from drift.sinks.parts import check_columns, with_names
-from drift.sinks.resuming import AppendingSink, Last, check_resume, from_committed, refuse_existing
-from drift_graph.errors import PayloadError, SettingsError, SinkError
-from drift_graph.metas import Metas
+from drift.sinks.filling import limits_of
+from drift.sinks.lake import LakeSink
+from drift.sinks.parts import check_columns
+from drift.sinks.resuming import Last, check_resume
+from drift_graph.errors import SettingsError, SinkError
 from drift_graph.moments import Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from drift.sinks.typed import Gathered
 
 _APPLICATION = "drift"
 _META = "drift meta"  # its length, and with a number behind it a part of it
@@ -74,56 +72,26 @@ def delta(
     except TypeError:
         raise SettingsError(f"delta({path!r:.80}): the path of a table is a text or a pathlib.Path") from None
     by = check_columns(partition_by)
-    return DeltaSink(named, columns, limits, by, merge_schema, dict(storage_options or {}), resume)
+    return DeltaSink(dict(storage_options or {}), named, columns, limits, by, merge_schema, resume)
 
 
-class DeltaSink(AppendingSink):
+class DeltaSink(LakeSink):
     """See `delta`."""
 
     guarantee: ClassVar = SinkGuarantee("exactly once", "the log of the table has the position with the rows")
 
-    def __init__(
-        self,
-        path: str,
-        columns: Sequence[str] | Mapping[str, Any] | None,
-        limits: Limits,
-        partition_by: list[str],
-        merge_schema: bool,
-        storage_options: dict[str, str],
-        resume: str,
-    ) -> None:
-        super().__init__(path, resume)
-        self._path = path
-        self._columns = columns
-        self._by = partition_by
-        self._merge_schema = merge_schema
-        self._options = storage_options
-        self._filling = Filling(limits)
-        self._items: Gathered | None = None  # that no version has yet
-        self._table: Any = None  # of deltalake, once there is one
-        self._overwrites = False
+    _how_to_bring_back = " (deltalake has restore)"
 
-    def _begin(self, resume: str) -> Last | None:
+    def __init__(self, storage_options: dict[str, str], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._options = storage_options
+
+    def _remove_rows(self) -> None:
         from deltalake import CommitProperties, Transaction
 
-        self._items = None
-        self._filling.clear()
-        self._overwrites = False
-        with self._looking(Exception):
-            self._find_table()
-            last = self._find_end()
-        if self._table is None:
-            return None
-        if resume == "error":
-            refuse_existing(self._path, last)
-        if resume == "replace":
-            with self._taking([0], Exception):
-                none = CommitProperties(app_transactions=[Transaction(_APPLICATION, _NONE)])
-                self._table.delete(commit_properties=none)
-            self._overwrites = True
-            return None
-        self._check_table(last)
-        return last
+        none = CommitProperties(app_transactions=[Transaction(_APPLICATION, _NONE)])
+        self._table.delete(commit_properties=none)
+        self._overwrites = True
 
     def _find_table(self) -> None:
         from deltalake import DeltaTable
@@ -172,185 +140,26 @@ class DeltaSink(AppendingSink):
             sizes = [min(_PART_BYTES, length - at) for at in parts]
             return Last(position, b"".join(version(f"{_META} {at}").to_bytes(size) for at, size in zip(parts, sizes)))
 
-    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:  # type: ignore[override]
-        if self._items is None:
-            from drift.sinks.typed import Gathered
-
-            self._items = Gathered()
-        self._items.add(positions, metas, payloads)
-        self._filling.add(payloads)
-        if self._filling.is_full:
-            self._flush()
-        self.tick()
-        return self._last
-
-    def tick(self) -> None:
-        """See `Ticking`: items that are due come into the table."""
-        if self._filling.is_due:
-            self._flush()
-
-    def commit(self) -> dict[str, Any]:
-        """See `Committing`: what was written comes into the table."""
-        self._flush()
-        committed = super().commit()
-        with self._looking(Exception):
-            return {**committed, "rows": self._rows_up_to(self._last)}
-
-    def complete(self) -> None:
-        """Raises:
-        SinkError: more is stored than this run produced, or less than it has written.
-        """
-        self._flush()
-        super().complete()
-
-    def _end(self) -> None:
-        self._flush()
-        self._table = None
-
-    def _flush(self) -> None:
-        """Everything gathered becomes a version."""
-        if not self._items:
-            return
+    def _append_table(self, rows: pa.Table, first: int, last: Last) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
 
-        items, self._items = self._items, None
-        self._filling.clear()
-        if (found := self._find_end()) != self._last:
-            raise self._moved(found)
-        first, last = items.first, Last(items.end, items.last)
-        with self._taking([first, last.position], Exception):
-            table = self._typed(items)
-            for name in self._partitions():
-                table = with_names(table, name)
-            parts = range(0, len(last.meta), _PART_BYTES)
-            transactions = [Transaction(_APPLICATION, last.position), Transaction(_META, len(last.meta))]
-            transactions += [
-                Transaction(f"{_META} {at}", int.from_bytes(last.meta[at : at + _PART_BYTES])) for at in parts
-            ]
-            merges = self._merge_schema and self._table is not None
-            noted = {"drift": f"positions {first} to {last.position}"}
-            write_deltalake(
-                self._path if self._table is None else self._table,
-                table,
-                partition_by=self._by or None,
-                mode="overwrite" if self._overwrites else "error" if self._table is None else "append",
-                schema_mode="overwrite" if self._overwrites else "merge" if merges else None,
-                storage_options=self._options or None,
-                commit_properties=CommitProperties(custom_metadata=noted, app_transactions=transactions),
-            )
-        self._overwrites = False
-        self._last = last
+        parts = range(0, len(last.meta), _PART_BYTES)
+        transactions = [Transaction(_APPLICATION, last.position), Transaction(_META, len(last.meta))]
+        transactions += [Transaction(f"{_META} {at}", int.from_bytes(last.meta[at : at + _PART_BYTES])) for at in parts]
+        merges = self._merge_schema and self._table is not None
+        noted = {"drift": f"positions {first} to {last.position}"}
+        write_deltalake(
+            self._path if self._table is None else self._table,
+            rows,
+            partition_by=self._by or None,
+            mode="overwrite" if self._overwrites else "error" if self._table is None else "append",
+            schema_mode="overwrite" if self._overwrites else "merge" if merges else None,
+            storage_options=self._options or None,
+            commit_properties=CommitProperties(custom_metadata=noted, app_transactions=transactions),
+        )
 
-    def _typed(self, items: Gathered) -> pa.Table:
-        """Items as a table of the types that the table in the lake has.
-
-        Raises:
-            PayloadError: it does not have these.
-        """
-        import pyarrow as pa
-
-        from drift.sinks.typed import Tables
-
-        tables = Tables(self._path, self._columns)
-        tables.add(*items.take())
-        made = tables.table()
-        has = {} if self._table is None or self._overwrites else {field.name: field.type for field in self._schema()}
-        columns = {}
-        for name, column in zip(made.column_names, made.columns):
-            if pa.types.is_null(column.type):
-                continue  # in a table that has no such column it is left out, and so is null
-            if has and name not in has and not self._merge_schema:
-                raise PayloadError(
-                    f"the table has no column {name!r}; it has {', '.join(map(repr, has))}; map the payloads, or pass "
-                    f"merge_schema=True"
-                )
-            columns[name] = column if name not in has else _as(name, column, has[name])
-        for name in has.keys() - columns.keys():
-            columns[name] = pa.nulls(made.num_rows, has[name])
-        return pa.table({name: columns[name] for name in [*has, *(each for each in columns if each not in has)]})
-
-    def compare(self, committed: Any) -> str:
-        """See `Comparing`: that each row below the checkpoint is there, once; values are not compared."""
-        (last,) = from_committed(self._target, committed)
-        with self._looking(Exception):
-            self._find_table()
-            found = self._rows_up_to(last)
-        if found != committed["rows"]:
-            then, now = committed["rows"][0], found[0]
-            has = f"now it has {now:,}" if now != then else "now it has others"
-            raise SinkError(
-                f"{self._path} had {then:,} rows as of the checkpoint, and {has}: what this run had written was "
-                f"changed; bring it back (deltalake has restore), or start anew with "
-                f"another state and resume='replace' (--on-existing replace)"
-            )
-        return f"{self._path} has its {found[0]:,} rows as of the checkpoint, by their positions"
-
-    def _rows_up_to(self, last: Last | None) -> list[int]:
-        """The number of the rows up to a position, and the sum of their positions."""
+    def _positions_up_to(self, last: Last) -> Iterable[pa.RecordBatch]:
         import pyarrow.compute as pc
 
-        if last is None or self._table is None:
-            return [0, 0]
-        count = total = 0
         dataset = self._table.to_pyarrow_dataset()
-        for batch in dataset.to_batches(columns=["position"], filter=pc.field("position") <= last.position):
-            count += batch.num_rows
-            total += pc.sum(batch["position"]).as_py() or 0
-        return [count, total]
-
-
-def _as(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column as one of the type that a table has, if that holds the same values.
-
-    Raises:
-        PayloadError: it does not.
-    """
-    import pyarrow as pa
-
-    try:
-        if _fits(column.type, kind):
-            return column.cast(kind)
-        why = ""
-    except pa.ArrowException as error:
-        why = f" ({error})"
-    raise PayloadError(
-        f"the table has {name!r} as {kind}, and the payloads as {column.type}{why}; map them, or name the type where "
-        f"the table is made: columns={{{name!r}: pyarrow type}}"
-    )
-
-
-def _fits(of: pa.DataType, into: pa.DataType) -> bool:
-    """Whether a value of one type can be one of another without being another value."""
-    import pyarrow as pa
-
-    if pa.types.is_null(of) or of == into:
-        return True
-    if pa.types.is_struct(of) and pa.types.is_struct(into):
-        by_name = {field.name: field.type for field in into}
-        return all(field.name in by_name and _fits(field.type, by_name[field.name]) for field in of)
-    if _family(of) == _family(into) == "list":
-        return _fits(of.value_type, into.value_type)
-    if pa.types.is_integer(of) and pa.types.is_floating(into):
-        return True  # Arrow refuses an int that is no float
-    if pa.types.is_floating(of) and pa.types.is_floating(into):
-        return bool(of.bit_width <= into.bit_width)
-    return _family(of) == _family(into)
-
-
-def _family(kind: pa.DataType) -> str:
-    """The name of types that differ in how they hold their values, where Arrow refuses what one cannot hold."""
-    import pyarrow as pa
-
-    known = {
-        "int": pa.types.is_integer,
-        "text": lambda each: (
-            pa.types.is_string(each) or pa.types.is_large_string(each) or pa.types.is_string_view(each)
-        ),
-        "bytes": lambda each: (
-            pa.types.is_binary(each) or pa.types.is_large_binary(each) or pa.types.is_binary_view(each)
-        ),
-        "list": lambda each: pa.types.is_list(each) or pa.types.is_large_list(each) or pa.types.is_list_view(each),
-        "moment": lambda each: pa.types.is_timestamp(each) and each.tz is None,
-        "moment with a zone": lambda each: pa.types.is_timestamp(each) and each.tz is not None,
-    }
-    return next((name for name, is_of in known.items() if is_of(kind)), str(kind))
+        return dataset.to_batches(columns=["position"], filter=pc.field("position") <= last.position)  # type: ignore[no-any-return]

@@ -1,0 +1,265 @@
+"""Tables of a lake: Delta Lake and Iceberg.
+
+Invariant: the rows of the table that a run wrote are its items up to the position that the table names; where it names
+another than this run has left, nothing is appended.
+
+Why: rows and position come into a table in one commit, which is refused if another came in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drift.sinks.filling import Filling, Limits
+from drift.sinks.parts import with_names
+from drift.sinks.resuming import AppendingSink, Last, from_committed, refuse_existing
+from drift_graph.errors import PayloadError, SinkError
+from drift_graph.metas import Metas
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from drift.sinks.typed import Gathered
+
+
+class LakeSink(AppendingSink):
+    """A sink that gathers items and appends them to a table, in one commit with the position of the last.
+
+    A subclass finds the table (`_find_table`), appends to it (`_append_table`), and says what it has.
+    """
+
+    _how_to_bring_back = ""
+
+    def __init__(
+        self,
+        path: str,
+        columns: Sequence[str] | Mapping[str, Any] | None,
+        limits: Limits,
+        partition_by: list[str],
+        merge_schema: bool,
+        resume: str,
+    ) -> None:
+        super().__init__(path, resume)
+        self._path = path
+        self._columns = columns
+        self._by = partition_by
+        self._merge_schema = merge_schema
+        self._filling = Filling(limits)
+        self._items: Gathered | None = None  # that no commit has yet
+        self._table: Any = None  # once there is one
+        self._overwrites = False  # what is appended replaces all there is
+
+    def _find_table(self) -> None:
+        """Set `_table`, to None if there is none."""
+        raise NotImplementedError
+
+    def _check_table(self, last: Last | None) -> None:
+        """
+        Raises:
+            SinkError: the table is none that this sink writes.
+        """
+        raise NotImplementedError
+
+    def _remove_rows(self) -> None:
+        """Remove all rows of the table, and what it says of their end."""
+        raise NotImplementedError
+
+    def _schema(self) -> pa.Schema:
+        """Of the table."""
+        raise NotImplementedError
+
+    def _partitions(self) -> list[str]:
+        """The columns by whose values the files of the table are put into folders."""
+        raise NotImplementedError
+
+    def _append_table(self, rows: pa.Table, first: int, last: Last) -> None:
+        """Append rows and the position of the last in one commit; the first ones to a table that is made."""
+        raise NotImplementedError
+
+    def _positions_up_to(self, last: Last) -> Iterable[pa.RecordBatch]:
+        """The column `position` of the rows up to one."""
+        raise NotImplementedError
+
+    def _begin(self, resume: str) -> Last | None:
+        self._items = None
+        self._filling.clear()
+        self._overwrites = False
+        with self._looking(Exception):
+            self._find_table()
+            last = self._find_end()
+        if self._table is None:
+            return None
+        if resume == "error":
+            refuse_existing(self._path, last)
+        if resume == "replace":
+            with self._taking([0], Exception):
+                self._remove_rows()
+            return None
+        self._check_table(last)
+        return last
+
+    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:  # type: ignore[override]
+        if self._items is None:
+            from drift.sinks.typed import Gathered
+
+            self._items = Gathered()
+        self._items.add(positions, metas, payloads)
+        self._filling.add(payloads)
+        if self._filling.is_full:
+            self._flush()
+        self.tick()
+        return self._last
+
+    def tick(self) -> None:
+        """See `Ticking`: items that are due come into the table."""
+        if self._filling.is_due:
+            self._flush()
+
+    def commit(self) -> dict[str, Any]:
+        """See `Committing`: what was written comes into the table."""
+        self._flush()
+        committed = super().commit()
+        with self._looking(Exception):
+            return {**committed, "rows": self._rows_up_to(self._last)}
+
+    def complete(self) -> None:
+        """Raises:
+        SinkError: more is stored than this run produced, or less than it has written.
+        """
+        self._flush()
+        super().complete()
+
+    def _end(self) -> None:
+        self._flush()
+        self._table = None
+
+    def _flush(self) -> None:
+        """Everything gathered comes into the table."""
+        if not self._items:
+            return
+        items, self._items = self._items, None
+        self._filling.clear()
+        if (found := self._find_end()) != self._last:
+            raise self._moved(found)
+        first, last = items.first, Last(items.end, items.last)
+        with self._taking([first, last.position], Exception):
+            rows = self._typed(items)
+            for name in self._partitions():
+                rows = with_names(rows, name)
+            self._append_table(rows, first, last)
+        self._overwrites = False
+        self._last = last
+
+    def _typed(self, items: Gathered) -> pa.Table:
+        """Items as a table of the types that the table in the lake has.
+
+        Raises:
+            PayloadError: it does not have these.
+        """
+        import pyarrow as pa
+
+        from drift.sinks.typed import Tables
+
+        tables = Tables(self._path, self._columns)
+        tables.add(*items.take())
+        made = tables.table()
+        has = {} if self._table is None or self._overwrites else {field.name: field.type for field in self._schema()}
+        columns = {}
+        for name, column in zip(made.column_names, made.columns):
+            if pa.types.is_null(column.type):
+                continue  # in a table that has no such column it is left out, and so is null
+            if has and name not in has and not self._merge_schema:
+                raise PayloadError(
+                    f"the table has no column {name!r}; it has {', '.join(map(repr, has))}; map the payloads, or pass "
+                    f"merge_schema=True"
+                )
+            columns[name] = column if name not in has else _as(name, column, has[name])
+        for name in has.keys() - columns.keys():
+            columns[name] = pa.nulls(made.num_rows, has[name])
+        return pa.table({name: columns[name] for name in [*has, *(each for each in columns if each not in has)]})
+
+    def compare(self, committed: Any) -> str:
+        """See `Comparing`: that each row below the checkpoint is there, once; values are not compared."""
+        (last,) = from_committed(self._target, committed)
+        with self._looking(Exception):
+            self._find_table()
+            found = self._rows_up_to(last)
+        if found != committed["rows"]:
+            then, now = committed["rows"][0], found[0]
+            has = f"now it has {now:,}" if now != then else "now it has others"
+            raise SinkError(
+                f"{self._path} had {then:,} rows as of the checkpoint, and {has}: what this run had written was "
+                f"changed; bring it back{self._how_to_bring_back}, or start anew with "
+                f"another state and resume='replace' (--on-existing replace)"
+            )
+        return f"{self._path} has its {found[0]:,} rows as of the checkpoint, by their positions"
+
+    def _rows_up_to(self, last: Last | None) -> list[int]:
+        """The number of the rows up to a position, and the sum of their positions."""
+        import pyarrow.compute as pc
+
+        if last is None or self._table is None:
+            return [0, 0]
+        count = total = 0
+        for batch in self._positions_up_to(last):
+            count += batch.num_rows
+            total += pc.sum(batch["position"]).as_py() or 0
+        return [count, total]
+
+
+def _as(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column as one of the type that a table has, if that holds the same values.
+
+    Raises:
+        PayloadError: it does not.
+    """
+    import pyarrow as pa
+
+    try:
+        if _fits(column.type, kind):
+            return column.cast(kind)
+        why = ""
+    except pa.ArrowException as error:
+        why = f" ({error})"
+    raise PayloadError(
+        f"the table has {name!r} as {kind}, and the payloads as {column.type}{why}; map them, or name the type where "
+        f"the table is made: columns={{{name!r}: pyarrow type}}"
+    )
+
+
+def _fits(of: pa.DataType, into: pa.DataType) -> bool:
+    """Whether a value of one type can be one of another without being another value."""
+    import pyarrow as pa
+
+    if pa.types.is_null(of) or of == into:
+        return True
+    if pa.types.is_struct(of) and pa.types.is_struct(into):
+        by_name = {field.name: field.type for field in into}
+        return all(field.name in by_name and _fits(field.type, by_name[field.name]) for field in of)
+    if _family(of) == _family(into) == "list":
+        return _fits(of.value_type, into.value_type)
+    if pa.types.is_integer(of) and pa.types.is_floating(into):
+        return True  # Arrow refuses an int that is no float
+    if pa.types.is_floating(of) and pa.types.is_floating(into):
+        return bool(of.bit_width <= into.bit_width)
+    return _family(of) == _family(into)
+
+
+def _family(kind: pa.DataType) -> str:
+    """The name of types that differ in how they hold their values, where Arrow refuses what one cannot hold."""
+    import pyarrow as pa
+
+    known = {
+        "int": pa.types.is_integer,
+        "text": lambda each: (
+            pa.types.is_string(each) or pa.types.is_large_string(each) or pa.types.is_string_view(each)
+        ),
+        "bytes": lambda each: (
+            pa.types.is_binary(each) or pa.types.is_large_binary(each) or pa.types.is_binary_view(each)
+        ),
+        "list": lambda each: pa.types.is_list(each) or pa.types.is_large_list(each) or pa.types.is_list_view(each),
+        "moment": lambda each: pa.types.is_timestamp(each) and each.tz is None,
+        "moment with a zone": lambda each: pa.types.is_timestamp(each) and each.tz is not None,
+    }
+    return next((name for name, is_of in known.items() if is_of(kind)), str(kind))
