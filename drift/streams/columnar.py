@@ -84,10 +84,12 @@ class Columnar(Steps[T]):
         """Rows with further fields, or with other values in some: a core map with one child.
 
         Args:
-            expressions, name, named: as for `select`.
+            expressions: of Polars, or SQL texts of such, over the fields of one row.
+            name: of the step.
+            named: expressions by the names of their results.
 
         Raises:
-            GraphError: as for `select`.
+            GraphError: the stream's fields are not known, or an expression does not fit them or needs other rows.
 
         Example:
             >>> import drift
@@ -116,7 +118,7 @@ class Columnar(Steps[T]):
             function: pure; from a table with the fields of the stream to a table.
             schema: names and types of the fields of its result.
             name: of the step; by default that of the function.
-            durable: whether a run with state logs the output of the step; see `flat_map`.
+            durable: whether a run with state logs the output of the step, so that later steps resume from the log.
 
         Raises:
             GraphError: the stream's fields are not known, or `schema` is none.

@@ -143,7 +143,9 @@ class Joining(Steps[T]):
         [((5, 'X'), (4, 'X', 11))]
 
         Args:
-            other, key, other_key: as for `join`.
+            other: the right side.
+            key: pure; anything with canonical bytes.
+            other_key: of the right side; `key` for both if None.
             within: the right item may be older by at most this; older ones are dropped.
             how: "left" gives (left, None) if there is none, "inner" nothing.
         """

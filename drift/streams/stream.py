@@ -113,7 +113,7 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
         Args:
             key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
             window: in items, 1 or more; the first items of a key give shorter tuples.
-            durable: see `flat_map`.
+            durable: whether a run with state logs the output of the step, so that later steps resume from the log.
         """
         where = caller()
         group = Group(self._name(name, "group", key), "", where, key, window)
@@ -237,7 +237,7 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
             with_time: the function is called with the item's time as well.
             later: declares that there are later children.
             on_error: "error" ends the run if the function raises; "divert" sends the payload to the sink "errors".
-            durable: whether a run with state logs the output of the step; see `flat_map`.
+            durable: whether a run with state logs the output of the step, so that later steps resume from the log.
         """
         return self._map(function, "one", name, "map", with_time, later, on_error)._durable_if(durable)
 
@@ -299,7 +299,7 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
             name: of the step, in pictures and messages; by default that of the predicate.
             with_time: the predicate is called with the item's time as well.
             on_error: "error" ends the run if the predicate raises; "divert" sends the payload to the sink "errors".
-            durable: whether a run with state logs the output of the step; see `flat_map`.
+            durable: whether a run with state logs the output of the step, so that later steps resume from the log.
         """
         if isinstance(predicate, str) or type(predicate).__module__.startswith("polars."):
             if with_time or on_error != "error":

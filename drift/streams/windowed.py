@@ -66,7 +66,7 @@ class WindowedStream(Generic[K, T]):
 
         Args:
             aggregate: one of `drift.agg`, such as `drift.agg.sum(function)`.
-            durable: see `Stream.flat_map`.
+            durable: whether a run with state logs the output of the step, so that later steps resume from the log.
             named: or several at once, and the value is a dict: `aggregate(n=drift.agg.count(), last=drift.agg.last())`.
         """
         for argument, value in (("name", name), ("durable", durable)):
@@ -99,7 +99,7 @@ class WindowedStream(Generic[K, T]):
         [{'start': 0, 'end': 2, 'n': 2, 'last': 2}, {'start': 2, 'end': 4, 'n': 2, 'last': 3}]
 
         Args:
-            durable: see `Stream.flat_map`.
+            durable: whether a run with state logs the output of the step, so that later steps resume from the log.
             named: aggregates, such as `rows(n=drift.agg.count(), last=drift.agg.last())`.
         """
         row = FlatRow(self._key is not all_items, self._early is not None)
