@@ -6,14 +6,16 @@ where its entry says so.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from drift.engines.base import Progress
-from drift.engines.observed import Observed, SourceState
+from drift.engines.observed import CheckpointState, Observed, SourceState
+from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
-Label = str  # "", or what each value is of: "source", "sink", "operator" or "process"
+Label = str  # "", or what each value is of: "source", "sink", "operator", "process", or "died", a process that did
 
 
 class Reading(NamedTuple):
@@ -23,6 +25,7 @@ class Reading(NamedTuple):
         state: "waiting", "running", "finished", "stopped" or "failed".
         seconds: since the run began.
         now_s: on `time.monotonic`.
+        clock_ms: since 1970.
         diverted: items that a source or a step could not process.
         memory_bytes: resident, the peak of all processes together.
         sinks: items released to each.
@@ -37,6 +40,8 @@ class Reading(NamedTuple):
     observed: Observed = Observed({}, [], [], {})
     sources: Sequence[SourceState] = ()
     sinks: Mapping[str, int] = {}
+    clock_ms: int = 0
+    checkpoints: CheckpointState | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -51,7 +56,7 @@ class Metric:
     Attributes:
         unit: in UCUM, as OpenTelemetry has it: "{item}", "s", "By", "" for none.
         text: what it is, for people.
-        of: its value; for a label, the value of each name.
+        of: its value, None if there is none now; for a label, the value of each name that has one.
         counts: whether it only grows.
         report, page, prometheus, otel: its name in `Report`, in status.json, for Prometheus (without "_total") and for
             OpenTelemetry; "" if it is not shown there.
@@ -69,6 +74,11 @@ class Metric:
     otel: str = ""
     digits: int | None = None
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether its values of several runs make a sum."""
+        return self.counts or self.unit == _ITEMS
+
     def shown(self, reading: Reading) -> Any:
         """Its value as the page and Prometheus have it; a dict for a label."""
         value = self.of(reading)
@@ -77,14 +87,34 @@ class Metric:
         return self._rounded(value)
 
     def _rounded(self, value: Any) -> Any:
-        return value if self.digits is None else round(value, self.digits)
+        return value if self.digits is None or value is None else round(value, self.digits)
 
 
 def _since(reading: Reading, since_s: float | None) -> float:
     return max(reading.now_s - since_s, 0.0) if since_s is not None else 0.0
 
 
+def _lag_s(reading: Reading, below: bytes) -> float | None:
+    """How far a time is behind the clock, in seconds; None if it is no time in milliseconds since 1970."""
+    if reading.has_ended or not BEGINNING < below < END_OF_TIME:
+        return None
+    time_ms = time_of(below)
+    return (reading.clock_ms - time_ms) / 1000 if _DATES_FROM_MS <= time_ms < _DATES_TO_MS else None
+
+
+def _lags(reading: Reading) -> dict[str, float]:
+    lags = {each.name: _lag_s(reading, each.heartbeat) for each in reading.sources if each.silent_since_s is not None}
+    return {name: lag for name, lag in lags.items() if lag is not None}
+
+
+def _checkpoint_age_s(reading: Reading) -> float | None:
+    taken = reading.checkpoints
+    return (reading.clock_ms - taken.taken_ms) / 1000 if taken is not None and taken.taken_ms else None
+
+
 _ITEMS = "{item}"
+#: From 2001 to 2286: times below are counted in another unit, or number items.
+_DATES_FROM_MS, _DATES_TO_MS = 10**12, 10**13
 
 METRICS: tuple[Metric, ...] = (
     Metric(
@@ -118,16 +148,56 @@ METRICS: tuple[Metric, ...] = (
     Metric("By", "Resident memory, the peak.", lambda now: now.memory_bytes, report="peak_memory_bytes", counts=False),
     Metric(
         "{frame}", "Malformed or foreign messages that were not taken.", lambda now: now.progress.refused_frames,
-        report="refused_frames", page="refused_frames", prometheus="drift_refused_frames",
+        report="refused_frames", page="refused_frames", prometheus="drift_refused_frames", otel="drift.refused_frames",
     ),
-    Metric("{process}", "Processes that died and were replaced.", lambda now: tuple(now.progress.died), report="died"),
-    Metric("{recovery}", "Completed recoveries.", lambda now: now.progress.recoveries, report="recoveries"),
-    Metric(_ITEMS, "Items sent again after deaths.", lambda now: now.progress.fed_again, report="fed_again"),
-    Metric("s", "Time of all recoveries.", lambda now: now.progress.recovering_s, report="recovering_s"),
+    Metric(
+        "{process}", "Processes that died and were replaced.", lambda now: tuple(now.progress.died),
+        report="died", page="died",
+    ),
+    Metric(
+        "{process}", "Deaths of a process, which was replaced.", lambda now: Counter(now.progress.died),
+        label="died", prometheus="drift_deaths", otel="drift.deaths",
+    ),
+    Metric(
+        "{recovery}", "Completed recoveries.", lambda now: now.progress.recoveries,
+        report="recoveries", page="recoveries", prometheus="drift_recoveries", otel="drift.recoveries",
+    ),
+    Metric(
+        _ITEMS, "Items sent again after deaths.", lambda now: now.progress.fed_again,
+        report="fed_again", page="fed_again", prometheus="drift_fed_again_items", otel="drift.items.fed_again",
+    ),
+    Metric(
+        "s", "Time of all recoveries.", lambda now: now.progress.recovering_s,
+        report="recovering_s", page="recovering_s", prometheus="drift_recovering_seconds", otel="drift.recovering",
+    ),
+    Metric(
+        "s", "Event time up to which all is released, behind the clock; of times in milliseconds since 1970.",
+        lambda now: _lag_s(now, now.progress.minimal_bytes), counts=False,
+        page="lag_s", prometheus="drift_lag_seconds", otel="drift.lag", digits=3,
+    ),
+    Metric(
+        "{checkpoint}", "Checkpoints written.",
+        lambda now: now.checkpoints.written if now.checkpoints is not None else None,
+        page="checkpoints", prometheus="drift_checkpoints", otel="drift.checkpoints",
+    ),
+    Metric(
+        "s", "Since the last checkpoint was taken.", _checkpoint_age_s, counts=False,
+        page="checkpoint_age_s", prometheus="drift_checkpoint_age_seconds", otel="drift.checkpoint.age", digits=3,
+    ),
+    Metric(
+        "By", "Size of the last checkpoint: the states that had changed.",
+        lambda now: now.checkpoints.size_bytes if now.checkpoints is not None else None, counts=False,
+        page="checkpoint_bytes", prometheus="drift_checkpoint_bytes", otel="drift.checkpoint.size",
+    ),
+    Metric(
+        "s", "Time that writing the last checkpoint took.",
+        lambda now: now.checkpoints.seconds if now.checkpoints is not None else None, counts=False,
+        page="checkpoint_s", prometheus="drift_checkpoint_seconds", otel="drift.checkpoint.duration", digits=4,
+    ),
     Metric(
         "s", "How long the source that holds minimal time gave nothing.",
         lambda now: 0.0 if now.has_ended else now.progress.silent_s, counts=False,
-        page="silent_s", prometheus="drift_silent_seconds", digits=1,
+        page="silent_s", prometheus="drift_silent_seconds", otel="drift.silent", digits=1,
     ),
     Metric(
         "", "1 while the run is running.", lambda now: float(now.state == "running"), counts=False,
@@ -140,16 +210,20 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         _ITEMS, "Items of a source.", lambda now: {each.name: each.items for each in now.sources},
-        label="source", page="items", prometheus="drift_source_items",
+        label="source", page="items", prometheus="drift_source_items", otel="drift.source.items",
     ),
     Metric(
         _ITEMS, "Of a source, diverted.", lambda now: {each.name: each.late_items for each in now.sources},
-        label="source", page="late", prometheus="drift_source_late_items",
+        label="source", page="late", prometheus="drift_source_late_items", otel="drift.source.items.late",
     ),
     Metric(
         "s", "Since a source gave something.",
         lambda now: {each.name: _since(now, each.silent_since_s) for each in now.sources}, counts=False,
-        label="source", page="silent_s", prometheus="drift_source_silent_seconds", digits=1,
+        label="source", page="silent_s", prometheus="drift_source_silent_seconds", otel="drift.source.silent", digits=1,
+    ),
+    Metric(
+        "s", "Event time below which a source gives nothing more, behind the clock.", _lags, counts=False,
+        label="source", page="lag_s", prometheus="drift_source_lag_seconds", otel="drift.source.lag", digits=3,
     ),
     Metric(
         _ITEMS, "Items released to a sink.", lambda now: dict(now.sinks),
@@ -163,21 +237,21 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "By", "About how many bytes left an operator.",
         lambda now: {name: counts[1] for name, counts in now.observed.counts.items()},
-        label="operator", page="bytes", prometheus="drift_operator_bytes",
+        label="operator", page="bytes", prometheus="drift_operator_bytes", otel="drift.operator.bytes",
     ),
     Metric(
         _ITEMS, "Tombstones that left an operator.",
         lambda now: {name: counts[2] for name, counts in now.observed.counts.items()},
-        label="operator", page="tombstones", prometheus="drift_operator_tombstones",
+        label="operator", page="tombstones", prometheus="drift_operator_tombstones", otel="drift.operator.tombstones",
     ),
     Metric(
         "By", "Resident memory.",
         lambda now: {each.name: each.memory_bytes for each in now.observed.processes}, counts=False,
-        label="process", page="memory_bytes", prometheus="drift_process_memory_bytes",
+        label="process", page="memory_bytes", prometheus="drift_process_memory_bytes", otel="drift.process.memory",
     ),
     Metric(
         "s", "Processor time.", lambda now: {each.name: each.cpu_s for each in now.observed.processes},
-        label="process", page="cpu_s", prometheus="drift_process_cpu_seconds", digits=3,
+        label="process", page="cpu_s", prometheus="drift_process_cpu_seconds", otel="drift.process.cpu", digits=3,
     ),
 )  # fmt: skip
 
@@ -192,7 +266,7 @@ def on_page(reading: Reading, label: Label = "") -> dict[str, Any]:
     shown = {metric.page: metric.shown(reading) for metric in METRICS if metric.page and metric.label == label}
     if not label:
         return shown
-    return {name: {page: values[name] for page, values in shown.items()} for name in next(iter(shown.values()))}
+    return {name: {page: values.get(name) for page, values in shown.items()} for name in next(iter(shown.values()))}
 
 
 def named(system: str) -> Iterator[tuple[str, Metric]]:

@@ -110,6 +110,21 @@ class SourceState(NamedTuple):
     silent_since_s: float | None
 
 
+class CheckpointState(NamedTuple):
+    """The checkpoints of a run.
+
+    Attributes:
+        written: number of those that this run has written.
+        taken_ms: when the last one was taken, in milliseconds since 1970; of an earlier run, if this one has none yet.
+        size_bytes, seconds: what the last one written took: states that had changed, and time; None if there is none.
+    """
+
+    written: int
+    taken_ms: int
+    size_bytes: int | None
+    seconds: float | None
+
+
 @dataclass
 class Observed:
     """What an engine reports of a watched run.

@@ -20,7 +20,7 @@ from drift.engines.base import Asks, Engine, Progress
 from drift.engines.feed import Feed, taker_of_late
 from drift.engines.memory import peak_memory_bytes
 from drift.engines.metrics import Reading, reported
-from drift.engines.observed import Observed, SourceState
+from drift.engines.observed import CheckpointState, Observed, SourceState
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.engines.settings import Settings
 from drift.engines.source_feed import SourceFeed
@@ -189,6 +189,16 @@ class Run(Exports):
     def source_states(self) -> list[SourceState]:
         """The progress of each source."""
         return self._feed.states()
+
+    def checkpoint_state(self) -> CheckpointState | None:
+        """The checkpoints of the run; None if it takes none."""
+        if self._run_checkpoints is None:
+            return None
+        last, written = self._run_checkpoints.written
+        if last is not None:
+            return CheckpointState(written, *last)
+        before = self.resumed_from
+        return CheckpointState(0, before.taken_ms if before is not None else 0, None, None)
 
     @property
     def web(self) -> str:

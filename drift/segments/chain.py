@@ -32,6 +32,7 @@ from drift.sinks.base import Sink
 from drift.state.backend import named
 from drift.state.checkpoint import Checkpoint
 from drift.state.run_checkpoints import Checkpoints, RunCheckpoints, TakesCheckpoints, log_folder_of, store_of
+from drift.state.store import Written
 from drift.urls import without_secrets
 from drift_barrier.barrier import Released
 from drift_graph.errors import SettingsError
@@ -280,6 +281,11 @@ class ChainCheckpoints:
     def advance(self, items_in: int, taken: int) -> None:
         """See `RunCheckpoints`; for the last segment, by the number of its input items."""
         self._last.advance(self._feed.items_in, taken)
+
+    @property
+    def written(self) -> tuple[Written | None, int]:
+        """See `RunCheckpoints`; of the last segment."""
+        return self._last.written
 
     def take(self, taken: int) -> None:
         """Take a checkpoint of the last segment; of all, if the run has ended."""

@@ -7,14 +7,15 @@ is too long is cut with an ellipsis; the box's tooltip has the full text.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from typing import NamedTuple
 from urllib.parse import quote
 
 from drift.show.layout import Box, Frame, Layout, Line, Point, Rectangle, lay_out
-from drift.show.steps import Step, columns_of, cut, rank_label, short_location, steps_of, what_it_does
+from drift.show.steps import columns_of, cut, rank_label, short_location, steps_of, what_it_does
 from drift_graph.graph import Dataflow
-from drift_graph.operators import Edge, Operator, Sink, Source
+from drift_graph.operators import Edge
 
 _FONT = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace"
 _CHARACTER = 0.61  # width of the font, of its size; Menlo and DejaVu have 0.602, the others less
@@ -32,61 +33,94 @@ _COLOURS = {
 }  # fmt: skip
 
 
-def as_svg(dataflow: Dataflow, *, live: bool = False) -> str:
+def as_svg(dataflow: Dataflow, *, live: bool = False, steps: bool = False) -> str:
     """A picture, from sources at the top to sinks at the bottom.
 
     Args:
         live: whether it is for the page of a run: then its colours are the page's, and each edge has two empty lines
             of text for its numbers. Otherwise it is dark on white, with a title.
+        steps: whether each step is one box, as it was written; otherwise the operators of a step are in a frame.
 
     Raises:
         SettingsError: where the extra `picture` is not installed.
     """
     colours = {name: f"var(--{name})" for name in _COLOURS} if live else _COLOURS
-    return _Picture(dataflow, colours, live).svg()
+    return _Picture(dataflow, colours, live, steps).svg()
+
+
+class _Part(NamedTuple):
+    """What a box stands for: an operator, or a step.
+
+    Attributes:
+        kind: "source", "sink", "group" or "map".
+        texts: three lines: the name, what it does, and where it is.
+        full: the text of the tooltip.
+        frame: the frame around it, if any.
+    """
+
+    name: str
+    kind: str
+    texts: Sequence[str]
+    full: Sequence[str]
+    frame: str = ""
 
 
 class _Picture:
-    def __init__(self, dataflow: Dataflow, colours: Mapping[str, str], live: bool) -> None:
+    def __init__(self, dataflow: Dataflow, colours: Mapping[str, str], live: bool, steps: bool) -> None:
         self._dataflow = dataflow
         self._colours = colours
         self._live = live
         self._steps = steps_of(dataflow)
-        self._texts = {each.name: self._lines_of(step, each) for step in self._steps for each in step.operators}
+        self._parts = list(self._of_steps() if steps else self._of_operators())
         self._titles = {
             step.name: [cut(text, _CHARACTERS_MAX) for text in (step.name, short_location(step.where))]
             for step in self._steps
-            if step.is_sugar
+            if step.is_sugar and not steps
         }
-        boxes = [
-            Box(each.name, _width(self._texts[each.name]) + 2 * _end_width(each), 54.0, step.name * step.is_sugar)
-            for step in self._steps
-            for each in step.operators
-        ]
+        sized = [(each, _width(each.texts) + 2 * _end_width(each.kind)) for each in self._parts]
+        boxes = [Box(each.name, width, 54.0, each.frame) for each, width in sized]
         frames = [Frame(name, _width(title) - 2 * _PADDING, 28.0) for name, title in self._titles.items()]
+        part_of = {each.name: step.name if steps else each.name for step in self._steps for each in step.operators}
+        ends = {edge: (part_of[edge.origin], part_of[edge.target]) for edge in dataflow.edges}
+        drawn = {
+            (edge.origin, target, edge.feedback): edge
+            for edge, (origin, target) in ends.items()
+            if not steps or origin != target
+        }
+        self._edges = list(drawn.values())
         numbers = _NUMBERS if live else None
-        lines = [Line(edge.origin, edge.target, edge.feedback, numbers) for edge in dataflow.edges]
+        lines = [Line(*ends[edge], edge.feedback, numbers) for edge in self._edges]
         self._layout = lay_out(boxes, frames, lines)
         self._frames = {name: _around_loops(name, self._layout, boxes, lines) for name in self._titles}
 
     def svg(self) -> str:
         layout = self._layout
-        edges = zip(self._dataflow.edges, layout.curves, layout.labels)
+        edges = zip(self._edges, layout.curves, layout.labels)
         parts = [self._live_head() if self._live else self._head()]
         parts += [self._rect(at, "frame", "rule", 8) for at in self._frames.values()]
         parts += [self._line(edge, *curve, numbers) for edge, curve, numbers in edges]
         parts += [self._title(at, self._titles[name]) for name, at in self._frames.items()]
-        parts += [self._box(each) for step in self._steps for each in step.operators]
+        parts += [self._box(each) for each in self._parts]
         return "\n".join([*parts, "</g>", "</svg>", ""])
 
-    def _lines_of(self, step: Step, operator: Operator) -> list[str]:
-        """Three lines: name, what it does, rank and location."""
-        rank = rank_label(self._dataflow, operator)
-        if step.is_sugar:
-            lines = [step.short_name(operator), what_it_does(operator), rank]
-        else:
-            lines = [step.name, what_it_does(operator), f"{rank}, {short_location(step.where)}"]
-        return [cut(line, _CHARACTERS_MAX) for line in lines]
+    def _of_operators(self) -> Iterator[_Part]:
+        for step in self._steps:
+            for each in step.operators:
+                rank, does = rank_label(self._dataflow, each), what_it_does(each)
+                lines = [step.name, does, f"{rank}, {short_location(step.where)}"]
+                if step.is_sugar:
+                    lines = [step.short_name(each), does, rank]
+                full = [each.name, does, short_location(each.where, full=True)]
+                yield _part(each.name, each.kind, lines, full, step.name * step.is_sugar)
+
+    def _of_steps(self) -> Iterator[_Part]:
+        for step in self._steps:
+            kinds = {each.kind for each in step.operators}
+            kind = next(each for each in ("source", "sink", "group", "map") if each in kinds)
+            inside = [f"{step.short_name(each)}: {what_it_does(each)}" for each in step.operators]
+            does = f"{len(inside)} operators" if step.is_sugar else what_it_does(step.operators[0])
+            lines = [step.name, does, short_location(step.where)]
+            yield _part(step.name, kind, lines, [step.name, *inside, short_location(step.where, full=True)])
 
     def _head(self) -> str:
         title = cut(f"graph {self._dataflow.name}", 100)
@@ -126,15 +160,14 @@ class _Picture:
             ]
         )
 
-    def _box(self, operator: Operator) -> str:
-        at, shape = self._layout.boxes[operator.name], operator.kind
+    def _box(self, part: _Part) -> str:
+        at, shape = self._layout.boxes[part.name], part.kind
         radius = at.height / 2 if shape in ("source", "sink") else 5.0
         middle = at.left + at.width / 2
-        title, does, rank = self._texts[operator.name]
-        full = [operator.name, what_it_does(operator), short_location(operator.where, full=True)]
+        title, does, rank = part.texts
         return "\n".join(
             [
-                f"<g><title>{_escaped(chr(10).join(full))}</title>",
+                f"<g><title>{_escaped(chr(10).join(part.full))}</title>",
                 self._rect(at, shape, f"{shape}-edge", radius),
                 self._text(middle, at.top + 18, title, _TITLE, "ink", "middle"),
                 self._text(middle, at.top + 33, does, _DETAIL, "ink", "middle"),
@@ -201,9 +234,13 @@ def _width(texts: Sequence[str]) -> float:
     return max(90.0, math.ceil(widest * _CHARACTER + 2 * _PADDING))
 
 
-def _end_width(operator: Operator) -> float:
+def _end_width(kind: str) -> float:
     """Room that the round ends of sources and sinks take."""
-    return 10.0 if isinstance(operator, (Source, Sink)) else 0.0
+    return 10.0 if kind in ("source", "sink") else 0.0
+
+
+def _part(name: str, kind: str, lines: Sequence[str], full: Sequence[str], frame: str = "") -> _Part:
+    return _Part(name, kind, [cut(line, _CHARACTERS_MAX) for line in lines], full, frame)
 
 
 def _arrow(end: Point, tip: Point, colour: str) -> str:

@@ -34,7 +34,7 @@ from drift.state.postgres import PostgresBackend
 from drift.state.redis import RedisBackend
 from drift.state.restored import RestoredStates
 from drift.state.snapshots import Forms
-from drift.state.store import Store
+from drift.state.store import Store, Written
 from drift.urls import without_secrets
 from drift_barrier.digest import Algorithm
 from drift_graph.errors import SettingsError
@@ -322,6 +322,11 @@ class RunCheckpoints:
         )  # positions of checkpoints, and what commits them
         self._taken_s = 0.0
         self._taken_items = self.checkpoint.items_in if self.checkpoint is not None else 0
+
+    @property
+    def written(self) -> tuple[Written | None, int]:
+        """The checkpoint that was written last, without those of earlier runs, and how many were."""
+        return self._store.written
 
     def begin(self, engine: TakesCheckpoints, feed: SourcePositions, sinks: Mapping[str, Sink]) -> None:
         """Set engine, sources and sinks to the checkpoint; called before sinks are opened and any item flows."""

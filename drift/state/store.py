@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 import xxhash
 
@@ -48,6 +49,19 @@ _HASHES_IN_PART = 4096
 _LOCKED_S = 5.0
 
 
+class Written(NamedTuple):
+    """The checkpoint that was written last.
+
+    Attributes:
+        size_bytes: of its snapshots: the states that changed since the checkpoint before.
+        seconds: that writing it took.
+    """
+
+    taken_ms: int
+    size_bytes: int
+    seconds: float
+
+
 class Store:
     """See the module.
 
@@ -55,6 +69,9 @@ class Store:
         backend: of the checkpoints.
         keep: number of checkpoints to retain, 1 or more.
         away_max_s: how long the backend may be unavailable.
+
+    Attributes:
+        written: the last checkpoint that was written, and their number.
     """
 
     def __init__(self, backend: Backend, *, keep: int = 3, away_max_s: float = 60.0) -> None:
@@ -70,6 +87,7 @@ class Store:
         self._names: Mapping[str, bytes] = {}  # the snapshots of the last checkpoint, with their hashes
         self._last: Expected | None = None  # the manifest of the last checkpoint
         self._hashes_from = 0  # so many hashes of blocks are stored
+        self.written: tuple[Written | None, int] = None, 0
 
     @property
     def where(self) -> str:
@@ -214,6 +232,7 @@ class Store:
         blocks: list[bytes],
         on_commit: Callable[[], None],
     ) -> None:
+        began_s = time.monotonic()
         named = {name_of(checkpoint.number, name): data for name, data in snapshots.items()}
         names = {**self._names, **{name: xxhash.xxh3_128_digest(data) for name, data in named.items()}}
         changes: dict[str, dict[bytes, bytes | None]] = {
@@ -236,6 +255,9 @@ class Store:
                 if merged_in(self._open_reader) <= merged:  # otherwise more was merged meanwhile
                     raise
         self._last = Expected("cuts", key, data)
+        size_bytes = sum(map(len, snapshots.values()))
+        written = Written(checkpoint.taken_ms, size_bytes, time.monotonic() - began_s)
+        self.written = written, self.written[1] + 1
         on_commit()
         self._prune()
 

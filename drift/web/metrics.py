@@ -37,5 +37,6 @@ class _Collector:
             family = make(name, metric.text, labels=["graph", *filter(None, [metric.label])])
             value = metric.shown(self._reading)
             for key, number in value.items() if metric.label else [("", value)]:
-                family.add_metric([self._graph, *([key] if metric.label else [])], number)
+                if number is not None:
+                    family.add_metric([self._graph, *([key] if metric.label else [])], number)
             yield family

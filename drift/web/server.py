@@ -49,7 +49,7 @@ class LivePage:
 
     def __init__(self, address: Address, run: Watched) -> None:
         self._address = address
-        self._picture = as_svg(run.dataflow, live=True)
+        self._pictures = {steps: as_svg(run.dataflow, live=True, steps=steps) for steps in (True, False)}
         self.status = Status(run)
         self._socket = address.bound()
         self.url = address.url(self._socket.getsockname()[1])
@@ -146,7 +146,8 @@ class LivePage:
             return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
         async def picture(request: Request) -> Response:
-            return Response(self._picture, media_type="image/svg+xml")
+            steps = "operators" not in request.query_params
+            return Response(self._pictures[steps], media_type="image/svg+xml")
 
         async def status(request: Request) -> Response:
             self._sample_if_old()

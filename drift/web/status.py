@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from drift.engines.base import Progress
 from drift.engines.metrics import Reading, on_page
-from drift.engines.observed import Observed, ProcessState, SourceState
+from drift.engines.observed import CheckpointState, Observed, ProcessState, SourceState
 from drift.engines.settings import Settings
 from drift.streams import ERRORS
 from drift_barrier.barrier import Released
@@ -47,6 +47,8 @@ class Watched(Protocol):
     def observed(self) -> Observed: ...
 
     def source_states(self) -> list[SourceState]: ...
+
+    def checkpoint_state(self) -> CheckpointState | None: ...
 
 
 class _Sample:
@@ -77,6 +79,7 @@ class Status:
         self._lock = threading.Lock()
         self._sinks: Counter[str] = Counter({sink.name: 0 for sink in run.dataflow.sinks})
         self._latest: deque[Released] = deque(maxlen=_ROWS)  # batches, in which the latest items are
+        self._errors: deque[tuple[Released, int]] = deque(maxlen=_ROWS)  # the latest diverted items, in their batches
         self._samples: deque[_Sample] = deque()
         self._history: deque[list[float]] = deque(maxlen=_HISTORY)
         self._bars: deque[tuple[int, list[Any]]] = deque()
@@ -99,6 +102,9 @@ class Status:
                 self._sinks[sinks] += count
             else:
                 self._sinks.update(sinks)
+            if sinks == ERRORS or (not isinstance(sinks, str) and ERRORS in sinks):
+                here = range(count) if isinstance(sinks, str) else [at for at in range(count) if sinks[at] == ERRORS]
+                self._errors.extend((batch, at) for at in here[-_ROWS:])
             if count >= _ROWS:
                 self._latest.clear()
             self._latest.append(batch)
@@ -135,6 +141,8 @@ class Status:
             observed=observed,
             sources=run.source_states(),
             sinks=dict(self._sinks),
+            clock_ms=time.time_ns() // 1_000_000,
+            checkpoints=run.checkpoint_state(),
         )
         operators, processes = on_page(reading, "operator"), on_page(reading, "process")
         sources = on_page(reading, "source")
@@ -158,6 +166,7 @@ class Status:
             "inside_loops": list(observed.inside_loops),
             "processes": [{**self._process(each), **processes[each.name]} for each in observed.processes],
             "output": self._rows(),
+            "errors": self._latest_errors(),
         }
         rates = numbers["in_per_s"], numbers["out_per_s"]
         self._history.append([round(reading.seconds, 2), *rates, numbers["unsettled"]])
@@ -200,13 +209,29 @@ class Status:
         found = ((batch, at) for batch in reversed(latest) for at in reversed(range(len(batch.metas))))
         return [
             {
-                "position": batch.position + at,
+                **_place(batch, at),
                 "sink": batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at],
-                "time": time_of(batch.metas[at]),
                 "payload": safe_text(repr, batch.payloads[at], _PAYLOAD_CHARACTERS),
             }
             for batch, at in islice(found, _ROWS)
         ]
+
+    def _latest_errors(self) -> list[dict[str, Any]]:
+        """The latest diverted items, the last first: where each was diverted, why, and its payload."""
+        with self._lock:
+            errors = list(self._errors)
+        return [{**_place(batch, at), **_report(batch.payloads[at])} for batch, at in reversed(errors)]
+
+
+def _place(batch: Released, at: int) -> dict[str, int]:
+    return {"position": batch.position + at, "time": time_of(batch.metas[at])}
+
+
+def _report(payload: Any) -> dict[str, str]:
+    """Of a diverted item; a sink of a user's that is called "errors" has other payloads."""
+    found = payload if isinstance(payload, dict) else {"payload": payload}
+    shown: dict[str, Callable[[Any], str]] = {"location": str, "error": str, "payload": repr}
+    return {name: safe_text(show, found.get(name, ""), _PAYLOAD_CHARACTERS) for name, show in shown.items()}
 
 
 def _items_of(operator: str, sample: _Sample) -> int:

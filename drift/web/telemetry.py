@@ -30,12 +30,12 @@ class Telemetry:
         meter, self._tracer = metrics.get_meter("drift"), trace.get_tracer("drift")
         self._run = run
         self._attributes = {"drift.graph": run.dataflow.name, "drift.engine": run.engine}
-        self._instruments = {
-            name: (meter.create_counter if metric.counts else meter.create_up_down_counter)(
-                name, metric.unit, metric.text
-            )
-            for name, metric in named("otel")
-        }
+        self._instruments: dict[str, Any] = {}
+        for name, metric in named("otel"):
+            create: Any = meter.create_counter if metric.adds_up else meter.create_gauge
+            if metric.adds_up and not metric.counts:
+                create = meter.create_up_down_counter
+            self._instruments[name] = create(name, metric.unit, metric.text)
         self._reported: Counter[tuple[str, str]] = Counter()  # by the names of an instrument and of what it counts
         self._next_s = 0.0
         self._span: Any = None
@@ -48,7 +48,7 @@ class Telemetry:
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._next_s = now_s + _EVERY_S
-            self._report(Reading(progress, "running", 0.0, diverted=diverted, observed=self._run.observed()))
+            self._report(self._reading(progress, "running", diverted))
 
     def end(self, state: str, error: BaseException | None, diverted: int) -> None:
         """Called when the run has ended: updates the counters, and ends the span."""
@@ -57,7 +57,7 @@ class Telemetry:
         from opentelemetry.trace import Status, StatusCode
 
         progress = replace(self._run.progress, unsettled=0)  # nothing waits any more
-        self._report(Reading(progress, state, 0.0, diverted=diverted, observed=self._run.observed()))
+        self._report(self._reading(progress, state, diverted))
         for name in ("drift.items.in", "drift.items.out"):
             self._span.set_attribute(name, self._reported[name, ""])
         self._span.set_attribute("drift.state", state)
@@ -67,12 +67,30 @@ class Telemetry:
         self._span.end()
         self._span = None
 
+    def _reading(self, progress: Progress, state: str, diverted: int) -> Reading:
+        run = self._run
+        return Reading(
+            progress,
+            state,
+            0.0,
+            time.monotonic(),
+            diverted,
+            observed=run.observed(),
+            sources=run.source_states(),
+            clock_ms=time.time_ns() // 1_000_000,
+            checkpoints=run.checkpoint_state(),
+        )
+
     def _report(self, reading: Reading) -> None:
         for name, metric in named("otel"):
             value = metric.of(reading)
             for of, number in value.items() if metric.label else [("", value)]:
-                new = number - self._reported[name, of]
+                if number is None:
+                    continue
+                new = number - self._reported[name, of] if metric.adds_up else number
                 self._reported[name, of] = number
-                if new:
-                    labelled = {f"drift.{metric.label}": of} if metric.label else {}
-                    self._instruments[name].add(new, {**self._attributes, **labelled})
+                attributes = self._attributes | ({f"drift.{metric.label}": of} if metric.label else {})
+                if not metric.adds_up:
+                    self._instruments[name].set(new, attributes)
+                elif new:
+                    self._instruments[name].add(new, attributes)

@@ -241,6 +241,21 @@ def test_the_picture_of_a_graph_is_the_same_every_time() -> None:
     assert as_svg(two_sources_three_sinks()) == as_svg(two_sources_three_sinks())
 
 
+def test_a_picture_of_steps_has_a_box_for_each_and_the_lines_between_them() -> None:
+    dataflow = two_sources_three_sinks()
+    steps = steps_of(dataflow)
+    step_of = {each.name: step.name for step in steps for each in step.operators}
+    root = ElementTree.fromstring(as_svg(dataflow, live=True, steps=True))
+    boxes = [each.findtext("{*}title") for each in root.findall(".//{*}g[{*}title]")]
+    assert len(boxes) == len(steps) < len(step_of)
+    assert all((box or "").startswith(f"{step.name}\n") for box, step in zip(boxes, steps))
+    ends = [[unquote(each.attrib[f"data-{end}"]) for end in ("origin", "target")] for each in root.iter(f"{SVG}path")]
+    lines = {(origin, step_of[target]) for origin, target in ends}
+    edges = {(each.origin, step_of[each.target]) for each in dataflow.edges}
+    assert lines == {(origin, target) for origin, target in edges if step_of[origin] != target}
+    assert len(lines) == len(ends)
+
+
 def test_a_picture_is_written_as_svg_or_png(tmp_path: Path) -> None:
     pytest.importorskip("pygraphviz")
     pytest.importorskip("resvg_py")

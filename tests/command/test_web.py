@@ -22,6 +22,7 @@ from typing import Any
 import nbclient
 import nbformat
 import pytest
+import yaml
 from browser import browser
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,12 +31,14 @@ from waiting import HANG_S, wait_until
 import drift
 from drift.cli.progress import COLUMNS, ProgressLine, line_text, short
 from drift.engines.base import Progress
-from drift.engines.observed import Timeline
+from drift.engines.metrics import Reading, named, on_page
+from drift.engines.observed import SourceState, Timeline
 from drift.machines.nodes.intake import Intake
 from drift.running.notebook import bar_of
 from drift.show import as_svg
 from drift.show.steps import columns_of
 from drift.web.address import as_address
+from drift.web.metrics import as_text
 from drift.web.status import Status
 from drift_graph.meta import pack_time
 from drift_graph.policies import ArrivalTime
@@ -180,7 +183,8 @@ def test_a_run_is_seen_over_http_and_nothing_of_it_is_left(engine: str) -> None:
         assert all(each["memory_bytes"] > 1e6 for each in status["processes"])
         assert status["output"][0]["position"] == 799 and status["output"][0]["payload"] == "('<b>bold</b>', 200)"
         wait_until(lambda: seen.status()["bars"], "a batch on the timeline")
-        assert seen.get("graph.svg") == as_svg(words().build(), live=True)
+        assert seen.get("graph.svg") == as_svg(words().build(), live=True, steps=True)
+        assert seen.get("graph.svg?operators") == as_svg(words().build(), live=True)
         metrics = seen.get("metrics")
         assert 'drift_items_in_total{graph="words"} 200.0' in metrics
         assert 'drift_operator_items_total{graph="words",operator="split"} 800.0' in metrics
@@ -300,20 +304,87 @@ def test_a_port_that_is_taken_is_said_at_once() -> None:
 
 def test_the_page_in_a_browser() -> None:
     with browser() as window, Seen(enough=3000) as seen:
-        for width in (1280, 400):
+        for width in (2560, 1400, 400):
             window.open(seen.run.web, width=width)
             window.wait_for("return document.querySelectorAll('#output td').length > 20 && bars.length > 0")
             wide = window.run("return [document.documentElement.scrollWidth, innerWidth]")
             assert wide[0] <= wide[1] == width
+            graph = window.run("const graph = document.getElementById('graph'); return [graph.scrollWidth, "
+                               "graph.clientWidth, graph.scrollHeight, graph.clientHeight]")  # fmt: skip
+            assert graph[0] <= graph[1] and graph[2] <= graph[3]
+        assert window.run("return document.querySelectorAll('#graph rect').length") == 5
+        window.run("document.getElementById('operators').click()")
+        window.wait_for("return document.querySelectorAll('#graph rect').length > 6")
         text = window.text()
         assert "words" in text and "running" in text and "source lines" in text
         assert "('<b>bold</b>', 3000)" in text and window.run("return document.querySelector('#output b')") is None
         edges = window.run("return [...document.querySelectorAll('#graph text')].map((each) => each.textContent)")
         assert any(edge.startswith("12.0k, ") for edge in edges) and "one loop" in edges
-        assert not window.run("return document.querySelectorAll('#graph rect').length < 6")
         seen.end()
         window.wait_for("return document.getElementById('state').textContent === 'finished'")
         assert window.troubles() == []
+
+
+def test_times_in_milliseconds_are_dates_with_a_lag_and_others_are_numbers() -> None:
+    now_ms = 1_800_000_000_000
+
+    def lag_of(time: int, state: str = "running") -> Any:
+        source = SourceState("s", 1, 0, pack_time(time), 0.0)
+        progress = Progress(minimal_bytes=pack_time(time))
+        reading = Reading(progress, state, 1.0, sources=[source], clock_ms=now_ms)
+        text = as_text("g", reading).decode()
+        lag = on_page(reading)["lag_s"]
+        assert (f'drift_lag_seconds{{graph="g"}} {lag}' in text) == (lag is not None)
+        assert on_page(reading, "source")["s"]["lag_s"] == lag
+        return lag
+
+    assert lag_of(now_ms - 1500) == 1.5
+    assert lag_of(now_ms // 1000) is lag_of(7) is lag_of(now_ms, "finished") is None
+
+
+def test_the_latest_diverted_items_are_shown_with_why_and_their_payloads() -> None:
+    graph = drift.Graph("g")
+    graph.source("n").map(lambda n: 10 // n, name="tenth", on_error="divert").sink("out")
+    run = drift.run(graph, {"n": [5, 0, 2]})
+    status = Status(run)
+    for batch in run.batches():
+        status.take(batch)
+    (error,) = status.sample()["errors"]
+    assert error["location"] == "tenth" and error["payload"] == "0" and "division" in error["error"]
+
+
+def test_checkpoints_are_told_of_by_age_size_and_time(tmp_path: Path) -> None:
+    def run() -> drift.Run:
+        graph = drift.Graph("g")
+        graph.source("n").count(key=str, name="count").sink("out")
+        return drift.run(graph, {"n": range(100)}, state=drift.Checkpoints(tmp_path, every_s=3600))
+
+    first = run()
+    assert first.checkpoint_state() == (0, 0, None, None)
+    first.finish()
+    state = first.checkpoint_state()
+    assert state is not None and state.written == 1 and state.size_bytes and state.seconds is not None
+    with run() as again:
+        numbers = Status(again).sample()
+        assert again.checkpoint_state() == (0, state.taken_ms, None, None)
+        assert numbers["checkpoints"] == 0 and numbers["checkpoint_age_s"] >= 0 and numbers["checkpoint_bytes"] is None
+    assert drift.run(words(), {"lines": []}).checkpoint_state() is None
+
+
+@pytest.mark.parametrize("name", ["drift-alerts.yml", "drift-dashboard.json"])
+def test_alerts_and_the_dashboard_ask_for_metrics_that_there_are(name: str) -> None:
+    loaded = yaml.safe_load((Path(__file__).parents[2] / "docs/monitoring" / name).read_text())
+    if name.endswith(".json"):
+        asked = [target["expr"] for panel in loaded["panels"] for target in panel["targets"]]
+        asked.append(loaded["templating"]["list"][1]["query"])
+    else:
+        asked = [rule["expr"] for group in loaded["groups"] for rule in group["rules"]]
+    there = {found + "_total" * metric.counts: metric.label for found, metric in named("prometheus")}
+    used = set(re.findall(r"drift_\w+", " ".join(asked)))
+    assert len(used) > 5 and used <= there.keys()
+    labels = {"graph", *there.values()}
+    shown = re.findall(r"{{ *\$?(?:labels\.)?(\w+) *}}", json.dumps(loaded))
+    assert shown and set(shown) <= labels
 
 
 def test_batches_that_follow_closely_are_one_bar_and_each_bar_is_reported_once() -> None:
