@@ -24,6 +24,7 @@ _MODULES = {
     "postgres": ("psycopg",),
     "redis": ("redis",),
     "kafka": ("confluent_kafka",),
+    "registry": ("confluent_kafka", "fastavro", "jsonschema"),
     "web": ("starlette", "uvicorn", "prometheus_client", "pygraphviz"),
     "otel": ("opentelemetry",),
 }

@@ -1,5 +1,6 @@
 """Sinks. A list or any callable is a sink; the functions here write files, tables and streams."""
 
+from drift.schemas import registry_encoder
 from drift.sinks.base import Sink, as_sink
 from drift.sinks.csv import csv
 from drift.sinks.delta import delta
@@ -22,6 +23,7 @@ __all__ = [
     "parquet",
     "postgres",
     "redis",
+    "registry_encoder",
     "sqlite",
     "stdout",
 ]

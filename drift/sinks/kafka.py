@@ -41,7 +41,7 @@ def kafka(
     servers: str,
     topic: str,
     *,
-    encode: Literal["json", "text", "bytes"] = "json",
+    encode: Literal["json", "text", "bytes"] | Callable[[Any], bytes] = "json",
     key: Callable[[Any], str | bytes] | None = None,
     resume: Literal["continue", "error"] = "continue",
     config: Mapping[str, Any] | None = None,
@@ -54,7 +54,8 @@ def kafka(
 
     Args:
         servers: bootstrap servers, "HOST:PORT,HOST:PORT".
-        encode: how a payload becomes the value: as JSON (see `jsonl`), or unchanged if it is text or bytes.
+        encode: how a payload becomes the value: as JSON (see `jsonl`), unchanged if it is text or bytes, or by a pure
+            function, such as `registry_encoder(topic, registry, schema)`; a ValueError or TypeError refuses the item.
         key: of a payload; its hash selects the partition. Without it everything goes to partition 0, in one order.
         resume: what to do if runs have written before: "continue" behind them, or "error".
         config: more settings of librdkafka, for instance for TLS and passwords. Where Kafka acknowledges nothing for
@@ -64,9 +65,11 @@ def kafka(
     if resume not in ("continue", "error"):
         raise SettingsError(f"resume={resume!r} is neither 'continue' nor 'error'; what Kafka has nobody can replace")
     check_resume(resume)
-    if encode not in _ENCODE:
-        raise SettingsError(f"kafka encode={encode!r:.80} is neither {', '.join(map(repr, _ENCODE))}")
-    return KafkaSink(servers, topic, _ENCODE[encode], key, resume, dict(config or {}))
+    if not callable(encode):
+        if encode not in _ENCODE:
+            raise SettingsError(f"kafka encode={encode!r:.80} is neither {', '.join(map(repr, _ENCODE))}")
+        encode = _ENCODE[encode]
+    return KafkaSink(servers, topic, encode, key, resume, dict(config or {}))
 
 
 class KafkaSink(DeliveringSink):

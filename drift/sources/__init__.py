@@ -1,5 +1,6 @@
 """Sources. Any iterable is a source; the functions here read files and live connections."""
 
+from drift.schemas import registry_decoder
 from drift.sources import files as _files
 from drift.sources.arguments import as_source
 from drift.sources.base import Reader, Source
@@ -31,6 +32,7 @@ __all__ = [
     "parquet",
     "postgres",
     "redis",
+    "registry_decoder",
     "sqlite",
     "table",
     "tcp_lines",

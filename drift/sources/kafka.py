@@ -37,7 +37,7 @@ def kafka(
     servers: str,
     topic: str,
     *,
-    decode: Literal["bytes", "text", "json"] = "bytes",
+    decode: Literal["bytes", "text", "json"] | Decode = "bytes",
     type: Any = None,
     start: Literal["earliest", "latest"] | Mapping[int, int] = "earliest",
     until_end: bool = False,
@@ -53,7 +53,8 @@ def kafka(
 
     Args:
         servers: bootstrap servers, "HOST:PORT,HOST:PORT".
-        decode: what a value is converted to: bytes, text (UTF-8), or the value of its JSON.
+        decode: what a value is converted to: bytes, text (UTF-8), the value of its JSON, or the result of a function of
+            its bytes, such as `registry_decoder(topic, registry)`; where that raises, the value cannot be decoded.
         type: each JSON value is converted to it, for instance a dataclass or a msgspec Struct.
         start: where to begin, or the offset in each partition (others from the earliest).
         until_end: end with the messages that exist when the run begins, in the order of their timestamps, of equal ones

@@ -58,14 +58,16 @@ class Poller(Protocol):
 Decode = Callable[[Any], Any]
 
 
-def decoder(function: str, decode: str, type: Any) -> Decode:
-    """The function from the bytes of a message to its payload.
+def decoder(function: str, decode: str | Decode, type: Any) -> Decode:
+    """The function from the bytes of a message to its payload; a function is itself.
 
     Raises:
         SettingsError: an argument is not valid.
     """
     if type is not None and decode != "json":
         raise SettingsError(f"{function} type= is for decode='json', not for {decode!r}")
+    if callable(decode):
+        return decode
     try:
         from_json: Decode = msgspec.json.Decoder(Any if type is None else type).decode
     except TypeError as error:
@@ -83,9 +85,6 @@ class Undecodable(NamedTuple):
     found: Any
 
 
-_REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError)
-
-
 def decoded(
     poller: Poller, fetched: Fetched, decode: Decode, diverts_as: str = ""
 ) -> tuple[list[Any], InputError | None]:
@@ -99,7 +98,9 @@ def decoded(
     while len(payloads) < len(values):
         try:
             payloads.extend(map(decode, islice(values, len(payloads), None)))
-        except _REFUSED as refused:
+        except InputError as error:  # not of the message
+            return payloads, error
+        except Exception as refused:
             at = len(payloads)
             value, where = values[at], poller.location(marks[at])
             if value is None:  # a message without one
