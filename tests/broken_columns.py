@@ -28,6 +28,7 @@ RUNNING, CHECKPOINT = (
 )
 
 _OPENED, RESULTS = "drift/columns/opened.py", ("tests/rows/test_window_rows.py",)
+_COUNTED, BY_NUMBER = "drift/columns/counted.py", ("tests/rows/test_running.py", "-k", "by_number or resumes")
 IN_ARRAYS = ("tests/rows/test_running.py", "-k", "any_order_are_those")
 IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
 
@@ -205,7 +206,7 @@ BREAKAGES: list[Breakage] = [
         "a null counts as nothing",
         _GROUPS,
         "np.array(each, _ARRAYS[frozenset(map(type, each))])",
-        "np.array([value or 0 for value in each], _ARRAYS[frozenset(map(type, each)) - {type(None)}])",
+        "np.array([value or 0 for value in each], np.float64)",
         IN_WINDOWS,
         _UNSEEN,
     ),
@@ -259,7 +260,7 @@ BREAKAGES: list[Breakage] = [
     ),
     # Windows in arrays, and their results.
     one("windows of two batches are two", _OPENED, "count(size - first))", "count(0))", IN_ARRAYS, _UNSEEN),
-    one("a mean of large integers in windows", _OPENED, "> _MEAN_MAX:", "> 1 << 62:", IN_WINDOWS, _UNSEEN),
+    one("a mean of large integers in windows", _GROUPS, "> _MEAN_MAX:", "> 1 << 62:", IN_WINDOWS, _UNSEEN),
     one("windows that have ended are forgotten", _WINDOWS, "self._fired.append(taken)", "pass", IN_ARRAYS, _UNSEEN),
     one(
         "a row of a window that has ended opens it again",
@@ -300,6 +301,31 @@ BREAKAGES: list[Breakage] = [
         'if any(getattr(each, "_names", None) != self._names for each in others):',
         "if False:",
         RESULTS,
+        _UNSEEN,
+    ),
+    # Windows by number.
+    one(
+        "an open window by number is left out",
+        _COUNTED,
+        "np.flatnonzero(before % size)",
+        "before[:0]",
+        BY_NUMBER,
+        _UNSEEN,
+    ),
+    one(
+        "windows by number begin with a batch",
+        _COUNTED,
+        "before[codes] + batch.ranks",
+        "batch.ranks",
+        BY_NUMBER,
+        _UNSEEN,
+    ),
+    one(
+        "an open window by number is stored empty",
+        _COUNTED,
+        "open_windows.get(place, empty)",
+        "empty",
+        BY_NUMBER,
         _UNSEEN,
     ),
     # Outputs and processes.

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from drift.columns.aggregates import _EXACT_MAX, Array, InColumns, Kind, _codes, _NotHere, _numbers
+from drift.columns.aggregates import _EXACT_MAX, _MEAN_MAX, Array, InColumns, Kind, _codes, _NotHere, _numbers
 from drift.columns.rows import Frame
 from drift.operators import NO_ITEMS
 
@@ -39,7 +39,12 @@ class Groups:
     """
 
     def __init__(
-        self, rows: Frame, keys: list[Any], numbers: Array, firsts: list[int], bounds: list[tuple[int, int]]
+        self,
+        rows: Frame,
+        keys: Sequence[Any],
+        numbers: Array,
+        firsts: Sequence[int] | Array,
+        bounds: list[tuple[int, int]],
     ) -> None:
         self.rows = rows
         self.keys, self.firsts, self.bounds = keys, firsts, bounds
@@ -144,6 +149,20 @@ def arrays_of(kind: Kind, accumulators: Sequence[Any]) -> Sequence[Array]:
 def listed(kind: Kind, arrays: Sequence[Array]) -> list[Any]:
     """The inverse of `arrays_of`."""
     return list(zip(*(each.tolist() for each in arrays))) if kind == "mean" else arrays[0].tolist()
+
+
+def results_of(aggregates: Sequence[InColumns], accumulators: Sequence[Sequence[Array]]) -> list[Array]:
+    """The results of each aggregate.
+
+    Raises:
+        _NotHere: a division is not exact in columns.
+    """
+    found = []
+    for (kind, _), arrays in zip(aggregates, accumulators):
+        if kind == "mean" and len(arrays[1]) and arrays[1].dtype == np.int64 and _greatest(arrays[1]) > _MEAN_MAX:
+            raise _NotHere
+        found.append(arrays[1] / arrays[0] if kind == "mean" else arrays[0])
+    return found
 
 
 def _greatest(values: Array) -> int:

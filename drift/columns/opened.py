@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from drift.columns.aggregates import _MEAN_MAX, Array, InColumns, _NotHere
-from drift.columns.groups import Groups, listed
+from drift.columns.aggregates import Array, InColumns, _NotHere
+from drift.columns.groups import Groups, listed, results_of
 from drift.columns.metas import StampMetas
 from drift_graph.metas import Metas, joined_metas, metas_in_order
 
@@ -162,13 +162,7 @@ class OpenWindows:
 
     def results(self, taken: Taken) -> list[Array] | None:
         """The results of each aggregate; None where a division is not exact in columns."""
-        found = []
-        for (kind, _), arrays in zip(self._aggregates, taken.arrays):
-            if kind == "mean":
-                sums = arrays[1]
-                if sums.dtype == np.int64 and max(int(sums.max()), -int(sums.min())) > _MEAN_MAX:
-                    return None
-                found.append(sums / arrays[0])
-            else:
-                found.append(arrays[0])
-        return found
+        try:
+            return results_of(self._aggregates, taken.arrays)
+        except _NotHere:
+            return None

@@ -8,15 +8,18 @@ Why: a window's form is that of a Struct, whose fields are those of the columns;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, Self
 
 import numpy as np
 import polars as pl
 
+from drift.columns.aggregates import Array
 from drift.columns.forms import Piece, pieces_of_rows, pieces_of_structs, pieces_of_tuples
 from drift.columns.rows import Frame, Tabular, arrow_columns
+from drift_graph.metas import Metas
+from drift_graph.payloads import Rows
 
 _FALSE = b"\xc2"
 
@@ -83,19 +86,64 @@ class WindowRows(Tabular):
         return list, (self.values,)
 
 
+class AtMostOne(Rows):
+    """For each of so many rows a tuple of one value, or of none.
+
+    Args:
+        selected: a byte for each row, 1 where it has a value.
+        of: the values.
+    """
+
+    __slots__ = ("_selected", "_of")
+
+    has_fields = False
+
+    def __init__(self, selected: bytes, of: Rows) -> None:
+        self._selected, self._of = selected, of
+
+    @property
+    def members(self) -> tuple[bytes, Rows]:
+        return self._selected, self._of
+
+    @property
+    def values(self) -> list[tuple[Any, ...]]:
+        """The tuples."""
+        each = iter(self._of)
+        return [(next(each),) if has_one else () for has_one in self._selected]
+
+    def __len__(self) -> int:
+        return len(self._selected)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.values[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self) + self._of.nbytes
+
+    def chosen_metas(self, metas: Metas, wanted: bytes) -> Metas:
+        return self._of.chosen_metas(metas, wanted)
+
+    def __reduce__(self) -> Any:
+        return list, (self.values,)
+
+
 def window_rows(
     kind: Callable[..., Any],
     keys: Sequence[Any],
     fields: int,
     bounds: Sequence[tuple[int, int]],
     counts: Sequence[int],
-    values: Sequence[np.ndarray[Any, Any]],
+    values: Sequence[Array],
     names: tuple[str, ...] | None,
 ) -> WindowRows | None:
-    """Windows by their keys, bounds and values; None where the keys are of no type of columns.
+    """Windows by their keys, bounds and values; None where the keys or bounds are of no type of columns.
 
     Args:
-        fields: how many of the rows are the key.
+        fields: how many fields of the rows are the key.
         bounds: start and end of windows that follow each other.
         counts: how many windows have each of the bounds.
         names: see `WindowRows`.

@@ -8,14 +8,15 @@ Why: they are steps of scans and processes, whose states these values are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from drift.flow.sides import Side, appended
 from drift.operators import MapsEach, _ByValue
 from drift_graph.later import Later, at
 from drift_graph.meta import END
+from drift_graph.payloads import are_rows
 
 
 def all_items(payload: Any) -> None:
@@ -130,8 +131,10 @@ class OnSide(_ByValue, frozen=True):
 class Members(_ByValue, MapsEach, frozen=True):
     """The elements of a payload."""
 
+    leaves_arguments: ClassVar = True
+
     def __call__(self, payload: Iterable[Any]) -> Iterable[Any]:
         return payload
 
-    def each(self, payloads: Sequence[Any]) -> list[Any]:
-        return list(payloads)
+    def each(self, payloads: Any) -> Any:
+        return payloads if are_rows(payloads) and payloads.members is not None else list(payloads)

@@ -12,7 +12,7 @@ this kind; a second process, with a phase above that of the slices, merges the s
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -439,6 +439,21 @@ class NumberedStep(OfAggregate, BatchStep, frozen=True):
             window = Window(key_of(payload), position - size, position, result(merged))
             states[key] = (position, full[skipped:], last) if len(full) >= skipped else (position, (), EMPTY)
             give((window,))
+
+    def on_rows(
+        self,
+        key: Callable[[Any], Any],
+        rows: Rows,
+        fetch: Callable[[Sequence[Any]], list[Any]],
+        store: Callable[[Iterable[tuple[Any, Any]]], None],
+    ) -> Rows | None:
+        """See `Logic.on_rows`."""
+        names, values = () if key is all_items else names_of(key), self.aggregate.values_in_columns
+        if names is None or values is None or self.every != self.size:
+            return None
+        from drift.columns.counted import counted  # here: it needs numpy
+
+        return counted(rows, names, values, self.size, Window, EMPTY, fetch, store)  # type: ignore[arg-type]
 
     def window(self, key: Any, start: int, end: int, slices: Sequence[Any]) -> Window[Any, Any]:
         """The window made of the accumulators of its slices."""

@@ -180,6 +180,9 @@ class _Step:
             if 0 not in selected:
                 return _Batch(metas, suffix + self.only_child, payloads, diffs)
             return _chosen(batch, selected, suffix + self.only_child, chosen(payloads, selected))
+        if are_rows(results) and results.members is not None:
+            selected, rows = results.members
+            return _chosen(batch, selected if 0 in selected else None, suffix + self.only_child, rows)
         families = results
         if not types_of(families) <= {list, tuple}:
             families = list(map(as_sequence, families))

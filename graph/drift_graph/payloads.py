@@ -64,6 +64,11 @@ class Rows:
         raise NotImplementedError
 
     @property
+    def members(self) -> tuple[bytes, Rows] | None:
+        """Where each value is a sequence of at most one: a byte for each, 1 where it has one; and these as rows."""
+        return None
+
+    @property
     def nbytes(self) -> int:
         """The size of the columns in memory."""
         raise NotImplementedError
