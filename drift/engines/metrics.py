@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from drift.engines.base import Progress
@@ -105,6 +106,11 @@ def _lag_s(reading: Reading, below: bytes) -> float | None:
 def _lags(reading: Reading) -> dict[str, float]:
     lags = {each.name: _lag_s(reading, each.heartbeat) for each in reading.sources if each.silent_since_s is not None}
     return {name: lag for name, lag in lags.items() if lag is not None}
+
+
+def _backlogs(reading: Reading, unit: str) -> dict[str, int]:
+    known = ((each.name, each.backlog) for each in reading.sources)
+    return {name: backlog[0] for name, backlog in known if backlog is not None and backlog[1] == unit}
 
 
 def _checkpoint_age_s(reading: Reading) -> float | None:
@@ -224,6 +230,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "s", "Event time below which a source gives nothing more, behind the clock.", _lags, counts=False,
         label="source", page="lag_s", prometheus="drift_source_lag_seconds", otel="drift.source.lag", digits=3,
+    ),
+    Metric(
+        _ITEMS, "Items that a source has left to read, where it knows.", partial(_backlogs, unit=_ITEMS), counts=False,
+        label="source", page="backlog_items", prometheus="drift_source_backlog_items", otel="drift.source.left.items",
+    ),
+    Metric(
+        "By", "Bytes that a source has left to read, where it knows.", partial(_backlogs, unit="By"), counts=False,
+        label="source", page="backlog_bytes", prometheus="drift_source_backlog_bytes", otel="drift.source.left.bytes",
     ),
     Metric(
         _ITEMS, "Items released to a sink.", lambda now: dict(now.sinks),

@@ -101,6 +101,7 @@ class SourceState(NamedTuple):
         items, late_items: items read, and items diverted because they were late.
         heartbeat: no item below it will come; as bytes that compare with metas.
         silent_since_s: when it last had items, on `time.monotonic`; None if it has ended.
+        backlog: what is left to read, and its unit, "{item}" or "By" (bytes); None if the source does not know.
     """
 
     name: str
@@ -108,6 +109,7 @@ class SourceState(NamedTuple):
     late_items: int
     heartbeat: bytes
     silent_since_s: float | None
+    backlog: tuple[int, str] | None = None
 
 
 class CheckpointState(NamedTuple):

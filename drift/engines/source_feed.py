@@ -9,12 +9,14 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from drift.engines.feed import Feed
 from drift.engines.logged import ArrivalLog, Entry, why_logged
+from drift.engines.observed import SourceState
 from drift.machines.nodes.intake import Fed
-from drift.sources.base import Acknowledging, Diverts, Positioned, Reader, Source
+from drift.sources.base import Acknowledging, Backlogged, Diverts, Positioned, Reader, Source
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
@@ -49,6 +51,8 @@ class SourceFeed(Feed):
 
     _acknowledging: Sequence[int] = ()  # sources that get acknowledgements of released items
     _acknowledged_s = 0.0
+    _wants_backlogs = False
+    _backlogs: Mapping[str, tuple[int, str] | None] = MappingProxyType({})
 
     def __init__(
         self,
@@ -99,6 +103,22 @@ class SourceFeed(Feed):
         known = [reader.fraction() for reader in self._readers if hasattr(reader, "fraction")]
         parts = [part for part in known if part is not None]
         return min(parts) if parts and len(parts) == len(self._readers) else None
+
+    def states(self) -> list[SourceState]:
+        """The state of each source; callable from any thread. Backlogs are those found at the poll after the call
+        before: readers are asked where they are read.
+        """
+        self._wants_backlogs = True
+        backlogs = self._backlogs
+        return [each._replace(backlog=backlogs.get(each.name)) for each in super().states()]
+
+    def _find_backlogs(self) -> None:
+        self._wants_backlogs = False
+        self._backlogs = {
+            machine.name: reader.backlog()
+            for rank, (machine, reader) in enumerate(zip(self.intake.machines, self._readers))
+            if isinstance(reader, Backlogged) and not machine.finished and rank not in self._sought
+        }
 
     def positions_at(self, checkpoint: bytes) -> dict[str, Any]:
         """For each source the position from which everything at or above a checkpoint can be read again; JSON values.
@@ -186,6 +206,8 @@ class SourceFeed(Feed):
         """
         if self.error is not None:
             return []
+        if self._wants_backlogs:
+            self._find_backlogs()
         if self.stopped:
             return self._ended()
         fed: list[Fed] = []

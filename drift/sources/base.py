@@ -100,5 +100,13 @@ class Acknowledging(Protocol):
         """Everything before one of its positions was released and handed to the sinks."""
 
 
+@runtime_checkable
+class Backlogged(Protocol):
+    """A reader that knows how much is left to read; asked by the thread that reads."""
+
+    def backlog(self) -> tuple[int, str] | None:
+        """What is there now and was not read, and its unit: "{item}" or "By" (bytes); None if that is not known."""
+
+
 class NothingYet(InputError):
     """A reader has reached the present end of a file that is still written; it can be asked again."""

@@ -156,6 +156,12 @@ class File:
     def fraction(self) -> float | None:
         return self._raw.tell() / self._size if self._size else None
 
+    def backlog(self) -> tuple[int, str] | None:
+        """See `Backlogged`: bytes of the file behind what was read, also where it has grown; unknown for a pipe."""
+        if self.pipe is not None or not self._own:
+            return None
+        return max(os.fstat(self._raw.fileno()).st_size - self._raw.tell(), 0), "By"
+
     def blocks(self) -> Iterator[Block]:
         """The blocks from the present place on; the caller says how many lines each has before it asks for the next.
 

@@ -287,6 +287,10 @@ class _FileReader:
         """The share of the file that has been read, 0 to 1; None if its size is unknown."""
         return self._file.fraction()
 
+    def backlog(self) -> tuple[int, str] | None:
+        """See `Backlogged`."""
+        return self._file.backlog()
+
     def close(self) -> None:
         self._batch = Batch([])
         self._file.close()

@@ -213,6 +213,15 @@ class _Poller:
         self._offsets.seek(position)
         self._begin()
 
+    def backlog(self) -> tuple[int, str]:
+        """See `Backlogged`: offsets up to the ends of the partitions, as last heard of, by the one that reads."""
+        offsets = dict(self._offsets.next)
+        return sum(max(end - offsets.get(partition, end), 0) for partition, end in self._known_ends().items()), "{item}"
+
+    def _known_ends(self) -> dict[int, int]:
+        """The offset at which each partition ends now, or the reading does."""
+        return dict(self._offsets.ends)
+
     def _begin(self) -> None:
         """Start reading at the offsets."""
         raise NotImplementedError
@@ -314,6 +323,7 @@ class _LivePoller(_Poller):
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         messages, at_end = self._messages(items_max, wait_s)
+        self._see_ends()
         if len(self._ends) == 1:
             marks = [(each.partition(), each.offset()) for each in messages]
             return Fetched([each.value() for each in messages], marks)
@@ -322,10 +332,12 @@ class _LivePoller(_Poller):
         self._aligned.put(read, now_s)
         for partition, offset in at_end.items():
             self._aligned.reach(partition, offset)
-        self._see_ends()
         taken = self._aligned.take(self._ends, now_s)
         self._pause(self._aligned.full)
         return Fetched([each.value for each in taken], [(each.partition, each.offset) for each in taken])
+
+    def _known_ends(self) -> dict[int, int]:
+        return dict(self._ends)
 
     def _see_ends(self) -> None:
         """What librdkafka has heard of the ends of the partitions, with the messages."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from drift.sources.base import Acknowledging
+from drift.sources.base import Acknowledging, Backlogged
 from drift.sources.wake import Buffered
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
@@ -138,6 +138,10 @@ class _Polled:
         """See `Acknowledging`."""
         assert isinstance(self._poller, Acknowledging)
         self._poller.released(position)
+
+    def backlog(self) -> tuple[int, str] | None:
+        """See `Backlogged`."""
+        return self._poller.backlog() if isinstance(self._poller, Backlogged) else None
 
 
 class FiniteReader(_Polled):

@@ -118,6 +118,10 @@ class RowsReader:
         """How much of the table has been read, 0 to 1."""
         return self._returned / self._rows if self._rows else None
 
+    def backlog(self) -> tuple[int, str] | None:
+        """See `Backlogged`."""
+        return (self._rows - self._returned, "{item}") if self._rows is not None else None
+
     def close(self) -> None:
         self._batch = None
         self._close()

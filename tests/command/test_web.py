@@ -21,6 +21,7 @@ from typing import Any
 
 import nbclient
 import nbformat
+import pyarrow as pa
 import pytest
 import yaml
 from browser import browser
@@ -369,6 +370,29 @@ def test_checkpoints_are_told_of_by_age_size_and_time(tmp_path: Path) -> None:
         assert again.checkpoint_state() == (0, state.taken_ms, None, None)
         assert numbers["checkpoints"] == 0 and numbers["checkpoint_age_s"] >= 0 and numbers["checkpoint_bytes"] is None
     assert drift.run(words(), {"lines": []}).checkpoint_state() is None
+
+
+def test_a_source_says_what_is_left_to_read_where_it_knows(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("to be\n" * 300_000)
+    table = pa.table({"n": range(3000)})
+    graph = drift.Graph("g")
+    graph.source("rows").merge(graph.source("lines")).merge(graph.source("list")).sink("out")
+    sources = {
+        "rows": drift.sources.table(table),
+        "lines": drift.sources.text(tmp_path / "lines"),
+        "list": ["a"] * 3000,
+    }
+    run = drift.run(graph, sources, batch_items=10)
+    left: list[dict[str, Any]] = []
+    for _, _ in zip(range(40), run.batches()):
+        reading = Reading(run.progress, "running", 0.0, sources=run.source_states())
+        left.append(on_page(reading, "source"))
+    run.close()
+    assert left[0]["rows"]["backlog_items"] is None  # nobody had asked before
+    rows, lines, unknown = left[-1]["rows"], left[-1]["lines"], left[-1]["list"]
+    assert 0 < rows["backlog_items"] < 3000 and rows["backlog_bytes"] is None
+    assert 0 < lines["backlog_bytes"] < 1_800_000 and lines["backlog_items"] is None
+    assert unknown["backlog_items"] is unknown["backlog_bytes"] is None
 
 
 @pytest.mark.parametrize("name", ["drift-alerts.yml", "drift-dashboard.json"])
