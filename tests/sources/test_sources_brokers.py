@@ -26,6 +26,7 @@ from waiting import HANG_S, wait_until
 import drift
 from drift import InputError, SinkError, sinks, sources
 from drift.sources.aligned import Aligned, Merged, Message
+from drift.sources.base import Backlogged
 from drift.sources.offsets import Offsets, Range
 from drift_graph.meta import global_time
 
@@ -131,6 +132,23 @@ def test_a_row_of_a_table_that_is_no_such_object_is_diverted_with_its_number(tmp
     assert values == [Row(1), Row(3), Row(1), Row(3)]
     assert [error["location"] for error in errors] == ["in, a.parquet, row 2", "in, b.parquet, row 2"]
     assert diverted(sources.parquet(tmp_path / "a.parquet", type=Row))[1][0]["location"] == "in, row 2"
+
+
+@pytest.mark.parametrize("until_end", [True, False])
+def test_a_topic_says_how_many_messages_are_left_to_read(kafka: Kafka, until_end: bool) -> None:
+    topic = kafka.topic(f"left{next(numbers)}")
+    kafka.send(topic, {0: [b"1", b"2"], 1: [b"3"]})
+    reader = sources.kafka(kafka.servers, topic, until_end=until_end).open()
+    assert isinstance(reader, Backlogged) and reader.backlog() == (3, "{item}")
+    read: list[Any] = []
+
+    def all_read() -> bool:
+        read.extend(reader.read(10) or ())
+        return len(read) == 3
+
+    wait_until(all_read, "all messages read")
+    assert reader.backlog() == (0, "{item}")
+    reader.close()
 
 
 def test_a_live_topic_gives_what_comes_into_new_partitions(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
