@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drift_graph.errors import SettingsError
+from drift_graph.metas import Metas
 from drift_graph.moments import Span, span_from
 from drift_graph.sizes import about_bytes, bytes_in
+
+if TYPE_CHECKING:
+    from drift.sinks.typed import Gathered
 
 _MEASURED_BYTES = 1 << 14  # smaller files have little but what any file has
 
@@ -90,3 +94,31 @@ class Filling:
 
     def now_s(self) -> float:
         return time.monotonic()
+
+
+class Gathering:
+    """A sink that gathers items, and writes them (`_flush`) once a limit is reached or it is time."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._filling = Filling(limits)
+        self._items: Gathered | None = None  # that are not written yet
+
+    def _flush(self) -> None:
+        """Write all that is gathered."""
+        raise NotImplementedError
+
+    def _gather(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+        if self._items is None:
+            from drift.sinks.typed import Gathered
+
+            self._items = Gathered()
+        self._items.add(positions, metas, payloads)
+        self._filling.add(payloads)
+        if self._filling.is_full:
+            self._flush()
+        self.tick()
+
+    def tick(self) -> None:
+        """See `Ticking`: items that are due are written."""
+        if self._filling.is_due:
+            self._flush()

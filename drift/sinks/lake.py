@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drift.sinks.filling import Filling, Limits
+from drift.sinks.filling import Gathering, Limits
 from drift.sinks.parts import with_names
 from drift.sinks.resuming import AppendingSink, Last, from_committed, refuse_existing
 from drift_graph.errors import PayloadError, SinkError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from drift.sinks.typed import Gathered
 
 
-class LakeSink(AppendingSink):
+class LakeSink(Gathering, AppendingSink):
     """A sink that gathers items and appends them to a table, in one commit with the position of the last.
 
     A subclass finds the table (`_find_table`), appends to it (`_append_table`), and says what it has.
@@ -40,13 +40,12 @@ class LakeSink(AppendingSink):
         merge_schema: bool,
         resume: str,
     ) -> None:
-        super().__init__(path, resume)
+        AppendingSink.__init__(self, path, resume)
+        Gathering.__init__(self, limits)
         self._path = path
         self._columns = columns
         self._by = partition_by
         self._merge_schema = merge_schema
-        self._filling = Filling(limits)
-        self._items: Gathered | None = None  # that no commit has yet
         self._table: Any = None  # once there is one
         self._overwrites = False  # what is appended replaces all there is
 
@@ -100,21 +99,8 @@ class LakeSink(AppendingSink):
         return last
 
     def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:  # type: ignore[override]
-        if self._items is None:
-            from drift.sinks.typed import Gathered
-
-            self._items = Gathered()
-        self._items.add(positions, metas, payloads)
-        self._filling.add(payloads)
-        if self._filling.is_full:
-            self._flush()
-        self.tick()
+        self._gather(positions, metas, payloads)
         return self._last
-
-    def tick(self) -> None:
-        """See `Ticking`: items that are due come into the table."""
-        if self._filling.is_due:
-            self._flush()
 
     def commit(self) -> dict[str, Any]:
         """See `Committing`: what was written comes into the table."""

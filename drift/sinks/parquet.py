@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
 from drift.sinks.contents import file_hash
-from drift.sinks.filling import Filling, Limits, limits_of
+from drift.sinks.filling import Gathering, Limits, limits_of
 from drift.sinks.parts import Parts, check_columns
 from drift.sinks.resuming import Last, ResumingSink, check_resume, from_committed, refuse_existing
 from drift_graph.errors import PayloadError, SettingsError, SinkError
@@ -80,7 +80,7 @@ def parquet(
     return ParquetSink(Parts(folder, check_columns(partition_by)), columns, limits, resume)
 
 
-class ParquetSink(ResumingSink):
+class ParquetSink(Gathering, ResumingSink):
     """See `parquet`."""
 
     guarantee: ClassVar = SinkGuarantee("exactly once", "the name of each part has the positions in it")
@@ -88,12 +88,11 @@ class ParquetSink(ResumingSink):
     def __init__(
         self, parts: Parts, columns: Sequence[str] | Mapping[str, Any] | None, limits: Limits, resume: str
     ) -> None:
-        super().__init__(str(parts.path), resume)
+        ResumingSink.__init__(self, str(parts.path), resume)
+        Gathering.__init__(self, limits)
         self._parts = parts
         self._path = parts.path
         self._columns = columns
-        self._filling = Filling(limits)
-        self._items: Gathered | None = None  # that no file has yet
         self._waiting: dict[Path, int] = {}  # files with items before these that no part has yet, and how many
         self._schema: pa.Schema | None = None
         self._hashes: dict[str, str] = {}  # of files, as of the last checkpoint
@@ -135,21 +134,8 @@ class ParquetSink(ResumingSink):
         self._filling.store(sum(self._waiting.values()), path.stat().st_size)
 
     def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
-        if self._items is None:
-            from drift.sinks.typed import Gathered
-
-            self._items = Gathered()
-        self._items.add(positions, metas, payloads)
-        self._filling.add(payloads)
-        if self._filling.is_full:
-            self._write_part()
-        self.tick()
+        self._gather(positions, metas, payloads)
         return self._last
-
-    def tick(self) -> None:
-        """See `Ticking`: items that are due come into a part."""
-        if self._filling.is_due:
-            self._write_part()
 
     def commit(self) -> dict[str, Any]:
         """See `Committing`: items that are in no part yet are written to a hidden file, until there is a part."""
@@ -253,11 +239,11 @@ class ParquetSink(ResumingSink):
     def _end(self) -> None:
         try:
             if (self._items or self._waiting) and self._parts.is_whole:
-                self._write_part()
+                self._flush()
         finally:
             self._parts.close()
 
-    def _write_part(self) -> None:
+    def _flush(self) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from dying import Death, dying
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,10 +67,6 @@ class Row:
 DAY = dt.datetime(2013, 1, 1)
 
 
-class Death(BaseException):
-    """The process is gone."""
-
-
 @given(
     deaths=st.lists(st.integers(0, 9), max_size=4),
     steps=st.lists(st.integers(1, 6) | st.none(), min_size=1, max_size=8),
@@ -85,17 +82,9 @@ def test_a_death_before_or_after_a_version_loses_nothing_and_doubles_nothing(
     committed: tuple[int, Any] | None = None
     left = [-1]
 
-    def dying(*arguments: Any, **more: Any) -> None:
-        for step in (lambda: None, lambda: written(*arguments, **more)):
-            if left[0] == 0:
-                raise Death
-            left[0] -= 1
-            step()
-
-    written = deltalake.write_deltalake
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         path = Path(name, "out")
-        patch.setattr(deltalake, "write_deltalake", dying)
+        patch.setattr(deltalake, "write_deltalake", dying(deltalake.write_deltalake, left))
 
         def run() -> None:
             nonlocal committed

@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from dying import Death
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_delta import Death, expected, meta_at, opened, row_at, write
+from test_delta import expected, meta_at, opened, row_at, write
 
 import drift
 from drift import SettingsError, SinkError, sinks

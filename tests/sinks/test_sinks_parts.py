@@ -23,6 +23,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from dying import Death, dying
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import wait_until
@@ -73,31 +74,16 @@ def expected(end: int) -> list[tuple[int, str | None]]:
     return [(position, row_at(position)["day"]) for position in range(end)]
 
 
-class Death(BaseException):
-    """The process is gone."""
-
-
 @contextmanager
-def dying(calls: int) -> Iterator[None]:
+def changes_dying(calls: int) -> Iterator[None]:
     """The process dies before or after one of its calls that change files, and changes nothing from then on."""
     left = [calls]
-
-    def dies(function: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*arguments: Any, **more: Any) -> Any:
-            for step in (lambda: None, lambda: function(*arguments, **more)):
-                if left[0] <= 0:
-                    raise Death
-                left[0] -= 1
-                result = step()
-            return result
-
-        return called
 
     places = [(os, name) for name in ("rename", "unlink", "mkdir", "rmdir", "fsync")]
     places += [(shutil, "rmtree"), (pq, "write_table"), (ds, "write_dataset")]
     with pytest.MonkeyPatch.context() as patch:
         for module, name in places:
-            patch.setattr(module, name, dies(getattr(module, name)))
+            patch.setattr(module, name, dying(getattr(module, name), left))
         yield
 
 
@@ -141,7 +127,7 @@ def test_a_death_at_any_moment_loses_nothing_and_doubles_nothing(
             return found
 
         for calls in deaths:
-            with dying(calls):
+            with changes_dying(calls):
                 try:
                     run()
                 except Death:
