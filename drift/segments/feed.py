@@ -186,6 +186,7 @@ class Before:
         self._output = engine.released()
         self._complete_below = END_OF_TIME  # the time of the first failed call: nothing is logged from there on
         self._ended = self._is_to_pause = self._has_paused = False
+        self._pieces: list[Passed] = []  # of what is being released, which is not complete below any later time yet
         self._in_commit: deque[bytes] = deque()  # checkpoints of the next segment that are being committed
         self._committed = BEGINNING
         self._checkpoints: deque[bytes] = deque()
@@ -245,9 +246,14 @@ class Before:
 
     def _logged(self, passed: Passed) -> Passed | None:
         """Log a batch; returns the part of it that is new."""
-        if passed.below <= self.log.end:
-            return None
         new = passed.from_on(self.log.end)
+        if passed.below <= self.log.end:  # logged before, or a piece of what is being released
+            if new.metas:
+                self._pieces.append(new)
+            return None
+        if self._pieces:
+            new = _joined([*self._pieces, new])
+            self._pieces.clear()
         complete = new.up_to(self._complete_below)
         if complete.below > self.log.end:
             error = self.log.write(complete)
@@ -334,6 +340,16 @@ class Before:
 
 def _nothing(below: bytes) -> Passed:
     return Passed([], [], "", below)
+
+
+def _joined(pieces: Sequence[Passed]) -> Passed:
+    metas = [meta for piece in pieces for meta in piece.metas]
+    payloads = [payload for piece in pieces for payload in piece.payloads]
+    names = {piece.borders for piece in pieces if isinstance(piece.borders, str)}
+    if len(names) == 1 and all(isinstance(piece.borders, str) for piece in pieces):
+        return Passed(metas, payloads, names.pop(), pieces[-1].below)
+    each = [[piece.borders] * len(piece.metas) if isinstance(piece.borders, str) else piece.borders for piece in pieces]
+    return Passed(metas, payloads, [border for borders in each for border in borders], pieces[-1].below)
 
 
 def _stretches(borders: Sequence[str], start: int, end: int) -> Iterator[tuple[str, range]]:

@@ -206,3 +206,11 @@ def test_of_what_a_log_has_dropped_nothing_is_held(tmp_path: Path) -> None:
     assert len(log._ends) == 9
     assert [passed.payloads for passed in log.read(times[95])] == [[time.hex()] for time in times[95:-1]]
     log.close()
+
+
+def test_a_release_that_comes_in_pieces_is_passed_on_whole(tmp_path: Path) -> None:
+    """Over zeromq a release of more items than a block of the digest has is handed out in pieces."""
+    graph = drift.Graph("pieces")
+    graph.source("numbers").map(lambda n: n + 1, name="next", durable=True).sink("out")
+    run = drift.run(graph, {"numbers": range(9000)}, engine="zeromq", state=str(tmp_path / "state"))
+    assert [item.payload for item in run] == list(range(1, 9001))
