@@ -19,6 +19,7 @@ from drift.flow.choosing import (
     value_of,
     zipped,
 )
+from drift.flow.fields import function_of
 from drift.operators import Process
 from drift.streams.adding import Steps, span_of
 from drift_graph.errors import GraphError
@@ -119,7 +120,7 @@ class Choosing(Steps[T]):
         return self._chosen(key, 0, LimitStep(count, offset), self._named(name, "limit", key), key)
 
     def dedup(
-        self, key: Callable[[T], Any] = itself, *, within: Span | None = None, name: str | None = None
+        self, key: Callable[[T], Any] | str = itself, *, within: Span | None = None, name: str | None = None
     ) -> Stream[T]:
         """The first item of each key, in order.
 
@@ -130,11 +131,12 @@ class Choosing(Steps[T]):
         ['to', 'be']
 
         Args:
-            key: pure; see `group`. Without it equal payloads are duplicates.
+            key: pure; see `group`. Or the name of a field. Without it equal payloads are duplicates.
             within: after an item that passes, others of its key are dropped for this duration, in the unit of its time,
                 bound included; the next one passes again, and only the keys of that duration are stored. None: they are
                 dropped for ever, and every key is stored.
         """
+        key = function_of("dedup", key, "a function that gives the key, or the name of a field")
         step = self._named(name, "dedup", key)
         if within is None:
             return self._chosen(key, False, first_of_key, step, key)

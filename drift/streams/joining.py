@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from drift.flow.fields import function_of
 from drift.flow.joins import (
     EVER,
     HOWS,
@@ -26,7 +27,7 @@ from drift.operators import Process
 from drift.streams.adding import Steps, span_of
 from drift.streams.windowed import WindowedStream
 from drift_graph.errors import GraphError, PayloadError
-from drift_graph.functions import caller, check_function
+from drift_graph.functions import caller
 from drift_graph.meta import phase_of_timers
 from drift_graph.moments import Span, span_from
 
@@ -37,6 +38,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 V = TypeVar("V")
 
+_KEY = "a function that gives the key, or the name of a field"
 #: The allowed distance in time of a pair; see `Stream.join`.
 Within = tuple[Span, Span] | Windows | None
 
@@ -47,31 +49,31 @@ class Joining(Steps[T]):
     # fmt: off
     @overload
     def join(
-        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Within = None, how: Literal["inner"] = "inner", name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     @overload
     def join(
-        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Within = None, how: Literal["left"], name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join(
-        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Within = None, how: Literal["right"], name: str | None = None,
     ) -> Stream[tuple[T | None, U]]: ...
     @overload
     def join(
-        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Within = None, how: Literal["full"], name: str | None = None,
     ) -> Stream[tuple[T | None, U | None]]: ...
     @overload
     def join(
-        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Within = None, how: Literal["semi", "anti"], name: str | None = None,
     ) -> Stream[T]: ...
     def join(
-        self, other: Stream[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None = None, *,
+        self, other: Stream[Any], key: Callable[[T], Any] | str, other_key: Callable[[Any], Any] | str | None = None, *,
         within: Within = None, how: How = "inner", name: str | None = None,
     ) -> Stream[Any]:
         """Pairs (left, right) of items of this stream and the other with equal keys; a pair has the time of its later
@@ -87,7 +89,7 @@ class Joining(Steps[T]):
 
         Args:
             other: the right side.
-            key: pure; see `group`.
+            key: pure; see `group`. Here, as in all joins, the name of a field stands for the function that reads it.
             other_key: of the right side; `key` for both if None.
             within: (before, after): a left item at t pairs with right ones in [t - before, t + after], bounds included,
                 in the unit of the items' time; items that can match nothing more are dropped. Or windows, such as
@@ -99,7 +101,7 @@ class Joining(Steps[T]):
                 those that have none, once that is certain.
         """
         join: PairJoin | ExistsJoin
-        where = caller()
+        where, key = caller(), function_of("join", key, _KEY)
         if how not in HOWS:
             raise GraphError(f"join takes how= one of {', '.join(HOWS)}, not {how!r:.80} (at {where})")
         if isinstance(within, Windows):
@@ -117,16 +119,16 @@ class Joining(Steps[T]):
 
     @overload
     def join_as_of(
-        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Span | None = None, how: Literal["left"] = "left", name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join_as_of(
-        self, other: Stream[U], key: Callable[[T], Any], other_key: Callable[[U], Any] | None = None, *,
+        self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Span | None = None, how: Literal["inner"], name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     def join_as_of(
-        self, other: Stream[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None = None, *,
+        self, other: Stream[Any], key: Callable[[T], Any] | str, other_key: Callable[[Any], Any] | str | None = None, *,
         within: Span | None = None, how: Literal["left", "inner"] = "left", name: str | None = None,
     ) -> Stream[Any]:
         """Each item with the last of the other stream at or before its time, of its key: pandas' merge_asof.
@@ -149,7 +151,7 @@ class Joining(Steps[T]):
             within: the right item may be older by at most this; older ones are dropped.
             how: "left" gives (left, None) if there is none, "inner" nothing.
         """
-        where = caller()
+        where, key = caller(), function_of("join_as_of", key, _KEY)
         span = EVER if within is None else span_of("within", within, where)
         if how not in ("left", "inner"):
             raise GraphError(f"join_as_of takes how= left or inner, not {how!r:.80} (at {where})")
@@ -158,31 +160,31 @@ class Joining(Steps[T]):
 
     @overload
     def join_table(
-        self, table: Stream[U], key: Callable[[T], Any], table_key: Callable[[U], Any], *,
+        self, table: Stream[U], key: Callable[[T], Any] | str, table_key: Callable[[U], Any] | str, *,
         how: Literal["left"] = "left", name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join_table(
-        self, table: Stream[U], key: Callable[[T], Any], table_key: Callable[[U], Any], *,
+        self, table: Stream[U], key: Callable[[T], Any] | str, table_key: Callable[[U], Any] | str, *,
         how: Literal["inner"], name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     @overload
     def join_table(
-        self, table: Mapping[Any, V], key: Callable[[T], Any], *,
+        self, table: Mapping[Any, V], key: Callable[[T], Any] | str, *,
         how: Literal["left"] = "left", name: str | None = None,
     ) -> Stream[tuple[T, V | None]]: ...
     @overload
     def join_table(
-        self, table: Mapping[Any, V], key: Callable[[T], Any], *,
+        self, table: Mapping[Any, V], key: Callable[[T], Any] | str, *,
         how: Literal["inner"], name: str | None = None,
     ) -> Stream[tuple[T, V]]: ...
     @overload
     def join_table(
-        self, table: Any, key: Callable[[T], Any], *,
+        self, table: Any, key: Callable[[T], Any] | str, *,
         on: str, how: Literal["left", "inner"] = "left", name: str | None = None,
     ) -> Stream[tuple[T, Any]]: ...
     def join_table(
-        self, table: Any, key: Callable[[T], Any], table_key: Callable[[Any], Any] | None = None, *,
+        self, table: Any, key: Callable[[T], Any] | str, table_key: Callable[[Any], Any] | str | None = None, *,
         on: str | None = None, how: Literal["left", "inner"] = "left", name: str | None = None,
     ) -> Stream[Any]:
         """Each item with the row of a table that has its key, or with every such row.
@@ -202,7 +204,7 @@ class Joining(Steps[T]):
             on: the column of a DataFrame that is the key.
             how: "left" gives (item, None) if the table has none, "inner" nothing.
         """
-        where = caller()
+        where, key = caller(), function_of("join_table", key, _KEY)
         if how not in ("left", "inner"):
             raise GraphError(f"join_table takes how= left or inner, not {how!r:.80} (at {where})")
         if isinstance(table, Steps):
@@ -221,7 +223,7 @@ class Joining(Steps[T]):
         self,
         other: Steps[Any],
         key: Callable[[T], Any],
-        other_key: Callable[[Any], Any] | None,
+        other_key: Callable[[Any], Any] | str | None,
         join: PairJoin | ExistsJoin | AsOfJoin | TableJoin,
         initial: Any,
         name: str | None,
@@ -234,14 +236,13 @@ class Joining(Steps[T]):
         return both._process(Process(key_of, initial, join, join.on_time, timers), step)
 
     def _both(
-        self, other: Steps[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | None, step: str
+        self, other: Steps[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | str | None, step: str
     ) -> Stream[Any]:
         """The items of both sides, each with its side and key."""
         self._check_graph(other)
-        if other_key is not None:
-            check_function(repr(step), other_key, "a function that gives the key")
+        other_key = key if other_key is None else function_of(repr(step), other_key, _KEY)
         return self._part(step, "left", OfSide(0, key), "one").merge(
-            other._part(step, "right", OfSide(1, other_key or key), "one")
+            other._part(step, "right", OfSide(1, other_key), "one")
         )
 
 

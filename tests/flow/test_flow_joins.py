@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import flows
@@ -334,6 +335,30 @@ def test_joined_graphs_built_twice_are_equal_and_others_are_not() -> None:
     assert graph() != graph(how="left")
 
 
+@pytest.mark.parametrize("engine", ["reference", "local"])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        lambda a, b, of: a.join(b, of("seller"), of("id")),
+        lambda a, b, of: a.join(b, of("id"), how="anti"),
+        lambda a, b, of: a.join_as_of(b, of("seller"), of("id")),
+        lambda a, b, of: a.join_table({1: "one"}, of("seller")).merge(b),
+        lambda a, b, of: a.dedup(of("seller")).merge(b),
+        lambda a, b, of: a.dedup(of("seller"), within=2).merge(b),
+    ],
+)
+def test_the_name_of_a_field_stands_for_the_function_that_reads_it(steps: Any, engine: str) -> None:
+    sellers = [{"id": number, "name": str(number)} for number in (1, 2, 3)]
+    offers = [{"id": number, "seller": seller} for number, seller in enumerate((2, 1, 2, 7, 1))]
+    found = []
+    for of in (str, itemgetter):
+        graph = drift.Graph("fields")
+        steps(graph.source("a"), graph.source("b"), of).sink("out")
+        run = drift.run(graph, {"a": offers, "b": sellers}, engine=engine)
+        found.append([item.payload for item in run])
+    assert found[0] == found[1] != []
+
+
 @pytest.mark.parametrize(
     "steps, words",
     [
@@ -342,7 +367,7 @@ def test_joined_graphs_built_twice_are_equal_and_others_are_not() -> None:
         (lambda a, b: a.join(b, value, within=(1, True)), "is not a pair of ints"),
         (lambda a, b: a.join(b, value, within=(2, -3)), "is empty"),
         (lambda a, b: a.join(b, 3), "takes a function"),
-        (lambda a, b: a.join(b, value, 3), "takes a function that gives the key, not 3"),
+        (lambda a, b: a.join(b, value, 3), "takes a function that gives the key, or the name of a field, not 3"),
         (lambda a, b: a.join([1], value), "is not a stream of it"),
         (lambda a, b: a.join_as_of(b, value, within=-1), "within=-1"),
         (lambda a, b: a.join_as_of(b, value, how="right"), "how= left or inner"),

@@ -1,0 +1,105 @@
+"""The queries over rows in columns: expressions where they do, functions over dicts elsewhere.
+
+Invariant: the values of each row are those of the query of the same name in `queries`. q4 and q6 are not here: their
+auctions close by timers, which take dicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import polars as pl
+
+import drift
+from benchmarks.nexmark.events import LATENESS_MS, Event
+from benchmarks.nexmark.queries import SLIDE_MS, WINDOW_MS, hotter
+
+_KINDS = ("Person", "Auction", "Bid")
+#: Fields that an event of another kind does not have are null.
+SCHEMA = {
+    **dict.fromkeys(("kind", "number", "time", "id"), int),
+    **dict.fromkeys(("name", "city", "state", "item"), str),
+    **dict.fromkeys(("initial_bid", "expires", "seller", "category", "auction", "bidder", "price"), int),
+}
+EVENT_TIME = drift.EventTime(time="time", tie="number", lateness=LATENESS_MS)
+PERSON, AUCTION, BID = range(3)
+_IDS_MAX = 1 << 24
+
+Row = dict[str, Any]
+Events = drift.Stream[Row]
+Query = Callable[[Events], drift.Stream[Any]]
+
+
+def frame_of(arrived: list[Event]) -> pl.DataFrame:
+    """The events as a table, in the order in which they arrive."""
+    rows = [{"kind": _KINDS.index(type(each).__name__), **asdict(each)} for each in arrived]
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def of_kind(events: Events, kind: int, *fields: Any, **named: Any) -> Events:
+    return events.filter(pl.col("kind") == kind).select(*fields, **named)
+
+
+def q0(events: Events) -> drift.Stream[Any]:
+    return of_kind(events, BID, "auction", "bidder", "price", "time")
+
+
+def q1(events: Events) -> drift.Stream[Any]:
+    return of_kind(events, BID, "auction", "bidder", pl.col("price") * 908 // 1000, "time")
+
+
+def q2(events: Events) -> drift.Stream[Any]:
+    return of_kind(events, BID, "auction", "price").filter(pl.col("auction") % 123 == 0)
+
+
+def offer(pair: tuple[Row, Row]) -> tuple[Any, ...]:
+    auction, person = pair
+    return person["name"], person["city"], person["state"], auction["id"]
+
+
+def q3(events: Events) -> drift.Stream[Any]:
+    local = of_kind(events, PERSON, "id", "name", "city", "state").filter(pl.col("state").is_in(["OR", "ID", "CA"]))
+    offered = of_kind(events, AUCTION, "id", "seller", "category").filter(pl.col("category") == 10)
+    return offered.join(local, "seller", "id").map(offer)
+
+
+def q5(events: Events) -> drift.Stream[Any]:
+    windows = drift.windows.sliding(WINDOW_MS, SLIDE_MS)
+    counts = of_kind(events, BID, "auction").key_by("auction").window(windows).count()
+    return counts.window(drift.windows.tumbling(SLIDE_MS)).fold((), hotter).flat_map(hottest)
+
+
+def hottest(window: Any) -> list[tuple[Any, ...]]:
+    return [(counted.start, counted.key, counted.value) for counted in window.value]
+
+
+def bid_of(window: drift.Window[None, Row]) -> tuple[Any, ...]:
+    return tuple(window.value.values())
+
+
+def q7(events: Events) -> drift.Stream[Any]:
+    bids = of_kind(events, BID, "auction", "bidder", "price", "time")
+    return bids.window(drift.windows.tumbling(WINDOW_MS)).aggregate(drift.agg.max_by("price")).map(bid_of)
+
+
+def new_seller(person: Row) -> tuple[Any, ...]:
+    return person["id"], person["name"], person["start"]
+
+
+def q8(events: Events) -> drift.Stream[Any]:
+    start = pl.col("time") // WINDOW_MS * WINDOW_MS
+    persons = of_kind(events, PERSON, "id", "name", start=start, place=start * _IDS_MAX + pl.col("id"))
+    auctions = of_kind(events, AUCTION, place=start * _IDS_MAX + pl.col("seller"))
+    return persons.join(auctions, "place", within=(WINDOW_MS, WINDOW_MS), how="semi").map(new_seller)
+
+
+QUERIES: dict[str, Query] = {query.__name__: query for query in (q0, q1, q2, q3, q5, q7, q8)}
+
+
+def graph_of(query: Query) -> drift.Graph:
+    """The graph of a query, from "events" to "answer"."""
+    graph = drift.Graph(query.__name__)
+    query(graph.source("events", schema=SCHEMA, time=EVENT_TIME)).sink("answer")
+    return graph
