@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 pytest.importorskip("duckdb")
+pytest.importorskip("polars")
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+import drift
 from benchmarks.nexmark import __main__ as nexmark
+from benchmarks.nexmark import columns
 from benchmarks.nexmark.duck import answer, database
 from benchmarks.nexmark.events import Auction, Bid, Event, Person, event, events
 from benchmarks.nexmark.queries import QUERIES
@@ -41,6 +44,17 @@ def test_a_query_gives_what_duckdb_gives_on_every_engine(
             nexmark.compare(name, engine, rows, answers[name])
     assert len(answers[name]) > 1
     assert len(set(digests.values())) == 1
+
+
+@pytest.mark.parametrize("name", columns.QUERIES)
+def test_rows_in_columns_give_what_duckdb_gives(name: str, arrived: list[Event], answers: dict[str, list[Any]]) -> None:
+    source = drift.sources.table(columns.frame_of(arrived), payload="rows")
+    digests = set()
+    for settings in (nexmark.ENGINES["columns"], {"engine": "reference"}):
+        rows, digest, *_ = nexmark.run_query(name, source, settings)
+        nexmark.compare(name, "columns", rows, answers[name])
+        digests.add(digest)
+    assert len(digests) == 1
 
 
 def test_events_are_the_same_in_every_run_and_refer_to_what_is_before_them(arrived: list[Event]) -> None:
