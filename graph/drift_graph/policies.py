@@ -54,7 +54,7 @@ class EventTime:
 
     Times are ints; the unit is yours, usually milliseconds. A datetime with a zone, or ISO text with one, is a time in
     milliseconds since 1970. Durations are ints in the unit of the times, or, if that is milliseconds, a timedelta or
-    text such as "10s" or "1h 30m".
+    text such as "10s" or "1h 30m". Over times in seconds "10s" would be 10,000 of them: multiply such times by 1000.
 
     Args:
         time: returns a payload's time; or the name of the field that holds it: "at", "trip.at", for tuples "0".
