@@ -329,6 +329,7 @@ BREAKAGES = [
         "        at = bisect_right(self.kept_at, settled) - 1\n        if at > 0:",
         "        at = bisect_right(self.kept_at, settled)\n        if 0 < at < len(self.kept_at):",
         STAGES,
+        "its least case has five items",
     ),
     one(
         "states kept above rows that a tombstone took",
@@ -336,6 +337,7 @@ BREAKAGES = [
         "        history.drop_places()\n",
         "",
         STAGES,
+        "its least case has seven changes, and a log that forgets one between them",
     ),
     one(
         "what a user's logic stored counts, although the call raised",

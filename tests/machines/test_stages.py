@@ -221,6 +221,21 @@ def test_a_bucket_that_was_settled_completely_knows_what_came_and_was_settled_af
     assert sent == {((5, 7), 1): meta_at(7), ((5, 8), -1): meta_at(8), ((7, 8), 1): meta_at(8)}
 
 
+def test_a_state_kept_above_rows_that_were_taken_back_is_not_that_before_what_comes_later() -> None:
+    changes = ([(3, 3, 1)], [(10, 10, 1)], [(10, 10, -1)], [], [(5, 5, 1)], [(12, 12, 1)], [(11, 11, 1)])
+    sent: Counter[tuple[Any, ...]] = Counter()
+    with mock.patch.multiple(log_module, _SMALL_ITEMS_MAX=1, _ROWS_RETAINED_MIN=0):
+        stage = stage_of(lambda stream: stream.group(one_key, 2))
+        for batch in changes:
+            if not batch:
+                stage.settle(meta_at(3))  # the log forgets where the row was
+                continue
+            out = stage.process(columns_of(batch), {})
+            for window, diff in zip(out.payloads, out.diffs or [1] * len(out.payloads)):
+                sent[window] += diff
+    assert +sent == Counter([(3,), (3, 5), (5, 11), (11, 12)])
+
+
 def test_a_later_item_that_has_come_waits_no_more_next_to_an_item_above_the_heartbeat() -> None:
     later = later_meta(meta_at(1), varint(0), 3, PHASE_TIMERS)
     assert later is not None
