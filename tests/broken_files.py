@@ -104,12 +104,6 @@ BREAKAGES = [
         "            return block\n",
     ),
     broken(
-        "a file that lost output below a checkpoint is continued",
-        _LINES,
-        "        if length < start:\n",
-        "        if False:\n",
-    ),
-    broken(
         "another Parquet file under the same name is read on",
         "drift/sources/parquet.py",
         "        if identity != self._identity:\n",

@@ -158,8 +158,9 @@ class ServerBackend:
     def _taken_over_error(self) -> TakenOver:
         return TakenOver(
             f"another process has begun to store the state of its run in {self.where} while this one could not reach "
-            f"it; no checkpoint has what this one has released since its last checkpoint; start only one of the two "
-            f"again"
+            f"it, or the server was restored from older data, which knows an earlier process of this run; no "
+            f"checkpoint has what this one has released since its last checkpoint. If there are two, start only one of "
+            f"them again; if not, run again: it resumes from the last checkpoint that is there"
         )
 
 
