@@ -202,7 +202,7 @@ def with_functions(dataflow: Dataflow, functions: Mapping[str, Callable[..., Any
         replace(each, function=_replaced(each.function, functions[each.name])) if each.name in functions else each  # type: ignore[attr-defined, call-arg]
         for each in dataflow.operators
     )
-    return Dataflow(dataflow.name, operators, dataflow.edges)
+    return replace(dataflow, operators=operators)
 
 
 def _replaced(asks: Asks, function: Callable[..., Any]) -> Asks:

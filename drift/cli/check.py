@@ -12,12 +12,10 @@ from drift.cli.errors import to_json
 from drift.cli.specs import by_name, sink_of, source_of
 from drift.guarantees import SinkGuarantee, SourceGuarantee, guarantee
 from drift.load import load_dataflow
-from drift.machines.plan import Plan
-from drift.records.fingerprint import fingerprint
 from drift.segments.chain import checkpoints_of
 from drift.sinks.base import Comparing
-from drift.state.checkpoint import Checkpoint, check_fits
-from drift.state.run_checkpoints import Checkpoints, steps_with_state, store_of
+from drift.state.checkpoint import Checkpoint
+from drift.state.run_checkpoints import Checkpoints, growth_of, store_of
 from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -129,23 +127,15 @@ def _checkpoint_to_resume_from(dataflow: Dataflow, where: str) -> Checkpoint | N
 def _checkpoint_in(dataflow: Dataflow, where: str) -> Checkpoint | None:
     if "://" not in where and not Path(where.removeprefix("files:")).exists():
         return None
-    store = store_of(Checkpoints(where, away_max_s=0))
+    checkpoints = Checkpoints(where, away_max_s=0)
+    store = store_of(checkpoints)
     store.open_to_read()
     try:
-        checkpoints = store.checkpoints()
-        if not checkpoints:
+        growth = growth_of(store, checkpoints, dataflow, {}, fused=True)
+        if growth is None:
             return None
-        checkpoint = checkpoints[-1]
-        steps = steps_with_state(Plan(dataflow, fused=True))
-        check_fits(
-            checkpoint,
-            fingerprint(dataflow, {}),
-            steps,
-            checkpoint.output.algorithm,
-            store.where,
-            changed_code="refuse",
-        )
-        return checkpoint
+        growth.check(growth.checkpoint.output.algorithm, store.where)
+        return growth.checkpoint
     finally:
         store.close()
 

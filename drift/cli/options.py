@@ -81,6 +81,16 @@ _PRINTED = (
     json_option,
     click.option("-q", "--quiet", is_flag=True, help="No progress line, no summary."),
 )
+_CHANGES = (
+    click.option("--accept-changed-code", is_flag=True, help="Resume although functions have changed."),
+    click.option(
+        "--accept-changed-graph", is_flag=True,
+        help="Resume although the graph has changed: new steps begin empty (see drift state plan).",
+    ),
+    click.option(
+        "--drop-step", multiple=True, metavar="STEP", help="A step with state, or a sink, that the graph has no more."
+    ),
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +165,20 @@ def output_options(command: Command) -> Command:
 def print_options(command: Command) -> Command:
     """Apart from `output_options`, so that help has them last."""
     return _with(_PRINTED, command)
+
+
+def change_options(command: Command) -> Command:
+    """The command is given the changes of a graph that are allowed, as `changes`: arguments of `Checkpoints`."""
+
+    @functools.wraps(command)
+    def collected(
+        accept_changed_code: bool, accept_changed_graph: bool, drop_step: Sequence[str], **others: Any
+    ) -> Any:
+        accepted = {"changed_code": accept_changed_code, "changed_graph": accept_changed_graph}
+        changes: dict[str, Any] = {name: "accept" for name, given in accepted.items() if given}
+        return command(changes={**changes, **({"dropped": drop_step} if drop_step else {})}, **others)
+
+    return _with(_CHANGES, collected)
 
 
 def only_set(options: dict[str, Any]) -> dict[str, Any]:

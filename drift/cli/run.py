@@ -12,7 +12,15 @@ from drift.cli.completion import complete_graph
 from drift.cli.errors import Ended, Interrupted, to_json
 from drift.cli.interrupt import Interrupts, PositionedSink
 from drift.cli.late import LateOutput
-from drift.cli.options import Output, Printed, engine_options, only_set, output_options, print_options
+from drift.cli.options import (
+    Output,
+    Printed,
+    change_options,
+    engine_options,
+    only_set,
+    output_options,
+    print_options,
+)
 from drift.cli.progress import ProgressLine
 from drift.cli.specs import TimeOptions, by_name, policies, source_of
 from drift.load import absolute_target, load_dataflow
@@ -80,7 +88,7 @@ _JSON_FIELDS = (
     type=int,
     help="Resume from this one of the checkpoints that drift state list shows.",
 )
-@click.option("--accept-changed-code", is_flag=True, help="Resume although functions have changed.")
+@change_options
 @click.option(
     "--calls", type=click.Choice(["ask", "replay", "stub"]), default="ask", show_default=True,
     help="replay: take answers that are in the state, and ask nothing; stub: ask the graph's stubs.",
@@ -104,7 +112,7 @@ def run_command(
     checkpoint_every: float | None,
     keep_checkpoints: int | None,
     from_checkpoint: int | None,
-    accept_changed_code: bool,
+    changes: dict[str, Any],
     otel: bool,
     calls: Literal["ask", "replay", "stub"],
     **times: Sequence[str],
@@ -139,7 +147,7 @@ def run_command(
             keep=keep_checkpoints,
             from_checkpoint=from_checkpoint,
             logs=state_logs,
-            accept=accept_changed_code,
+            **changes,
         ),
         "otel": otel,
         "calls": calls,
@@ -154,13 +162,13 @@ def run_command(
     print_report(report, printed, digest_algorithm, late_written=bool(output.late_output or record))
 
 
-def _checkpoints(where: str | None, *, accept: bool, **settings: Any) -> Checkpoints | None:
+def _checkpoints(where: str | None, **settings: Any) -> Checkpoints | None:
     explicit = only_set(settings)
     if where is None:
-        if explicit or accept:
+        if explicit:
             raise SettingsError("checkpoints have to be stored: add --state with a folder, or the URL of a server")
         return None
-    return Checkpoints(where, changed_code="accept" if accept else "refuse", **explicit)
+    return Checkpoints(where, **explicit)
 
 
 def _sources(dataflow: Dataflow, specs: Sequence[str], *, as_frames: bool, quiet: bool) -> dict[str, Any]:

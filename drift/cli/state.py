@@ -9,14 +9,16 @@ from typing import Any
 
 import click
 
-from drift.cli.errors import to_json
+from drift.cli.errors import Ended, to_json
+from drift.cli.options import change_options
+from drift.load import load_dataflow
 from drift.state.checkpoint import Checkpoint
-from drift.state.run_checkpoints import Checkpoints, store_of
+from drift.state.run_checkpoints import Checkpoints, growth_of, store_of
 from drift.state.store import Store
-from drift_graph.errors import SettingsError
+from drift_graph.errors import GraphError, SettingsError
 
 
-@click.group("state", short_help="The checkpoints that a run keeps: list, show, drop.")
+@click.group("state", short_help="The checkpoints that a run keeps: list, show, drop, plan.")
 def state_group() -> None:
     """The checkpoints of a run with --state, from which it can resume."""
 
@@ -68,6 +70,54 @@ def drop_command(where: str, number: int) -> None:
             raise SettingsError(f"checkpoint {number} is the only one in {store.where}; to start anew, name another")
         store.drop(number)
         click.echo(f"dropped checkpoint {number}", err=True)
+
+
+@state_group.command("plan", short_help="What a resume with a graph would do with each step.")
+@click.argument("graph", metavar="FILE:GRAPH")
+@click.argument("where", metavar="WHERE")
+@click.option("--from-checkpoint", type=int, metavar="N", help="As of drift run.")
+@change_options
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def plan_command(
+    graph: str,
+    where: str,
+    from_checkpoint: int | None,
+    changes: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Say what would become of each step if a run with this graph resumed from the state in WHERE; nothing is changed.
+
+    A step is kept with its states, new and empty, dropped (with state, or a sink), or gone. Where the resume would be
+    refused it ends as the run would, with its error and exit code.
+
+    \b
+    drift state plan flights.py:graph folder
+    drift state plan flights.py:graph folder --accept-changed-graph --drop-step delays
+    """
+    dataflow = load_dataflow(graph)
+    checkpoints = Checkpoints(where, from_checkpoint=from_checkpoint, away_max_s=0, **changes)
+    store = store_of(checkpoints)
+    store.open_to_read()
+    try:
+        growth = growth_of(store, checkpoints, dataflow, {}, fused=True)
+    finally:
+        store.close()
+    if growth is None:
+        raise SettingsError(f"{store.where} has no checkpoints: a run begins")
+    number, reached = growth.checkpoint.number, growth.checkpoint.reached
+    steps = [fate._asdict() for fate in growth.fates]
+    plan = {"checkpoint": number, "reached": reached, "changed": growth.is_changed, "steps": steps}
+    if not as_json:
+        click.echo(f"from checkpoint {number} at {reached}:")
+        for fate in growth.fates:
+            told = "; ".join(filter(None, (fate.note, fate.refused and f"REFUSED: {fate.refused}")))
+            click.echo(f"{fate.what:<8} {fate.step!r}{f': {told}' if told else ''}")
+    try:
+        growth.check(growth.checkpoint.output.algorithm, store.where)
+    except GraphError as error:
+        raise Ended(error, plan) from error
+    if as_json:
+        click.echo(to_json(plan))
 
 
 @contextmanager

@@ -128,7 +128,7 @@ class Watching:
         self.times = {
             source.name: self._policy(source.name, times.get(source.name, source.time)) for source in dataflow.sources
         }
-        self.dataflow = Dataflow(dataflow.name, tuple(map(self._operator, dataflow.operators)), dataflow.edges)
+        self.dataflow = dataclasses.replace(dataflow, operators=tuple(map(self._operator, dataflow.operators)))
 
     def _operator(self, operator: Operator) -> Operator:
         if isinstance(operator, Source):

@@ -46,11 +46,15 @@ class Change:
         return asdict(self)
 
 
-def compare(old: Fingerprint, new: Fingerprint) -> list[Change]:
-    """What changed from one graph to the other, in the order of the second one's steps."""
-    steps_old, steps_new = _steps(old), _steps(new)
+def compare(old: Fingerprint, new: Fingerprint, *, states_by_name: bool = False) -> list[Change]:
+    """What changed from one graph to the other, in the order of the second one's steps.
+
+    Args:
+        states_by_name: match steps with state by their names alone, and none by its position.
+    """
+    steps_old, steps_new = steps_of(old), steps_of(new)
     same_python = old["python"] == new["python"]
-    pairs = _matched(steps_old, steps_new)
+    pairs = matched(steps_old, steps_new, states_by_name=states_by_name)
     changes: list[Change] = []
     if old["name"] != new["name"]:
         changes.append(Change("name", "", f"the graph is named {new['name']!r}, before {old['name']!r}", matters=False))
@@ -71,7 +75,7 @@ def compare(old: Fingerprint, new: Fingerprint) -> list[Change]:
 _Step = list[dict[str, Any]]
 
 
-def _steps(fingerprint: Fingerprint) -> dict[str, _Step]:
+def steps_of(fingerprint: Fingerprint) -> dict[str, _Step]:
     """Operators by the step they belong to, in the order of declaration."""
     steps: dict[str, _Step] = {}
     for operator in fingerprint["operators"]:
@@ -86,23 +90,29 @@ def _content(step: _Step, same_python: bool = True) -> bytes:
     return canonical([(each["kind"], each["parameters"]) for each in step]) + canonical(functions)
 
 
-def _matched(old: dict[str, _Step], new: dict[str, _Step]) -> dict[str, str]:
-    """Names of the steps of the first graph -> names in the second."""
+def matched(old: dict[str, _Step], new: dict[str, _Step], *, states_by_name: bool = False) -> dict[str, str]:
+    """Names of the steps of the first graph -> names in the second; see `compare`."""
+
+    def is_named(step: _Step) -> bool:
+        return _is_named(step) or (states_by_name and has_state(step))
+
     pairs = {name: name for name in old if name in new and _content(old[name]) == _content(new[name])}
     left = {name: _content(step) for name, step in new.items() if name not in pairs.values()}
     for name, step in old.items():
-        if name not in pairs and not _is_named(step):
+        if name not in pairs and not is_named(step):
             same = next((other for other, content in left.items() if content == _content(step)), None)
-            if same is not None and not _is_named(new[same]):
+            if same is not None and not is_named(new[same]):
                 pairs[name] = same
                 del left[same]
     for name in old:
         if name not in pairs and name in left and _kinds(old[name]) == _kinds(new[name]):
             pairs[name] = name
             del left[name]
+    if states_by_name:
+        return pairs
     # Unmatched steps in the same position, one for one: a lambda, or a function that was renamed.
-    rest = [name for name in old if name not in pairs and not _is_named(old[name])]
-    others = [name for name in left if not _is_named(new[name])]
+    rest = [name for name in old if name not in pairs and not is_named(old[name])]
+    others = [name for name in left if not is_named(new[name])]
     if len(rest) == len(others) and all(_kinds(old[a]) == _kinds(new[b]) for a, b in zip(rest, others)):
         pairs |= dict(zip(rest, others))
     return pairs
@@ -111,6 +121,11 @@ def _matched(old: dict[str, _Step], new: dict[str, _Step]) -> dict[str, str]:
 def _is_named(step: _Step) -> bool:
     """Whether it is a source or a sink, whose names a run refers to."""
     return step[0]["kind"] in ("source", "sink")
+
+
+def has_state(step: _Step) -> bool:
+    """Whether a step has a grouping, in which all state is."""
+    return "group" in _kinds(step)
 
 
 def _kinds(step: _Step) -> list[str]:
@@ -294,7 +309,7 @@ def _edge_changes(old: Fingerprint, new: Fingerprint, pairs: dict[str, str]) -> 
     """Changed edges between steps that are in both graphs; those that an added or removed step explains are left
     out.
     """
-    edges_old, edges_new = _step_edges(old), _step_edges(new)
+    edges_old, edges_new = step_edges(old), step_edges(new)
     renamed = {(pairs.get(a), pairs.get(b), back): (a, b) for a, b, back in edges_old}
     paired = set(pairs.values())
     fed_new = {b for a, b, _ in edges_new if a not in paired} | {a for a, b, _ in edges_new if b not in paired}
@@ -316,7 +331,7 @@ def _edge(back: bool) -> str:
     return "the feedback edge" if back else "the edge"
 
 
-def _step_edges(fingerprint: Fingerprint) -> dict[tuple[str, str, bool], None]:
+def step_edges(fingerprint: Fingerprint) -> dict[tuple[str, str, bool], None]:
     """Edges as (step, step, feedback), without those inside a step."""
     steps = {each["name"]: each["step"] for each in fingerprint["operators"]}
     found = ((steps[edge["origin"]], steps[edge["target"]], edge["feedback"]) for edge in fingerprint["edges"])

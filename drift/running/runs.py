@@ -39,7 +39,13 @@ from drift.sources.base import Source
 from drift.sources.frames import FrameSource
 from drift.spilled import Spilled
 from drift.state.checkpoint import Checkpoint
-from drift.state.run_checkpoints import Checkpoints, RunCheckpoints, TakesCheckpoints, log_folder_of
+from drift.state.run_checkpoints import (
+    Checkpoints,
+    RunCheckpoints,
+    TakesCheckpoints,
+    log_folder_of,
+    with_stored_ranks,
+)
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
@@ -86,6 +92,8 @@ class Run(Exports):
         calls: Calls = "ask",
         answers: AnswersOfRun | None = None,
     ) -> None:
+        if state is not None:
+            dataflow = with_stored_ranks(dataflow, state, times, fused=settings.fused)
         self.dataflow = dataflow
         self.engine = engine.name
         self.settings = settings
@@ -403,6 +411,8 @@ class Run(Exports):
         self._begun = True
         try:
             self._sinks.open()
+            if self._run_checkpoints is not None:
+                self._run_checkpoints.sinks_opened()
             if self._recorder is not None:
                 self._recorder.start()
             self._watching.start()

@@ -127,6 +127,10 @@ class CallableSink(PlainSink):
             position = self._committed()
             self._before = -1 if position is None else position
 
+    def committed_position(self) -> int | None:
+        """Of the last item stored before the run; None if there is none, or if the function does not say."""
+        return self._before if self._before >= 0 else None
+
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         function = self._function
         stored = bisect_right(positions, self._before)

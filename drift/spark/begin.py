@@ -44,7 +44,7 @@ def stored_rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
 
 def _states(begin: Begin, levels: Levels, targets: int) -> Iterator[Row]:
     router = Router(Plan(levels.dataflow, fused=levels.fused), targets)
-    for step in begin.checkpoint.steps:
+    for step in begin.checkpoint.live_steps:
         entries, timed = begin.states.all_of(step)
         while some := list(islice(entries, _KEYS * targets)):
             owners = [0] * len(some) if step in levels.alone else router.owners([key for key, _ in some])

@@ -14,16 +14,17 @@ from typing import Any
 
 import xxhash
 
-from drift.records.changes import compare
 from drift.records.fingerprint import Fingerprint
 from drift_barrier.digest import Algorithm, Encoded
 from drift_graph.canonical import stored
-from drift_graph.errors import GraphError, SettingsError, StorageError
+from drift_graph.errors import StorageError
 from drift_graph.meta import END_OF_TIME, TIME_MIN, time_of
 from drift_graph.restore import CannotRestore, restored
 
 #: Raised whenever the contents of a checkpoint change, so that checkpoints of another format are refused.
 FORMAT = 2
+#: In place of the form of a step that was dropped; older snapshots may still have states of it.
+DROPPED = "dropped"
 _HASH_BYTES = 16
 
 
@@ -57,7 +58,7 @@ class Checkpoint:
         number: checkpoints of one store are numbered from 1, without those that were never committed.
         at: minimal time.
         graph: fingerprint of the graph that computed it.
-        steps: the kind of each grouping with state, by name.
+        steps: the kind of each grouping with state, by name; DROPPED for those that the graph no longer has.
         snapshots: hash of each file of states, by name.
         sources, sinks: the position of each, by name.
         items_in, tombstones, late_items: counts of the run so far.
@@ -93,6 +94,11 @@ class Checkpoint:
         if len(self.at) < 8:
             return "the beginning"
         return "the end" if self.is_last else f"time {max(time_of(self.at), TIME_MIN)}"
+
+    @property
+    def live_steps(self) -> Mapping[str, str]:
+        """The steps that were not dropped."""
+        return {name: form for name, form in self.steps.items() if form != DROPPED}
 
     def with_snapshots(self, snapshots: Mapping[str, bytes], base: int) -> Checkpoint:
         return replace(self, snapshots=dict(snapshots), base=base)
@@ -131,43 +137,3 @@ def decoded(data: bytes, where: str) -> Checkpoint:
     opened = [Encoded(*part) for part in fields["output"]["opened"]]
     output = Output(**{**fields["output"], "opened": opened})
     return Checkpoint(**{**fields, "output": output})
-
-
-def check_fits(
-    checkpoint: Checkpoint,
-    graph: Fingerprint,
-    steps: Mapping[str, str],
-    algorithm: str,
-    where: str,
-    *,
-    changed_code: str,
-) -> None:
-    """Check whether a graph can resume from a checkpoint.
-
-    Args:
-        changed_code: "accept" if functions may differ from those that made the checkpoint.
-
-    Raises:
-        GraphError: steps with states are missing, new, or of another kind; or functions have changed.
-        SettingsError: the digest has another algorithm.
-    """
-    changes = "; ".join(change.text for change in compare(checkpoint.graph, graph) if change.matters)
-    if checkpoint.graph["structure"] != graph["structure"] or dict(checkpoint.steps) != dict(steps):
-        removed = ", ".join(repr(name) for name in checkpoint.steps if name not in steps)
-        new = ", ".join(repr(name) for name in steps if name not in checkpoint.steps)
-        names = f"; steps with state: removed {removed or 'none'}, new {new or 'none'}" if removed or new else ""
-        raise GraphError(
-            f"checkpoint {checkpoint.number} in {where} is of another graph, and its states do not fit this one: "
-            f"{changes or 'steps have other names'}{names}; start a new run with another state="
-        )
-    if checkpoint.output.algorithm != algorithm:
-        raise SettingsError(
-            f"the digest of the run in {where} is {checkpoint.output.algorithm}, and digest={algorithm!r} was asked "
-            f"for; it cannot change when a run resumes"
-        )
-    if changes and changed_code != "accept":
-        raise GraphError(
-            f"the functions are not those that the run in {where} has run with: {changes}. Its states and its output "
-            f"come from the old ones, so no run over the whole input would give the same any more; start a new run "
-            f"with another state=, or, if a function was only mended, resume with changed_code='accept'"
-        )

@@ -106,14 +106,18 @@ class RestoredStates:
         if checkpoint.is_last:
             return Snapshot(checkpoint.at, {}, [])
         states: dict[str, Entries] = {}
-        for step in checkpoint.steps:
+        for step in checkpoint.live_steps:
             rows = self._forms.entries(self._timed_rows(step))
             timed = self._changed.timed(step)
             if rows or timed:
                 changed = self._changed.of(step)
                 states[step] = Entries.of([*(entry for entry in rows if entry[0] not in changed), *timed])
-        later = chain(later_in(self._reader), self._changed.later())
-        return Snapshot(checkpoint.at, states, self._forms.later(each for each in later if each.meta >= checkpoint.at))
+        later, known = chain(later_in(self._reader), self._changed.later()), self._forms.targets
+        return Snapshot(
+            checkpoint.at,
+            states,
+            self._forms.later(each for each in later if each.meta >= checkpoint.at and each.target in known),
+        )
 
     def all_of(self, step: str) -> tuple[Iterator[tuple[Any, Form]], Container[Any]]:
         """Every key of a step with its state as it was written, and the keys that have timers."""

@@ -17,18 +17,19 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from drift.machines.plan import Plan
 from drift.machines.worker import Snapshot, timed_steps
-from drift.records.fingerprint import Fingerprint, fingerprint
+from drift.records.fingerprint import fingerprint
 from drift.sinks.base import Committing, Sink
 from drift.state.backend import Backend
-from drift.state.checkpoint import Checkpoint, Output, check_fits, decoded, encoded
+from drift.state.checkpoint import Checkpoint, Output, decoded, encoded
 from drift.state.files import FilesBackend
+from drift.state.growth import Allowed, Growth, grown
 from drift.state.patience import Patience, PatientReader
 from drift.state.postgres import PostgresBackend
 from drift.state.redis import RedisBackend
@@ -37,7 +38,7 @@ from drift.state.snapshots import Forms
 from drift.state.store import Store, Written
 from drift.urls import without_secrets
 from drift_barrier.digest import Algorithm
-from drift_graph.errors import SettingsError
+from drift_graph.errors import SettingsError, SinkError, StorageError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.policies import TimePolicy
@@ -62,6 +63,9 @@ class Checkpoints:
         from_checkpoint: number of a retained checkpoint to resume from, in place of the last; later checkpoints are
             dropped.
         changed_code: "accept" to resume although functions have changed since the states were made.
+        changed_graph: "accept" to resume although the graph has changed: steps that stay keep their states, new ones
+            begin empty at the checkpoint.
+        dropped: names of the steps with state and the sinks that the graph no longer has.
         classes: classes of states that the modules of the graph's functions do not have by name.
         logs: a folder for logs of sources that cannot be read again; by default in the folder of the checkpoints, if
             they are in one.
@@ -82,6 +86,8 @@ class Checkpoints:
     keep: int = 3
     from_checkpoint: int | None = None
     changed_code: Literal["refuse", "accept"] = "refuse"
+    changed_graph: Literal["refuse", "accept"] = "refuse"
+    dropped: Sequence[str] = ()
     classes: Sequence[type] = ()
     logs: str | os.PathLike[str] | None = None
     logs_on_disk: bool = False
@@ -105,8 +111,16 @@ class Checkpoints:
         for name in ("logs_on_disk", "complete_logs"):
             if type(getattr(self, name)) is not bool:
                 raise SettingsError(f"{name}={getattr(self, name)!r} is neither True nor False")
-        if self.changed_code not in ("refuse", "accept"):
-            raise SettingsError(f"changed_code={self.changed_code!r} is neither 'refuse' nor 'accept'")
+        for name in ("changed_code", "changed_graph"):
+            if (value := getattr(self, name)) not in ("refuse", "accept"):
+                raise SettingsError(f"{name}={value!r} is neither 'refuse' nor 'accept'")
+        if isinstance(self.dropped, str) or not all(type(name) is str for name in self.dropped):
+            raise SettingsError(f"dropped={self.dropped!r} is no list of names of steps")
+
+    @property
+    def allowed(self) -> Allowed:
+        """The changes of the graph that are allowed."""
+        return Allowed(self.changed_code == "accept", self.changed_graph == "accept", tuple(self.dropped))
 
 
 class Taken(NamedTuple):
@@ -234,10 +248,18 @@ def steps_with_state(plan: Plan) -> dict[str, str]:
     return {name: stage.form for name, stage in plan.stages().items()}
 
 
-def _chosen(
-    store: Store, checkpoints: Checkpoints, graph: Fingerprint, steps: Mapping[str, str], algorithm: Algorithm
-) -> Checkpoint | None:
-    """The checkpoint to resume from; None to begin."""
+def _forms_of(dataflow: Dataflow, *, fused: bool) -> dict[str, str]:
+    return steps_with_state(Plan(dataflow, fused=fused))
+
+
+def growth_of(
+    store: Store, checkpoints: Checkpoints, dataflow: Dataflow, times: Mapping[str, TimePolicy], *, fused: bool
+) -> Growth | None:
+    """The graph as it resumes from the checkpoint that the user wants; None if there is none, so that it begins.
+
+    Raises:
+        SettingsError: the wanted checkpoint does not exist.
+    """
     wanted, retained = checkpoints.from_checkpoint, store.checkpoints()
     found = [checkpoint for checkpoint in retained if wanted in (None, checkpoint.number)]
     if wanted is not None and not found:
@@ -245,8 +267,49 @@ def _chosen(
         raise SettingsError(f"from_checkpoint={wanted}, and {store.where} has {numbers}")
     if not found:
         return None
-    check_fits(found[-1], graph, steps, algorithm, store.where, changed_code=checkpoints.changed_code)
-    return found[-1]
+    return grown(found[-1], dataflow, times, partial(_forms_of, fused=fused), checkpoints.allowed)
+
+
+def with_stored_ranks(
+    dataflow: Dataflow, named: str | os.PathLike[str] | Checkpoints, times: Mapping[str, TimePolicy], *, fused: bool
+) -> Dataflow:
+    """The graph with the ranks of the one that the state is of; to be called before a run is made of it.
+
+    Whether it may resume is checked later, when the store is open; so what cannot be read now is left for then.
+    """
+    checkpoints = named if isinstance(named, Checkpoints) else Checkpoints(named)
+    store = store_of(replace(checkpoints, away_max_s=0.0))
+    try:
+        store.open_to_read()
+        growth = growth_of(store, checkpoints, dataflow, times, fused=fused)
+        return dataflow if growth is None else growth.dataflow
+    except (SettingsError, StorageError):
+        return dataflow
+    finally:
+        store.close()
+
+
+def _chosen(
+    store: Store,
+    checkpoints: Checkpoints,
+    dataflow: Dataflow,
+    times: Mapping[str, TimePolicy],
+    *,
+    fused: bool,
+    algorithm: Algorithm,
+) -> Growth | None:
+    """The graph as it resumes; None to begin.
+
+    Raises:
+        GraphError, SettingsError: it cannot resume; see `Growth.check`.
+        StorageError: it has not the ranks of the checkpoint, since this could not be read before.
+    """
+    growth = growth_of(store, checkpoints, dataflow, times, fused=fused)
+    if growth is not None:
+        growth.check(algorithm, store.where)
+        if growth.dataflow.ranks != dataflow.ranks:
+            raise StorageError(f"{store.where} could not be read, or was changed, while the run was made; run it again")
+    return growth
 
 
 def begin_elsewhere(
@@ -261,12 +324,12 @@ def begin_elsewhere(
     store = store_of(checkpoints)
     store.open_to_read()
     try:
-        steps = steps_with_state(Plan(dataflow, fused=fused))
-        checkpoint = _chosen(store, checkpoints, fingerprint(dataflow, times), steps, algorithm)
-        if checkpoint is None:
+        growth = _chosen(store, checkpoints, dataflow, times, fused=fused, algorithm=algorithm)
+        if growth is None:
             raise SettingsError(
                 f"{store.where} has no checkpoint to resume from; the run that stored its state there took none"
             )
+        checkpoint = growth.begins_at
         at = StatesAt(
             os.fspath(checkpoints.where), encoded(checkpoint), checkpoints.away_max_s, tuple(checkpoints.classes)
         )
@@ -302,17 +365,19 @@ class RunCheckpoints:
     ) -> None:
         self._checkpoints = checkpoints
         self._now_s = now_s
-        self._graph = fingerprint(dataflow, times)
         plan = Plan(dataflow, fused=fused)
-        self._steps = steps_with_state(plan)
         self._forms = Forms(dataflow, timed_steps(plan), checkpoints.classes)
         self._store = store_of(checkpoints)
         self._store.open()
         try:
-            self.resumed_from = self.checkpoint = _chosen(self._store, checkpoints, self._graph, self._steps, algorithm)
+            growth = _chosen(self._store, checkpoints, dataflow, times, fused=fused, algorithm=algorithm)
         except BaseException:
             self._store.close()
             raise
+        self._growth = growth if growth is not None and growth.is_changed else None
+        self._graph = fingerprint(dataflow, times) if growth is None else growth.graph
+        self._steps = steps_with_state(plan) if growth is None else growth.steps
+        self.resumed_from = self.checkpoint = None if growth is None else growth.begins_at
         self._run: tuple[TakesCheckpoints, SourcePositions, Mapping[str, Sink]] | None = None
         self._retained_sources: deque[Mapping[str, Any]] = deque(
             maxlen=checkpoints.keep
@@ -344,8 +409,56 @@ class RunCheckpoints:
         feed.resume(checkpoint.sources, checkpoint.at)
         engine.prepare_checkpoints(self._begin(checkpoint))
         for name, sink in sinks.items():
-            if isinstance(sink, Committing):
+            if isinstance(sink, Committing) and not (self._growth and name in self._growth.new_sinks):
                 sink.resume_at(checkpoint.output.position, checkpoint.sinks.get(name))
+
+    def sinks_opened(self) -> None:
+        """If the graph has changed, take a checkpoint of the new one, where it resumes from the old: called when the
+        sinks are open, before any output.
+
+        So whatever ends the run, the next one resumes with the new graph, and what is behind the checkpoint in a sink
+        is of one graph.
+
+        Raises:
+            SinkError: a sink has items that this graph does not give at their positions.
+        """
+        if self._growth is None or self.checkpoint is None or self._run is None:
+            return
+        checkpoint, (_, _, sinks) = self.checkpoint, self._run
+        for name, sink in sinks.items():
+            self._check_sink(name, sink, checkpoint.output.position, is_new=name in self._growth.new_sinks)
+        committed = {name: sink.commit() for name, sink in sinks.items() if isinstance(sink, Committing)}
+        self.checkpoint = replace(
+            checkpoint,
+            number=checkpoint.number + 1,
+            graph=self._graph,
+            steps=self._steps,
+            sinks=committed,
+            keys=0,
+            taken_ms=time.time_ns() // 1_000_000,
+        )
+        self._retained_sources.append(checkpoint.sources)
+        self._store.commit(self.checkpoint, {}, self._store.blocks(checkpoint), lambda: None)
+        self._store.wait()
+
+    @staticmethod
+    def _check_sink(name: str, sink: Sink, position: int, *, is_new: bool) -> None:
+        """Raises:
+        SinkError: see `sinks_opened`.
+        """
+        stored = getattr(sink, "committed_position", None)
+        last = None if stored is None else stored()
+        if is_new and last is not None:
+            raise SinkError(
+                f"sink {name!r} is new in this graph, and its target has items up to position {last} already, which "
+                f"another run wrote; take another target, or empty it"
+            )
+        if (last is not None and last >= position) or getattr(sink, "has_more_stored", False):
+            raise SinkError(
+                f"sink {name!r} has items from behind the checkpoint, which the graph before wrote, and with another "
+                f"graph items have other positions; resume with the graph as it was, end that run with run.stop() (or "
+                f"SIGTERM), which takes a checkpoint behind all that was written, and then change the graph"
+            )
 
     def _begin(self, checkpoint: Checkpoint) -> Begin:
         checkpoints = self._checkpoints

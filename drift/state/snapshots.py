@@ -31,7 +31,7 @@ from drift_graph.canonical import NoCanonicalForm, encode_plain, stored, stored_
 from drift_graph.errors import PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
-from drift_graph.item import Failure
+from drift_graph.item import FAILURES, Failure
 from drift_graph.restore import CannotRestore, Classes, classes_near, restored
 
 #: The stored form of a state.
@@ -103,10 +103,14 @@ class Forms:
         dataflow: the graph; the modules of its functions are searched for classes of states.
         timed: names of the steps whose states have timers, which are read at once, since they hold minimal time.
         classes: further classes of states.
+
+    Attributes:
+        targets: names of the operators, and of what takes failures: later items for others are of no use.
     """
 
     def __init__(self, dataflow: Dataflow, timed: Collection[str], classes: Iterable[type] = ()) -> None:
         self._timed = frozenset(timed)
+        self.targets = frozenset((FAILURES, *(operator.name for operator in dataflow.operators)))
         self._classes: Classes = _classes(dataflow, [*_OURS, *classes])
 
     def encoded(self, snapshot: Snapshot) -> bytes:

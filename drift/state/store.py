@@ -211,7 +211,7 @@ class Store:
             blocks: hashes of all full blocks of the output.
             on_commit: called when the checkpoint is committed.
         """
-        self._wait()
+        self.wait()
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, "drift-checkpoints")
         begin = self._hashes_from // _HASHES_IN_PART * _HASHES_IN_PART
@@ -219,7 +219,12 @@ class Store:
         self._hashes_from = len(blocks)
         self._writing = self._writer.submit(self._commit, checkpoint, snapshots, begin, new, on_commit)
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Wait until the last checkpoint is written.
+
+        Raises:
+            StorageError: it could not be.
+        """
         if self._writing is not None:
             writing, self._writing = self._writing, None
             writing.result()
@@ -300,7 +305,7 @@ class Store:
     def close(self) -> None:
         """Wait for the last checkpoint to be written, and close the backend."""
         try:
-            self._wait()
+            self.wait()
         finally:
             if self._writer is not None:
                 self._writer.shutdown()

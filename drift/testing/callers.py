@@ -173,7 +173,7 @@ def _written_at_once() -> Iterator[None]:
 
     def at_once(self: Store, *arguments: Any) -> None:
         commit(self, *arguments)
-        self._wait()
+        self.wait()
 
     with mock.patch.object(Store, "commit", at_once):
         yield

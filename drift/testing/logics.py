@@ -22,7 +22,6 @@ from drift.testing.check import Case, reference
 from drift_graph.canonical import NoCanonicalForm, same, stored
 from drift_graph.errors import ImpureStep
 from drift_graph.functions import brief, line_of, name_of, user_function
-from drift_graph.graph import Dataflow
 from drift_graph.later import Later
 from drift_graph.operators import Map, Operator
 
@@ -68,7 +67,7 @@ def check_batches(case: Case) -> None:
 
     operators = tuple(map(noting, case.dataflow.operators))
     if noted:
-        reference(replace(case, dataflow=Dataflow(case.dataflow.name, operators, case.dataflow.edges)))
+        reference(replace(case, dataflow=replace(case.dataflow, operators=operators)))
     for operator, function, calls in noted:
         for batch in _batches(function, calls):
             for size in (len(batch), 2) if batch else ():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from drift_graph.errors import GraphError
 from drift_graph.operators import Edge, Group, Operator, Sink, Source
@@ -20,7 +20,7 @@ def check(name: str, operators: Sequence[Operator], edges: Sequence[Edge]) -> No
         raise GraphError(f"graph {name!r} has no sink, so nothing would come out; end a stream with .sink('name')")
     _check_cycles(by_name, edges)
     _check_reach(by_name, edges)
-    _check_loops(by_name, edges)
+    check_loops(by_name, edges, structural_ranks(operators, edges))
     _check_durable(by_name, edges)
 
 
@@ -122,10 +122,13 @@ def _check_reach(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
             )
 
 
-def _check_loops(by_name: dict[str, Operator], edges: Sequence[Edge]) -> None:
-    operators = list(by_name.values())
-    ranks = structural_ranks(operators, edges)
-    for step, grouping in late_siblings(operators, edges):
+def check_loops(by_name: Mapping[str, Operator], edges: Sequence[Edge], ranks: Mapping[str, int]) -> None:
+    """Check that with these ranks each grouping that loops through one map has its state back in time.
+
+    Raises:
+        GraphError: for the first that does not.
+    """
+    for step, grouping in late_siblings(list(by_name.values()), edges):
         if ranks[step] < ranks[grouping]:
             raise GraphError(
                 f"steps {by_name[grouping].step!r} (at {by_name[grouping].where}) and {by_name[step].step!r} (at "

@@ -1,19 +1,20 @@
 """A graph: a `Draft` while it is written, a `Dataflow` once it is complete.
 
-Invariant: a `Dataflow` is complete and checked, never changes, and its ranks depend on its structure alone.
+Invariant: a `Dataflow` is complete and checked, never changes, and its ranks depend on its structure alone, unless it
+has those of an earlier version of it.
 
 Why: it is only made by `Draft.build`, which runs every check; ranks are computed from operators in the order of their
-declaration.
+declaration. Those that differ from them pass the check that hangs on ranks again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from drift_graph.checks import check
+from drift_graph.checks import check, check_loops
 from drift_graph.errors import GraphError
 from drift_graph.meta import global_time_of, read_varint, root_of
 from drift_graph.operators import Edge, Group, Map, Operator, Sink, Source
@@ -44,18 +45,21 @@ class Dataflow:
         operators: in the order of their declaration.
         edges: in the order of their declaration.
         schemas: of operators that give rows: their fields and types, as a text; nothing depends on it.
+        fixed_ranks: ranks that operators had in an earlier version of the graph, and keep; see `with_ranks_of`.
     """
 
     name: str
     operators: tuple[Operator, ...]
     edges: tuple[Edge, ...]
+    fixed_ranks: tuple[tuple[str, int], ...] = field(default=(), kw_only=True)
     schemas: dict[str, str] = field(default_factory=dict, compare=False, repr=False, kw_only=True)
 
     def __getitem__(self, name: str) -> Operator:
         return self._by_name[name]
 
     def __getstate__(self) -> dict[str, object]:
-        return {"name": self.name, "operators": self.operators, "edges": self.edges}
+        names = ("name", "operators", "edges", "fixed_ranks")
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, schemas={})
@@ -67,7 +71,26 @@ class Dataflow:
     @cached_property
     def ranks(self) -> dict[str, int]:
         """Rank of each operator except sources: what it appends to the metas that pass it."""
-        return structural_ranks(self.operators, self.edges)
+        return dict(self.fixed_ranks) or structural_ranks(self.operators, self.edges)
+
+    def with_ranks_of(self, earlier: Mapping[str, int], above: int) -> Dataflow:
+        """The graph with the ranks that some of its operators have in an earlier version of it, so that items that
+        pass only these have the metas of then.
+
+        Args:
+            earlier: the ranks by name; operators without one rank above, in their structural order.
+            above: greater than every rank of the earlier version.
+
+        Raises:
+            GraphError: a loop would not have its state back in time.
+        """
+        structural = structural_ranks(self.operators, self.edges)
+        new = sorted((name for name in structural if name not in earlier), key=structural.__getitem__)
+        ranks = {**earlier, **{name: above + at for at, name in enumerate(new)}}
+        if ranks == structural:
+            return replace(self, fixed_ranks=())
+        check_loops(self._by_name, self.edges, ranks)
+        return replace(self, fixed_ranks=tuple((name, ranks[name]) for name in structural))
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:

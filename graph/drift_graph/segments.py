@@ -39,7 +39,7 @@ class Segment(Dataflow):
 
     def __getstate__(self) -> dict[str, object]:
         full = self.full_graph  # other processes do not ask, so what is asked need not be sent
-        without = Dataflow(full.name, tuple(map(_as_question, full.operators)), full.edges)
+        without = replace(full, operators=tuple(map(_as_question, full.operators)))
         return {**super().__getstate__(), "full_graph": without}
 
     @cached_property

@@ -237,7 +237,7 @@ def test_a_run_with_rounds_resumes_from_each_of_its_checkpoints(tmp_path: Path) 
     run = drift.run(rounds(), sources, state=state, batch_items=30)
     for _ in run.batches():
         assert run._run_checkpoints is not None
-        run._run_checkpoints._store._wait()  # else no checkpoint is taken while one is being written
+        run._run_checkpoints._store.wait()  # else no checkpoint is taken while one is being written
     assert run.digest == uninterrupted.digest
     store = store_of(state)
     store.open_to_read()

@@ -186,7 +186,7 @@ run = drift.run(counted(), numbers_of(folder), sinks={"out": drift.sinks.jsonl(f
                 state=drift.Checkpoints(place, every_s=0, keep=2), batch_items=500)
 for number, batch in enumerate(run.batches()):
     if number == batches:
-        run._run_checkpoints._store._wait()  # else there may be no checkpoint yet
+        run._run_checkpoints._store.wait()  # else there may be no checkpoint yet
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -362,7 +362,7 @@ def take_some_checkpoints(backend: str | Path, graph: drift.Graph | None, keep: 
     run = drift.run(graph or counted(), inputs, state=drift.Checkpoints(backend, every_s=0, keep=keep), batch_items=100)
     for batch in run.batches():
         assert run._run_checkpoints is not None
-        run._run_checkpoints._store._wait()
+        run._run_checkpoints._store.wait()
         if batch.position > 1500:
             break
     run.close()
@@ -410,7 +410,7 @@ def test_a_process_alongside_the_run_folds_and_ends_with_it(where: str, nothing_
         assert run._run_checkpoints is not None
         store = run._run_checkpoints._store
         for _ in run.batches():
-            store._wait()
+            store.wait()
             folded.append(merged_in(store._open_reader))
         assert sorted(set(folded))[1:], folded  # nobody else has folded here
     digest = run.report.digest
@@ -456,7 +456,7 @@ def test_states_timers_and_later_items_come_back_from_any_backend(where: str, st
                 for at, (meta, payload) in enumerate(zip(batch.metas, batch.payloads)):
                     sink = batch.sinks if isinstance(batch.sinks, str) else batch.sinks[at]
                     seen[batch.position + at] = (batch.position + at, sink, meta, repr(payload))
-                run._run_checkpoints._store._wait()
+                run._run_checkpoints._store.wait()
                 if number == count:
                     run.close()
                     break
@@ -470,9 +470,9 @@ def test_connections_that_are_lost_are_made_anew(server: str) -> None:
     assert run._run_checkpoints is not None
     for number, _ in enumerate(run.batches()):
         if number % 10 == 5:
-            run._run_checkpoints._store._wait()
+            run._run_checkpoints._store.wait()
             lose_connections(server)
-    run._run_checkpoints._store._wait()
+    run._run_checkpoints._store.wait()
     assert run._run_checkpoints.checkpoint is not None and run._run_checkpoints.checkpoint.is_last
     assert drift.run(counted(), inputs, state=server).finish().digest == run.report.digest
 
@@ -496,7 +496,7 @@ def test_a_backend_that_was_taken_over_is_refused(server: str) -> None:
     batches = run.batches()
     for _ in range(5):
         next(batches)
-    run._run_checkpoints._store._wait()
+    run._run_checkpoints._store.wait()
     lose_connections(server)
     other = store_of(server)
     other.open()
@@ -646,7 +646,7 @@ def test_a_checkpoint_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Pa
     batches = run.batches()
     for _ in range(4):
         next(batches)
-        run._run_checkpoints._store._wait()
+        run._run_checkpoints._store.wait()
     before = run._run_checkpoints.checkpoint
     write, half = drift.state.files._write, 0
 
@@ -714,7 +714,7 @@ from drift.state.run_checkpoints import RunCheckpoints
 take = RunCheckpoints.take
 def take_and_be_killed(run_checkpoints, *taken):
     take(run_checkpoints, *taken)
-    run_checkpoints._store._wait()
+    run_checkpoints._store.wait()
     if run_checkpoints.checkpoint.number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 RunCheckpoints.take = take_and_be_killed

@@ -89,7 +89,7 @@ def some_checkpoints(where: Path | str, keep: int, *, kill: bool = False) -> Non
         )
         assert run._run_checkpoints is not None
         for batch in run.batches():
-            run._run_checkpoints._store._wait()
+            run._run_checkpoints._store.wait()
             if batch.position > 2.5 * ITEMS:
                 break
         run.close()
@@ -414,7 +414,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_storage(
     batches = run.batches()
     next(batches)
     assert run._run_checkpoints is not None
-    run._run_checkpoints._store._wait()
+    run._run_checkpoints._store.wait()
     with (
         mock.patch.object(drift.state.files, "_write", fault),
         pytest.raises(drift.StorageError, match=r"cannot be written to .*state: .*; .* run again") as ended,
@@ -433,7 +433,7 @@ def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_checkpo
     next(batches)
     next(batches)
     assert run._run_checkpoints is not None
-    run._run_checkpoints._store._wait()
+    run._run_checkpoints._store.wait()
     shutil.rmtree(folder)
     shutil.copytree(Path(__file__).parents[1] / "data", folder, ignore=lambda *_: [])
     for each in ("cuts", "snapshots", "hashes"):
@@ -508,7 +508,7 @@ def test_a_server_that_comes_back_with_older_data_ends_the_run_and_the_next_one_
         with pytest.raises(drift.StorageError, match="lacks what this run has stored there") as ended:
             for number, batch in enumerate(run.batches()):
                 seen += batch.payloads
-                run._run_checkpoints._store._wait()
+                run._run_checkpoints._store.wait()
                 if number == saved:
                     restarting.save()
                 if number == 8:
@@ -550,7 +550,7 @@ def test_a_server_that_comes_back_without_the_lock_of_the_run_has_older_data_and
             restarting.kill()
             restarting.start()
         commit(*arguments)
-        store._wait()  # while one is written no other is taken
+        store.wait()  # while one is written no other is taken
 
     with (
         mock.patch.object(store, "commit", restarted),
@@ -603,7 +603,7 @@ def test_states_are_not_looked_up_in_older_data(restarting: RedisThatRestarts) -
         run = drift.run(graph, {"items": range(ITEMS)}, state=checkpoints, batch_items=100)
         assert run._run_checkpoints is not None
         for number, _ in enumerate(run.batches()):
-            run._run_checkpoints._store._wait()
+            run._run_checkpoints._store.wait()
             if number == 3:
                 restarting.save()
             if number == 12:
@@ -763,7 +763,7 @@ def test_a_table_of_postgres_that_was_restored_from_a_backup_ends_the_run(
         pytest.raises(drift.StorageError, match="lacks what this run has stored there"),
     ):
         for number, _ in enumerate(run.batches()):
-            run._run_checkpoints._store._wait()
+            run._run_checkpoints._store.wait()
             if number == 3:
                 backup = connection.execute(f"select * {of_run}".encode(), (tmp_path.name,)).fetchall()
             if number == 8:

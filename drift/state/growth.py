@@ -1,0 +1,339 @@
+"""A graph that changes between two runs with one state: what becomes of each step, and whether the run can resume.
+
+Invariant: a run that resumes with a changed graph releases what the unchanged one would have released to every sink
+whose items pass no changed step, at the same metas; a step that stays has its own states, and a new one begins empty at
+the checkpoint.
+
+Why: a meta holds the ranks of operators, so those that stay keep the ranks of then, and new ones rank above
+(`Dataflow.with_ranks_of`); the order of items that pass only old ones is what it was. States belong to the grouping of
+their name, and have the form that its step gives them. Timers stand at phases that count the steps with timers in front
+of a step, so a step with state stays only behind the same steps with state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from drift.records.changes import compare, has_state, matched, step_edges, steps_of
+from drift.records.fingerprint import Fingerprint, fingerprint
+from drift.state.checkpoint import DROPPED, Checkpoint
+from drift_graph.errors import GraphError, SettingsError
+from drift_graph.graph import Dataflow
+from drift_graph.policies import TimePolicy
+from drift_graph.ranks import reached
+from drift_graph.segments import Segment
+
+_ACCEPT = "pass changed_graph='accept' (--accept-changed-graph)"
+_ANEW = "give it another name, and drop the old one"
+_Edges = dict[tuple[str, str, bool], None]
+
+
+class Allowed(NamedTuple):
+    """The changes that a user allows; see `Checkpoints`."""
+
+    changed_code: bool = False
+    changed_graph: bool = False
+    dropped: Collection[str] = ()
+
+
+class Fate(NamedTuple):
+    """What becomes of a step.
+
+    Attributes:
+        what: "kept", "new" or "dropped"; "gone", if it had neither state nor a sink.
+        note: what is different about it; "" if nothing.
+        refused: why the run cannot resume; "" if it can.
+    """
+
+    step: str
+    what: Literal["kept", "new", "dropped", "gone"]
+    note: str = ""
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A graph as it resumes from a checkpoint.
+
+    Attributes:
+        dataflow: the graph, with the ranks of the checkpoint's graph.
+        graph: its fingerprint.
+        steps: the form of each grouping with state, by name, and DROPPED for those that are gone.
+        fates: of the steps: those of the graph in their order, then those that are gone.
+        new_sinks: names of the sinks that the checkpoint's graph did not have.
+        is_changed: whether the graph is another one, and not only functions of it.
+        code: the functions that changed, in words.
+        differences: all that changed, in words.
+    """
+
+    checkpoint: Checkpoint
+    dataflow: Dataflow
+    graph: Fingerprint
+    steps: Mapping[str, str]
+    fates: tuple[Fate, ...]
+    new_sinks: tuple[str, ...]
+    is_changed: bool
+    code: str
+    differences: str
+    allowed: Allowed
+
+    @property
+    def begins_at(self) -> Checkpoint:
+        """The checkpoint, without the states of the steps that are dropped."""
+        before = self.checkpoint.steps
+        return replace(self.checkpoint, steps={name: self.steps[name] for name in before})
+
+    def check(self, algorithm: str, where: str) -> None:
+        """Check whether the run can resume.
+
+        Args:
+            where: the store, for messages.
+
+        Raises:
+            GraphError: the changes are not allowed, or states do not fit.
+            SettingsError: the digest has another algorithm.
+        """
+        checkpoint, steps = self.checkpoint, self.steps
+        if self.is_changed and not self.allowed.changed_graph:
+            removed = ", ".join(repr(name) for name in checkpoint.steps if steps.get(name) == DROPPED)
+            new = ", ".join(repr(name) for name in steps if name not in checkpoint.steps)
+            names = f"; steps with state: removed {removed or 'none'}, new {new or 'none'}" if removed or new else ""
+            raise GraphError(
+                f"checkpoint {checkpoint.number} in {where} is of another graph, and its states do not fit this one: "
+                f"{self.differences or 'steps have other names'}{names}; start a new run with another state=, or "
+                f"resume with changed_graph='accept' (drift state plan says what would become of each step)"
+            )
+        if refused := [f"{each.step!r} {each.refused}" for each in self.fates if each.refused]:
+            raise GraphError(f"the run in {where} cannot resume with this graph: {'; '.join(refused)}")
+        if checkpoint.output.algorithm != algorithm:
+            raise SettingsError(
+                f"the digest of the run in {where} is {checkpoint.output.algorithm}, and digest={algorithm!r} was "
+                f"asked for; it cannot change when a run resumes"
+            )
+        if self.code and not self.allowed.changed_code:
+            raise GraphError(
+                f"the functions are not those that the run in {where} has run with: {self.code}. Its states and its "
+                f"output come from the old ones, so no run over the whole input would give the same any more; start a "
+                f"new run with another state=, or, if a function was only mended, resume with changed_code='accept'"
+            )
+
+
+def grown(
+    checkpoint: Checkpoint,
+    dataflow: Dataflow,
+    times: Mapping[str, TimePolicy],
+    forms: Callable[[Dataflow], Mapping[str, str]],
+    allowed: Allowed,
+) -> Growth:
+    """What becomes of each step if a run resumes from a checkpoint with a graph, which may be another one.
+
+    Args:
+        forms: gives the form of each grouping with state of a graph.
+    """
+    old, new = checkpoint.graph, fingerprint(dataflow, times)
+    live, steps = checkpoint.live_steps, forms(dataflow)
+    dropped = {name: DROPPED for name in checkpoint.steps if name not in steps}
+    if old["structure"] == new["structure"] and dict(live) == dict(steps):
+        changes = [change for change in compare(old, new) if change.matters]
+        texts = {change.step: change.text for change in changes}
+        fates = tuple(Fate(name, "kept", texts.get(name, "")) for name in steps_of(new))
+        code = "; ".join(change.text for change in changes)
+        return Growth(checkpoint, dataflow, new, {**dropped, **steps}, fates, (), False, code, code, allowed)
+    return _Changed(checkpoint, dataflow, times, steps, allowed, new).growth({**dropped, **steps})
+
+
+class _Changed:
+    """A graph that is another one than that of the checkpoint."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        dataflow: Dataflow,
+        times: Mapping[str, TimePolicy],
+        forms: Mapping[str, str],
+        allowed: Allowed,
+        graph: Fingerprint,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._dataflow = dataflow
+        self._times = times
+        self._forms = forms
+        self._allowed = allowed
+        self._graph = graph
+        self._old, self._new = steps_of(checkpoint.graph), steps_of(graph)
+        self._pairs = matched(self._old, self._new, states_by_name=True)
+        self._before = {new: old for old, new in self._pairs.items()}
+        self._edges_old, self._edges_new = step_edges(checkpoint.graph), step_edges(graph)
+
+    def growth(self, steps: Mapping[str, str]) -> Growth:
+        old, new = self._checkpoint.graph, self._graph
+        ranked, whole = self._ranked()
+        changes = [change for change in compare(old, new, states_by_name=True) if change.matters]
+        code = [change for change in changes if change.kind in ("function", "value")]
+        texts = {change.step: change.text for change in code}
+        fates = [self._fate_of(name, texts.get(name, "")) for name in self._new]
+        fates += [self._fate_of_old(name) for name in self._old if name not in self._pairs]
+        is_changed = any(each.what != "kept" or each.refused or self._is_other(each.step) for each in fates)
+        if whole:
+            fates.append(Fate(self._dataflow.name, "kept", refused=whole))
+        return Growth(
+            self._checkpoint,
+            ranked,
+            fingerprint(ranked, self._times),
+            steps,
+            tuple(fates),
+            tuple(name for name in self._new if name not in self._before and self._kind(name) == "sink"),
+            is_changed or bool(whole),
+            "; ".join(change.text for change in code),
+            "; ".join(change.text for change in changes),
+            self._allowed,
+        )
+
+    def _ranked(self) -> tuple[Dataflow, str]:
+        """The graph with the ranks of then, and why it cannot resume as a whole."""
+        dataflow = self._dataflow
+        if isinstance(dataflow, Segment) or any(each.durable or each.asks for each in dataflow.operators):
+            return dataflow, "has durable steps or calls, and with these a graph cannot change; start a new run"
+        ranks = {
+            other["name"]: one["rank"]
+            for before, name in self._pairs.items()
+            for one, other in zip(self._old[before], self._new[name])
+            if one["kind"] != "source"
+        }
+        above = 1 + max(each["rank"] for step in self._old.values() for each in step if each["kind"] != "source")
+        try:
+            return dataflow.with_ranks_of(ranks, above), ""
+        except GraphError as error:
+            return dataflow, f"cannot keep the order of its items: {error}"
+
+    def _kind(self, name: str) -> str:
+        return str(self._new[name][0]["kind"])
+
+    def _fate_of(self, name: str, code: str) -> Fate:
+        """Of a step of the graph."""
+        step, before = self._new[name], self._before.get(name)
+        if before is None:
+            return Fate(name, "new", self._after(name), self._refused_new(name, step))
+        notes = [f"was named {before!r}"] if before != name else []
+        if self._has_other_parameters(name):
+            notes.append("has other parameters than before")
+        if self._is_rewired(name):
+            notes.append(f"gets its items from other steps than before: {self._after(name) or 'itself'}")
+        notes += [f"{code}; it needs changed_code='accept'"] if code and not self._allowed.changed_code else [code]
+        return Fate(name, "kept", "; ".join(filter(None, notes)), self._refused_kept(before, name))
+
+    def _refused_new(self, name: str, step: list[dict[str, Any]]) -> str:
+        if self._checkpoint.is_last:
+            return "is new, and the run has ended, so nothing comes to it any more; start a new run with another state="
+        if step[0]["kind"] == "source":
+            return "is a new source, whose items would be below the checkpoint; start a new run with another state="
+        if name in self._old and has_state([*step, *self._old[name]]):
+            return f"is another kind of step than before; {_ANEW}"
+        for each in step:
+            if self._checkpoint.steps.get(each["name"]) == DROPPED:
+                return "has the name of a step that was dropped, whose states are still there; give it another name"
+        if name in self._allowed.dropped:
+            return "is to be dropped, and the graph has it; take it out of one of the two"
+        return "" if self._allowed.changed_graph else f"is new; {_ACCEPT}, to begin it empty at the checkpoint"
+
+    def _refused_kept(self, before: str, name: str) -> str:
+        old, new = self._old[before], self._new[name]
+        if name in self._allowed.dropped:
+            return "is to be dropped, and the graph has it; take it out of one of the two"
+        if new[0]["kind"] == "source":
+            if self._has_other_parameters(name):
+                return "has another time policy than before; start a new run with another state="
+            if old[0]["rank"] != new[0]["rank"]:
+                return "stands at another place among the sources; declare them in the order of then"
+        inside_old, inside_new = _inside(self._checkpoint.graph, old), _inside(self._graph, new)
+        if inside_old != inside_new or _feedback(self._mapped(before), name) != _feedback(self._edges_new, name):
+            return f"has another loop than before; {_ANEW}"
+        if not has_state(new):
+            return ""
+        if self._has_other_parameters(name):
+            return f"has other parameters than before, which its states do not fit; {_ANEW}"
+        for each in new:
+            form, then = self._forms.get(each["name"]), self._checkpoint.live_steps.get(each["name"])
+            if form != then:
+                return f"has states of another form ({then} before, {form} now); {_ANEW}"
+        then_behind, now_behind = (
+            _states_before(self._edges_old, self._old, name),
+            _states_before(self._edges_new, self._new, name),
+        )
+        if then_behind != now_behind:
+            return (
+                f"gets its items through other steps with state than before ({_listed(then_behind)}, now "
+                f"{_listed(now_behind)}), and its states do not fit; {_ANEW}"
+            )
+        return ""
+
+    def _fate_of_old(self, name: str) -> Fate:
+        """Of a step that the graph does not have."""
+        step = self._old[name]
+        kind = step[0]["kind"]
+        if kind == "source":
+            return Fate(name, "gone", refused="is a source, and gone; start a new run with another state=")
+        if not has_state(step) and kind != "sink":
+            refused = "" if self._allowed.changed_graph else f"is gone; {_ACCEPT}"
+            return Fate(name, "gone", refused=refused)
+        what = "a sink" if kind == "sink" else "a step with state"
+        refused = (
+            ""
+            if name in self._allowed.dropped
+            else (f"is {what}, and gone; to drop it, pass dropped=[{name!r}] (--drop-step {name!r})")
+        )
+        return Fate(name, "dropped", "" if refused else what, refused)
+
+    def _mapped(self, before: str) -> _Edges:
+        """The edges to a step of then, by the names of now; "" for steps that are gone."""
+        pairs = self._pairs
+        return {(pairs.get(a, ""), pairs[b], back): None for a, b, back in self._edges_old if b == before}
+
+    def _is_rewired(self, name: str) -> bool:
+        before = self._before.get(name)
+        now = {edge for edge in self._edges_new if edge[1] == name}
+        return before is not None and self._mapped(before).keys() != now
+
+    def _is_other(self, name: str) -> bool:
+        """Whether a step that stays has other origins or parameters."""
+        return self._is_rewired(name) or self._has_other_parameters(name)
+
+    def _has_other_parameters(self, name: str) -> bool:
+        traits = [
+            [(each["parameters"], sorted(each["functions"])) for each in step]
+            for step in (self._old[self._before[name]], self._new[name])
+        ]
+        return traits[0] != traits[1]
+
+    def _after(self, name: str) -> str:
+        origins = [a for a, b, back in self._edges_new if b == name and not back]
+        return f"after {_listed(origins)}" if origins else ""
+
+
+def _inside(graph: Fingerprint, step: list[dict[str, Any]]) -> set[tuple[int, int, bool]]:
+    """The edges within a step, by the indices of its operators."""
+    index = {each["name"]: at for at, each in enumerate(step)}
+    return {
+        (index[edge["origin"]], index[edge["target"]], edge["feedback"])
+        for edge in graph["edges"]
+        if edge["origin"] in index and edge["target"] in index
+    }
+
+
+def _feedback(edges: Collection[tuple[str, str, bool]], name: str) -> set[str]:
+    return {a for a, b, back in edges if back and b == name}
+
+
+def _states_before(edges: _Edges, steps: Mapping[str, list[dict[str, Any]]], name: str) -> set[str]:
+    """The other steps with state that items pass on their way to a step."""
+    origins: dict[str, list[str]] = {}
+    for a, b, _ in edges:
+        origins.setdefault(b, []).append(a)
+    before = reached(origins.get(name, ()), lambda each: origins.get(each, ()))
+    return {each for each in before if each != name and has_state(steps[each])}
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(map(repr, sorted(names))) or "none"

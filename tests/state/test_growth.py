@@ -1,0 +1,369 @@
+"""Graphs that change between two runs with one state: what stays goes on as before, what is new begins empty."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from gated import Gated
+
+import drift
+import drift.cli
+from drift_graph.graph import Dataflow
+
+ROWS = list(range(3000))
+SINK = "out"
+
+
+def key_of(n: int) -> int:
+    return n % 10
+
+
+def other_key(n: int) -> int:
+    return n % 3
+
+
+def add(total: int, n: int) -> tuple[int, int]:
+    return total + n, total + n
+
+
+def count(total: int, n: int) -> tuple[int, int]:
+    return total + 1, total + 1
+
+
+def double(n: int) -> int:
+    return 2 * n
+
+
+def is_even(n: int) -> bool:
+    return n % 2 == 0
+
+
+def as_time(n: int) -> int:
+    return n
+
+
+Change = Callable[[Any, Any], None]
+
+
+def graph_of(before: Change | None = None, after: Change | None = None) -> drift.Graph:
+    """The graph `sums`; `before` and `after` add to it, from its source and its scan, in front of it or behind it."""
+    graph = drift.Graph("sums")
+    numbers = graph.source("numbers", time=drift.EventTime(as_time, lateness=0))
+    if before is not None:
+        before(graph, numbers)
+    sums = numbers.scan(key_of, 0, add, name="sums")
+    sums.sink(SINK)
+    numbers.key_by(key_of).window(drift.windows.tumbling(700)).count(name="counts").sink("windows")
+    if after is not None:
+        after(numbers, sums)
+    return graph
+
+
+def a_branch(_: Any, numbers: Any) -> None:
+    numbers.map(double, name="double").scan(other_key, 0, add, name="more").sink("grown")
+
+
+def a_sink(_: Any, sums: Any) -> None:
+    sums.sink("grown")
+
+
+def behind_state(_: Any, sums: Any) -> None:
+    sums.filter(is_even, name="even").scan(other_key, 0, count, name="more").sink("grown")
+
+
+def of_both(numbers: Any, sums: Any) -> None:
+    numbers.merge(sums).map(double, name="double").scan(other_key, 0, add, name="more").sink("grown")
+
+
+CHANGES: dict[str, dict[str, Change]] = {
+    "a branch in front": {"before": a_branch},
+    "a branch behind": {"after": a_branch},
+    "a sink": {"after": a_sink},
+    "a branch behind state": {"after": behind_state},
+    "a branch of two streams": {"after": of_both},
+}
+
+Found = dict[str, list[tuple[bytes, str]]]
+
+
+def items_of(run: Any) -> Found:
+    found: Found = {}
+    for item in run:
+        found.setdefault(item.sink, []).append((item.meta, repr(item.payload)))
+    return found
+
+
+def stopped(folder: Path, graph: drift.Graph, items: int = 1000, **more: Any) -> Found:
+    """The output of a run that is stopped, at a checkpoint, when it has read so many items."""
+    run = drift.run(graph, {"numbers": Gated(ROWS, items)}, state=drift.Checkpoints(folder), batch_items=100, **more)
+    found: Found = {}
+    for item in run:
+        found.setdefault(item.sink, []).append((item.meta, repr(item.payload)))
+        if item.sink == SINK and len(found[SINK]) == items // 2:
+            run.stop()
+    return found
+
+
+def resumed(folder: Path, graph: Any, **allowed: Any) -> drift.Run:
+    return drift.run(graph, {"numbers": ROWS}, state=drift.Checkpoints(folder, **allowed), batch_items=100)
+
+
+@pytest.fixture(params=["local", "zeromq"])
+def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    yield {"engine": request.param} | ({"workers": 2} if request.param == "zeromq" else {})
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_added_begins_empty_and_the_rest_goes_on_unchanged(
+    tmp_path: Path, engine: dict[str, Any], change: str
+) -> None:
+    old = graph_of()
+    whole = items_of(drift.run(old, {"numbers": ROWS}))
+    files = {name: tmp_path / f"{name}.jsonl" for name in (SINK, "grown")}
+    sinks = {name: drift.sinks.jsonl(path) for name, path in files.items()}
+    first = stopped(tmp_path / "kept", old, sinks={SINK: sinks[SINK]}, **engine)
+    new = graph_of(**CHANGES[change])
+    with pytest.raises(
+        drift.GraphError,
+        match=r"step 'more' is new.*changed_graph='accept'" if "branch" in change else "sink 'grown' is new",
+    ):
+        drift.run(new, {"numbers": ROWS}, state=tmp_path / "kept")
+    state = drift.Checkpoints(tmp_path / "kept", changed_graph="accept", every_s=0)
+    run = drift.run(new, {"numbers": Gated(ROWS, 500)}, state=state, sinks=sinks, batch_items=50, **engine)
+    assert run.resumed_from is not None and 0 < len(first[SINK]) <= 1000
+    then = run.resumed_from.at
+    for item in run:
+        if item.sink == "grown":
+            break
+    run.close()  # aborted, behind the first checkpoint of the new graph
+    run = drift.run(new, {"numbers": ROWS}, state=tmp_path / "kept", sinks=sinks, batch_items=50, **engine)
+    ranked = run.dataflow
+    run.finish()
+    lines = {name: [json.loads(line) for line in path.open()] for name, path in files.items()}
+    assert [repr(line["payload"]) for line in lines[SINK]] == [payload for _, payload in whole[SINK]]
+    positions = [line["position"] for each in lines.values() for line in each]
+    assert len(set(positions)) == len(positions)
+
+    everything = items_of(drift.run(ranked, {"numbers": ROWS}, engine="reference"))
+    assert everything[SINK] == whole[SINK] and everything["windows"] == whole["windows"]
+    # What comes to the new step from the checkpoint on, through it from its beginning.
+    inputs = {name: [(meta, payload) for meta, payload in whole[name] if meta >= then] for name in whole}
+    if change == "a sink":
+        expected = [payload for _, payload in inputs[SINK]]
+    else:
+        rest = ROWS[len(ROWS) - len(inputs[SINK]) :]
+        tails = {
+            "a branch behind": [double(int(text)) for _, text in inputs[SINK]],
+            "a branch behind state": [each for _, text in inputs[SINK] if is_even(each := int(text))],
+            "a branch of two streams": [
+                double(each) for n, (_, text) in zip(rest, inputs[SINK]) for each in both_in_order(ranked, n, int(text))
+            ],
+        }
+        step = count if change == "a branch behind state" else add
+        totals: dict[int, int] = {}
+        expected = []
+        for each in tails.get(change, list(map(double, rest))):
+            totals[other_key(each)], out = step(totals.get(other_key(each), 0), each)
+            expected.append(repr(out))
+    assert [repr(line["payload"]) for line in lines["grown"]] == expected
+
+
+def both_in_order(dataflow: Dataflow, number: int, total: int) -> tuple[int, int]:
+    """An item of the source and what is made of it, in the order in which a step that takes both gets them."""
+    return (number, total) if dataflow.ranks.get("double", 0) < dataflow.ranks["sums"] else (total, number)
+
+
+def test_windows_that_are_open_at_the_change_close_as_they_would_have(tmp_path: Path, engine: dict[str, Any]) -> None:
+    whole = items_of(drift.run(graph_of(), {"numbers": ROWS}))
+    first = stopped(tmp_path, graph_of(), **engine)
+    run = drift.run(
+        graph_of(before=a_branch),
+        {"numbers": ROWS},
+        state=drift.Checkpoints(tmp_path, changed_graph="accept"),
+        **engine,
+    )
+    rest = items_of(run)
+    for name in (SINK, "windows"):
+        assert first.get(name, []) + rest[name] == whole[name]
+
+
+def test_the_change_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    stopped(tmp_path, graph_of())
+    run = resumed(tmp_path, graph_of(after=a_branch), changed_graph="accept")
+    assert run.resumed_from is not None
+    number = run.resumed_from.number
+    next(run)  # nothing of it is taken, no checkpoint committed behind it
+    run.close()
+    again = resumed(tmp_path, graph_of(after=a_branch))
+    assert again.resumed_from is not None and again.resumed_from.number == number + 1
+    again.close()
+    with pytest.raises(drift.GraphError, match="step 'more' is gone"):
+        resumed(tmp_path, graph_of())
+    back = resumed(tmp_path, graph_of(), from_checkpoint=number)
+    back.close()
+
+
+def test_steps_are_dropped_if_they_are_named(tmp_path: Path) -> None:
+    new = graph_of(after=a_branch)
+    whole = items_of(drift.run(new, {"numbers": ROWS}))
+    first = stopped(tmp_path, new)
+    with pytest.raises(drift.GraphError, match=r"'more' is a step with state.*dropped=\['more'\].*'grown' is a sink"):
+        resumed(tmp_path, graph_of(), changed_graph="accept")
+    rest = items_of(resumed(tmp_path, graph_of(), changed_graph="accept", dropped=["more", "grown"]))
+    assert first[SINK] + rest[SINK] == whole[SINK] and "grown" not in rest
+
+
+def test_the_name_of_a_dropped_step_is_not_given_again(tmp_path: Path) -> None:
+    stopped(tmp_path, graph_of(after=a_branch))
+    allowed = {"changed_graph": "accept", "dropped": ["more", "grown"]}
+    with resumed(tmp_path, graph_of(), **allowed) as run:
+        next(run)
+    with pytest.raises(drift.GraphError, match="'more' has the name of a step that was dropped"):
+        resumed(tmp_path, graph_of(after=a_branch), changed_graph="accept")
+
+
+def test_a_stateless_step_in_front_of_a_kept_one_changes_what_comes_to_it_from_the_checkpoint_on(
+    tmp_path: Path, engine: dict[str, Any]
+) -> None:
+    graph = drift.Graph("sums")
+    numbers = graph.source("numbers", time=drift.EventTime(as_time, lateness=0))
+    numbers.filter(is_even, name="even").scan(key_of, 0, add, name="sums").sink(SINK)
+    numbers.key_by(key_of).window(drift.windows.tumbling(700)).count(name="counts").sink("windows")
+    first = stopped(tmp_path, graph_of(), **engine)
+    state = drift.Checkpoints(tmp_path, changed_graph="accept")
+    rest = items_of(drift.run(graph, {"numbers": ROWS}, state=state, **engine))
+    totals, expected = dict.fromkeys(range(10), 0), []
+    for number in ROWS:
+        if number < len(first[SINK]) or is_even(number):
+            totals[key_of(number)] += number
+            expected.append(repr(totals[key_of(number)]))
+    assert [payload for _, payload in first[SINK] + rest[SINK]] == expected
+
+
+def other_graph(**more: Any) -> drift.Graph:
+    """`graph_of()` with one thing changed."""
+    graph = drift.Graph("sums")
+    numbers = graph.source("numbers", time=drift.EventTime(as_time, lateness=more.get("lateness", 0)))
+    if "source" in more:
+        graph.source("others").sink("others out")
+    items = numbers.scan(key_of, 0, count, name="first") if "upstream" in more else numbers
+    if "window" in more:
+        sums = items.key_by(key_of).window(more["window"]).count(name="sums")
+    else:
+        sums = items.scan(key_of, 0, more.get("function", add), name="sums")
+    sums.sink(SINK)
+    numbers.key_by(key_of).window(drift.windows.tumbling(700)).count(name="counts").sink("windows")
+    if "branch" in more:
+        a_branch(None, numbers)
+    if "late sibling" in more:
+        numbers.merge(sums).scan(other_key, 0, add, name="more").sink("grown")
+    if "durable" in more:
+        numbers.map(double, name="dear", durable=True).sink("grown")
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"source": True}, "'others' is a new source"),
+        ({"lateness": 5}, "'numbers' has another time policy"),
+        ({"upstream": True}, "'sums' gets its items through other steps with state than before"),
+        ({"window": drift.windows.count(3)}, "'sums' is another kind of step than before"),
+        ({"late sibling": True}, "cannot keep the order of its items"),
+        ({"durable": True}, "durable steps or calls"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path: Path, more: dict[str, Any], message: str) -> None:
+    stopped(tmp_path, graph_of())
+    sources = {"numbers": ROWS} | ({"others": []} if "source" in more else {})
+    state = drift.Checkpoints(tmp_path, changed_graph="accept", changed_code="accept")
+    with pytest.raises(drift.GraphError, match=message):
+        drift.run(other_graph(**more), sources, state=state)
+
+
+def test_functions_that_changed_with_the_graph_are_to_be_accepted_too(tmp_path: Path) -> None:
+    stopped(tmp_path, graph_of())
+
+    graph = other_graph(function=count, branch=True)
+    with pytest.raises(drift.GraphError, match="changed_code='accept'"):
+        resumed(tmp_path, graph, changed_graph="accept")
+    resumed(tmp_path, graph, changed_graph="accept", changed_code="accept").finish()
+
+
+def test_a_run_that_has_ended_does_not_grow(tmp_path: Path) -> None:
+    drift.run(graph_of(), {"numbers": ROWS}, state=tmp_path).finish()
+    with pytest.raises(drift.GraphError, match="the run has ended"):
+        resumed(tmp_path, graph_of(after=a_branch), changed_graph="accept")
+
+
+def test_what_a_sink_has_behind_the_checkpoint_is_of_the_graph_before(tmp_path: Path) -> None:
+    sinks = {SINK: drift.sinks.jsonl(tmp_path / "out.jsonl")}
+    state = drift.Checkpoints(tmp_path / "kept")
+    run = drift.run(graph_of(), {"numbers": Gated(ROWS, 1000)}, state=state, sinks=sinks, batch_items=100)
+    for item in run:
+        if item.sink == SINK and item.position == 500:
+            run.stop()
+    number = 1
+    with drift.run(graph_of(), {"numbers": ROWS}, state=state, sinks=sinks, batch_items=100) as run:
+        assert run.resumed_from is not None
+        number = run.resumed_from.number
+        for _ in zip(range(300), run):
+            pass
+    older = {"from_checkpoint": number, "changed_graph": "accept"}
+    run = drift.run(
+        graph_of(after=a_branch), {"numbers": ROWS}, state=replace(state, **older), sinks=sinks, batch_items=100
+    )
+    with pytest.raises(drift.SinkError, match="from behind the checkpoint, which the graph before wrote"):
+        run.finish()
+
+
+def test_the_target_of_a_new_sink_is_empty(tmp_path: Path) -> None:
+    stopped(tmp_path / "kept", graph_of())
+    database = tmp_path / "some.db"
+    other = drift.Graph("other")
+    other.source("numbers").map(lambda n: {"n": n}).sink("grown")
+    drift.run(other, {"numbers": range(3)}, sinks={"grown": drift.sinks.sqlite(database, "grown")}).finish()
+    graph = graph_of(after=lambda numbers, sums: sums.map(lambda n: {"n": n}, name="rows").sink("grown"))
+    sinks = {"grown": drift.sinks.sqlite(database, "grown")}
+    state = drift.Checkpoints(tmp_path / "kept", changed_graph="accept")
+    with pytest.raises(drift.SinkError, match="is new in this graph, and its target has items up to position 2"):
+        drift.run(graph, {"numbers": ROWS}, state=state, sinks=sinks).finish()
+
+
+# The command.
+
+MODULE = """
+import drift
+import test_growth
+old, new = test_growth.graph_of(), test_growth.graph_of(after=test_growth.a_branch)
+"""
+
+
+def test_the_plan_says_what_becomes_of_each_step_and_ends_as_the_run_would(tmp_path: Path) -> None:
+    stopped(tmp_path / "kept", graph_of())
+    (tmp_path / "graphs.py").write_text(MODULE)
+
+    def plan(name: str, *options: str) -> Any:
+        words = ["state", "plan", f"{tmp_path / 'graphs.py'}:{name}", str(tmp_path / "kept"), *options]
+        return CliRunner().invoke(drift.cli.drift, words)
+
+    assert plan("old").exit_code == 0
+    refused = plan("new")
+    assert refused.exit_code == 3 and "new      'more': after 'double'; REFUSED: is new" in refused.output
+    accepted = plan("new", "--accept-changed-graph")
+    assert accepted.exit_code == 0 and "kept     'sums'\n" in accepted.output
+    assert "new      'grown': after 'more'\n" in accepted.output
+    told = json.loads(plan("new", "--accept-changed-graph", "--json").output)
+    assert [each["step"] for each in told["steps"] if each["what"] == "new"] == ["double", "more", "grown"]
+    run = resumed(tmp_path / "kept", graph_of(after=a_branch), changed_graph="accept")
+    next(run)
+    run.close()
+    gone = plan("old", "--accept-changed-graph", "--drop-step", "more", "--json")
+    assert gone.exit_code == 3 and "'grown' is a sink, and gone" in json.loads(gone.output)["error"]
+    assert plan("old", "--accept-changed-graph", "--drop-step", "more", "--drop-step", "grown").exit_code == 0
