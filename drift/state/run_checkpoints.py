@@ -324,10 +324,16 @@ def begin_elsewhere(
     store = store_of(checkpoints)
     store.open_to_read()
     try:
-        growth = _chosen(store, checkpoints, dataflow, times, fused=fused, algorithm=algorithm)
+        growth = growth_of(store, checkpoints, dataflow, times, fused=fused)
         if growth is None:
             raise SettingsError(
                 f"{store.where} has no checkpoint to resume from; the run that stored its state there took none"
+            )
+        growth.check(algorithm, store.where)
+        if growth.dataflow.ranks != dataflow.ranks:
+            raise SettingsError(
+                f"{store.where} is the state of a graph that was changed since it began, which a stream on Spark "
+                f"cannot resume; use drift.run, with any engine"
             )
         checkpoint = growth.begins_at
         at = StatesAt(

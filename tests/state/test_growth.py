@@ -14,6 +14,7 @@ from gated import Gated
 
 import drift
 import drift.cli
+from drift.state.run_checkpoints import begin_elsewhere
 from drift_graph.graph import Dataflow
 
 ROWS = list(range(3000))
@@ -367,3 +368,15 @@ def test_the_plan_says_what_becomes_of_each_step_and_ends_as_the_run_would(tmp_p
     gone = plan("old", "--accept-changed-graph", "--drop-step", "more", "--json")
     assert gone.exit_code == 3 and "'grown' is a sink, and gone" in json.loads(gone.output)["error"]
     assert plan("old", "--accept-changed-graph", "--drop-step", "more", "--drop-step", "grown").exit_code == 0
+
+
+def test_a_stream_on_spark_refuses_the_state_of_a_graph_that_was_changed(tmp_path: Path) -> None:
+    stopped(tmp_path / "kept", graph_of())
+    new = graph_of(**CHANGES["a branch in front"])
+    run = resumed(tmp_path / "kept", new, changed_graph="accept")
+    next(iter(run))
+    run.close()
+    dataflow = new.build()
+    times = {"numbers": drift.EventTime(as_time, lateness=0)}
+    with pytest.raises(drift.SettingsError, match="stream on Spark cannot resume"):
+        begin_elsewhere(drift.Checkpoints(tmp_path / "kept"), dataflow, times, fused=True, algorithm="xxh3_128")
