@@ -62,14 +62,14 @@ BREAKAGES = [
     one(
         "a duplicate message",
         _WORKER_NODE,
-        "                sends.append(Send(receiver, batch))\n",
-        "                sends += [Send(receiver, batch), Send(receiver, batch)]\n",
+        "                sends.append(Send(receiver, batch, logged))\n",
+        "                sends += [Send(receiver, batch, logged), Send(receiver, batch, logged)]\n",
     ),
     one(
         "a message lost",
         _WORKER_NODE,
-        "                sends.append(Send(receiver, batch))\n",
-        "                continue\n",
+        "                sends.append(Send(receiver, batch, logged))\n",
+        "                pass\n",
     ),
     one(
         "a tombstone lost on its way",
@@ -465,12 +465,15 @@ BREAKAGES = [
         _KEYED,
         "(current is not BLOCKED and same(current, state))",
         "current == state",
+        STAGES,
+        "states are kept between eight rows of a key, not in cases as small as its own",
     ),
     one(
         "early stop at a place at a change",
         _KEYED,
         "for at, state in zip(old.kept_at, old.kept) if at > last}",
         "for at, state in zip(old.kept_at, old.kept) if at >= first}",
+        unseen="states are kept between eight rows of a key, not in cases as small as its own",
     ),
     one(
         "what was logged dropped at its first item",

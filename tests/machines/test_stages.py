@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -221,19 +221,46 @@ def test_a_bucket_that_was_settled_completely_knows_what_came_and_was_settled_af
     assert sent == {((5, 7), 1): meta_at(7), ((5, 8), -1): meta_at(8), ((7, 8), 1): meta_at(8)}
 
 
-def test_a_state_kept_above_rows_that_were_taken_back_is_not_that_before_what_comes_later() -> None:
-    changes = ([(3, 3, 1)], [(10, 10, 1)], [(10, 10, -1)], [], [(5, 5, 1)], [(12, 12, 1)], [(11, 11, 1)])
-    sent: Counter[tuple[Any, ...]] = Counter()
+def outputs_after(
+    grow: Callable[[drift.Stream[Any]], drift.Stream[Any]], changes: Sequence[list[tuple[int, Any, int]] | int]
+) -> Counter[Any]:
+    """What counts of a stage's output after batches of changes, or moves of minimal time, where it forgets at once."""
+    sent: Counter[Any] = Counter()
     with mock.patch.multiple(log_module, _SMALL_ITEMS_MAX=1, _ROWS_RETAINED_MIN=0):
-        stage = stage_of(lambda stream: stream.group(one_key, 2))
-        for batch in changes:
-            if not batch:
-                stage.settle(meta_at(3))  # the log forgets where the row was
+        stage = stage_of(grow)
+        for change in changes:
+            if isinstance(change, int):
+                stage.settle(meta_at(change))
                 continue
-            out = stage.process(columns_of(batch), {})
-            for window, diff in zip(out.payloads, out.diffs or [1] * len(out.payloads)):
-                sent[window] += diff
-    assert +sent == Counter([(3,), (3, 5), (5, 11), (11, 12)])
+            out = stage.process(columns_of(change), {})
+            for payload, diff in zip(out.payloads, out.diffs or [1] * len(out.payloads)):
+                sent[payload] += diff
+    return +sent
+
+
+def test_a_state_kept_above_rows_that_were_taken_back_is_not_that_before_what_comes_later() -> None:
+    # At 3 the log forgets where the row at 10 was.
+    changes = [[(3, 3, 1)], [(10, 10, 1)], [(10, 10, -1)], 3, [(5, 5, 1)], [(12, 12, 1)], [(11, 11, 1)]]
+    sent = outputs_after(lambda stream: stream.group(one_key, 2), changes)
+    assert sent == Counter([(3,), (3, 5), (5, 11), (11, 12)])
+
+
+def test_a_correction_does_not_stop_where_a_state_is_equal_and_not_the_same() -> None:
+    def step(state: Any, payload: str) -> tuple[Any, str]:
+        state = {"yes": True, "one": 1}.get(payload, state)
+        return state, f"{state!r} {payload}"
+
+    rest = range(5, 45)  # enough that states are kept between them, once they have run again
+    changes = [[(1, "yes", 1)], [(at, str(at), 1) for at in rest], [(3, "3", 1)], [(1, "yes", -1), (2, "one", 1)]]
+    sent = outputs_after(lambda stream: stream.scan(one_key, 0, step), changes)
+    assert sent == Counter(["1 one", "1 3", *(f"1 {at}" for at in rest)])
+
+
+@pytest.mark.parametrize("settled", [5, 7])
+def test_what_is_left_of_a_batch_has_the_states_behind_what_went(settled: int) -> None:
+    changes = [[(1, 1, 1), (2, 10, 1), (4, 20, 1), (6, 40, 1), (9, 100, 1)], settled, [(8, 1000, 1)]]
+    sent = outputs_after(lambda stream: stream.scan(one_key, 0, lambda total, n: (total + n, total + n)), changes)
+    assert sent == Counter([1, 11, 31, 71, 1071, 1171])
 
 
 def test_a_later_item_that_has_come_waits_no_more_next_to_an_item_above_the_heartbeat() -> None:
