@@ -77,7 +77,7 @@ def test_a_value_without_its_schema_is_diverted_and_a_registry_that_is_away_ends
 
 
 def test_payloads_that_do_not_fit_the_schema_are_refused_behind_those_that_do(kafka: Kafka, registry: Any) -> None:
-    topic = kafka.topic("refused")
+    topic = kafka.topic("unfit")
     encode = sinks.registry_encoder(topic, registry, SCHEMAS["avro"])
     for wrong in ({"zone": "A", "fare": "much"}, {"fare": 1.0}, None):
         out = sinks.kafka(kafka.servers, topic, encode=encode)
@@ -88,7 +88,7 @@ def test_payloads_that_do_not_fit_the_schema_are_refused_behind_those_that_do(ka
     assert [item.payload for item in drift.run(echo(), {"in": source})] == TRIPS
     away = {"url": "http://127.0.0.1:1", "max.retries": 0}
     gone = sinks.kafka(kafka.servers, topic, encode=sinks.registry_encoder(topic, away, SCHEMAS["avro"]))
-    with pytest.raises(SinkError, match="the registry of topic 'refused' does not answer"):
+    with pytest.raises(SinkError, match="the registry of topic 'unfit' does not answer"):
         drift.run(echo(), {"in": [*TRIPS, TRIPS[0]]}, sinks={"out": gone}).finish()
 
 
