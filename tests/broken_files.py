@@ -211,8 +211,8 @@ BREAKAGES = [
     broken(
         "a table of Delta whose log has forgotten the position is appended to",
         "drift/sinks/delta.py",
-        "and self._table.count():\n",
-        "and not self._table:\n",
+        "return bool(self._table.count())",
+        "return False",
         *DELTA,
     ),
     broken(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -24,3 +24,27 @@ def dying(function: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
         return result
 
     return called
+
+
+#: Positions at which checkpoints were taken, and what the sink committed there; each is above the one before.
+Taken = list[tuple[int, Any]]
+
+
+def write_steps(sink: Any, write: Callable[[Any, int, int], None], steps: Sequence[int | None], taken: Taken) -> None:
+    """Write to a sink what a run would that resumes from the last checkpoint, and say that it is complete.
+
+    Args:
+        write: writes the items from one position to another.
+        steps: batches, by their numbers of items, and checkpoints (None).
+        taken: the new checkpoints are appended.
+    """
+    at, resumed = 0, taken[-1][0] if taken else 0
+    for step in steps:
+        if step is None:
+            checkpoint = at, sink.commit()
+            if not taken or at > taken[-1][0]:
+                taken.append(checkpoint)
+        elif at + step > resumed:
+            write(sink, max(at, resumed), at + step)
+        at += step or 0
+    sink.complete()

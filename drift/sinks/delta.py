@@ -20,7 +20,7 @@ from drift.sinks.filling import limits_of
 from drift.sinks.lake import LakeSink
 from drift.sinks.parts import check_columns
 from drift.sinks.resuming import Last, check_resume
-from drift_graph.errors import SettingsError, SinkError
+from drift_graph.errors import SettingsError
 from drift_graph.moments import Span
 
 if TYPE_CHECKING:
@@ -81,6 +81,10 @@ class DeltaSink(LakeSink):
     guarantee: ClassVar = SinkGuarantee("exactly once", "the log of the table has the position with the rows")
 
     _how_to_bring_back = " (deltalake has restore)"
+    _end_unknown = (
+        "its log does not say up to which they were written; give each run its own table, and set no "
+        "delta.setTransactionRetentionDuration; or"
+    )
 
     def __init__(self, storage_options: dict[str, str], *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -99,46 +103,32 @@ class DeltaSink(LakeSink):
         is_there = DeltaTable.is_deltatable(self._path, self._options)
         self._table = DeltaTable(self._path, storage_options=self._options) if is_there else None
 
-    def _check_table(self, last: Last | None) -> None:
-        """
-        Raises:
-            SinkError: the table is none that this sink writes.
-        """
-        by = list(self._table.metadata().partition_columns)
-        if self._by and by != self._by:
-            raise SinkError(f"{self._path} is partitioned by {by}, and partition_by is {self._by}; leave that away")
-        if last is None and "position" in self._schema().names and self._table.count():
-            raise SinkError(
-                f"{self._path} has rows with positions, and its log does not say up to which they were written; give "
-                f"each run its own table, and set no delta.setTransactionRetentionDuration; or pass resume='replace' "
-                f"(--on-existing replace)"
-            )
+    def _partitioned_by(self) -> list[str]:
+        return list(self._table.metadata().partition_columns)
+
+    def _has_positions(self) -> bool:
+        return bool(self._table.count())
 
     def _partitions(self) -> list[str]:
         if self._table is None or self._overwrites:
             return self._by
-        return list(self._table.metadata().partition_columns)
+        return self._partitioned_by()
 
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
 
         return pa.schema(self._table.schema().to_arrow())
 
-    def _find_end(self) -> Last | None:
-        if self._table is None:
-            self._find_table()
-            if self._table is None:
-                return None
-        with self._looking(Exception):
-            self._table.update_incremental()
-            version = self._table.transaction_version
-            position = version(_APPLICATION)
-            if position is None or position == _NONE:
-                return None
-            length = version(_META)
-            parts = range(0, length, _PART_BYTES)
-            sizes = [min(_PART_BYTES, length - at) for at in parts]
-            return Last(position, b"".join(version(f"{_META} {at}").to_bytes(size) for at, size in zip(parts, sizes)))
+    def _end_in_table(self) -> Last | None:
+        self._table.update_incremental()
+        version = self._table.transaction_version
+        position = version(_APPLICATION)
+        if position is None or position == _NONE:
+            return None
+        length = version(_META)
+        parts = range(0, length, _PART_BYTES)
+        sizes = [min(_PART_BYTES, length - at) for at in parts]
+        return Last(position, b"".join(version(f"{_META} {at}").to_bytes(size) for at, size in zip(parts, sizes)))
 
     def _append_table(self, rows: pa.Table, first: int, last: Last) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake

@@ -20,7 +20,7 @@ from drift.sinks.filling import limits_of
 from drift.sinks.lake import LakeSink
 from drift.sinks.parts import check_columns
 from drift.sinks.resuming import Last, check_resume
-from drift_graph.errors import SettingsError, SinkError
+from drift_graph.errors import SettingsError
 from drift_graph.moments import Span
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class IcebergSink(LakeSink):
     guarantee: ClassVar = SinkGuarantee("exactly once", "each snapshot has the position with the rows")
 
     _how_to_bring_back = " (a snapshot before has it)"
+    _end_unknown = "no snapshot says up to which they were written; give each run its own table, or"
 
     def __init__(self, catalog: dict[str, str], *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -97,16 +98,12 @@ class IcebergSink(LakeSink):
         except NoSuchTableError:
             self._table = None
 
-    def _check_table(self, last: Last | None) -> None:
+    def _partitioned_by(self) -> list[str]:
         schema = self._table.schema()
-        by = [schema.find_column_name(field.source_id) for field in self._table.spec().fields]
-        if self._by and by != self._by:
-            raise SinkError(f"{self._path} is partitioned by {by}, and partition_by is {self._by}; leave that away")
-        if last is None and "position" in schema.column_names and self._has_row("position >= 0"):
-            raise SinkError(
-                f"{self._path} has rows with positions, and no snapshot says up to which they were written; give each "
-                f"run its own table, or pass resume='replace' (--on-existing replace)"
-            )
+        return [schema.find_column_name(field.source_id) for field in self._table.spec().fields]
+
+    def _has_positions(self) -> bool:
+        return self._has_row("position >= 0")
 
     def _partitions(self) -> list[str]:
         return []  # any values may be in one
@@ -114,23 +111,18 @@ class IcebergSink(LakeSink):
     def _schema(self) -> pa.Schema:
         return self._table.schema().as_arrow()
 
-    def _find_end(self) -> Last | None:
-        if self._table is None:
-            self._find_table()
-            if self._table is None:
-                return None
-        with self._looking(Exception):
-            self._table.refresh()
-            metadata = self._table.metadata
-            snapshots = {each.snapshot_id: each for each in metadata.snapshots}
-            at = metadata.current_snapshot_id
-            while at is not None and at in snapshots:
-                summary = snapshots[at].summary
-                if summary is not None and summary[_POSITION] is not None:
-                    return _last_in(summary)
-                at = snapshots[at].parent_snapshot_id
-            last = _last_in(metadata.properties) if _POSITION in metadata.properties else None
-            return last if last is not None and self._has_row(f"position = {last.position}") else None
+    def _end_in_table(self) -> Last | None:
+        self._table.refresh()
+        metadata = self._table.metadata
+        snapshots = {each.snapshot_id: each for each in metadata.snapshots}
+        at = metadata.current_snapshot_id
+        while at is not None and at in snapshots:
+            summary = snapshots[at].summary
+            if summary is not None and summary[_POSITION] is not None:
+                return _last_in(summary)
+            at = snapshots[at].parent_snapshot_id
+        last = _last_in(metadata.properties) if _POSITION in metadata.properties else None
+        return last if last is not None and self._has_row(f"position = {last.position}") else None
 
     def _has_row(self, which: str) -> bool:
         return bool(self._table.scan(which, selected_fields=("position",), limit=1).to_arrow().num_rows)

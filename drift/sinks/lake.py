@@ -30,6 +30,7 @@ class LakeSink(Gathering, AppendingSink):
     """
 
     _how_to_bring_back = ""
+    _end_unknown = ""  # why a table with rows may not say where they end, and what to do
 
     def __init__(
         self,
@@ -53,11 +54,16 @@ class LakeSink(Gathering, AppendingSink):
         """Set `_table`, to None if there is none."""
         raise NotImplementedError
 
-    def _check_table(self, last: Last | None) -> None:
-        """
-        Raises:
-            SinkError: the table is none that this sink writes.
-        """
+    def _end_in_table(self) -> Last | None:
+        """What the table says of its end, as it is now."""
+        raise NotImplementedError
+
+    def _partitioned_by(self) -> list[str]:
+        """The columns by whose values the table is partitioned."""
+        raise NotImplementedError
+
+    def _has_positions(self) -> bool:
+        """Whether a table with a column `position` has rows that a run wrote."""
         raise NotImplementedError
 
     def _remove_rows(self) -> None:
@@ -97,6 +103,28 @@ class LakeSink(Gathering, AppendingSink):
             return None
         self._check_table(last)
         return last
+
+    def _find_end(self) -> Last | None:
+        if self._table is None:
+            self._find_table()
+            if self._table is None:
+                return None
+        with self._looking(Exception):
+            return self._end_in_table()
+
+    def _check_table(self, last: Last | None) -> None:
+        """
+        Raises:
+            SinkError: the table is none that this sink writes.
+        """
+        by = self._partitioned_by()
+        if self._by and by != self._by:
+            raise SinkError(f"{self._path} is partitioned by {by}, and partition_by is {self._by}; leave that away")
+        if last is None and "position" in self._schema().names and self._has_positions():
+            raise SinkError(
+                f"{self._path} has rows with positions, and {self._end_unknown} pass resume='replace' "
+                f"(--on-existing replace)"
+            )
 
     def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:  # type: ignore[override]
         self._gather(positions, metas, payloads)

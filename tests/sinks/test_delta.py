@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from dying import Death, dying
+from dying import Death, Taken, dying, write_steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,7 +79,7 @@ def test_a_death_before_or_after_a_version_loses_nothing_and_doubles_nothing(
 ) -> None:
     """Steps are batches, by their numbers of items, or checkpoints."""
     end = sum(step or 0 for step in steps)
-    committed: tuple[int, Any] | None = None
+    taken: Taken = []
     left = [-1]
 
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
@@ -87,17 +87,8 @@ def test_a_death_before_or_after_a_version_loses_nothing_and_doubles_nothing(
         patch.setattr(deltalake, "write_deltalake", dying(deltalake.write_deltalake, left))
 
         def run() -> None:
-            nonlocal committed
-            sink = opened(sinks.delta(path, part_items=part_items, partition_by=by), committed)
-            start, at = 0 if committed is None else committed[0], 0
-            for step in steps:
-                if step is None:
-                    checkpoint = at, sink.commit()
-                    committed = max(committed or checkpoint, checkpoint, key=lambda each: each[0])
-                elif at + step > start:
-                    write(sink, max(at, start), at + step)
-                at += step or 0
-            sink.complete()
+            sink = opened(sinks.delta(path, part_items=part_items, partition_by=by), taken[-1] if taken else None)
+            write_steps(sink, write, steps, taken)
             sink.close()
 
         for calls in deaths:
@@ -109,11 +100,11 @@ def test_a_death_before_or_after_a_version_loses_nothing_and_doubles_nothing(
             left[0] = -1
             there = deltalake.DeltaTable.is_deltatable(str(path))
             found = rows_in(path) if there else []
-            assert found == expected(len(found)) and (committed is None or len(found) >= committed[0])
+            assert found == expected(len(found)) and (not taken or len(found) >= taken[-1][0])
         run()
         assert (rows_in(path) if end else []) == expected(end)
-        if committed is not None:
-            assert "by their positions" in sinks.delta(path).compare(committed[1])
+        if taken:
+            assert "by their positions" in sinks.delta(path).compare(taken[-1][1])
 
 
 def test_of_two_runs_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from dying import Death
+from dying import Death, Taken, dying, write_steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_delta import expected, meta_at, opened, row_at, write
@@ -60,33 +60,16 @@ def test_a_death_before_or_after_a_snapshot_loses_nothing_and_doubles_nothing(
 ) -> None:
     """Steps are batches, by their numbers of items, or checkpoints."""
     end = sum(step or 0 for step in steps)
-    committed: tuple[int, Any] | None = None
+    taken: Taken = []
     left = [-1]
-    commit = IcebergSink._commit
-
-    def dying(*arguments: Any) -> None:
-        for step in (lambda: None, lambda: commit(*arguments)):
-            if left[0] == 0:
-                raise Death
-            left[0] -= 1
-            step()
 
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name)
-        patch.setattr(IcebergSink, "_commit", dying)
+        patch.setattr(IcebergSink, "_commit", dying(IcebergSink._commit, left))
 
         def run() -> None:
-            nonlocal committed
-            sink = opened(sink_in(folder, part_items=part_items, partition_by=by), committed)
-            start, at = 0 if committed is None else committed[0], 0
-            for step in steps:
-                if step is None:
-                    checkpoint = at, sink.commit()
-                    committed = max(committed or checkpoint, checkpoint, key=lambda each: each[0])
-                elif at + step > start:
-                    write(sink, max(at, start), at + step)
-                at += step or 0
-            sink.complete()
+            sink = opened(sink_in(folder, part_items=part_items, partition_by=by), taken[-1] if taken else None)
+            write_steps(sink, write, steps, taken)
             sink.close()
 
         for calls in deaths:
@@ -98,11 +81,11 @@ def test_a_death_before_or_after_a_snapshot_loses_nothing_and_doubles_nothing(
             left[0] = -1
             if end and opened(sink_in(folder)).committed_position() is not None:
                 found = rows_in(folder)
-                assert found == expected(len(found)) and (committed is None or len(found) >= committed[0])
+                assert found == expected(len(found)) and (not taken or len(found) >= taken[-1][0])
         run()
         assert (rows_in(folder) if end else []) == expected(end)
-        if committed is not None:
-            assert "by their positions" in sink_in(folder).compare(committed[1])
+        if taken:
+            assert "by their positions" in sink_in(folder).compare(taken[-1][1])
 
 
 def test_of_two_runs_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from dying import Death, dying
+from dying import Death, Taken, dying, write_steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import wait_until
@@ -100,24 +100,15 @@ def test_a_death_at_any_moment_loses_nothing_and_doubles_nothing(
     """Steps are batches, by their numbers of items, or checkpoints."""
     end, whole = sum(step or 0 for step in steps), by == "day"
     shown = (lambda rows: rows) if whole else (lambda rows: [(position, None) for position, _ in rows])
-    committed: tuple[int, Any] | None = None
+    taken: Taken = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "out")
 
         def run() -> None:
-            nonlocal committed
             sink = sinks.parquet(folder, part_items=part_items, partition_by=by)
             try:
-                opened(sink, committed)
-                start, at = 0 if committed is None else committed[0], 0
-                for step in steps:
-                    if step is None:
-                        checkpoint = at, sink.commit()
-                        committed = max(committed or checkpoint, checkpoint, key=lambda each: each[0])
-                    elif at + step > start:
-                        write(sink, max(at, start), at + step)
-                    at += step or 0
-                sink.complete()
+                opened(sink, taken[-1] if taken else None)
+                write_steps(sink, write, steps, taken)
             finally:
                 sink.close()
 
@@ -135,7 +126,7 @@ def test_a_death_at_any_moment_loses_nothing_and_doubles_nothing(
             assert set(read()) <= set(shown(expected(end)))
             sink = opened(sinks.parquet(folder, part_items=part_items, partition_by=by))
             stored = -1 if (position := sink.committed_position()) is None else position
-            assert committed is None or stored >= committed[0] - 1, "what was in a checkpoint is stored"
+            assert not taken or stored >= taken[-1][0] - 1, "what was in a checkpoint is stored"
             visible = read()
             assert visible == shown(expected(len(visible))), "a part is there as a whole"
             sink._parts.close()  # it dies here
@@ -143,8 +134,8 @@ def test_a_death_at_any_moment_loses_nothing_and_doubles_nothing(
         assert read() == shown(expected(end))
         hidden = [path for path in folder.rglob("*") if path.name[0] == "."]
         assert hidden == []
-        if committed is not None:
-            assert "unchanged" in sinks.parquet(folder, partition_by=by).compare(committed[1])
+        if taken:
+            assert "unchanged" in sinks.parquet(folder, partition_by=by).compare(taken[-1][1])
 
 
 def test_every_reader_sees_the_partitions(tmp_path: Path) -> None:
