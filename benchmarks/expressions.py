@@ -2,13 +2,16 @@
 
     python -m benchmarks.expressions [--rows 1000000] [--rounds 3]
 
-Both are timed in one process, in turn, by processor time; the loop has its dicts ready, and makes no digest.
+Then the same from Parquet to Parquet, beside Polars' streaming engine, which orders and hashes nothing. All are timed
+in one process, in turn, by the processor time of all threads; the loop has its dicts ready, and makes no digest.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -25,11 +28,16 @@ def table_of(count: int) -> pl.DataFrame:
     return pl.DataFrame({"key": keys, "id": np.arange(count), "val": random.integers(0, 1000, count), "fare": fares})
 
 
+def computed(rows: Any) -> Any:
+    """The filter and the expressions, of a stream or of a frame of Polars."""
+    rows = rows.filter(pl.col("fare") > 20)
+    rows = rows.with_columns(tip=pl.col("fare") * 0.15).with_columns(total=pl.col("fare") + pl.col("tip"))
+    return rows.with_columns(loud=pl.col("key") + "!")
+
+
 def graph_of(frame: pl.DataFrame) -> drift.Graph:
     graph = drift.Graph("fares")
-    rows = graph.source("rows", schema=frame.schema).filter(pl.col("fare") > 20)
-    rows = rows.with_columns(tip=pl.col("fare") * 0.15).with_columns(total=pl.col("fare") + pl.col("tip"))
-    rows.with_columns(loud=pl.col("key") + "!").sink("out")
+    computed(graph.source("rows", schema=frame.schema)).sink("out")
     return graph
 
 
@@ -47,6 +55,26 @@ def loop(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return {**row, "loud": row["key"] + "!"}
 
     return [loud(with_total(with_tip(row))) for row in rows if is_dear(row)]
+
+
+def from_parquet_to_parquet(frame: pl.DataFrame, graph: drift.Graph, folder: Path, rounds: int) -> tuple[float, float]:
+    """The seconds of Polars' streaming engine and of a run."""
+    read = folder / "rows.parquet"
+    frame.write_parquet(read, row_group_size=1 << 16)
+
+    def polars() -> None:
+        computed(pl.scan_parquet(read)).sink_parquet(folder / "polars.parquet", engine="streaming")
+
+    def run() -> None:
+        sink = drift.sinks.parquet(folder / "drift", resume="replace")
+        source = drift.sources.parquet(read, payload="rows")
+        drift.run(graph, {"rows": source}, sinks={"out": sink}, batch_items=1 << 16).finish()
+
+    times = [(seconds(polars), seconds(run)) for _ in range(rounds)]
+    written = pl.read_parquet(folder / "drift" / "*.parquet").drop("position", "time")
+    assert written.equals(pl.read_parquet(folder / "polars.parquet"))
+    one, other = (min(each) for each in zip(*times))
+    return one, other
 
 
 def seconds(function: Callable[[], object]) -> float:
@@ -72,6 +100,12 @@ def main(rows: int, rounds: int) -> None:
     times = [(seconds(lambda: loop(dicts)), seconds(as_rows)) for _ in range(rounds)]
     plain, columns = (min(each) for each in zip(*times))
     print(f"plain loop {rows / plain / 1e6:.2f} M rows/s, rows {rows / columns / 1e6:.2f}: {plain / columns:.2f} times")
+    with tempfile.TemporaryDirectory() as made:
+        polars, columns = from_parquet_to_parquet(frame, graph, Path(made), rounds)
+    print(
+        f"from Parquet to Parquet: Polars' streaming engine {rows / polars / 1e6:.2f} M rows/s, "
+        f"rows {rows / columns / 1e6:.2f}: {polars / columns:.2f} times"
+    )
 
 
 if __name__ == "__main__":
