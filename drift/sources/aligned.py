@@ -7,27 +7,22 @@ Why: a source in event time has one heartbeat. If one partition were read to its
 other would be late, although none came late to Kafka. A partition that is read to its end holds nothing back, so a
 message of a topic without a backlog is given at once.
 
-Where a reading has an end (`Merged`), each partition with more to read is waited for, however long: the order is that
-of the timestamps, of equal ones that of the partitions, and hangs on nothing but the messages. A partition's timestamps
-may go back; then its next message is compared as it is, so that the order goes on from offsets alone.
+Where a reading has an end, each partition with more to read is waited for, however long: the order is that of the
+timestamps, of equal ones that of the partitions, and hangs on nothing but the messages. A partition's timestamps may go
+back; then its next message is compared as it is, so that the order goes on from offsets alone.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heapreplace
-from operator import itemgetter
+from itertools import islice
 from typing import Any, NamedTuple
-
-_BEFORE_ALL = -(2**63)
 
 
 class Message(NamedTuple):
-    """Attributes:
-    timestamp: of the message; within `Aligned`, the greatest of its partition up to it.
-    """
+    """What a partition holds at an offset."""
 
     timestamp: int
     partition: int
@@ -35,22 +30,17 @@ class Message(NamedTuple):
     value: Any
 
 
-_timestamp = itemgetter(0)
-
-
 class _Part:
     """One partition.
 
     Attributes:
         waiting: the messages that were not given yet.
-        read: the greatest timestamp that was read.
         next: the offset behind what was read.
         read_s: when it was read last.
     """
 
     def __init__(self, offset: int, now_s: float) -> None:
-        self.waiting: list[Message] = []
-        self.read = _BEFORE_ALL
+        self.waiting: deque[Message] = deque()
         self.next = offset
         self.read_s = now_s
 
@@ -58,14 +48,35 @@ class _Part:
 class Aligned:
     """Args:
     offsets: of each partition, where reading begins.
-    patience_s: how long a partition that is not at its end and gives nothing is waited for.
+    ends: of each partition, the offset behind its last message, or behind the last that is given; without those for
+        which it is not known. Of a live reading they grow.
     most: where so many messages of a partition wait for others, it is not read on.
+    patience_s: of a live reading, how long a partition that is not at its end and gives nothing is waited for; None
+        for a reading that ends.
     """
 
-    def __init__(self, offsets: Mapping[int, int], now_s: float, *, patience_s: float, most: int) -> None:
-        self._parts = {partition: _Part(offset, now_s) for partition, offset in offsets.items()}
-        self._patience_s = patience_s
+    def __init__(
+        self,
+        offsets: Mapping[int, int],
+        ends: Mapping[int, int],
+        *,
+        most: int,
+        patience_s: float | None = None,
+        now_s: float = 0.0,
+    ) -> None:
+        self._ends = ends
         self._most = most
+        self._patience_s = patience_s
+        self._parts = {
+            partition: _Part(offset, now_s)
+            for partition, offset in sorted(offsets.items())
+            if patience_s is not None or offset < ends[partition]
+        }
+
+    @property
+    def partitions(self) -> list[int]:
+        """Those that are read."""
+        return list(self._parts)
 
     def add(self, partition: int, offset: int, now_s: float) -> None:
         """A partition is read too."""
@@ -76,94 +87,33 @@ class Aligned:
         part = self._parts[partition]
         part.next = max(part.next, offset)
 
-    def put(self, messages: Iterable[Message], now_s: float) -> None:
-        """Messages that were read, those of a partition in their order."""
+    def put(self, messages: Iterable[Message], now_s: float = 0.0) -> None:
+        """Messages that were read, those of a partition in their order; a reading that ends passes over later ones."""
         for message in messages:
-            timestamp, partition, offset, _ = message
-            part = self._parts[partition]
-            if timestamp < part.read:
-                message = message._replace(timestamp=part.read)
-            else:
-                part.read = timestamp
-            part.next, part.read_s = offset + 1, now_s
-            part.waiting.append(message)
+            part = self._parts[message.partition]
+            if self._patience_s is not None or message.offset < self._ends[message.partition]:
+                part.waiting.append(message)
+            part.next, part.read_s = message.offset + 1, now_s
 
-    def take(self, ends: Mapping[int, int], now_s: float) -> list[Message]:
-        """The messages that need not wait.
-
-        Args:
-            ends: of each partition the offset behind its last message; without those for which it is not known.
-        """
-        bound: int | None = None
-        for partition, part in self._parts.items():
-            has_more = part.next < ends.get(partition, part.next + 1)
-            if has_more and (part.waiting or now_s - part.read_s < self._patience_s):
-                bound = part.read if bound is None else min(bound, part.read)
-        pieces = []
-        for part in self._parts.values():
-            waiting = part.waiting
-            fitting = len(waiting) if bound is None else bisect_right(waiting, bound, key=_timestamp)
-            if fitting:
-                pieces.append(waiting[:fitting])
-                del waiting[:fitting]
-        taken = [message for piece in pieces for message in piece]
-        if len(pieces) > 1:
-            taken.sort(key=_timestamp)  # stable: a partition keeps its order
-        return taken
-
-    @property
-    def full(self) -> set[int]:
-        """The partitions that are not to be read on now."""
-        return {partition for partition, part in self._parts.items() if len(part.waiting) >= self._most}
-
-
-class Merged:
-    """Messages up to the ends of the partitions, in one order.
-
-    Args:
-        offsets: of each partition, where reading begins.
-        ends: the offsets behind the last messages that are given.
-        most: where so many messages of a partition wait for others, it is not read on.
-    """
-
-    def __init__(self, offsets: Mapping[int, int], ends: Mapping[int, int], *, most: int) -> None:
-        self._next = {partition: offset for partition, offset in sorted(offsets.items()) if offset < ends[partition]}
-        self._waiting: dict[int, deque[Message]] = {partition: deque() for partition in self._next}
-        self._ends = ends
-        self._most = most
-
-    @property
-    def partitions(self) -> list[int]:
-        """Those that are read."""
-        return list(self._waiting)
-
-    def reach(self, partition: int, offset: int) -> None:
-        """A partition has been read up to an offset, maybe without messages: those of transactions have no value."""
-        self._next[partition] = max(self._next[partition], offset)
-
-    def put(self, messages: Iterable[Message]) -> None:
-        """Messages that were read, those of a partition in their order; those behind the ends are passed over."""
-        for message in messages:
-            partition, offset = message.partition, message.offset
-            if offset < self._ends[partition]:
-                self._waiting[partition].append(message)
-            self._next[partition] = offset + 1
-
-    def take(self, most: int) -> list[Message]:
-        """At most so many messages that come next, as far as that is known."""
-        waiting = self._waiting
-        if any(not each and self._has_more(partition) for partition, each in waiting.items()):
+    def take(self, most: int, now_s: float = 0.0) -> list[Message]:
+        """At most so many messages that come next, and need not wait."""
+        if any(not part.waiting and self._is_waited_for(each, now_s) for each, part in self._parts.items()):
             return []
-        firsts = [(each[0].timestamp, partition) for partition, each in waiting.items() if each]
+        firsts = [(part.waiting[0].timestamp, each) for each, part in self._parts.items() if part.waiting]
         heapify(firsts)
         taken: list[Message] = []
         while firsts and len(taken) < most:
             _, partition = firsts[0]
-            each = waiting[partition]
-            taken.append(each.popleft())
-            if each:
-                heapreplace(firsts, (each[0].timestamp, partition))
-            elif self._has_more(partition):
+            waiting = self._parts[partition].waiting
+            if len(firsts) == 1:
+                several = min(len(waiting), most - len(taken))
+                taken += islice(waiting, several)
+                self._parts[partition].waiting = deque(islice(waiting, several, None))
+                break
+            taken.append(waiting.popleft())
+            if waiting:
+                heapreplace(firsts, (waiting[0].timestamp, partition))
+            elif self._is_waited_for(partition, now_s):
                 break
             else:
                 heappop(firsts)
@@ -171,17 +121,24 @@ class Merged:
 
     @property
     def ended(self) -> bool:
-        """Whether all was given."""
-        return not any(each or self._has_more(partition) for partition, each in self._waiting.items())
+        """Whether all was given, of a reading that ends."""
+        return self._patience_s is None and not any(
+            part.waiting or self._has_more(partition) for partition, part in self._parts.items()
+        )
 
     @property
     def full(self) -> set[int]:
         """The partitions that are not to be read on now."""
         return {
             partition
-            for partition, each in self._waiting.items()
-            if len(each) >= self._most or not self._has_more(partition)
+            for partition, part in self._parts.items()
+            if len(part.waiting) >= self._most or (self._patience_s is None and not self._has_more(partition))
         }
 
+    def _is_waited_for(self, partition: int, now_s: float) -> bool:
+        patient = self._patience_s is None or now_s - self._parts[partition].read_s < self._patience_s
+        return patient and self._has_more(partition)
+
     def _has_more(self, partition: int) -> bool:
-        return self._next[partition] < self._ends[partition]
+        part = self._parts[partition]
+        return part.next < self._ends.get(partition, part.next + 1)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.sources.aligned import Aligned, Merged, Message
+from drift.sources.aligned import Aligned, Message
 from drift.sources.base import Diverting, Reader
 from drift.sources.offsets import Offsets, Range
 from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
@@ -117,9 +117,8 @@ class KafkaSource(Diverting):
             if consumer is not None:
                 consumer.close()
             raise
-        if self.live:
-            return LiveReader(_LivePoller(consumer, offsets, commits), self._decode, self._diverts_as)
-        return FiniteReader(_FinitePoller(consumer, offsets, commits), self._decode, self._diverts_as)
+        poller = _Poller(consumer, offsets, commits, live=self.live)
+        return (LiveReader if self.live else FiniteReader)(poller, self._decode, self._diverts_as)
 
     def __repr__(self) -> str:
         return f"kafka({self._topic!r})"
@@ -167,9 +166,10 @@ class _Commits:
 
 
 class _Poller:
-    """The common part of both ways of reading."""
+    """See `drift.sources.polled.Poller`."""
 
-    def __init__(self, consumer: Consumer, offsets: Offsets, commits: _Commits) -> None:
+    def __init__(self, consumer: Consumer, offsets: Offsets, commits: _Commits, *, live: bool) -> None:
+        self._live = live
         self._consumer = consumer
         self._offsets = offsets
         self._commits = commits
@@ -177,7 +177,7 @@ class _Poller:
         self.behind = offsets.behind
         self._looked_s = time.monotonic()
         self._silent_s: float | None = None  # since when no broker answers
-        self._paused: set[int] = set()
+        self._begin()
 
     @property
     def acknowledges(self) -> bool:
@@ -216,15 +216,15 @@ class _Poller:
     def backlog(self) -> tuple[int, str]:
         """See `Backlogged`: offsets up to the ends of the partitions, as last heard of, by the one that reads."""
         offsets = dict(self._offsets.next)
-        return sum(max(end - offsets.get(partition, end), 0) for partition, end in self._known_ends().items()), "{item}"
-
-    def _known_ends(self) -> dict[int, int]:
-        """The offset at which each partition ends now, or the reading does."""
-        return dict(self._offsets.ends)
+        return sum(max(end - offsets.get(partition, end), 0) for partition, end in dict(self._ends).items()), "{item}"
 
     def _begin(self) -> None:
         """Start reading at the offsets."""
-        raise NotImplementedError
+        self._paused: set[int] = set()
+        self._ends = dict(self._offsets.ends)  # where each partition ends now, or the reading does
+        patience_s, now_s = _PATIENCE_S if self._live else None, time.monotonic()
+        self._aligned = Aligned(self._offsets.next, self._ends, most=_WAITING_MAX, patience_s=patience_s, now_s=now_s)
+        self._assign(self._aligned.partitions)
 
     def location(self, mark: Any) -> str:
         return f"topic {self._offsets.topic!r}, partition {mark[0]}, offset {mark[1]}"
@@ -269,12 +269,21 @@ class _Poller:
             if self._silent_s is not None:
                 _LOG.warning("topic %r of Kafka answers again, after %.0f s", topic, time.monotonic() - self._silent_s)
                 self._silent_s = None
-            if found.error is None and added:
+            if self._live and found.error is None and added:
                 self._add(added)
         self._looked_s = time.monotonic()
 
     def _add(self, added: Mapping[int, Range]) -> None:
         """Partitions were added to the topic."""
+        from confluent_kafka import TopicPartition
+
+        topic = self._offsets.topic
+        _LOG.info("topic %r of Kafka has new partitions, which are read too: %s", topic, ", ".join(map(str, added)))
+        for partition, found in added.items():
+            self._offsets.add(partition, found)
+            self._aligned.add(partition, found.first, time.monotonic())
+            self._ends[partition] = found.end
+        self._consumer.incremental_assign([TopicPartition(topic, each, found.first) for each, found in added.items()])
 
     def _messages(self, items_max: int, wait_s: float) -> tuple[list[Any], dict[int, int]]:
         """Messages, and the partitions that have been read to their ends, with the offsets there."""
@@ -297,47 +306,26 @@ class _Poller:
                 raise InputError(f"topic {self._offsets.topic!r} of Kafka cannot be read: {error.str()}")
         return messages, at_end
 
-
-class _LivePoller(_Poller):
-    def __init__(self, consumer: Consumer, offsets: Offsets, commits: _Commits) -> None:
-        super().__init__(consumer, offsets, commits)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._assign(list(self._offsets.next))
-        next_offsets = self._offsets.next
-        self._aligned = Aligned(next_offsets, time.monotonic(), patience_s=_PATIENCE_S, most=_WAITING_MAX)
-        self._ends = dict(self._offsets.ends)
-        self._paused = set()
-
-    def _add(self, added: Mapping[int, Range]) -> None:
-        from confluent_kafka import TopicPartition
-
-        topic = self._offsets.topic
-        _LOG.info("topic %r of Kafka has new partitions, which are read too: %s", topic, ", ".join(map(str, added)))
-        for partition, found in added.items():
-            self._offsets.add(partition, found)
-            self._aligned.add(partition, found.first, time.monotonic())
-            self._ends[partition] = found.end
-        self._consumer.incremental_assign([TopicPartition(topic, each, found.first) for each, found in added.items()])
-
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
-        messages, at_end = self._messages(items_max, wait_s)
-        self._see_ends()
-        if len(self._ends) == 1:
-            marks = [(each.partition(), each.offset()) for each in messages]
-            return Fetched([each.value() for each in messages], marks)
-        now_s = time.monotonic()
-        read = (Message(each.timestamp()[1], each.partition(), each.offset(), each.value()) for each in messages)
-        self._aligned.put(read, now_s)
-        for partition, offset in at_end.items():
-            self._aligned.reach(partition, offset)
-        taken = self._aligned.take(self._ends, now_s)
-        self._pause(self._aligned.full)
+        aligned = self._aligned
+        taken = aligned.take(items_max, time.monotonic())
+        if not taken:
+            if aligned.ended:
+                return None
+            messages, at_end = self._messages(max(items_max, _FETCHED_MIN), wait_s)
+            if self._live:
+                self._see_ends()
+                if len(self._ends) == 1:
+                    marks = [(each.partition(), each.offset()) for each in messages]
+                    return Fetched([each.value() for each in messages], marks)
+            now_s = time.monotonic()
+            read = (Message(each.timestamp()[1], each.partition(), each.offset(), each.value()) for each in messages)
+            aligned.put(read, now_s)
+            for partition, offset in at_end.items():
+                aligned.reach(partition, offset)
+            taken = aligned.take(items_max, now_s)
+            self._pause(aligned.full)
         return Fetched([each.value for each in taken], [(each.partition, each.offset) for each in taken])
-
-    def _known_ends(self) -> dict[int, int]:
-        return dict(self._ends)
 
     def _see_ends(self) -> None:
         """What librdkafka has heard of the ends of the partitions, with the messages."""
@@ -347,28 +335,3 @@ class _LivePoller(_Poller):
             part = TopicPartition(self._offsets.topic, partition)
             _, end = self._consumer.get_watermark_offsets(part, cached=True)
             self._ends[partition] = max(known, end)  # below 0 where it has not heard yet
-
-
-class _FinitePoller(_Poller):
-    def __init__(self, consumer: Consumer, offsets: Offsets, commits: _Commits) -> None:
-        super().__init__(consumer, offsets, commits)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._merged = Merged(self._offsets.next, self._offsets.ends, most=_WAITING_MAX)
-        self._assign(self._merged.partitions)
-        self._paused = set()
-
-    def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
-        merged = self._merged
-        taken = merged.take(items_max)
-        if not taken:
-            if merged.ended:
-                return None
-            messages, at_end = self._messages(max(items_max, _FETCHED_MIN), wait_s)
-            merged.put(Message(each.timestamp()[1], each.partition(), each.offset(), each.value()) for each in messages)
-            for partition, offset in at_end.items():
-                merged.reach(partition, offset)
-            self._pause(merged.full)
-            taken = merged.take(items_max)
-        return Fetched([each.value for each in taken], [(each.partition, each.offset) for each in taken])

@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from callers import Visit, check_visits, visits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ import drift
 from drift.batches import Batches
 from drift.engines.source_feed import SourceFeed
 from drift.state.run_checkpoints import RunCheckpoints
-from drift.testing.callers import Visit, check_visits, visits
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
 

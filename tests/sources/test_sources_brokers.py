@@ -25,7 +25,7 @@ from waiting import HANG_S, wait_until
 
 import drift
 from drift import InputError, SinkError, sinks, sources
-from drift.sources.aligned import Aligned, Merged, Message
+from drift.sources.aligned import Aligned, Message
 from drift.sources.base import Backlogged
 from drift.sources.offsets import Offsets, Range
 from drift_graph.meta import global_time
@@ -257,7 +257,7 @@ def test_partitions_read_at_any_speed_are_given_in_the_order_of_their_timestamps
         for part, length in enumerate(lengths)
     }
     ends = {part: len(log) for part, log in logs.items()}
-    aligned = Aligned(dict.fromkeys(logs, 0), 0.0, patience_s=10.0, most=100)
+    aligned = Aligned(dict.fromkeys(logs, 0), ends, patience_s=10.0, most=100)
     given_: list[Message] = []
     left = {part: list(log) for part, log in logs.items() if log}
     while left:
@@ -267,7 +267,7 @@ def test_partitions_read_at_any_speed_are_given_in_the_order_of_their_timestamps
         left[part] = left[part][many:]
         if not left[part]:
             del left[part]
-        given_ += aligned.take(ends, 1.0)
+        given_ += aligned.take(100, 1.0)
     assert sorted(given_) == sorted(message for log in logs.values() for message in log)
     assert [message.timestamp for message in given_] == sorted(message.timestamp for message in given_)
     for part, log in logs.items():
@@ -275,15 +275,17 @@ def test_partitions_read_at_any_speed_are_given_in_the_order_of_their_timestamps
 
 
 def test_a_partition_that_gives_nothing_is_not_waited_for_for_ever_nor_one_at_its_end() -> None:
-    aligned = Aligned({0: 0, 1: 0}, 0.0, patience_s=10.0, most=2)
+    ends = {0: 2, 1: 7}
+    aligned = Aligned({0: 0, 1: 0}, ends, patience_s=10.0, most=2)
     aligned.put([Message(5, 0, 0, "a"), Message(3, 0, 1, "b")], 1.0)
-    assert aligned.take({0: 2, 1: 7}, 9.0) == [] and aligned.full == {0}
-    assert [message.value for message in aligned.take({0: 2, 1: 7}, 10.0)] == ["a", "b"] and not aligned.full
+    assert aligned.take(9, 9.0) == [] and aligned.full == {0}
+    assert [message.value for message in aligned.take(9, 10.0)] == ["a", "b"] and not aligned.full
+    ends[0] = 3
     aligned.put([Message(6, 0, 2, "c")], 11.0)
     aligned.put([Message(4, 1, 0, "d")], 11.0)
-    assert [message.value for message in aligned.take({0: 3, 1: 7}, 11.0)] == ["d"]
+    assert [message.value for message in aligned.take(9, 11.0)] == ["d"]
     aligned.reach(1, 7)
-    assert [message.value for message in aligned.take({0: 3, 1: 7}, 11.0)] == ["c"]
+    assert [message.value for message in aligned.take(9, 11.0)] == ["c"]
 
 
 @given(
@@ -303,7 +305,7 @@ def test_partitions_with_ends_are_merged_in_one_order_however_they_are_read_and_
         heads = {part: left for part, left in heads.items() if left}
     ends = {part: len(log) + 1 for part, log in enumerate(logs)}  # its last is none
     offsets = dict.fromkeys(ends, 0)
-    merged, read, taken = Merged(offsets, ends, most=2), dict(offsets), []
+    merged, read, taken = Aligned(offsets, ends, most=2), dict(offsets), []
     while not merged.ended:
         part = data.draw(st.sampled_from(sorted(set(merged.partitions) - merged.full) or merged.partitions))
         at = read[part]
@@ -318,7 +320,7 @@ def test_partitions_with_ends_are_merged_in_one_order_however_they_are_read_and_
             taken.append((message.partition, message.offset))
             offsets[message.partition] = message.offset + 1
         if data.draw(st.booleans()):
-            merged, read = Merged(offsets, ends, most=2), dict(offsets)
+            merged, read = Aligned(offsets, ends, most=2), dict(offsets)
     assert taken == given_
 
 
