@@ -1,22 +1,16 @@
 """Messages of a ZeroMQ socket.
 
-Invariant: after a `read` the engine is woken by the next message, and at once if there are more messages already.
-
-Why: ZeroMQ's descriptor signals changes, not states, and only to code that has seen the queue empty. So a `read` that
-stops before that makes a second descriptor readable, which signals the state.
+Invariant: all messages of the queue before a fault, or before the empty one that ends the input, are returned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-import msgspec
-
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Reader
-from drift.sources.wake import Wake
-from drift_graph.diverted import diverted
+from drift.sources.base import Diverting, Reader
+from drift.sources.polled import Decode, Fetched, LiveReader, Undecodable, decoder
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.sizes import BATCH_BYTES
 
@@ -24,7 +18,7 @@ from drift_graph.sizes import BATCH_BYTES
 def zmq_pull(
     address: str,
     *,
-    decode: Literal["bytes", "text", "json"] = "bytes",
+    decode: Literal["bytes", "text", "json"] | Decode = "bytes",
     connect: bool = False,
     subscribe: str | bytes | None = None,
     until_empty: bool = True,
@@ -35,7 +29,8 @@ def zmq_pull(
 
     Args:
         address: an endpoint, such as "tcp://127.0.0.1:5555" or "ipc:///run/flights".
-        decode: what a message is converted to: bytes, text (UTF-8), or the value of its JSON.
+        decode: what a message is converted to: bytes, text (UTF-8), the value of its JSON, or the result of a function
+            of its bytes.
         connect: connect there, in place of binding.
         subscribe: be a SUB socket with this topic, b"" for every message, in place of a PULL socket. ZeroMQ then loses
             messages published before the subscription, and those that overflow the queue.
@@ -44,12 +39,10 @@ def zmq_pull(
     Raises:
         SettingsError: it cannot be bound or connected.
     """
-    if decode not in ("bytes", "text", "json"):
-        raise SettingsError(f"decode={decode!r} is neither 'bytes' nor 'text' nor 'json'")
-    return ZmqPull(address, decode, connect, subscribe, until_empty)
+    return ZmqPull(address, decoder("zmq_pull", decode, None), connect, subscribe, until_empty)
 
 
-class ZmqPull:
+class ZmqPull(Diverting):
     """See `zmq_pull`. It serves one run; `close` it if none comes.
 
     Attributes:
@@ -60,14 +53,13 @@ class ZmqPull:
     guarantee: ClassVar = SourceGuarantee("not at all", "a socket gives each message once")
 
     def __init__(
-        self, address: str, decode: str, connect: bool, subscribe: str | bytes | None, until_empty: bool
+        self, address: str, decode: Decode, connect: bool, subscribe: str | bytes | None, until_empty: bool
     ) -> None:
         import zmq
 
         self._decode = decode
         self._until_empty = until_empty
         self._used = False
-        self.diverts_as = ""  # the source's name, if messages that cannot be decoded are diverted
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PULL if subscribe is None else zmq.SUB)
         try:
@@ -83,16 +75,11 @@ class ZmqPull:
             ) from None
         self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT) or address
 
-    def diverting(self, name: str) -> ZmqPull:
-        """See `Diverts`."""
-        self.diverts_as = name
-        return self
-
     def open(self) -> Reader:
         if self._used:
             raise SettingsError(f"{self!r} has served its run; make a new one for another")
         self._used = True
-        return _ZmqReader(self, self._socket, self._decode, self._until_empty)
+        return LiveReader(_Queue(self, self._socket, self._until_empty), self._decode, self._diverts_as)
 
     def close(self) -> None:
         """Close the socket."""
@@ -103,85 +90,58 @@ class ZmqPull:
         return f"zmq_pull({self.address!r})"
 
 
-def _json_decoder() -> Callable[[bytes], Any]:
-    return msgspec.json.Decoder().decode
+class _Queue:
+    """See `drift.sources.polled.Poller`; the mark of a message is its number."""
 
-
-class _ZmqReader:
-    """Takes what is in the socket's queue."""
-
-    def __init__(self, source: ZmqPull, socket: Any, decode: str, until_empty: bool) -> None:
-        import zmq
-
+    def __init__(self, source: ZmqPull, socket: Any, until_empty: bool) -> None:
         self._source = source
         self._socket = socket
-        self._wait = zmq.NOBLOCK
-        self._queue_empty = zmq.Again
-        self._broken = zmq.ZMQError
-        self._fileno: int = socket.getsockopt(zmq.FD)
-        self._decode = {"bytes": None, "text": bytes.decode, "json": _json_decoder()}[decode]
-        self._kind = {"bytes": "bytes", "text": "UTF-8", "json": "JSON"}[decode]
         self._until_empty = until_empty
         self._taken = 0
         self._ended = False
-        self._error: InputError | None = None
-        self._wake = Wake()
-        self._wake.set()  # the queue has not been seen empty
+        self.close = source.close
 
-    def read(self, items_max: int) -> list[Any] | None:
-        batch: list[Any] = []
-        emptied = False
+    def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
+        import zmq
+
+        if self._ended:
+            return None
+        values: list[Any] = []
         room_bytes = BATCH_BYTES
-        while len(batch) < items_max and room_bytes > 0 and not self._ended and self._error is None:
-            try:
-                frames = self._socket.recv_multipart(self._wait)
-            except self._queue_empty:
-                emptied = True
-                break
-            except self._broken as error:
-                self._error = InputError(f"{self._source!r} failed after message {self._taken}: {error}")
-                break
-            self._take(frames, batch)
-            room_bytes -= sum(map(len, frames))
-        self._wake.set(bool(batch) and not emptied)
-        if batch:
-            return batch
-        if self._error is not None:
-            raise self._error
-        return None if self._ended else batch
-
-    def _take(self, frames: list[bytes], batch: list[Any]) -> None:
-        if self._until_empty and frames == [b""]:
-            self._ended = True
-            return
-        self._taken += 1
-        where = f"{self._source!r}, message {self._taken}"
-        if len(frames) != 1:
-            if self._source.diverts_as:
-                batch.append(diverted(self._source.diverts_as, f"it has {len(frames)} parts", tuple(frames)))
-                return
-            self._error = InputError(
-                f"{where}: it has {len(frames)} parts; send one part, or receive them with pyzmq yourself in a "
-                f"generator for drift.sources.live"
-            )
-            return
-        if self._decode is None:
-            batch.append(frames[0])
-            return
         try:
-            batch.append(self._decode(frames[0]))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            if self._source.diverts_as:
-                batch.append(diverted(self._source.diverts_as, f"it is not {self._kind}: {error}", frames[0]))
-                return
-            self._error = InputError(
-                f"{where}: it is not {self._kind}: {error}; the message is {frames[0]!r:.80}; correct the sender, or "
-                f"pass decode="
-            )
+            self._socket.poll(wait_s * 1000)
+            while len(values) < items_max and room_bytes > 0:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                if self._until_empty and frames == [b""]:
+                    self._ended = True
+                    break
+                values.append(frames[0] if len(frames) == 1 else _several(frames))
+                room_bytes -= sum(map(len, frames))
+        except zmq.Again:
+            pass
+        except zmq.ZMQError as error:
+            if not values:  # else the next call meets it again
+                raise InputError(f"{self._source!r} failed after message {self._taken}: {error}") from None
+        first = self._taken + 1
+        self._taken += len(values)
+        return Fetched(values, list(range(first, self._taken + 1)))
 
-    def filenos(self) -> Sequence[int]:
-        return (self._fileno, self._wake.fileno())
+    def behind(self, marks: Sequence[Any]) -> None:
+        """Nobody can read them again."""
 
-    def close(self) -> None:
-        self._source.close()
-        self._wake.close()
+    def position(self) -> Any:
+        return None
+
+    def seek(self, position: Any) -> None:
+        raise InputError(f"{self._source!r} gives each message once, and cannot be read from {position!r:.80}")
+
+    def location(self, mark: Any) -> str:
+        return f"{self._source!r}, message {mark}"
+
+
+def _several(frames: list[bytes]) -> Undecodable:
+    why = (
+        f"it has {len(frames)} parts; send one part, or receive them with pyzmq yourself in a generator for "
+        f"drift.sources.live"
+    )
+    return Undecodable(why, tuple(frames))
