@@ -32,6 +32,7 @@ from drift.cli.check import check_command
 from drift.cli.diff import diff_command
 from drift.cli.errors import print_error
 from drift.cli.explain import explain_command
+from drift.cli.plan import plan_command
 from drift.cli.replay import replay_command
 from drift.cli.run import run_command
 from drift.cli.show import show_command
@@ -109,6 +110,7 @@ def drift() -> None:
 drift.add_command(run_command)
 drift.add_command(check_command)
 drift.add_command(show_command)
+drift.add_command(plan_command)
 drift.add_command(simulate_command)
 drift.add_command(explain_command)
 drift.add_command(diff_command)

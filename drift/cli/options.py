@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from drift.all_engines import engine_kinds, engine_names
 from drift.cli.completion import complete_graph
 from drift.cli.interrupt import PositionedSink, with_position
-from drift.cli.specs import OnExisting, by_name, refuse_one_file, sink_of, writes_to_stdout
+from drift.cli.specs import OnExisting, TimeOptions, by_name, refuse_one_file, sink_of, writes_to_stdout
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
@@ -80,6 +80,21 @@ _PRINTED = (
     click.option("--digest", "print_digest", is_flag=True, help="Print the digest of the output, as the last line."),
     json_option,
     click.option("-q", "--quiet", is_flag=True, help="No progress line, no summary."),
+)
+_TIMES = (
+    click.option(
+        "--event-time",
+        multiple=True,
+        metavar="[NAME=]FIELD|FILE:FUNCTION",
+        help="Time of an item; of tuples FIELD is an index.",
+    ),
+    click.option("--tie", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Orders items with equal times."),
+    click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be out of order: 3, or 10s."),
+    click.option("--late", multiple=True, metavar="[NAME=]error|divert", help="What to do with later items."),
+    click.option("--idle", multiple=True, metavar="[NAME=]MS", help="A source silent for so long is not waited for."),
+    click.option("--future-max", multiple=True, metavar="[NAME=]N", help="How far items may be ahead: 3, or 1h."),
+    click.option("--zone", multiple=True, metavar="[NAME=]ZONE", help="Of times that name none: Europe/Berlin."),
+    click.option("--arrival", multiple=True, metavar="NAME", help="Order a source's items as they arrive."),
 )
 _CHANGES = (
     click.option("--accept-changed-code", is_flag=True, help="Resume although functions have changed."),
@@ -184,6 +199,17 @@ def change_options(command: Command) -> Command:
 def only_set(options: dict[str, Any]) -> dict[str, Any]:
     """Without those that were left out."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def time_options(command: Command) -> Command:
+    """The command is given them as its `times`."""
+
+    @functools.wraps(command)
+    def collected(**others: Any) -> Any:
+        times = TimeOptions(**{field.name: others.pop(field.name) for field in dataclasses.fields(TimeOptions)})
+        return command(times=times, **others)
+
+    return _with(_TIMES, collected)
 
 
 def _with(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:

@@ -20,6 +20,7 @@ from drift.cli.options import (
     only_set,
     output_options,
     print_options,
+    time_options,
 )
 from drift.cli.progress import ProgressLine
 from drift.cli.specs import TimeOptions, by_name, policies, source_of
@@ -36,6 +37,16 @@ _JSON_FIELDS = (
 )  # fmt: skip
 
 
+def _seconds(context: click.Context, option: click.Parameter, text: str | None) -> float | list[float] | None:
+    if text is None:
+        return None
+    try:
+        each = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no number of seconds, and no list such as 0.1,5") from None
+    return each[0] if len(each) == 1 else each
+
+
 @click.command("run", short_help="Run a graph.")
 @click.argument("graph", metavar="FILE:GRAPH", shell_complete=complete_graph)
 @click.option(
@@ -47,19 +58,7 @@ _JSON_FIELDS = (
 )  # fmt: skip
 @output_options
 @engine_options
-@click.option(
-    "--event-time",
-    multiple=True,
-    metavar="[NAME=]FIELD|FILE:FUNCTION",
-    help="Time of an item; of tuples FIELD is an index.",
-)
-@click.option("--tie", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Orders items with equal times.")
-@click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be out of order: 3, or 10s.")
-@click.option("--late", multiple=True, metavar="[NAME=]error|divert", help="What to do with later items.")
-@click.option("--idle", multiple=True, metavar="[NAME=]MS", help="A source silent for so long is not waited for.")
-@click.option("--future-max", multiple=True, metavar="[NAME=]N", help="How far items may be ahead: 3, or 1h.")
-@click.option("--zone", multiple=True, metavar="[NAME=]ZONE", help="Of times that name none: Europe/Berlin.")
-@click.option("--arrival", multiple=True, metavar="NAME", help="Order a source's items as they arrive.")
+@time_options
 @click.option("--batch-items", type=int, help="Most items read from a source at once.")
 @click.option("--in-flight-max", type=int, help="Most unsettled items of a source.")
 @click.option(
@@ -77,7 +76,10 @@ _JSON_FIELDS = (
     "--state-logs", metavar="FOLDER", help="For logs of sources that cannot be read again.  [default: with the state]"
 )
 @click.option(
-    "--checkpoint-every", metavar="SECONDS", type=float, help="How often a checkpoint is taken.  [default: 1]"
+    "--checkpoint-every",
+    metavar="SECONDS[,...]",
+    callback=_seconds,
+    help="How often a checkpoint is taken; with durable steps also of each segment, 0.1,5.  [default: 1]",
 )
 @click.option(
     "--keep-checkpoints", metavar="N", type=int, help="Checkpoints to retain; older ones are merged.  [default: 3]"
@@ -109,13 +111,13 @@ def run_command(
     web: str | None,
     state: str | None,
     state_logs: str | None,
-    checkpoint_every: float | None,
+    checkpoint_every: float | Sequence[float] | None,
     keep_checkpoints: int | None,
     from_checkpoint: int | None,
     changes: dict[str, Any],
     otel: bool,
     calls: Literal["ask", "replay", "stub"],
-    **times: Sequence[str],
+    times: TimeOptions,
 ) -> None:
     """Run the graph of a Python file (FILE:GRAPH) or module (package.module:GRAPH).
 
@@ -135,7 +137,7 @@ def run_command(
     sinks, printed = output.sinks_for(dataflow)
     more = {"batch_items": batch_items, "in_flight_max": in_flight_max}
     arguments: dict[str, Any] = {
-        "times": policies(dataflow, TimeOptions(**times)),
+        "times": policies(dataflow, times),
         "sinks": sinks,
         "digest": digest_algorithm,
         "check_purity": check_purity,
@@ -156,7 +158,7 @@ def run_command(
         **only_set(more),
     }
     as_frames = engine_kind(settings["engine"]).reads_frames
-    sources = _sources(dataflow, source_specs, as_frames=as_frames, quiet=output.quiet or output.as_json)
+    sources = sources_of(dataflow, source_specs, as_frames=as_frames, quiet=output.quiet or output.as_json)
     with LateOutput(output.late_output, output.on_existing) as on_late:
         report = driven(lambda: made_run(dataflow, sources, on_late=on_late, **arguments), sinks, printed)
     print_report(report, printed, digest_algorithm, late_written=bool(output.late_output or record))
@@ -171,7 +173,8 @@ def _checkpoints(where: str | None, **settings: Any) -> Checkpoints | None:
     return Checkpoints(where, **explicit)
 
 
-def _sources(dataflow: Dataflow, specs: Sequence[str], *, as_frames: bool, quiet: bool) -> dict[str, Any]:
+def sources_of(dataflow: Dataflow, specs: Sequence[str], *, as_frames: bool, quiet: bool) -> dict[str, Any]:
+    """The sources of `--source`, by name."""
     names = [source.name for source in dataflow.sources]
     spec_by_name = by_name("--source", specs, "source", names)
     missing = [name for name in names if name not in spec_by_name]

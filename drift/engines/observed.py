@@ -136,12 +136,14 @@ class Observed:
         inside_loops: operators inside fused loops, between which no items travel.
         processes: of the run; the calling process is the first.
         bars: by the name of the process, since the last report.
+        segments_s: seconds that each segment but the last, with those before it, took in the calling process.
     """
 
     counts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     inside_loops: Sequence[str] = ()
     processes: list[ProcessState] = field(default_factory=list)
     bars: dict[str, list[Bar]] = field(default_factory=dict)
+    segments_s: Sequence[float] = ()
 
 
 def own_state(name: str) -> ProcessState:

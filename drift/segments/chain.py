@@ -73,6 +73,7 @@ class Chain:
         self._checkpoints = state
         every = segments_of(dataflow, durable=state is not None)
         self._segments = [each for each in every if isinstance(each, Segment)]
+        self._of_segments = state.of_segments(len(every)) if state is not None else []
         self._loop = _loop() if any(each.calls for each in self._segments) else None
         logs = log_folder_of(state) if state is not None else None
         if state is not None and logs is None:
@@ -91,7 +92,7 @@ class Chain:
                     if segment.calls:
                         folder = logs / f"answers+{number}"
                         stored = AnswerLog(folder, _steps_of(segment), on_disk=state.logs_on_disk)
-                checkpoints = checkpoints_of(state, number) if state is not None else None
+                checkpoints = checkpoints_of(self._of_segments[number - 1], number) if state is not None else None
                 self._befores.append(Before(segment, engine, feed, log, checkpoints, stored))
                 answering = None
                 if self._loop is not None and segment.calls:
@@ -126,7 +127,8 @@ class Chain:
         """
         assert self._checkpoints is not None
         segments = segments_of(dataflow)
-        stores = [checkpoints_of(self._checkpoints, number) for number in range(1, len(segments))] + [self._checkpoints]
+        *of_befores, of_last = self._of_segments
+        stores = [checkpoints_of(each, number) for number, each in enumerate(of_befores, 1)] + [of_last]
         chosen = self._chosen(stores)
         all_checkpoints: list[RunCheckpoints] = []
         try:
@@ -248,6 +250,7 @@ class Chain:
                 for state in each.processes
             ],
             {f"{name} of segment {at}": bars for at, each in enumerate(every, 1) for name, bars in each.bars.items()},
+            [before.seconds for before in self._befores],
         )
 
     def close(self) -> None:

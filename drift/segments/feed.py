@@ -10,6 +10,7 @@ for, and its output is in the log before anybody else has it.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -163,6 +164,7 @@ class Before:
     Attributes:
         error: that it has ended with.
         source_of: for each border, the source of the next segment that reads it.
+        seconds: that its steps took in the calling process, with those of the segments before it.
     """
 
     def __init__(
@@ -177,6 +179,7 @@ class Before:
         self.answers = answers
         self.source_of = dataflow.source_of
         self.error: Exception | None = None
+        self.seconds = 0.0
         self.engine = engine
         self.feed = feed
         self.log = log
@@ -197,6 +200,13 @@ class Before:
 
     def step(self) -> Passed | None:
         """The next output; None if there is none now, or the segment has ended with an error."""
+        began_s = time.perf_counter()
+        try:
+            return self._step()
+        finally:
+            self.seconds += time.perf_counter() - began_s
+
+    def _step(self) -> Passed | None:
         for _ in range(_TURNS_MAX):
             if self._ended:
                 return None

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -57,7 +58,7 @@ class Checkpoints:
     Args:
         where: a folder; or "redis://HOST:PORT/DATABASE#NAME" or "postgresql://USER@HOST/DATABASE#NAME" (or any other
             URL of redis-py and libpq), where NAME distinguishes runs on the same server.
-        every_s: seconds between checkpoints.
+        every_s: seconds between checkpoints; with durable steps or calls also a list, for each segment its own.
         every_items: take a checkpoint after so many input items, too.
         keep: number of checkpoints to retain, 1 or more; older ones are merged.
         from_checkpoint: number of a retained checkpoint to resume from, in place of the last; later checkpoints are
@@ -81,7 +82,7 @@ class Checkpoints:
     """
 
     where: str | os.PathLike[str]
-    every_s: float = 1.0
+    every_s: float | Sequence[float] = 1.0
     every_items: int | None = None
     keep: int = 3
     from_checkpoint: int | None = None
@@ -98,8 +99,9 @@ class Checkpoints:
         return f"Checkpoints({without_secrets(os.fspath(self.where))!r})"
 
     def __post_init__(self) -> None:
-        for name in ("every_s", "away_max_s"):
-            value = getattr(self, name)
+        several = isinstance(self.every_s, Sequence) and not isinstance(self.every_s, str)
+        intervals: Sequence[Any] = self.every_s if several else [self.every_s]  # type: ignore[assignment]
+        for name, value in (*(("every_s", each) for each in intervals), ("away_max_s", self.away_max_s)):
             if type(value) not in (int, float) or not value >= 0:
                 raise SettingsError(f"{name}={value!r} is not a number of seconds of 0 or more")
         for name in ("every_items", "keep", "from_checkpoint"):
@@ -121,6 +123,24 @@ class Checkpoints:
     def allowed(self) -> Allowed:
         """The changes of the graph that are allowed."""
         return Allowed(self.changed_code == "accept", self.changed_graph == "accept", tuple(self.dropped))
+
+    def of_segments(self, count: int) -> list[Checkpoints]:
+        """For each segment of a graph the same with its own interval; each retains checkpoints as far back as the next
+        one's last.
+
+        Raises:
+            SettingsError: there are not as many intervals as segments.
+        """
+        if isinstance(self.every_s, (int, float)):
+            return [self] * count
+        if len(self.every_s) != count:
+            raise SettingsError(
+                f"every_s={list(self.every_s)} has intervals of {len(self.every_s)} segments, and the graph has "
+                f"{count}: one more than steps in a row that are durable, or calls"
+            )
+        following = [*self.every_s[1:], 0]
+        keeps = [max(self.keep, ceil(after / max(own, 0.001)) + 2) for own, after in zip(self.every_s, following)]
+        return [replace(self, every_s=own, keep=keep) for own, keep in zip(self.every_s, keeps)]
 
 
 class Taken(NamedTuple):
@@ -369,7 +389,9 @@ class RunCheckpoints:
         algorithm: Algorithm,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._checkpoints = checkpoints
+        (checkpoints,) = checkpoints.of_segments(1)
+        assert isinstance(checkpoints.every_s, (int, float))
+        self._checkpoints, self._every_s = checkpoints, checkpoints.every_s
         self._now_s = now_s
         plan = Plan(dataflow, fused=fused)
         self._forms = Forms(dataflow, timed_steps(plan), checkpoints.classes)
@@ -489,7 +511,7 @@ class RunCheckpoints:
             return False
         every_items = self._checkpoints.every_items
         by_items = every_items is not None and items_in - self._taken_items >= every_items
-        return by_items or self._now_s() - self._taken_s >= self._checkpoints.every_s
+        return by_items or self._now_s() - self._taken_s >= self._every_s
 
     def take(self, taken: int = sys.maxsize) -> None:
         """Take a checkpoint; called when the sinks have all released output.
