@@ -1,9 +1,11 @@
 """From the death of a worker to the next release, by how many keys it had.
 
     python -m benchmarks.deaths --keys 10000 1000000 --kills 20
+    python -m benchmarks.deaths --votes --keys 1000000 10000000 --kills 11
 
 Running counts by key over zeromq with two workers, from a live source: first every key once, then keys at random, at a
-rate. Once the snapshots of that load have been merged, which takes minutes for 10,000,000 keys, a worker is killed by
+rate; or with --votes the shape of tree clocks' experiment: every key is an article, and then votes are joined to them.
+Once the snapshots of that load have been merged, which takes minutes for 10,000,000 keys, a worker is killed by
 SIGKILL, again and again, and the time is taken until the first item comes that was not released before; with --at-once
 kills begin before that, when a new worker has to read them as they are. Last it says how much of a core a loop gets
 that does nothing else: where that is well below 1, others are at work on the machine, and the times are theirs as well.
@@ -61,11 +63,19 @@ def counted() -> drift.Graph:
     return graph
 
 
-def measured(keys: int, kills: int, rate: int, pause_s: float, *, at_once: bool) -> list[float]:
+def voted(articles: int) -> drift.Graph:
+    graph = drift.Graph("voted")
+    numbers = graph.source("numbers", time=drift.EventTime(lambda pair: pair[0]))
+    votes = numbers.filter(lambda pair: pair[0] >= articles)
+    votes.join(numbers.filter(lambda pair: pair[0] < articles), lambda pair: pair[1]).sink("voted")
+    return graph
+
+
+def measured(graph: drift.Graph, keys: int, kills: int, rate: int, pause_s: float, *, at_once: bool) -> list[float]:
     """Seconds from each kill to the next release."""
     settings = {"workers": 2, "batch_items": 1024}
     deaths: list[float] = []
-    with drift.run(counted(), {"numbers": Numbers(keys, rate)}, engine="zeromq", **settings) as run:
+    with drift.run(graph, {"numbers": Numbers(keys, rate)}, engine="zeromq", **settings) as run:
         engine = run._engine
         assert isinstance(engine, ZeromqEngine)
         batches = run.batches()
@@ -73,7 +83,7 @@ def measured(keys: int, kills: int, rate: int, pause_s: float, *, at_once: bool)
         recoveries = 0
         for batch in batches:
             now_s = time.monotonic()
-            if run.progress.items_out < keys or not batch or (not at_once and not next_s and is_behind(engine)):
+            if run.progress.items_in <= keys or not batch or (not at_once and not next_s and is_behind(engine)):
                 continue
             next_s = next_s or now_s + pause_s
             if killed_s and run.progress.recoveries > recoveries:
@@ -111,11 +121,13 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=20_000, help="items a second, once every key is there")
     parser.add_argument("--pause", type=float, default=2.0, help="seconds between a way back and the next kill")
     parser.add_argument("--at-once", action="store_true", help="do not wait until snapshots are merged")
+    parser.add_argument("--votes", action="store_true", help="votes joined to as many articles")
     arguments = parser.parse_args()
     print(f"{'keys':>12} {'kills':>6} {'p50':>8} {'p90':>8} {'max':>8}   (ms)")
     shares = [share_of_a_core()]
     for keys in arguments.keys:
-        deaths = measured(keys, arguments.kills, arguments.rate, arguments.pause, at_once=arguments.at_once)
+        graph = voted(keys) if arguments.votes else counted()
+        deaths = measured(graph, keys, arguments.kills, arguments.rate, arguments.pause, at_once=arguments.at_once)
         released = [1000 * each for each in deaths]
         p90 = quantiles(released, n=10)[-1] if len(released) > 1 else released[0]
         cells = f"{median(released):>8.0f} {p90:>8.0f} {max(released):>8.0f}"
