@@ -1,8 +1,9 @@
 """Deliberate breakages: a law is only as good as the bugs it kills.
 
-    python tests/breakages.py                all of them, some twenty minutes on two cores
-    python tests/breakages.py rank ack       those with one of the words in their names
-    python tests/breakages.py --from "ties"  the first with that in its name, and those after it
+    python tests/breakages.py                all of them
+    python tests/breakages.py rank ack       those with one of the words in their names, and their controls
+    python tests/breakages.py 12 158-        these rows and no others, by their numbers
+    python tests/breakages.py --list         the rows with their numbers
     python tests/breakages.py -j 4           so many at once
 
 Each is an edit to a copy of the source tree, whose old text must be found exactly once; then the tests run on the copy
@@ -27,9 +28,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import dropwhile
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from time import monotonic
 from typing import NamedTuple
 
 import broken_callers
@@ -184,9 +185,16 @@ class Row(NamedTuple):
     breakage: Breakage
     hunt_text: str
     as_wanted: bool
+    took_s: float
 
 
 def row(breakage: Breakage) -> Row:
+    began_s = monotonic()
+    text, as_wanted = _shown(breakage)
+    return Row(breakage, text, as_wanted, monotonic() - began_s)
+
+
+def _shown(breakage: Breakage) -> tuple[str, bool]:
     with tempfile.TemporaryDirectory(prefix="drift-breakage-") as folder:
         tree = Path(folder).resolve()
         try:
@@ -194,40 +202,54 @@ def row(breakage: Breakage) -> Row:
             found = caught_by(breakage, tree) if breakage.tests else None
             hunt = hunted(breakage, tree) if not breakage.unseen else None
         except ValueError as error:
-            return Row(breakage, f"ERROR {error}", False)
+            return f"ERROR {error}", False
     if not breakage.edits:
         passes = found is None and (hunt is None or hunt.seed < 0)
-        return Row(breakage, "passes" if passes else f"FAILS WITH NOTHING BROKEN: {found or hunt}", passes)
+        return "passes" if passes else f"FAILS WITH NOTHING BROKEN: {found or hunt}", passes
     seen = hunt is None or hunt.is_found
     hunt_text = f"({breakage.unseen})" if hunt is None else str(hunt)
     shown = f"{hunt_text if seen else f'NOT FOUND SMALL: {hunt_text}'}; {found or 'NOT CAUGHT'}"
-    return Row(breakage, shown, found is not None and seen)
+    return shown, found is not None and seen
 
 
-def chosen(words: Sequence[str], first: str) -> list[Breakage]:
-    """Those with one of the words in their names, from the first with `first` in its name on."""
-    after = list(dropwhile(lambda each: first not in each.name, BREAKAGES))
-    return [each for each in after if not words or any(word in each.name for word in words)]
+def chosen(words: Sequence[str]) -> dict[int, Breakage]:
+    """The rows by number: those whose numbers are given, else those with one of the words in their names."""
+    rows = dict(enumerate([*controls(BREAKAGES), *BREAKAGES], 1))
+    spans = [re.fullmatch(r"([0-9]+)(-?)([0-9]*)", word) for word in words]
+    numbers = {
+        number
+        for span in spans
+        if span is not None
+        for number in range(int(span[1]), int(span[3] or len(rows) if span[2] else span[1]) + 1)
+    }
+    names = [word for word, span in zip(words, spans, strict=True) if span is None]
+    named = [each for each in BREAKAGES if any(word in each.name for word in names)] if words else BREAKAGES
+    run = {each.name for each in (*controls(named), *named)} if named else set()
+    return {number: each for number, each in rows.items() if number in numbers or each.name in run}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Break the sources on purpose, and see that each time a test fails.")
-    parser.add_argument("words", nargs="*", help="only breakages with one of these in their names")
-    parser.add_argument("--from", dest="first", default="", metavar="WORDS", help="begin with the first named so")
+    parser.add_argument("words", nargs="*", help="only breakages with one of these in their names; or numbers of rows")
+    parser.add_argument("--list", action="store_true", help="show the rows with their numbers, and run none")
     parser.add_argument("-j", type=int, default=min(os.cpu_count() or 1, 4), metavar="N", help="so many at once")
     arguments = parser.parse_args()
-    breakages = chosen(arguments.words, arguments.first)
-    if not breakages:
+    rows = chosen(arguments.words)
+    if not rows:
         parser.error("no breakage is named so")
-    rows = [*controls(breakages), *breakages]
-    width = max(len(each.name) for each in rows) + 2
+    if arguments.list:
+        print(*(f"{number:3}  {each.name}" for number, each in rows.items()), sep="\n")
+        return 0
+    width = max(len(each.name) for each in rows.values()) + 2
     wrong: list[str] = []
     with ThreadPoolExecutor(arguments.j) as pool:
-        for number, (breakage, hunt_text, as_wanted) in enumerate(pool.map(row, rows), 1):
-            print(f"{number:3}/{len(rows)}  {breakage.name:{width}}{hunt_text}", flush=True)
+        futures = {pool.submit(row, each): number for number, each in rows.items()}
+        for done in as_completed(futures):
+            breakage, hunt_text, as_wanted, took_s = done.result()
+            print(f"{futures[done]:3} {took_s:4.0f} s  {breakage.name:{width}}{hunt_text}", flush=True)
             if not as_wanted:
                 wrong.append(breakage.name)
-    print(f"{len(breakages)} breakages: {'all caught' if not wrong else 'NOT AS THEY SHOULD BE: ' + '; '.join(wrong)}")
+    print(f"{len(rows)} rows: {'all as they should be' if not wrong else 'NOT AS THEY SHOULD BE: ' + '; '.join(wrong)}")
     return 1 if wrong else 0
 
 
