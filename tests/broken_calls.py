@@ -1,15 +1,17 @@
-"""Breakages of calls: each breaks law 12, that an answer once logged is never asked for again, or the order."""
+"""Breakages of calls and durable steps: each breaks law 12, that an answer once logged is never asked for again, or the
+order, or what passes from a segment to the next."""
 
 from __future__ import annotations
 
 from broken import Breakage, Edit
 
-NO_CALLS = "the harness's graphs have no calls"
+NO_CALLS = "the harness's graphs have no calls and no durable steps"
 SIMULATED = ("tests/calls/test_calls_simulated.py",)
 LOGGED = ("tests/calls/test_calls_logged.py",)
 ASKED = ("tests/calls/test_calls.py",)
 CLOCK = ("tests/calls/test_calls_clock.py",)
 ATTEMPTS = ("tests/spark/test_spark_answer_log.py",)
+SEGMENTS = ("tests/engines/test_segments.py", "-k", "simulated_releases")
 _ASKER = "drift/calling/asker.py"
 _ANSWERING = "drift/segments/answering.py"
 
@@ -88,5 +90,27 @@ BREAKAGES = [
         "            below = global_time_of(self.head.meta)\n",
         '            below = global_time_of(self.head.meta) + b"\\xff"\n',
         SIMULATED,
+    ),
+    one(
+        "all but the last piece of a release are taken for logged",
+        "drift/segments/feed.py",
+        "                self._pieces.append(new)\n",
+        "                pass\n",
+        SEGMENTS,
+    ),
+    one(
+        "a piece of a release is logged before the rest of it",
+        "drift/segments/feed.py",
+        "        return Passed(list(metas), payloads, borders, below)\n",
+        "        below = max(below, global_time_of(metas[-1])) if metas else below\n"
+        "        return Passed(list(metas), payloads, borders, below)\n",
+        SEGMENTS,
+    ),
+    one(
+        "what comes again after a death is logged again",
+        "drift/segments/feed.py",
+        "        new = passed.from_on(self.log.end)\n",
+        "        new = passed\n",
+        SEGMENTS,
     ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broken import Breakage, one
 
 _FORMS, _METAS = "drift/columns/forms.py", "drift/columns/metas.py"
-ROWS = ("tests/rows/test_rows.py", "-k", "forms or metas")
+ROWS = ("tests/rows/test_rows.py", "-k", "form or metas")
 OUTPUTS = ("tests/rows/test_rows.py", "-k", "outputs or travel or tables or files")
 CHAINS = ("tests/rows/test_rows.py", "-k", "in_a_row or dropped")
 READ = ("tests/rows/test_rows_read.py",)

@@ -1,4 +1,4 @@
-"""Answers of calls in tests, and simulated runs of graphs with calls: segment by segment, with a caller that may die.
+"""Answers of calls in tests, and simulated runs of graphs in segments, one after the other, with a caller that may die.
 
 Invariant: nothing outside is asked; every answer depends on the key of its call alone, or on the payload. What has been
 logged is not asked about again, whatever order answers come in and whenever the caller dies; and what goes on after a
@@ -6,12 +6,13 @@ death is what had gone on before.
 
 Why in turn: what a segment gives does not depend on how far the next one is, so running the next one later is a
 schedule like others. The caller asks through the machine of every engine (`drift.segments.answering`), with a drawn
-order of answers in place of a loop; when it dies, calls are in flight, and it begins again from its log.
+order of answers in place of a loop; when it dies, calls are in flight, or a release has come in part, and it begins
+again from its logs. In a run with deaths durable steps end segments too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from drift.calling.asker import Question
@@ -21,11 +22,14 @@ from drift.engines.simulated.outcome import Outcome
 from drift.engines.simulated.schedule import Key
 from drift.engines.simulated.simulation import Simulation
 from drift.segments.answering import Answering, judge
-from drift.segments.log import Passed
+from drift.segments.feed import Before
+from drift.segments.log import Passed, Unlogged
+from drift.testing.handed_out import Died, HandedOut
+from drift.testing.schedule import CALLER_DEATH
 from drift_graph.errors import DriftBug, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
-from drift_graph.meta import END_OF_TIME, global_time_of
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.operators import Map
 from drift_graph.reference import Answers
 from drift_graph.segments import Segment, segments_of
@@ -133,7 +137,7 @@ def _answer(operator: Map, graph: str, group: Sequence[Question]) -> None:
 
 
 class InTurn(Simulation):
-    """A simulated run of a graph with calls; see the module.
+    """A simulated run of a graph in segments; see the module.
 
     Args:
         answers: of calls, in place of those of `TestAnswers` in the graph: the answer, or a `Failure`.
@@ -150,7 +154,8 @@ class InTurn(Simulation):
         **settings: Any,
     ) -> None:
         self._answers = answers or reference_answers(dataflow)
-        self._segments = [each for each in segments_of(dataflow, durable=False) if isinstance(each, Segment)]
+        durable = settings.get("deaths", False)
+        self._segments = [each for each in segments_of(dataflow, durable=durable) if isinstance(each, Segment)]
         self._settings = settings
         self._ends_with: tuple[Exception, bytes] | None = None  # the error of the first segment, and its time
         super().__init__(self._segments[0], inputs, schedule, **settings)
@@ -167,8 +172,8 @@ class InTurn(Simulation):
             schedule = self._schedule
             if outcome.error is not None:
                 self._ends_with = outcome.error, self.acker.minimal_time
-            assert self._answers is not None
-            passed = _Caller(before, outcome, self._answers, schedule, dies=self._settings.get("deaths", False)).run()
+            dies = self._settings.get("deaths", False)
+            passed = _Caller(before, outcome, self.released_times, self._answers, schedule, dies=dies).run()
             machines = []
             for rank, source in enumerate(segment.sources):
                 borders = [border for border, name in before.source_of.items() if name == source.name]
@@ -304,27 +309,55 @@ class _MemoryLog:
                 raise DriftBug(f"the answer of call {step!r} about {each.meta.hex()} is used before it is logged")
 
 
+class _BorderInMemory(Unlogged):
+    """What of a border's log is on the disk when the caller dies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[Passed] = []
+
+    def read(self, begin: bytes) -> Iterator[Passed]:
+        return iter([each.from_on(begin) for each in self._kept if each.below > begin])
+
+    def write(self, passed: Passed) -> None:
+        self._kept.append(passed)
+        self.end = passed.below
+
+
 class _Caller:
     """The calling process between two segments."""
 
-    def __init__(self, segment: Segment, outcome: Outcome, answers: Answers, schedule: Any, *, dies: bool) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        outcome: Outcome,
+        times: Sequence[bytes],
+        answers: Answers | None,
+        schedule: Any,
+        *,
+        dies: bool,
+    ) -> None:
         self._segment = segment
+        self._outcome, self._times = outcome, times
         self._answers = answers
         self._schedule = schedule
         self._deaths_left = _DEATHS_MAX if dies else 0
         self._log = _MemoryLog()
-        self._arriving = [
-            Passed(list(each.metas), list(each.payloads), each.sinks, global_time_of(each.metas[-1]))
-            for each in outcome.released
-            if each.metas
-        ]
+        self._border = _BorderInMemory()
         self._taken: list[tuple[bytes, Any, str]] = []
         self._begin()
 
     def _begin(self) -> None:
         """A new process, which has what was logged."""
         self._askers: list[_DrawnAsker] = []
-        self._next = self._again = self._turn = 0
+        self._again = self._turn = 0
+        self._has_all = False
+        self._logged = self._border.read(BEGINNING)
+        self._handed_out = HandedOut(
+            self._outcome, self._times, self._border.end, self._chosen, dies=self._deaths_left > 0
+        )
+        engine: Any = self._handed_out
+        self._before = Before(self._segment, engine, engine, self._border, None)
 
         def made(*arguments: Any, **more: Any) -> Any:
             self._askers.append(_DrawnAsker(self._ask, *arguments, **more))
@@ -335,21 +368,20 @@ class _Caller:
 
     def run(self) -> list[tuple[bytes, Any, str]]:
         """Meta, payload and border of what goes on."""
-        while self._next < len(self._arriving) or not self._answering.is_empty:
+        while not self._has_all or not self._answering.is_empty:
             self._turn += 1
             flights = [(asker, at) for asker in self._askers for at in range(len(asker.in_flight))]
-            if flights and self._deaths_left and self._chosen("caller dies", 2):
-                self._deaths_left -= 1
-                self._begin()
+            if flights and self._deaths_left and self._chosen(CALLER_DEATH, 2):
+                self._die()
                 continue
-            has_room = self._next < len(self._arriving) and self._answering.has_room
+            has_room = not self._has_all and self._answering.has_room
             choice = self._chosen("answered", len(flights) + has_room)
             if has_room and choice == 0:
-                self._answering.put(self._arriving[self._next])
-                self._next += 1
-                if self._next == len(self._arriving):
-                    self._answering.put(Passed([], [], "", END_OF_TIME))
-                    self._answering.complete()
+                try:
+                    self._arrive()
+                except Died:
+                    self._die()
+                    continue
             elif flights:
                 asker, at = flights[choice - has_room]
                 asker.answer(at)
@@ -358,11 +390,27 @@ class _Caller:
             self._take()
         return self._taken
 
-    def _chosen(self, kind: str, count: int) -> int:
-        key = Key(kind, "", self._segment.borders[0].name, self._turn, self._deaths_left)
+    def _arrive(self) -> None:
+        """What the segment before has goes to be answered, as `BorderFeed` lets it."""
+        passed = next(self._logged, None) or self._before.step()
+        if passed is not None:
+            self._answering.put(passed)
+        elif self._handed_out.has_ended:
+            self._has_all = True
+            self._answering.put(Passed([], [], "", END_OF_TIME))
+            self._answering.complete()
+
+    def _die(self) -> None:
+        self._deaths_left -= 1
+        self._begin()
+
+    def _chosen(self, kind: str, count: int, number: int | None = None) -> int:
+        number = self._turn if number is None else number
+        key = Key(kind, "", self._segment.borders[0].name, number, self._deaths_left)
         return self._schedule.choose(key, count) if count > 1 else 0
 
     def _ask(self, step: str, group: Sequence[Question]) -> None:
+        assert self._answers is not None
         for each in group:
             each.answer = self._answers(step, each.meta, each.payload)
 

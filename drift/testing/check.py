@@ -212,7 +212,8 @@ def check(
     """
     player = player or Player(case.schedule)
     inputs, numbers = arrivals(case, player)
-    if simulation is Simulation and any(each.asks for each in case.dataflow.operators):
+    cutting = [each.asks or (each.durable and case.schedule.deaths) for each in case.dataflow.operators]
+    if simulation is Simulation and any(cutting):
         simulation, plan = InTurn, None
     run = simulation(case.dataflow, inputs, player, numbers=numbers, plan=plan, **case.schedule.settings())
     outcome, failure = None, None

@@ -41,6 +41,8 @@ OUTBOX, STILL = "outbox", "still"
 LOST = "lost"
 #: Decisions that a process dies; only schedules with `deaths` take them.
 DEATH = "death"
+#: The same of the process between two segments; in the middle of a release that comes in pieces.
+CALLER_DEATH, DEATH_IN_RELEASE = "caller dies", "dies in a release"
 ARRIVE = "arrive"
 #: An item arrives so many places earlier. Noise only makes items late; shrinking uses this kind if it is shorter.
 EARLY = "early"
@@ -123,7 +125,7 @@ class Schedule:
     def with_deviations(self, deviations: Iterable[Deviation]) -> Schedule:
         """The same schedule without noise, and with other deviations."""
         made = tuple(deviations)
-        deaths = self.deaths and any(each.key.kind == DEATH for each in made)
+        deaths = self.deaths and any(each.key.kind in (DEATH, CALLER_DEATH, DEATH_IN_RELEASE) for each in made)
         return replace(self, deviations=made, noise=0, losses=False, deaths=deaths)
 
     def as_json(self) -> dict[str, Any]:

@@ -9,7 +9,17 @@ from collections.abc import Sequence
 
 from drift.engines.simulated.schedule import Key, Scheduled
 from drift.engines.simulated.simulation import Simulation
-from drift.testing.schedule import ARRIVE, EARLY, HELD, LOST, OUTBOX, STILL, Deviation
+from drift.testing.schedule import (
+    ARRIVE,
+    CALLER_DEATH,
+    DEATH_IN_RELEASE,
+    EARLY,
+    HELD,
+    LOST,
+    OUTBOX,
+    STILL,
+    Deviation,
+)
 
 _NAMED_MAX = 4
 #: By kind, the events that occur only if processes die.
@@ -199,10 +209,18 @@ class Words:
             return f"{link} of {item} is lost with its sender"
         if kind == "clock":
             return f"the clock jumps before {item} of {source!r}"
-        if kind == "caller dies":
-            return f"the process that asks dies with calls of {link!r} in flight"
+        if kind == CALLER_DEATH:
+            return f"the process that asks dies with calls at {source!r} in flight"
         if kind == "answered":
-            return f"answers of {link!r} come in another order"
+            return f"answers at {source!r} come in another order"
+        if kind == "piece":
+            return f"a release at {source!r} is handed out in pieces"
+        if kind == "joined":
+            return f"two releases at {source!r} come as one"
+        if kind == DEATH_IN_RELEASE:
+            return f"the calling process dies between two pieces of a release at {source!r}"
+        if kind == "resumed":
+            return f"the segment before {source!r} resumes from an older checkpoint"
         return f"{kind} {link} {item}: {choice}"
 
     def _reads(self, source: str) -> list[Key]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,11 @@ from drift.engines.local import LocalEngine
 from drift.records.fingerprint import fingerprint
 from drift.segments.chain import ChainCheckpoints
 from drift.segments.log import BorderLog, Passed
+from drift.testing.check import check
 from drift.testing.recipes import Flags, Noted
+from drift.testing.schedule import Schedule
+from drift.testing.seeds import Seeds, counts
+from drift.testing.strategies import cases as drawn_cases
 from drift_graph.errors import GraphError
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Sink, Source
@@ -96,6 +101,28 @@ def test_a_call_that_fails_in_any_segment_ends_the_run_at_its_item(
         again = run_with(segmented, data, engine="local", state=state)
         assert again.error == expected.error and again.digest == expected.digest
         assert again.items == expected.items[len(expected.items) - len(again.items) :]
+
+
+# The law, simulated: releases come in pieces, between which the calling process dies.
+
+
+def test_simulated_releases_in_pieces_with_deaths_between_them_give_the_output_of_the_graph() -> None:
+    seeds = Seeds(sums().build(), {"n": range(60)}, deaths=True, items_max=12)
+    drawn: Counter[str] = Counter()
+    for seed in range(150):
+        result = seeds.run(seed)
+        assert result.failure is None, f"seed {seed}: {result.failure}"
+        drawn += counts(result)
+    ways = ("releases in pieces", "releases joined", "deaths between two pieces of a release", "older checkpoints")
+    assert all(drawn[way] >= 10 for way in ways), drawn
+
+
+@given(drawn_cases(schedule=st.builds(Schedule, st.integers(1, 2), noise=st.integers(1, 10**9))), chosen)
+@few
+def test_simulated_segments_of_any_graph_give_its_output_whatever_dies(case: Any, chosen: int) -> None:
+    schedule = dataclasses.replace(case.schedule, deaths=True)
+    result = check(dataclasses.replace(case, dataflow=durable(case.dataflow, chosen), schedule=schedule))
+    assert result.failure is None, result.failure
 
 
 # What is refused, and what changes nothing.

@@ -91,6 +91,7 @@ class Network:
         self.sources = sources
         self.recovery = recovery
         self.released: list[Released] = []
+        self.released_times: list[bytes] = []  # for each, minimal time as it was released
         self.log: list[Scheduled] = []
         self.error: Exception | None = None
         self.turn = 0
@@ -337,6 +338,7 @@ class Network:
         self._turn(CALLER, [message])
         for batch in self._feed_node.take_released():
             self.released.append(batch.released)
+            self.released_times.append(batch.minimal_time)
             self.error = batch.released.error
 
     def _receive(self, event: Scheduled) -> None:
