@@ -140,8 +140,8 @@ BREAKAGES = [
     ),
     one(
         "an item that is put in again stays set apart",
-        "drift/sinks/sqlite.py",
-        "                        connection.execute(_ERRORS.take, (self._table, each.position))\n",
+        "drift/sinks/tables.py",
+        "                        self._ask(self._errors.take, self._table, each.position)\n",
         "                        pass\n",
         REFUSED,
         NO_SERVERS,

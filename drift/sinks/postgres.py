@@ -1,15 +1,9 @@
-"""A table of a Postgres database.
-
-Invariant: the rows of the table are those of the items up to the position that is stored beside them.
-
-Why: rows and position are committed in one transaction, which holds the row of the position locked and sees that it is
-the one this run left.
-"""
+"""A table of a Postgres database; see `drift.sinks.tables`."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -19,19 +13,16 @@ import msgspec
 
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
-from drift.sinks.refused import TABLE, OnError, Refused, Statements, check_on_error, put_or_set_apart, refused_item
-from drift.sinks.resuming import Last, TableSink, check_resume, refuse_existing
-from drift.sinks.rows import RowMaker, field_names
+from drift.sinks.refused import TABLE, OnError, Statements, check_on_error
+from drift.sinks.resuming import check_resume
+from drift.sinks.tables import TableSink, quoted
 from drift.urls import checked_url, cleaned
 from drift_graph.errors import SettingsError, SinkError
-from drift_graph.metas import Metas
 
 if TYPE_CHECKING:
     import psycopg
 
-_POSITIONS = "create table if not exists drift_positions (sink text primary key, position bigint, meta bytea)"
 _LOCK = 0x647269667473  # so that two runs do not create that table at once; not the one of state
-_ERRORS = Statements("%s", "bytea")
 #: A row as text is the same whatever the server and the user have set.
 _FORMS = (
     "set local timezone = 'UTC'; set local datestyle = 'ISO'; set local intervalstyle = 'iso_8601'; "
@@ -92,6 +83,9 @@ class PostgresSink(TableSink):
     """See `postgres`."""
 
     guarantee: ClassVar = SinkGuarantee("exactly once", "the position is committed with the rows")
+    _errors = Statements("%s", "bytea")
+    _bytes = "bytea"
+    _cannot_open = "cannot be opened", "check the URL, and what the user may do there"
 
     def __init__(
         self,
@@ -102,159 +96,67 @@ class PostgresSink(TableSink):
         resume: str,
         diverts: bool = False,
     ) -> None:
-        target = f"table {table!r} of Postgres"
-        self._rows = RowMaker(target, None if columns is None else list(columns))
-        super().__init__(target, resume, self._rows)
+        import psycopg
+
+        self._failures = (psycopg.Error,)
+        self._refusals = psycopg.IntegrityError, psycopg.DataError, psycopg.errors.RaiseException
+        names = None if columns is None else list(columns)
+        super().__init__(f"table {table!r} of Postgres", table, names, statement, resume, diverts)
+        self._in_sql = _quoted(table)
         self._url = checked_url(url)
-        self._table = table
         self._types = dict(columns) if isinstance(columns, Mapping) else {}
-        self._statement = statement
-        self._diverts = diverts
-        self._connection: psycopg.Connection[Any] | None = None
         self._kinds: list[str] | None = None  # the type of each column, once the table exists
 
-    def _begin(self, resume: str) -> Last | None:
+    def _connect(self) -> Any:
         import psycopg
 
-        try:
-            self._connection = connection = psycopg.connect(self._url, autocommit=True)
-            with connection.transaction():
-                connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
-                connection.execute(_POSITIONS)
-                if self._diverts:
-                    connection.execute(_ERRORS.create.encode())
-                last = self._stored(connection)
-                if resume == "error":
-                    refuse_existing(self._target, last or self._exists(connection))
-                of_table = resume == "continue" and self._statement is None
-                if of_table and last and not (self._exists(connection) or self._refused(connection)):
-                    raise self._has_no_table(last)
-                if resume == "replace":
-                    connection.execute("delete from drift_positions where sink = %s", (self._table,))
-                    if self._statement is None:
-                        connection.execute(f"drop table if exists {_quoted(self._table)}".encode())
-                    if self._diverts:
-                        connection.execute(_ERRORS.delete_all.encode(), (self._table,))
-                    last = None
-        except psycopg.Error as error:
-            raise SinkError(
-                f"{self._target} cannot be opened: {str(cleaned(error, self._url)).strip()}; nothing was written; "
-                f"check the URL, and what the user may do there"
-            ) from None
-        return last
+        return psycopg.connect(self._url, autocommit=True)
 
-    def _append(
-        self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
-    ) -> Last | None:
-        import psycopg
+    def _ask(self, sql: str, *values: Any) -> Any:
+        return self._connection.execute(sql.encode(), values or None)
 
-        rows = None if self._diverts else self._rows.rows(positions, metas, payloads)
-        refused = psycopg.Error, msgspec.MsgspecError, TypeError, ValueError, OverflowError  # a lone surrogate, say
-        last = Last(positions[-1], metas[-1])
-        connection = self._connection
-        assert connection is not None
-        with self._taking(positions, *refused), connection.transaction():
-            connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, %s))", (self._table, _LOCK))
-            found = self._stored(connection)
-            if found != left:
-                return found
-            if rows is not None:
-                self._insert(connection, rows)
+    def _text_of(self, error: Exception) -> str:
+        return str(cleaned(error, self._url)).strip()
+
+    @contextmanager
+    def _transaction(self, *, to_make: bool = False) -> Iterator[None]:
+        with self._connection.transaction():
+            if to_make:
+                self._ask("select pg_advisory_xact_lock(%s)", _LOCK)
             else:
-                put_or_set_apart(self._put, self._set_apart, _of_items(), positions, metas, payloads)
-            connection.execute(
-                "insert into drift_positions values (%s, %s, %s) on conflict (sink) do update "
-                "set position = excluded.position, meta = excluded.meta",
-                (self._table, *last),
-            )
-        return left
+                self._ask("select pg_advisory_xact_lock(hashtextextended(%s, %s))", self._table, _LOCK)
+            yield
 
-    def _put(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
-        """Insert items, or none of them if one is refused."""
-        assert self._connection is not None
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
         kinds = self._kinds
         try:
             with self._connection.transaction():
-                self._insert(self._connection, self._rows.rows(positions, metas, payloads))
+                yield
         except BaseException:
             self._kinds = kinds  # the table may have been made in vain
             raise
 
-    def _set_apart(self, position: int, meta: bytes, payload: Any, error: Exception) -> None:
-        assert self._connection is not None
-        item = refused_item(self._table, position, meta, payload, _why(error))
-        self._connection.execute(_ERRORS.insert.encode(), item)
+    def _names_of_columns(self) -> Iterator[str]:
+        sql = "select attname from pg_attribute where attrelid = to_regclass(%s) and attnum > 0 order by attnum"
+        return (name for (name,) in self._ask(sql, self._in_sql).fetchall())
 
-    def _refused(self, connection: psycopg.Connection[Any]) -> list[Refused]:
-        """The items that were set apart."""
-        if not self._diverts:
-            return []
-        return refused_in(connection.execute(_ERRORS.select.encode(), (self._table,)).fetchall())
-
-    def retry(self, positions: Collection[int] | None = None) -> tuple[int, int]:
-        """Insert items that were set apart, each by itself, while no run writes to the table.
-
-        Args:
-            positions: of the items; None for all.
-
-        Returns:
-            How many are in the table now, and how many it still refuses.
-        """
-        import psycopg
-
-        taken = left = 0
-        try:
-            self._connection = connection = psycopg.connect(self._url, autocommit=True)
-            self._diverts = True
-            with connection.transaction():
-                connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, %s))", (self._table, _LOCK))
-                connection.execute(_ERRORS.create.encode())
-                if self._rows.names is None and self._exists(connection):
-                    sql = "select attname from pg_attribute where attrelid = to_regclass(%s) and attnum > 0"
-                    found = connection.execute(f"{sql} order by attnum".encode(), (_quoted(self._table),)).fetchall()
-                    self._rows.names = field_names(name for (name,) in found)
-                for each in self._refused(connection):
-                    if positions is not None and each.position not in positions:
-                        continue
-                    try:
-                        self._put([each.position], [each.meta], [each.value])
-                    except _of_items() as error:
-                        left += 1
-                        connection.execute(_ERRORS.explain.encode(), (_why(error), self._table, each.position))
-                    else:
-                        taken += 1
-                        connection.execute(_ERRORS.take.encode(), (self._table, each.position))
-        except psycopg.Error as error:
-            raise SinkError(f"{self._target}: {str(cleaned(error, self._url)).strip()}; it is as it was") from None
-        finally:
-            self._end()
-        return taken, left
-
-    def _find_end(self) -> Last | None:
-        import psycopg
-
-        assert self._connection is not None
-        with self._looking(psycopg.Error):
-            return self._stored(self._connection)
+    def _has_table(self, name: str) -> bool:
+        return tuple(self._ask("select to_regclass(%s)", _quoted(name)).fetchone()) != (None,)
 
     def _sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
-        import psycopg
-
-        connection = self._connection
-        assert connection is not None
         if self._statement is not None:
             return None
-        with self._looking(psycopg.Error), connection.transaction():
-            if not self._exists(connection):
+        with self._looking(*self._failures), self._connection.transaction():
+            if not self._exists():
                 return 0, 0
-            connection.execute(_FORMS)
-            sql = f"select count(*), coalesce(sum({_HASH}), 0) from {_quoted(self._table)} t"
+            self._ask(_FORMS)
+            sql = f"select count(*), coalesce(sum({_HASH}), 0) from {self._in_sql} t"
             sql += " where position > %s and position <= %s"
-            if connection.execute("select to_regclass(%s)", (TABLE,)).fetchone() != (None,):
-                sql += f" and position not in ({_ERRORS.taken})"
-            found = connection.execute(sql.encode(), (above, last, *[self._table] * sql.count(TABLE))).fetchone()
-        assert found is not None
-        return int(found[0]), int(found[1])
+            if self._has_table(TABLE):
+                sql += f" and position not in ({self._errors.taken})"
+            count, total = self._ask(sql, above, last, *[self._table] * sql.count(TABLE)).fetchone()
+        return int(count), int(total)
 
     @contextmanager
     def _opened_to_read(self) -> Iterator[None]:
@@ -268,14 +170,9 @@ class PostgresSink(TableSink):
         finally:
             self._connection = None
 
-    def _end(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    def _insert(self, connection: psycopg.Connection[Any], rows: list[tuple[Any, ...]]) -> None:
+    def _insert(self, rows: list[tuple[Any, ...]]) -> None:
         columns = self._rows.columns
-        with connection.cursor() as cursor:
+        with self._connection.cursor() as cursor:
             if self._statement is not None:
                 named = [{name: _value(value) for name, value in zip(columns, row)} for row in rows]
                 cursor.executemany(self._statement.encode(), named)
@@ -284,53 +181,23 @@ class PostgresSink(TableSink):
                 self._kinds = self._make_table(cursor, columns, rows)
             _check_zones(columns, self._kinds, rows)
             in_json = {at for at, kind in enumerate(self._kinds) if kind == "jsonb"}
-            names = ", ".join(map(_quoted_name, columns))
-            with cursor.copy(f"copy {_quoted(self._table)} ({names}) from stdin".encode()) as copy:
+            names = ", ".join(map(quoted, columns))
+            with cursor.copy(f"copy {self._in_sql} ({names}) from stdin".encode()) as copy:
                 for row in rows:
                     values = [_json(value) if at in in_json else value for at, value in enumerate(row)]
                     copy.write_row(values)
 
     def _make_table(self, cursor: psycopg.Cursor[Any], columns: list[str], rows: list[tuple[Any, ...]]) -> list[str]:
         """Create the table if it does not exist; returns the types of its columns."""
-        table = _quoted(self._table)
+        table = self._in_sql
         values = list(zip(*rows))
         kinds = [self._types.get(name) or _type_of(values[at]) for at, name in enumerate(columns)]
-        made = [f"{_quoted_name(name)} {kind}" for name, kind in zip(columns[1:], kinds[1:])]
+        made = [f"{quoted(name)} {kind}" for name, kind in zip(columns[1:], kinds[1:])]
         made.insert(0, "position bigint primary key")
         cursor.execute(f"create table if not exists {table} ({', '.join(made)})".encode())
         sql = "select attname, atttypid::regtype::text from pg_attribute where attrelid = to_regclass(%s)"
         found = dict(cursor.execute(sql, (table,)).fetchall())
         return [found.get(name, "") for name in columns]
-
-    def _stored(self, connection: psycopg.Connection[Any]) -> Last | None:
-        sql = "select position, meta from drift_positions where sink = %s"
-        found = connection.execute(sql, (self._table,)).fetchone()
-        return None if found is None else Last(found[0], bytes(found[1]))
-
-    def _exists(self, connection: psycopg.Connection[Any]) -> bool:
-        found = connection.execute("select to_regclass(%s)", (_quoted(self._table),)).fetchone()
-        return self._statement is None and found is not None and found[0] is not None
-
-
-def refused_in(rows: Iterable[Sequence[Any]]) -> list[Refused]:
-    """Rows of drift_errors."""
-    return [Refused(*row)._replace(meta=bytes(row[3])) for row in rows]
-
-
-def _of_items() -> tuple[type[Exception], ...]:
-    """What is wrong with an item and not with the database: a constraint, a type, a lone surrogate, a further field."""
-    import psycopg
-
-    of_postgres = psycopg.IntegrityError, psycopg.DataError, psycopg.errors.RaiseException
-    return (*of_postgres, msgspec.MsgspecError, TypeError, ValueError, OverflowError, SinkError)
-
-
-def _why(error: Exception) -> str:
-    """The reason, the same in each run: without the line of a transfer."""
-    diagnosis = getattr(error, "diag", None)
-    if diagnosis is None or diagnosis.message_primary is None:
-        return f"{type(error).__name__}: {error}"
-    return ": ".join(filter(None, [type(error).__name__, diagnosis.message_primary, diagnosis.message_detail]))
 
 
 def _check_zones(columns: Sequence[str], kinds: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
@@ -377,8 +244,4 @@ def _json(value: Any) -> str | None:
 
 
 def _quoted(table: str) -> str:
-    return ".".join(map(_quoted_name, table.split(".")))
-
-
-def _quoted_name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return ".".join(map(quoted, table.split(".")))

@@ -66,6 +66,7 @@ class Statements:
     """
 
     def __init__(self, mark: str, bytes_type: str) -> None:
+        self.mark = mark
         self.create = (
             f"create table if not exists {TABLE} (sink text, position bigint, time bigint, meta {bytes_type}, "
             f"error text, payload text, shown text, primary key (sink, position))"

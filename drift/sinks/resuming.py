@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from drift.sinks.rows import RowMaker
@@ -286,66 +286,6 @@ class AppendingSink(ResumingSink):
             f"older data, replaced, or emptied; nothing was written behind that; run again, and what is missing is "
             f"written, if the input is read from its beginning or from a checkpoint that is not above it"
         )
-
-
-class TableSink(AppendingSink):
-    """A sink of rows, of which a checkpoint has the number and a sum of hashes, so that they can be compared later.
-
-    Why a sum: it goes on from a checkpoint without reading the rows before, and each row has its position, so that the
-    order is in it as well. Rows are hashed as they are read back, in the forms of the database.
-    """
-
-    _summed: tuple[int, int, int] | None = (-1, 0, 0)  # up to which position, how many rows, the sum; None: not known
-
-    _commits = False  # whether there are checkpoints
-
-    def _sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
-        """The number and the sum of the rows above a position, up to another; None if no row is of one item.
-
-        Rows that were refused at first and put in again are passed over: a checkpoint before did not have them.
-        """
-        raise NotImplementedError
-
-    def _opened_to_read(self) -> AbstractContextManager[None]:
-        """A context in which the database is open."""
-        raise NotImplementedError
-
-    def open(self) -> None:
-        super().open()
-        if self._checkpoint is not None:
-            committed = self._checkpoint[1]
-            (last,), summed = from_committed(self._target, committed), committed.get("rows")
-            self._summed = (
-                None if summed is None else (-1 if last is None else last.position, summed[0], int(summed[1]))
-            )
-
-    def commit(self) -> dict[str, Any]:
-        """See `Committing`."""
-        self._commits = True
-        if self._summed is not None and self._last is not None and self._last.position > self._summed[0]:
-            above, rows, total = self._summed
-            found = self._sum_of_rows(above, self._last.position)
-            self._summed = found and (self._last.position, rows + found[0], total + found[1])
-        summed = self._summed
-        return {**super().commit(), "rows": None if summed is None else [summed[1], str(summed[2])]}
-
-    def compare(self, committed: Any) -> str:
-        """See `Comparing`."""
-        (last,) = from_committed(self._target, committed)
-        if (stored := committed.get("rows")) is None:
-            return f"{self._target} cannot be compared: its rows are written by a statement, or by an earlier version"
-        rows, total = stored[0], int(stored[1])
-        with self._opened_to_read():
-            found = (0, 0) if last is None else self._sum_of_rows(-1, last.position)
-        if found != (rows, total):
-            why = "they have another hash"
-            if found is None or found[0] != rows:
-                why = f"now it has {0 if found is None else found[0]:,}"
-            raise SinkError(
-                f"{self._target} had {rows:,} rows as of the checkpoint, and {why}: what this run had written was "
-                f"changed; bring it back, or start anew with another state and resume='replace' (--on-existing replace)"
-            )
-        return f"{self._target} has its {rows:,} rows as of the checkpoint unchanged"
 
 
 def as_committed(lasts: Sequence[Last | None]) -> dict[str, Any]:
