@@ -77,6 +77,7 @@ _SESSIONS = {
         "spark_going_on",
         "spark_later",
         "spark_records",
+        "spark_rows",
         "spark_session",
         "spark_streaming",
         "spark_writing",

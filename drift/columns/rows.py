@@ -21,7 +21,7 @@ import pyarrow as pa
 from drift.arrow import common_column, payloads_of
 from drift.columns.forms import Piece, RowForms, pieces_of_rows
 from drift.columns.metas import StampMetas, chosen_metas_of_rows
-from drift.columns.times import TimedRows, times_of_column
+from drift.columns.times import TimedRows, Times, times_of_column
 from drift.strings import Strings
 from drift_graph.errors import InputError
 from drift_graph.metas import Metas
@@ -188,10 +188,14 @@ class Frame(Tabular):
         return None if at < 0 else payloads_of([batch.column(at)], [name], "value", batch.num_rows)
 
     def timed(self, time: str, tie: str | None, zone: tzinfo | None) -> Timed | None:
-        if time not in self.frame.columns or not (tie is None or tie in self.frame.columns):
+        times = times_of_column(self.frame[time], zone) if time in self.frame.columns else None
+        return None if times is None else self.timed_at(times, tie)
+
+    def timed_at(self, times: Times, tie: str | None) -> TimedRows | None:
+        """The same for known times, of one row or more."""
+        if tie is not None and tie not in self.frame.columns:
             return None
-        times = times_of_column(self.frame[time], zone)
-        return None if times is None else TimedRows(times, self, None if tie is None else self.frame[tie])
+        return TimedRows(times, self, None if tie is None else self.frame[tie])
 
     def packed(self) -> bytes:
         written = io.BytesIO()

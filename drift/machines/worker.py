@@ -191,7 +191,8 @@ class Worker:
             complete_below = min(complete_below, self._complete_below())
             for stage in self._in_order:
                 stage.complete_below = complete_below
-        parts = [_searchable(part, complete_below) for part in parts]
+        if self._stages:
+            parts = [_searchable(part, complete_below) for part in parts]
         waiting: Ports = {}
         sends: dict[int, list[Part]] = {}
         ports: Ports = {}

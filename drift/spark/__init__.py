@@ -19,7 +19,7 @@ __all__ = ["dataframe", "end_record", "register", "session", "source", "stream"]
 
 
 def source(
-    frame: Any, *, payload: Literal["dict", "tuple", "value"] = "dict", time: Any = None, order_by: Any = ()
+    frame: Any, *, payload: Literal["dict", "tuple", "value", "rows"] = "dict", time: Any = None, order_by: Any = ()
 ) -> Any:
     """A DataFrame as a source of engine='spark'; a DataFrame by itself is one with these defaults.
 
@@ -27,7 +27,8 @@ def source(
         frame: each row is a payload; or a function that makes the DataFrame from a session. The rows are read twice,
             the first time for a sample of one percent: persist a DataFrame that is expensive to compute.
         payload: "dict" of column names and values, in the order of columns (what `drift.sources.csv` gives of a file
-            whose columns are all text), a "tuple" of the values, or the "value" of the only column.
+            whose columns are all text), a "tuple" of the values, or the "value" of the only column; "rows" for dicts
+            that stay columns until a function asks for one (extra `columns`).
         time: a column, or an expression as text, of whole numbers or timestamps (then in milliseconds since 1970): the
             time of each row, in place of the time function of the source's policy. Nothing is late in a DataFrame.
         order_by: columns by which the rows are numbered, for a source in arrival time. Rows that are equal in these

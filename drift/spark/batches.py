@@ -26,6 +26,7 @@ from drift_graph.functions import safe_text
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, with_ordinal, without_ordinal
 from drift_graph.metas import is_increasing
+from drift_graph.payloads import have_fields
 
 #: A row: the level that reads it and the task there, the first meta in it, the port of its items (a source's program, a
 #: grouping, a sink or FAILURES), how many they are, and the items.
@@ -56,6 +57,7 @@ STATE = "\0state"
 LATER = "\0later"
 
 BATCH_ITEMS = 4096
+_BATCH_ROWS = 1 << 15  # where they are columns
 _BATCH_ITEMS_MIN = 64
 _BATCH_BYTES = 1 << 20  # where items are large, batches have fewer
 _FILLING_ITEMS_MAX = 1 << 18  # over all the batches that a task is filling
@@ -101,7 +103,7 @@ class Cutter:
         known = self._items_at_once.get(port)
         if known is None:
             try:
-                known = _fitting(len(pickle.dumps(payloads[0], 5)))
+                known = _fitting(_bytes_of_first(payloads), payloads)
             except Exception:  # raised again when the row is made, with the item
                 known = BATCH_ITEMS
             self._items_at_once[port] = known
@@ -114,13 +116,22 @@ class Cutter:
         while start < len(metas):
             end = start + self.items_at_once(port, payloads)
             row = row_of(level, target, port, columns.slice(start, end))
-            self._items_at_once[port] = _fitting(len(row.body) // row.items)
+            self._items_at_once[port] = _fitting(len(row.body) // row.items, payloads)
             yield row
             start = end
 
 
-def _fitting(item_bytes: int) -> int:
-    return max(min(_BATCH_BYTES // max(item_bytes, 1), BATCH_ITEMS), 1)
+def _bytes_of_first(payloads: Any) -> int:
+    return payloads.nbytes // len(payloads) if have_fields(payloads) else len(pickle.dumps(payloads[0], 5))
+
+
+def _fitting(item_bytes: int, payloads: Any) -> int:
+    return max(min(_BATCH_BYTES // max(item_bytes, 1), _most(payloads)), 1)
+
+
+def _most(payloads: Any) -> int:
+    """How many of such items a batch has at most."""
+    return _BATCH_ROWS if have_fields(payloads) else BATCH_ITEMS
 
 
 def error_row(level: int, error: DriftError, key: bytes = b"") -> Row:
@@ -172,7 +183,7 @@ class Outbox:
 
     def __init__(self, last_level: int, targets: int) -> None:
         self._last_level = last_level
-        self._batch_items = max(min(BATCH_ITEMS, _FILLING_ITEMS_MAX // targets), _BATCH_ITEMS_MIN)
+        self._filling_items = max(_FILLING_ITEMS_MAX // targets, _BATCH_ITEMS_MIN)
         self._filling: dict[tuple[int, int, str], list[Columns]] = {}
         self._counts: dict[tuple[int, int, str], int] = {}
         self._released = [0] * targets  # items for each target of the last level
@@ -190,7 +201,9 @@ class Outbox:
         held = self._counts[key] = self._counts.get(key, 0) + count
         if level == self._last_level:
             self._released[target] += count
-        if held >= min(self._batch_items, self._cutter.items_at_once(port, columns.payloads)):
+        if held >= min(
+            _most(columns.payloads), self._filling_items, self._cutter.items_at_once(port, columns.payloads)
+        ):
             self._close(key)
 
     def add_row(self, row: Row) -> None:

@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from drift.arrow import payloads_of, python_values
+from drift.extras import need
 from drift.records.metas import packed_times
 from drift.sources.frames import FrameSource, Payload
 from drift.spark.batches import DDL
@@ -40,16 +41,18 @@ from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of, hash
 from drift_graph.errors import DriftError, InputError, ProcessError, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, TIME_MIN, pack_time, varint
+from drift_graph.meta import BEGINNING, TIME_MIN, pack_time, varint, without_ordinal
+from drift_graph.metas import Metas, NumberedMetas, is_increasing, listed_metas
+from drift_graph.payloads import are_rows
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
-from drift_graph.stamps import ties_one_by_one, times_of
+from drift_graph.stamps import ties_one_by_one, timed_rows, times_of
 from drift_graph.times import SourceMachine
 
 #: The column of times, if there is one; after the columns of the payload.
 TIME = "__drift_time"
 _STAMP = "__drift_stamp"
 _ERROR = "__drift_error"
-_CHUNK_ITEMS = 16384
+_CHUNK_ITEMS, _CHUNK_ROWS = 1 << 14, 1 << 16  # of dicts; of rows that stay columns
 
 
 class FrameMachine(SourceMachine):
@@ -126,14 +129,51 @@ class Reading:
     def machine(self) -> FrameMachine:
         return FrameMachine(self.name, self.rank, self.policy)
 
+    def chunks(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows that are read at once."""
+        size = _CHUNK_ROWS if self.payload == "rows" else _CHUNK_ITEMS
+        return (batch.slice(start, size) for start in range(0, batch.num_rows, size))
+
     def payloads(self, batch: pa.RecordBatch) -> list[Any]:
         """The payloads of rows."""
         columns = [batch.column(index) for index in range(len(self.columns))]
+        if self.payload == "rows":
+            from drift.columns.rows import frame_of_batch
+
+            return frame_of_batch(self.columns, pa.RecordBatch.from_arrays(columns, self.columns))  # type: ignore[return-value]
         return payloads_of(columns, self.columns, self.payload, batch.num_rows)
+
+    def stamped(self, batch: pa.RecordBatch, ending: bytes = b"") -> tuple[list[Any], Metas, Exception | None]:
+        """The payloads of rows, and their stamps as of `FrameMachine.stamps`: in arrays, where they are found so."""
+        payloads = self.payloads(batch)
+        metas = self.stamps_at_once(batch, payloads, ending)
+        if metas is not None:
+            return payloads, metas, None
+        return payloads, *stamped(self.machine(), payloads, self.times(batch), self.forms(batch, payloads), ending)
+
+    def stamps_at_once(self, batch: pa.RecordBatch, payloads: Any, ending: bytes) -> Metas | None:
+        """The stamps of rows in columns; None where these are no such, or where a row may have none."""
+        if not are_rows(payloads) or not payloads:
+            return None
+        policy, rank = self.policy, varint(self.rank)
+        if not self.timed:
+            assert isinstance(policy, EventTime)
+            timed = timed_rows(payloads, policy)
+            return None if timed is None else timed.metas(rank, ending)
+        column = batch.column(len(self.columns))
+        if column.null_count:
+            return None
+        times = column.to_numpy(zero_copy_only=False)
+        if isinstance(policy, ArrivalTime):
+            is_gapless = bool((np.diff(times) == 1).all())
+            return NumberedMetas(int(times[0]), len(times), rank + varint(0) + ending) if is_gapless else None
+        tie = getattr(policy.tie, "path", "") if policy.tie is not None else None
+        timed = payloads.timed_at(times, tie)  # type: ignore[attr-defined]
+        return None if timed is None else timed.metas(rank, ending)
 
     def forms(self, batch: pa.RecordBatch, payloads: list[Any]) -> list[bytes] | None:
         """The canonical bytes of the payloads of rows, if the columns' types allow to make them directly; else None."""
-        if not all(map(_is_plain, batch.columns[: len(self.columns)])):
+        if self.payload == "rows" or not all(map(_is_plain, batch.columns[: len(self.columns)])):
             return None
         if self.payload != "dict":
             return list(map(_encode, payloads))
@@ -164,13 +204,11 @@ def stamp_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) 
     work.opened()
     worst: tuple[bytes, bytes, pa.RecordBatch] | None = None
     for batch in batches:
-        machine = reading.machine()
-        payloads, times = reading.payloads(batch), reading.times(batch)
-        stamps, error = stamped(machine, payloads, times, reading.forms(batch, payloads))
+        payloads, stamps, error = reading.stamped(batch)
         if error is None:
-            yield _with_stamps(batch, reading, stamps, [None] * len(stamps))
+            yield _with_stamps(batch, reading, listed_metas(stamps), [None] * len(stamps))
             continue
-        for index, key, reason in refusals(machine, payloads, times):
+        for index, key, reason in refusals(reading.machine(), payloads, reading.times(batch)):
             if worst is None or key < worst[0]:
                 worst = key, pickle.dumps(reason, 5), batch.slice(index, 1)
     if worst is not None:
@@ -217,15 +255,12 @@ def _in_own_order(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterat
     Raises:
         Refused: the least of the rows without a stamp; after all items were yielded.
     """
-    machine = reading.machine()
     worst: Refused | None = None
     for rows in batches:
-        for start in range(0, rows.num_rows, _CHUNK_ITEMS):
-            batch = rows.slice(start, _CHUNK_ITEMS)
-            payloads, times = reading.payloads(batch), reading.times(batch)
-            metas, error = stamped(machine, payloads, times, reading.forms(batch, payloads), varint(0))
+        for batch in reading.chunks(rows):
+            payloads, metas, error = reading.stamped(batch, varint(0))
             if error is not None:
-                for _, key, reason in refusals(machine, payloads, times):
+                for _, key, reason in refusals(reading.machine(), payloads, reading.times(batch)):
                     if worst is None or key < worst.key:
                         worst = Refused(key, reason)
             elif worst is None:
@@ -263,15 +298,17 @@ def numbered(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterator[Co
     """
     counter = Counter(reading)
     for rows in batches:
-        for start in range(0, rows.num_rows, _CHUNK_ITEMS):
-            batch = rows.slice(start, _CHUNK_ITEMS)
+        for batch in reading.chunks(rows):
             errors = batch.column(len(reading.columns) + 1)
             if errors.null_count < batch.num_rows:  # rows with errors come first: their stamp is empty
                 for found in errors.drop_null().to_pylist():
                     length = int.from_bytes(found[:4], "big")
                     raise Refused(found[4 : 4 + length], pickle.loads(found[5 + length :]))
             payloads = reading.payloads(batch)
-            yield Columns(counter.metas(python_values(batch.column(len(reading.columns))), payloads), payloads, None)
+            at_once = None if reading.timed else reading.stamps_at_once(batch, payloads, varint(0))
+            if at_once is None or not counter.are_new(at_once, payloads):
+                at_once = counter.metas(python_values(batch.column(len(reading.columns))), payloads)
+            yield Columns(at_once, payloads, None)
 
 
 class Counter:
@@ -285,7 +322,15 @@ class Counter:
         self._ordinal = 0
         self._payload: Any = None
 
+    def are_new(self, metas: Metas, payloads: list[Any]) -> bool:
+        """Whether each of these metas of first rows of a stamp is of another stamp, and of none before."""
+        if not is_increasing(metas) or without_ordinal(metas[0]) == self._stamp:
+            return False
+        self._stamp, self._ordinal, self._payload = without_ordinal(metas[-1]), 0, payloads[-1]
+        return True
+
     def metas(self, stamps: list[bytes], payloads: list[Any]) -> list[bytes]:
+        """Their metas; payloads of one stamp are counted."""
         if stamps[0] != self._stamp and all(map(ne, stamps, islice(stamps, 1, None))):
             self._stamp, self._ordinal, self._payload = stamps[-1], 0, payloads[-1]
             return [stamp + b"\0" for stamp in stamps]
@@ -312,14 +357,16 @@ class Counter:
 def reading_of(name: str, rank: int, policy: TimePolicy, source: FrameSource, frame: Any) -> tuple[Reading, Any]:
     """The reading of a DataFrame, and the DataFrame with the column of times, if the reading needs one."""
     columns = tuple(frame.columns)
-    if source.payload not in ("dict", "tuple", "value"):
-        raise SettingsError(f"payload={source.payload!r} is neither 'dict', 'tuple' nor 'value'")
+    if source.payload not in ("dict", "tuple", "value", "rows"):
+        raise SettingsError(f"payload={source.payload!r} is neither 'dict', 'tuple', 'value' nor 'rows'")
+    if source.payload == "rows":
+        need("columns", "drift.spark.source with payload='rows'")
     if source.payload == "value" and len(columns) != 1:
         raise SettingsError(
             f"source {name!r}: payload='value' takes a DataFrame of one column, and this has {', '.join(columns)}; "
             f"select the one that is the payload"
         )
-    if source.payload == "dict" and len(set(columns)) < len(columns):
+    if source.payload in ("dict", "rows") and len(set(columns)) < len(columns):
         raise SettingsError(f"source {name!r}: two columns of the DataFrame have one name: {', '.join(columns)}")
     if source.time is not None and source.order_by:
         raise SettingsError(f"source {name!r}: time= puts rows in event time, order_by= in arrival time; give one")

@@ -51,7 +51,9 @@ class Columns(NamedTuple):
     def chosen(self, wanted: bytes) -> Columns:
         """The items for which `wanted` has a 1."""
         diffs = None if self.diffs is None else list(compress(self.diffs, wanted))
-        return Columns(chosen_metas(self.metas, wanted), payloads.chosen(self.payloads, wanted), diffs)
+        values = self.payloads
+        metas = values.chosen_metas if payloads.are_rows(values) else chosen_metas
+        return Columns(metas(self.metas, wanted), payloads.chosen(values, wanted), diffs)
 
     def in_order(self, order: Sequence[int]) -> Columns:
         """The items at these places, in this order."""

@@ -1,0 +1,100 @@
+"""A DataFrame of Spark in event time: windows and running sums by drift, beside Spark's own SQL.
+
+    python -m benchmarks.frames [--rows 1000000] [--rounds 3]
+
+drift takes the rows as columns and as dicts, orders its output and hashes it; Spark's results go to nobody ("noop"), in
+no order. They are compared once before. The rows are in Parquet, in the order of their times. Measured are seconds, and
+processor time of Java and Python together.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import polars as pl
+
+import drift
+from benchmarks.columns import ROWS_AT_ONCE, WINDOW
+from benchmarks.expressions import table_of
+from benchmarks.meters import tree_cpu_seconds
+
+SCHEMA = {"key": str, "id": int, "val": int, "fare": float, "at": int}
+_ROW_GROUPS = 8
+
+
+def windows() -> drift.Graph:
+    graph = drift.Graph("windows")
+    windowed = _rows(graph, "at").key_by("key").window(drift.windows.tumbling(WINDOW))
+    windowed.rows(total=drift.agg.sum("val")).sink("out")
+    return graph
+
+
+def running() -> drift.Graph:
+    graph = drift.Graph("running")
+    _rows(graph, "id").select("key", "id", "val").key_by("key").running(total=drift.agg.sum("val")).sink("out")
+    return graph
+
+
+def _rows(graph: drift.Graph, time: str) -> Any:
+    return graph.source("rows", schema=SCHEMA, time=drift.EventTime(time))
+
+
+SQL = {
+    "windows": f"""
+        select key, at - at % {WINDOW} as start, start + {WINDOW} as end, sum(val) as total from rows
+        group by key, start
+    """,
+    "running sums": "select key, id, val, sum(val) over (partition by key order by id) as total from rows",
+}
+
+
+@click.command()
+@click.option("--rows", default=1_000_000)
+@click.option("--rounds", default=3)
+def main(rows: int, rounds: int) -> None:
+    frame = table_of(rows).with_columns(at=pl.col("id") // ROWS_AT_ONCE)
+    with tempfile.TemporaryDirectory() as folder, drift.spark.session("local[2]") as spark:
+        path = str(Path(folder, "rows.parquet"))
+        frame.write_parquet(path, row_group_size=-(-rows // _ROW_GROUPS))
+        given = spark.read.parquet(path)
+        given.createOrReplaceTempView("rows")
+        for (name, query), graph in zip(SQL.items(), (windows(), running())):
+
+            def run(payload: Any, graph: drift.Graph = graph) -> drift.Run:
+                return drift.run(graph, {"rows": drift.spark.source(given, payload=payload)}, engine="spark")
+
+            in_columns = run("rows")
+            found = Counter(tuple(item.payload.values()) for item in in_columns)
+            assert found == Counter(map(tuple, spark.sql(query).collect()))
+            assert in_columns.digest == run("dict").finish().digest
+            jobs: dict[str, Callable[[], object]] = {
+                "Spark SQL": lambda query=query: spark.sql(query).write.format("noop").mode("overwrite").save(),  # type: ignore[misc]
+                "rows": lambda run=run: run("rows").finish(),  # type: ignore[misc]
+                "dicts": lambda run=run: run("dict").finish(),  # type: ignore[misc]
+            }
+            print(f"{name}: {_shown(jobs, rounds)}", flush=True)
+
+
+def _shown(jobs: dict[str, Callable[[], object]], rounds: int) -> str:
+    found: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(rounds):
+        for name, job in jobs.items():
+            began = time.perf_counter(), tree_cpu_seconds()
+            job()
+            found.setdefault(name, []).append((time.perf_counter() - began[0], tree_cpu_seconds() - began[1]))
+    least = {name: [min(each) for each in zip(*times)] for name, times in found.items()}
+    by = least["Spark SQL"]
+    return ", ".join(
+        f"{name} {seconds:.2f} s, {cpu:.2f} s of CPU ({by[0] / seconds:.2f} and {by[1] / cpu:.2f} of Spark SQL)"
+        for name, (seconds, cpu) in least.items()
+    )
+
+
+if __name__ == "__main__":
+    main()
