@@ -8,13 +8,16 @@ which one following map passes on and another drops.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeGuard
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
+from typing import Any, ClassVar, Literal, TypeGuard
 
-from drift.operators import _ByValue, pair_of
+from drift.operators import MapsEach, _ByValue, pair_of
 from drift_graph.diverted import diverted_by, is_diverted, is_late, report
-from drift_graph.errors import GraphError
+from drift_graph.errors import GraphError, ImpureStep
+from drift_graph.metas import Metas, chosen_metas
 from drift_graph.operators import Arity, as_sequence
+from drift_graph.payloads import Rows, are_rows, have_fields, joined
 
 OnError = Literal["error", "divert"]
 
@@ -56,6 +59,116 @@ class Tried(_ByValue, frozen=True):
             return apart if self.of == "one" else (apart,)
 
 
+class TriedRows(MapsEach, _ByValue, frozen=True):
+    """A function of rows, such as an expression; the rows that it can be computed of stay columns.
+
+    Attributes:
+        keeps: whether the result is the row itself.
+    """
+
+    step: str
+    function: MapsEach
+    keeps: bool = False
+    leaves_arguments: ClassVar = True
+
+    def __call__(self, payload: Any) -> Any:
+        return self.each([payload])[0]
+
+    def each(self, payloads: Sequence[Any]) -> Any:
+        good: list[Any] = []
+        flags = bytearray(b"\1") * len(payloads)
+        apart: list[Any] = []
+        self._try(payloads, 0, good, flags, apart)
+        if not apart:
+            return good[0] if len(good) == 1 else joined(good)
+        return PartlyDiverted(joined(good) if good else [], bytes(flags), apart)
+
+    def _try(self, payloads: Any, start: int, good: list[Any], flags: bytearray, apart: list[Any]) -> None:
+        """Compute the payloads; where that raises, each half of them."""
+        try:
+            found = self.function.each(payloads)
+        except ImpureStep:
+            raise
+        except Exception as error:
+            if len(payloads) == 1:
+                flags[start] = 0
+                apart.append(diverted_by(self.step, error, payloads[0]))
+                return
+            half = len(payloads) // 2
+            self._try(payloads[:half], start, good, flags, apart)
+            self._try(payloads[half:], start + half, good, flags, apart)
+        else:
+            good.append(payloads if self.keeps else found)
+
+
+class PartlyDiverted(Rows):
+    """Rows, some of which are diverted.
+
+    Args:
+        good: the others.
+        flags: a byte for each row, 1 for those of `good`.
+        apart: what is in place of those that are diverted.
+    """
+
+    __slots__ = ("good", "flags", "apart", "_values")
+    has_fields = False
+
+    def __init__(self, good: Any, flags: bytes, apart: list[Any]) -> None:
+        self.good, self.flags, self.apart = good, flags, apart
+        self._values: list[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.flags)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._listed()[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._listed())
+
+    def chosen(self, wanted: Sequence[int]) -> Any:
+        return self.good if wanted == self.flags else list(compress(self._listed(), wanted))
+
+    def chosen_metas(self, metas: Metas, wanted: bytes) -> Metas:
+        return self.good.chosen_metas(metas, wanted) if are_rows(self.good) else chosen_metas(metas, wanted)
+
+    def in_order(self, order: Sequence[int]) -> Any:
+        return list(map(self._listed().__getitem__, order))
+
+    def joined(self, others: Sequence[Any]) -> None:
+        return None
+
+    @property
+    def reports(self) -> _Members:
+        """The reports of the diverted ones."""
+        return _Members(self.flags.translate(_OTHERS), list(map(report, self.apart)))
+
+    def _listed(self) -> list[Any]:
+        if self._values is None:
+            good, apart = iter(self.good), iter(self.apart)
+            self._values = [next(good if flag else apart) for flag in self.flags]
+        return self._values
+
+
+_OTHERS = bytes(not value for value in range(0x100))
+
+
+class _Members(Rows):
+    """For each payload one member or none; see `Rows.members`."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, flags: bytes, members: Any) -> None:
+        self._members = flags, members
+
+    def __len__(self) -> int:
+        return len(self._members[0])
+
+    @property
+    def members(self) -> tuple[bytes, Any]:
+        return self._members
+
+
 class TriedStep(_ByValue, frozen=True):
     """A user's step of a scan; if it raises, the state stays the same."""
 
@@ -73,18 +186,29 @@ class TriedStep(_ByValue, frozen=True):
             return state, diverted_by(self.name, error, payload)
 
 
-class WithoutErrors(_ByValue, frozen=True):
+class WithoutErrors(MapsEach, _ByValue, frozen=True):
     """A filter that drops diverted items."""
 
     def __call__(self, payload: Any) -> bool:
         return not is_diverted(payload)
 
+    def each(self, payloads: Any) -> Any:
+        """A byte for each payload, 1 for those to keep."""
+        if isinstance(payloads, PartlyDiverted):
+            return payloads.flags
+        return b"\1" * len(payloads) if have_fields(payloads) else bytes(map(self, payloads))
 
-class ErrorsOnly(_ByValue, frozen=True):
+
+class ErrorsOnly(MapsEach, _ByValue, frozen=True):
     """The diverted items only, as reports."""
 
     def __call__(self, payload: Any) -> tuple[dict[str, Any], ...]:
         return (report(payload),) if is_diverted(payload) and not is_late(payload) else ()
+
+    def each(self, payloads: Any) -> Any:
+        if isinstance(payloads, PartlyDiverted):
+            return payloads.reports
+        return _Members(bytes(len(payloads)), []) if have_fields(payloads) else list(map(self, payloads))
 
 
 class LateOnly(_ByValue, frozen=True):

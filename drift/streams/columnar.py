@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
+from drift.diverting import OnError, TriedRows, diverts
 from drift.extras import need
+from drift.operators import MapsEach
 from drift.streams.adding import Steps
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller
@@ -58,12 +60,16 @@ class Columnar(Steps[T]):
         for origin in self._origins if fields is not None else ():
             self._graph._draft.schemas[origin] = ", ".join(f"{name}: {kind}" for name, kind in fields or ())
 
-    def select(self, *expressions: Any, name: str | None = None, **named: Any) -> Stream[Row]:
+    def select(
+        self, *expressions: Any, name: str | None = None, on_error: OnError = "error", **named: Any
+    ) -> Stream[Row]:
         """Rows of these fields only: a core map with one child.
 
         Args:
             expressions: of Polars, or SQL texts of such, over the fields of one row.
             name: of the step.
+            on_error: "error" ends the run at a row of which an expression cannot be computed; "divert" sends the row to
+                the sink "errors", and the others stay columns.
             named: expressions by the names of their results.
 
         Raises:
@@ -78,14 +84,18 @@ class Columnar(Steps[T]):
             >>> next(drift.run(graph, {"trips": [{"km": 2.0, "fare": 5.0}]})).payload
             {'km': 2.0, 'per_km': 2.5}
         """
-        return self._computed("select", expressions, name, named)
+        return self._computed("select", expressions, name, on_error, named)
 
-    def with_columns(self, *expressions: Any, name: str | None = None, **named: Any) -> Stream[Row]:
+    def with_columns(
+        self, *expressions: Any, name: str | None = None, on_error: OnError = "error", **named: Any
+    ) -> Stream[Row]:
         """Rows with further fields, or with other values in some: a core map with one child.
 
         Args:
             expressions: of Polars, or SQL texts of such, over the fields of one row.
             name: of the step.
+            on_error: "error" ends the run at a row of which an expression cannot be computed; "divert" sends the row to
+                the sink "errors", and the others stay columns.
             named: expressions by the names of their results.
 
         Raises:
@@ -99,7 +109,7 @@ class Columnar(Steps[T]):
             >>> next(drift.run(graph, {"trips": [{"km": 2.0, "fare": 5.0}]})).payload
             {'km': 2.0, 'fare': 5.0, 'dear': False}
         """
-        return self._computed("with_columns", expressions, name, named)
+        return self._computed("with_columns", expressions, name, on_error, named)
 
     def map_batches(
         self,
@@ -107,6 +117,7 @@ class Columnar(Steps[T]):
         *,
         schema: Schema,
         name: str | None = None,
+        on_error: OnError = "error",
         durable: bool = False,
     ) -> Stream[Row]:
         """Rows that a function makes of many at once, such as a model that predicts: a core map with one child.
@@ -118,6 +129,8 @@ class Columnar(Steps[T]):
             function: pure; from a table with the fields of the stream to a table.
             schema: names and types of the fields of its result.
             name: of the step; by default that of the function.
+            on_error: "error" ends the run if the function raises; "divert" sends the rows for which it does, each by
+                itself, to the sink "errors".
             durable: whether a run with state logs the output of the step, so that later steps resume from the log.
 
         Raises:
@@ -141,8 +154,7 @@ class Columnar(Steps[T]):
         where = caller()
         made = fields_of(schema, where)
         step = self._name(name, "map_batches", function)
-        stream = self._add(Map(step, "", where, OnTables(fields, made, function), "one"))
-        stream._fields = made
+        stream = self._on_rows(OnTables(fields, made, function), step, on_error, where, made)
         return stream._durable_if(durable)
 
     def _computed(
@@ -150,6 +162,7 @@ class Columnar(Steps[T]):
         kind: Literal["select", "with_columns"],
         given: tuple[Any, ...],
         name: str | None,
+        on_error: OnError,
         named: dict[str, Any],
     ) -> Stream[Row]:
         fields = self._known_fields(kind)
@@ -157,17 +170,29 @@ class Columnar(Steps[T]):
 
         where = caller()
         function, made = expressions(fields, given, named, kind, where)
-        stream = self._add(Map(self._named(name, kind), "", where, function, "one"))
+        return self._on_rows(function, self._named(name, kind), on_error, where, made)
+
+    def _on_rows(self, function: MapsEach, step: str, on_error: OnError, where: str, made: Fields) -> Stream[Any]:
+        """The rows that a function makes of rows."""
+        if diverts(on_error, f"step {step!r}", where):
+            tried = self._add(Map(step, "", where, TriedRows(step, function), "one"))
+            stream: Stream[Any] = tried._without_errors(step, where)
+        else:
+            stream = self._add(Map(step, "", where, function, "one"))
         stream._fields = made
         return stream
 
-    def _kept(self, condition: Any, name: str | None) -> Stream[T]:
+    def _kept(self, condition: Any, name: str | None, on_error: OnError) -> Stream[T]:
         """The rows for which an expression is true."""
         fields = self._known_fields("filter by an expression")
         from drift.columns.expressions import predicate
 
         where = caller()
-        stream = self._add(Map(self._named(name, "filter"), "", where, predicate(fields, condition, where), "keep"))
+        step, function, stream = self._named(name, "filter"), predicate(fields, condition, where), self
+        if diverts(on_error, f"filter {step!r}", where):
+            tried = TriedRows(step, function, keeps=True)
+            stream = self._add(Map(f"{step}.tried", "", where, tried, "one"))._without_errors(step, where)
+        stream = stream._add(Map(step, "", where, function, "keep"))
         stream._fields = fields
         return stream
 

@@ -275,7 +275,9 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
     ) -> Stream[T]: ...
 
     @overload
-    def filter(self, predicate: Expression, *, name: str | None = ..., durable: bool = ...) -> Stream[T]: ...
+    def filter(
+        self, predicate: Expression, *, name: str | None = ..., on_error: OnError = ..., durable: bool = ...
+    ) -> Stream[T]: ...
 
     def filter(
         self,
@@ -302,9 +304,9 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
             durable: whether a run with state logs the output of the step, so that later steps resume from the log.
         """
         if isinstance(predicate, str) or type(predicate).__module__.startswith("polars."):
-            if with_time or on_error != "error":
-                raise GraphError(f"a filter by an expression (at {caller()}) takes neither with_time nor on_error")
-            return self._kept(predicate, name)._durable_if(durable)
+            if with_time:
+                raise GraphError(f"a filter by an expression (at {caller()}) does not take with_time")
+            return self._kept(predicate, name, on_error)._durable_if(durable)
         stream = self._map(predicate, "keep", name, "filter", with_time, on_error=on_error)
         stream._fields = self._fields
         return stream._durable_if(durable)

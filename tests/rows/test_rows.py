@@ -558,7 +558,8 @@ def test_outputs_of_columns_take_the_columns_that_are_named() -> None:
         (lambda rows: rows.map(dict).filter(pl.col("fare") > 0), "are not known: say them at the source"),
         (lambda rows: rows.filter(bool).select("fair"), "did you mean 'fare'"),
         (lambda rows: rows.filter(7), "filter takes a function, not 7"),
-        (lambda rows: rows.filter(pl.col("fare") > 0, on_error="divert"), "takes neither with_time nor on_error"),
+        (lambda rows: rows.filter(pl.col("fare") > 0, with_time=True), "does not take with_time"),
+        (lambda rows: rows.select("fare", on_error="drop"), "'error' or 'divert'"),
     ],
 )
 def test_expressions_that_cannot_be_are_refused_when_the_step_is_written(
