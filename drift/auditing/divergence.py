@@ -35,14 +35,12 @@ class Divergence:
         recorded: the recorded item; None if the recorded output ends before.
         recomputed: the run's item; None if the run ended before. If both are None, the ends differ.
         error: the error that ended the run before this item, if one did.
-        same_items: whether the items of the block are the same, and only the recorded hash of the block differs.
     """
 
     position: int
     recorded: Item[Any] | None
     recomputed: Item[Any] | None
     error: DriftError | None = None
-    same_items: bool = False
 
     @property
     def pair(self) -> tuple[Item[Any] | None, Item[Any] | None]:
@@ -72,8 +70,6 @@ class Divergence:
     def what(self) -> str:
         """A short description."""
         recorded, recomputed = self.recorded, self.recomputed
-        if self.same_items:
-            return "the record's hash of a block is not that of its items"
         if recorded is None and recomputed is None:
             if self.error is not None:
                 return f"the run ends with {type(self.error).__name__}, and the recorded one did not"
@@ -136,7 +132,7 @@ class _Comparing:
         self.items = 0
         self.digest = Digest(record.manifest.algorithm, new_parts=Spilled)
         self._record = record
-        self._recorded = record.block_hashes()["output"]
+        self._recorded = [(block.rows, block.hash) for block in record.blocks()]
         self._ends = record.manifest.outcome.state == "finished"  # else the run may give more than the record has
         self._checked = 0  # blocks that are the same
         self._waiting: list[Released] = []  # batches with items of later blocks
@@ -148,13 +144,9 @@ class _Comparing:
         self.items += len(batch.metas)
         while self._checked < len(self.digest.blocks):
             at = self._checked
-            may_continue = not self._ends and (at >= len(self._recorded) or self._recorded[at][0] < BLOCK_ITEMS)
-            if may_continue and (found := self._located(None)) is not None:
+            same = at < len(self._recorded) and (BLOCK_ITEMS, self.digest.blocks[at]) == self._recorded[at]
+            if not same and (found := self._located(None)) is not None:
                 return found
-            if not may_continue and (
-                at >= len(self._recorded) or (BLOCK_ITEMS, self.digest.blocks[at]) != self._recorded[at]
-            ):
-                return self._located(None) or self._odd_hash()
             self._checked += 1
         start = self._checked * BLOCK_ITEMS
         self._waiting = [each for each in self._waiting if each.position + len(each.metas) > start]
@@ -166,18 +158,11 @@ class _Comparing:
         found = self._located(error)
         if found is not None:
             return found
-        last = self.digest.open_block()
-        of_record = self._recorded[self._checked] if self._checked < len(self._recorded) else None
-        if last is not None and of_record is not None and last[0] == of_record[0] and last != of_record:
-            return self._odd_hash()
         if error is not None and self._record.manifest.complete and outcome.kind != type(error).__name__:
             return Divergence(self.items, None, None, error)
         if error is None and outcome.is_repeatable:
             return Divergence(self.items, None, None)
         return None
-
-    def _odd_hash(self) -> Divergence:
-        return Divergence(self._checked * BLOCK_ITEMS, None, None, same_items=True)
 
     def _located(self, error: DriftError | None) -> Divergence | None:
         """The first item that differs in the first block that is not known to be the same."""

@@ -4,7 +4,7 @@ Invariant: a cause is named only with evidence: files whose hash is not the reco
 behind the item, a call that gave two results, a reference that disagrees with the engine. Without evidence the verdict
 is "unknown", with the known facts.
 
-Why this order: a changed input explains everything, and a changed graph whatever depends on it; whether a function is
+Why this order: a changed record explains everything, and a changed graph whatever depends on it; whether a function is
 pure can be tested with the present functions; and only if all that is excluded is a disagreement between engines a bug
 of this library.
 """
@@ -40,10 +40,9 @@ from drift_graph.operators import Group, Map, Operator
 
 _CHARACTERS_MAX = 2000
 
-Kind = Literal["input", "graph", "function", "impure", "bug", "record", "environment", "unknown"]
+Kind = Literal["graph", "function", "impure", "bug", "record", "environment", "unknown"]
 
 TITLES: dict[Kind, str] = {
-    "input": "the input was changed",
     "graph": "the graph was changed",
     "function": "a function was changed",
     "impure": "a function is not pure",
@@ -166,7 +165,7 @@ def investigate(
     """
     investigation = _Investigation(record, dataflow, divergence, states)
     verdict = investigation.verdict()
-    if verdict.kind in ("input", "record"):
+    if verdict.kind == "record":
         return Finding(divergence, verdict)
     one, other = divergence.pair
     lineage, notes = investigation.lineage(other)
@@ -254,23 +253,15 @@ class _Investigation:
         )
 
     def _record_changed(self) -> Verdict | None:
+        """The verdict for an output that was damaged; an audit computes nothing for a damaged input."""
         manifest = self._record.manifest
-        for table, kind in (("input", "input"), ("arrivals", "input"), ("output", "record"), ("blocks", "record")):
-            for file in manifest.of(table):
-                path = self._record.path / file.path
-                if hash_file(path, manifest.algorithm) != file.hash:
-                    return Verdict(
-                        "input" if kind == "input" else "record",
-                        f"{file.path} is not the file that was recorded: its bytes have another hash than the manifest "
-                        f"says",
-                        where=str(path),
-                    )
-        if self._divergence.same_items:
-            return Verdict(
-                "record",
-                f"the hash of block {self._divergence.block} in the record is not that of the items in the record, "
-                f"which are those of the run",
-            )
+        for file in (*manifest.of("output"), *manifest.of("blocks")):
+            path = self._record.path / file.path
+            if hash_file(path, manifest.algorithm) != file.hash:
+                text = (
+                    f"{file.path} is not the file that was recorded: its bytes have another hash than the manifest says"
+                )
+                return Verdict("record", text, where=str(path))
         return None
 
     def _graph_changed(self) -> Verdict | None:

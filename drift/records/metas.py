@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from drift.records.columns import BIN_HEAD_BYTES, BIN_MARK, BIN_MAX
-from drift.strings import Bytes, Numbers, Strings, cut, first_of, numbers, of_arrow, of_list, offsets_of, words_of
+from drift.strings import Bytes, Numbers, Strings, cut, numbers, of_arrow, of_list, offsets_of, words_of
 
 #: The columns that make a global time, and a meta.
 GLOBAL_TIME = ("time", "tie")
@@ -103,15 +103,6 @@ def _tie_of_all(strings: Strings, at: int) -> int | None:
             return None
         at += 1 + max(most - _ONE_BYTE_MAX, 0)
     return at if at <= strings.step else None
-
-
-def wrong_tie(rows: Any) -> int | None:
-    """The first row whose tie is malformed; None if all are right."""
-    coded = _Coded.of(rows.column("tie"))
-    wrong = ties_in(coded.values) != coded.values.lengths
-    if not wrong.any():
-        return None
-    return first_of(wrong if coded.codes is None else wrong[coded.codes])
 
 
 def metas_of(rows: Any, names: Sequence[str] = META) -> Strings:

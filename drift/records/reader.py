@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 
 from drift.records.blocks import Block
 from drift.records.format import TABLES, File, Manifest, RecordError, read_manifest
-from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, wrong_tie
-from drift.records.order import Arrivals
+from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of
 from drift.records.storable import classes_at
 from drift.records.tables import DAMAGE, check_values, open_table, unread
 from drift.records.watch import Watch
@@ -176,77 +175,23 @@ class Record:
     def arrivals(self) -> Iterator[ArrivedBatch]:
         """Every batch and heartbeat, in order."""
         ranks = {source.name: rank for rank, source in enumerate(self.manifest.sources)}
-        arrivals_of = {name: Arrivals(rank) for name, rank in ranks.items()}
-        items = _Cursor(self._timed_batches())
+        items = _Cursor(self._batches("input", [*GLOBAL_TIME, "payload"]))
         late_items = _Cursor(self._batches("late"))
-        row = 0
         for batch in self._batches("arrivals"):
             rows = batch.to_pydict()
             for number, source, count, late_count, at_ns, heartbeat, is_numbered in zip(
                 rows["batch"], rows["source"], rows["items"], rows["late"], rows["at_ns"], rows["heartbeat"],
                 rows["numbered"],
             ):  # fmt: skip
-                if source not in ranks or count < 0 or late_count < 0:
-                    raise RecordError(
-                        f"{self.path} is damaged: batch {number} has {count:,} items and {late_count:,} late ones of "
-                        f"source {source!r:.80}, and its sources are {', '.join(map(repr, ranks))}"
-                    )
                 metas: Metas = []
-                strings = data = of_list([])
+                data = of_list([])
                 if count:
                     taken = items.take(count)
                     strings = metas_of(taken, GLOBAL_TIME)
                     data = of_arrow(taken.column("payload"))
                     metas = _numbered(strings) if is_numbered else strings.listed()
-                wrong = arrivals_of[source].wrong_in(metas, strings, heartbeat)
-                if wrong is not None:
-                    index, what = wrong
-                    raise self._disordered(number, source, row + index, what, metas[index] if count else b"")
-                row += count
                 late = list(_late_rows(late_items.take(late_count))) if late_count else []
                 yield ArrivedBatch(number, source, ranks[source], metas, data, heartbeat, late, at_ns)
-        open_sources = [name for name, arrivals in arrivals_of.items() if not arrivals.ended]
-        if open_sources and self.manifest.outcome.state == "finished":
-            raise self._no_run(
-                f"its manifest says that the run finished, and source {open_sources[0]!r} has no heartbeat at its end"
-            )
-
-    def _disordered(self, batch: int, source: str, row: int, what: str, global_time: bytes) -> RecordError:
-        """The error about a batch that no source can have given."""
-        first = self.find_input(global_time)
-        if first is not None and first.row < row:
-            what += f", that of row {first.row:,} in batch {first.batch:,}"
-        return self._no_run(f"in batch {batch:,} of source {source!r}, input row {row:,}, {what}")
-
-    def _no_run(self, what: str) -> RecordError:
-        return RecordError(
-            f"{self.path} is no record of a run: {what}. It was changed, or made by hand: `drift audit --intact` says "
-            f"more. Take the record from where it was made, or make it again"
-        )
-
-    def check_input(self) -> None:
-        """Check the input as `arrivals` does, batch by batch.
-
-        Raises:
-            RecordError: sources cannot have given it, or it cannot be read.
-        """
-        for _ in self.arrivals():
-            pass
-
-    def _timed_batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches("input", [*GLOBAL_TIME, "payload"]):
-            yield self._checked(batch, "input")
-
-    def _checked(self, batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
-        """Rows, after a check that their ties are well-formed."""
-        at = wrong_tie(batch)
-        if at is not None:
-            tie = batch.column("tie")[at].as_py()
-            raise RecordError(
-                f"{self.path} is damaged: in {table}, the tie {tie[:40].hex()!r} is none: that is three numbers, "
-                f"the source's rank, a tie, and which of the items that share it; `drift audit` says more"
-            )
-        return batch
 
     def input(self, first: int = 0) -> Iterator[tuple[Strings, Strings]]:
         """Global times, as canonical bytes, and payloads of input items, from a row on, in batches."""
@@ -255,8 +200,7 @@ class Record:
 
     def input_rows(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
         """Source, time, tie and payload of input items, from a row up to another."""
-        for batch in self.rows("input", first, end, ["source", *GLOBAL_TIME, "payload"]):
-            yield self._checked(batch, "input")
+        return self.rows("input", first, end, ["source", *GLOBAL_TIME, "payload"])
 
     def input_extents(self) -> Iterator[tuple[int, int, int]]:
         """For each row group of the input: its least and greatest time, and its number of items."""
@@ -332,8 +276,7 @@ class Record:
     def output_rows(self, first: int = 0, end: int | None = None) -> Iterator[pa.RecordBatch]:
         """Sink, time, tie, path and payload of output items, from a position up to another."""
         count = self.manifest.items_out
-        for batch in self.rows("output", first, count if end is None else min(end, count), ["sink", *META, "payload"]):
-            yield self._checked(batch, "output")
+        return self.rows("output", first, count if end is None else min(end, count), ["sink", *META, "payload"])
 
     def items(self, first: int = 0, end: int | None = None) -> Iterator[Item[Any]]:
         """Output items with their payloads, as a run gives them."""
@@ -399,39 +342,16 @@ class Record:
 
     def blocks(self, table: str = "output") -> Iterator[Block]:
         """The blocks of the output, or of the input, in order; the last one may not be full."""
-        return (block for of_table, block in self._blocks() if of_table == table)
-
-    def block_hashes(self) -> dict[str, list[tuple[int, bytes]]]:
-        """For each block of the input and of the output its number of items and its hash."""
-        found: dict[str, list[tuple[int, bytes]]] = {"input": [], "output": []}
-        for table, block in self._blocks():
-            found[table].append((block.rows, block.hash))
-        return found
-
-    def _blocks(self) -> Iterator[tuple[str, Block]]:
-        last: dict[str, Block | None] = {"input": None, "output": None}
+        last: Block | None = None
         for batch in self._batches("blocks"):
-            for table, *values in zip(*batch.to_pydict().values()):
-                if table not in last:
-                    raise RecordError(f"{self.path} is damaged: it has blocks of {table!r:.80}")
-                block, before = Block(*values), last[table]
-                self._check_block(table, block, before)
-                if before is not None and before.number != block.number:
-                    yield table, before
-                last[table] = block
-        for table, block_left in last.items():
-            if block_left is not None:
-                yield table, block_left
-
-    def _check_block(self, table: str, block: Block, before: Block | None) -> None:
-        damaged = f"{self.path} is damaged: block {block.number:,} of {table}"
-        if not 0 <= block.rows <= BLOCK_ITEMS:
-            raise RecordError(f"{damaged} has {block.rows:,} items, and there are {BLOCK_ITEMS} in one")
-        if len(block.meta_checks) != block.rows or len(block.payload_checks) != 2 * block.rows:
-            raise RecordError(f"{damaged} has {block.rows:,} items, and not as many checks")
-        if not _follows(block, before):
-            shown = f"block {before.number:,}, of {before.rows:,} items" if before is not None else "none"
-            raise RecordError(f"{damaged}, of {block.rows:,} items, comes after {shown}")
+            for of_table, *values in zip(*batch.to_pydict().values()):
+                if of_table == table:
+                    block = Block(*values)
+                    if last is not None and last.number != block.number:
+                        yield last
+                    last = block  # the same one again has more rows
+        if last is not None:
+            yield last
 
     # Tables.
 
@@ -503,15 +423,6 @@ class _Cursor:
         return pa.Table.from_batches(taken)
 
 
-def _follows(block: Block, last: Block | None) -> bool:
-    """Whether a block is the successor of another, or the same one again with no fewer rows."""
-    if last is None:
-        return block.number == 0
-    if block.number == last.number:
-        return block.rows >= last.rows
-    return block.number == last.number + 1 and last.rows == BLOCK_ITEMS
-
-
 def _late_rows(table: Any) -> Iterator[LateItemRow]:
     rows = table.to_pydict()
     return map(LateItemRow, rows["source"], rows["payload"], rows["time"], rows["heartbeat"], rows["reason"])
@@ -520,8 +431,7 @@ def _late_rows(table: Any) -> Iterator[LateItemRow]:
 def _numbered(strings: Strings) -> Metas:
     """Metas given as consecutive numbers."""
     first = strings.slice(0, 1).joined().tobytes()
-    metas = NumberedMetas(time_of(first), len(strings), first[8:])
-    return metas if metas.joined(b"") == strings.joined() else strings.listed()
+    return NumberedMetas(time_of(first), len(strings), first[8:])
 
 
 def _range_of(group: Any, name: str) -> tuple[int, int]:

@@ -109,13 +109,8 @@ def open_table(path: Path, table: str, *, coded: bool = False) -> pq.ParquetFile
 
 def _check_columns(parquet: pq.ParquetFile, table: str) -> None:
     found, wanted = parquet.schema_arrow, SCHEMAS[table]
-    if found.names != wanted.names:
-        raise pa.ArrowInvalid(f"its columns are {', '.join(found.names)}, and should be {', '.join(wanted.names)}")
-    for of_file, right in zip(found, wanted):
-        if of_file.type != right.type:
-            raise pa.ArrowInvalid(f"its column {right.name} is of {of_file.type}, and should be of {right.type}")
-        if of_file.nullable:
-            raise pa.ArrowInvalid(f"its column {right.name} may lack values, which none that was written does")
+    if not found.equals(wanted):
+        raise pa.ArrowInvalid(f"its columns are {found.to_string()}, and should be {wanted.to_string()}")
 
 
 def _repeating(metadata: pq.FileMetaData) -> list[str]:

@@ -49,7 +49,6 @@ class RecordedInput:
     """
 
     def __init__(self, feed: RecordedFeed, record: Record) -> None:
-        record.check_input()
         self._record = record
         self._classes = dict(record.classes)
         self._manifest = record.manifest

@@ -157,7 +157,7 @@ def test_ctrl_c_while_a_record_is_read_says_that_it_is_as_it_was(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("drift.records.reader.Record._blocks", interrupted)
+    monkeypatch.setattr("drift.records.reader.Record.blocks", interrupted)
     monkeypatch.setattr("drift.records.reader.Record.item", interrupted)
     monkeypatch.setattr("drift.records.reader.Record.output_rows", interrupted)
     more: list[object] = {"audit": [], "explain": ["--position", 1], "diff": [recorded]}[command]

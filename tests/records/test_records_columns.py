@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from drift.records import columns
 from drift.records.blocks import Blocks, checks
-from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, split, wrong_tie
+from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, split
 from drift.records.reader import restored_many
 from drift.strings import Strings, cut, joined, of_arrow, of_list, plain, to_arrow
 from drift_barrier.digest import Digest
@@ -91,19 +91,9 @@ def test_metas_are_split_and_joined(given_metas: list[bytes], head: int) -> None
         rows = pa.table(each, names=list(META))
         for table in (rows, rows.slice(len(rows) // 3), pa.concat_tables([rows.slice(0, 1), rows.slice(1)])):
             expected = given_metas[len(given_metas) - len(table) :]
-            assert wrong_tie(table) is None
             assert metas_of(table).listed() == expected
             assert metas_of(table, GLOBAL_TIME).listed() == list(map(global_time_of, expected))
             assert bins_of(table).listed() == list(map(msgspec.msgpack.encode, expected))
-
-
-@given(st.lists(global_times, min_size=1, max_size=9), st.data())
-def test_what_is_no_tie_is_found(given_times: list[bytes], data: st.DataObject) -> None:
-    ties = [global_time[8:] for global_time in given_times]
-    at = data.draw(st.integers(0, len(ties) - 1))
-    ties[at] = ties[at][:-1] if data.draw(st.booleans()) else ties[at] + b"x"
-    for column in (pa.array(ties, pa.binary()), pa.array(ties, pa.binary()).dictionary_encode()):
-        assert wrong_tie(pa.table({"tie": column})) == at
 
 
 scalars = st.one_of(

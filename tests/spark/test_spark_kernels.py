@@ -27,7 +27,6 @@ from drift.engines.packing import metas_of, unpacked_output
 from drift.engines.shipping import packed
 from drift.engines.source_feed import SourceFeed
 from drift.engines.surroundings import surroundings
-from drift.records.order import Arrivals
 from drift.sources import as_source
 from drift.spark.batches import ROWS, error_row, record_batch
 from drift.spark.blocks import joined_digest
@@ -38,10 +37,9 @@ from drift.spark.prepare import bounds_of
 from drift.spark.recording import STORED_ITEMS, run_stored, store_items
 from drift.spark.sampling import RowSample, row_order, sample_rows
 from drift.spark.spool import Spool
-from drift.strings import of_list
 from drift.testing.recipes import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block
-from drift_graph.meta import BEGINNING
+from drift_graph.meta import BEGINNING, varint
 
 
 def in_lists(case: Case, targets: int, splits: int, *, held_max: int = 1000, fused: bool = True) -> Output:
@@ -276,16 +274,15 @@ def test_rows_that_are_stored_for_a_record_are_in_order_and_give_the_output_of_t
     work = rows.work
     parts = shuffled(rows.read(replace(work, stores=True)), targets)
     stored = [list(store_items(work, rows.names, part.to_batches(max_chunksize=2))) for part in parts]
-    arrivals = {rank: Arrivals(rank) for rank in rows.names}
     heartbeats = dict.fromkeys(rows.names, BEGINNING)
     recorded: list[bytes] = []
     for row in (row for part in stored for batch in part for row in batch.to_pylist()):
         rank, heartbeat = row["rank"], max(heartbeats[row["rank"]], row["heartbeat"])
-        strings = of_list(metas_of(row["items"], row["metas"]))
-        assert arrivals[rank].wrong_in(strings.listed(), strings, heartbeat) is None
+        metas = metas_of(row["items"], row["metas"])
+        assert all(meta >= heartbeats[rank] and meta[8:].startswith(varint(rank)) for meta in metas)
         assert heartbeats[rank] <= heartbeat or not row["heartbeat"]
         heartbeats[rank] = heartbeat
-        recorded += strings.listed()
+        recorded += metas
     assert len(recorded) == len(set(recorded)) == sum(len(each.payloads) for each in case.inputs)
     again = done(
         run_stored(replace(work, repeats="bug"), rows.names, [batch.select(STORED_ITEMS) for batch in part])
