@@ -233,4 +233,20 @@ BREAKAGES = [
             ),
         )
     ),
+    one(
+        "the search for durable steps ends before all that may be cheaper",
+        "drift/planning/model.py",
+        "        return self._cost(self.rate * items * self.store.passing_s, self.rate * size, 0.0)\n",
+        "        return 9 * self._cost(self.rate * items * self.store.passing_s, self.rate * size, 0.0)\n",
+        ("tests/planning/test_planning.py",),
+        "it is no part of a run",
+    ),
+    one(
+        "a segment drops checkpoints that the next one may still need",
+        "drift/state/run_checkpoints.py",
+        "ceil(after / max(own, 0.001)) + 2",
+        "0",
+        ("tests/planning/test_planning.py",),
+        "no log is lost in the harness",
+    ),
 ]

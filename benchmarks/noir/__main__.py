@@ -6,12 +6,13 @@ import argparse
 import inspect
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
 
 import drift
+from benchmarks.meters import cpu_seconds
 from benchmarks.noir import (
     accidents,
     closure,
@@ -52,12 +53,14 @@ def lines_of(case: Case) -> int:
     return sum(1 for line in code if line.strip())
 
 
-def run_case(case: Case, inputs: dict[str, list[Any]], settings: dict[str, Any]) -> tuple[list[Any], str, float]:
+def run_case(
+    case: Case, inputs: dict[str, list[Any]], settings: dict[str, Any], clock: Callable[[], float] = time.perf_counter
+) -> tuple[list[Any], str, float]:
     """The answer, the digest and the seconds of a case on an engine."""
-    started = time.perf_counter()
+    started = clock()
     run = drift.run(case.graph(), inputs, **settings)
     found = [payload for batch in run.batches() for payload in batch.payloads]
-    return found, run.digest, time.perf_counter() - started
+    return found, run.digest, clock() - started
 
 
 def compare(case: Case, found: list[Any], expected: list[Any]) -> None:
@@ -82,7 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="so many times the items (1)")
     parser.add_argument("--engine", action="append", choices=list(ENGINES), help="(local); may be given again")
     parser.add_argument("--only", metavar="NAME", help="cases whose name has this in it")
+    parser.add_argument("--cpu", action="store_true", help="seconds of the processor, where others use the machine too")
     arguments = parser.parse_args(argv)
+    clock = cpu_seconds if arguments.cpu else time.perf_counter
     engines = arguments.engine or ["local"]
     columns = (
         "", "items", "plain s", *(title for engine in engines for title in (f"{engine} s", "of plain")), "lines",
@@ -94,13 +99,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.only and arguments.only not in case.name:
             continue
         inputs = case.data(max(int(case.items * arguments.scale), 2))
-        started = time.perf_counter()
+        started = clock()
         expected = case.plain(inputs)
-        plain_s = time.perf_counter() - started
+        plain_s = clock() - started
         cells = [case.name, integer(sum(map(len, inputs.values()))), decimals(plain_s)]
         digests: dict[str, str] = {}
         for engine in engines:
-            found, digests[engine], seconds = run_case(case, inputs, ENGINES[engine])
+            found, digests[engine], seconds = run_case(case, inputs, ENGINES[engine], clock)
             cells += [decimals(seconds), decimals(plain_s / seconds)]
             try:
                 compare(case, found, expected)

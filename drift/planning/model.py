@@ -244,8 +244,8 @@ class Model:
             written = inf  # all were looked at
         if best is not None:
             return best._replace(cheaper_by=max(best.cost - written - checkpoints, 0.0))
-        (part,), _, _ = self.parts(())
-        shortest = min((option.longest_s for option in self._options(part, 1.0)), default=inf) + self.store.start_s
+        each = [[option.longest_s for option in self._options(part, 1.0)] for part in self.parts(())[0]]
+        shortest = self.store.start_s + sum(min(times, default=inf) for times in each)
         raise SettingsError(
             f"no choice recovers within {within_s:g} s: a start alone takes {self.store.start_s:.2f} s here, and with "
             f"a checkpoint every {INTERVALS_S[0]:g} s and no durable step it takes {shortest:.2f} s"
