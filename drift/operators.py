@@ -430,6 +430,26 @@ class OpensWindows:
         raise NotImplementedError
 
 
+class MergesSlices:
+    """A process's function for items that are slices of windows, which it merges into them, and that has a form in
+    arrays; `on_time` is a `FiresEach`.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
+        """See `Process.on_item`."""
+        raise NotImplementedError
+
+    def merging(self, slices: Rows, timers: tuple[bytes, bytes, int]) -> Any:
+        """A `drift.columns.merging.Merging` for slices such as these; None if they are not in arrays.
+
+        Args:
+            timers: what metas of timers are made of: suffixes of the grouping and of the timers' map, and their phase.
+        """
+        raise NotImplementedError
+
+
 class ProlongsWindows:
     """A process's function for items that opens the key's window, or adds the item to it and so prolongs it.
 

@@ -28,6 +28,7 @@ RUNNING, CHECKPOINT = (
 )
 
 _OPENED, RESULTS = "drift/columns/opened.py", ("tests/rows/test_window_rows.py",)
+_MERGING, SLIDING = "drift/columns/merging.py", ("tests/rows/test_sliding_rows.py",)
 _COUNTED, BY_NUMBER = "drift/columns/counted.py", ("tests/rows/test_running.py", "-k", "by_number or resumes")
 IN_ARRAYS = ("tests/rows/test_running.py", "-k", "any_order_are_those")
 IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
@@ -256,6 +257,40 @@ BREAKAGES: list[Breakage] = [
         "        self.get([metas[-1]] * len(groups.keys), groups.keys)\n",
         "",
         CHECKPOINT,
+        _UNSEEN,
+    ),
+    # Sliding windows in arrays.
+    one(
+        "a slice sets timers for windows that begin before it",
+        _MERGING,
+        "np.maximum(behind, first)  # w",
+        "np.minimum(behind, first)  # w",
+        SLIDING,
+        _UNSEEN,
+    ),
+    one("only the first slices are merged", _MERGING, "one[where] += other", "one[where] += 0", SLIDING, _UNSEEN),
+    one(
+        "a slice's timer is set once",
+        _MERGING,
+        "if some and each.start >= next_start:",
+        "if False:",
+        SLIDING,
+        _UNSEEN,
+    ),
+    one(
+        "a checkpoint misses what is in slices",
+        _MERGING,
+        "if due != _NONE:\n                    timers",
+        "if False:\n                    timers",
+        SLIDING,
+        _UNSEEN,
+    ),
+    one(
+        "slices are never in arrays",
+        "drift/machines/merging.py",
+        "metas[-1] >= self.complete_below",
+        "True",
+        SLIDING,
         _UNSEEN,
     ),
     # Windows in arrays, and their results.

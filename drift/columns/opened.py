@@ -59,12 +59,13 @@ class OpenWindows:
 
     Attributes:
         untils: the last times of the ends.
+        names, aggregates: see above.
     """
 
     def __init__(self, names: tuple[str, ...] | None, aggregates: Sequence[InColumns]) -> None:
         self.untils: list[int] = []
         self.names = names
-        self._aggregates = aggregates
+        self.aggregates = aggregates
         self._counts: list[int] = []
         self._keys: list[Any] = []
         self._firsts: list[Metas] = []
@@ -92,7 +93,7 @@ class OpenWindows:
         try:
             after = [
                 groups.folded(of, old, [each[before] for each in self._arrays[at]] if len(old) else ())
-                for at, of in enumerate(self._aggregates)
+                for at, of in enumerate(self.aggregates)
             ]
         except _NotHere:
             return False
@@ -157,12 +158,12 @@ class OpenWindows:
 
     def accumulators(self, taken: Taken) -> list[Any]:
         """The accumulators of the windows, one by one."""
-        lists = [listed(kind, arrays) for (kind, _), arrays in zip(self._aggregates, taken.arrays)]
+        lists = [listed(kind, arrays) for (kind, _), arrays in zip(self.aggregates, taken.arrays)]
         return lists[0] if self.names is None else list(zip(*lists))
 
     def results(self, taken: Taken) -> list[Array] | None:
         """The results of each aggregate; None where a division is not exact in columns."""
         try:
-            return results_of(self._aggregates, taken.arrays)
+            return results_of(self.aggregates, taken.arrays)
         except _NotHere:
             return None

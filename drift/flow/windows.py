@@ -43,7 +43,16 @@ from drift.flow.opened import Step as Step
 from drift.flow.opened import Stepped as Stepped
 from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
-from drift.operators import BatchStep, FiresEach, KeyedItems, OpensWindows, ProlongsWindows, TakesEach, _ByValue
+from drift.operators import (
+    BatchStep,
+    FiresEach,
+    KeyedItems,
+    MergesSlices,
+    OpensWindows,
+    ProlongsWindows,
+    TakesEach,
+    _ByValue,
+)
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import at
@@ -153,15 +162,12 @@ def _groups_by(key: Callable[[Any], Any], rows: Rows, lengths: Sequence[int]) ->
     return groups_of(rows, names, lengths)  # type: ignore[arg-type]
 
 
-class AlignedItem(OfAggregate, OpensWindows, frozen=True):
-    """An item of a window whose bounds its time determines; the state is the accumulator."""
+class _Opening(OfAggregate, OpensWindows, frozen=True):
+    """An item of a window, or a slice, whose bounds its time determines; the state is the accumulator."""
 
     def bounds(self, time: int) -> tuple[int, int]:
         """Start and end of the window around a time."""
         raise NotImplementedError
-
-    def until(self, time: int) -> int:
-        return last_before(self.bounds(time)[1])
 
     def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
         return _groups_by(self.key, rows, lengths)
@@ -173,6 +179,13 @@ class AlignedItem(OfAggregate, OpensWindows, frozen=True):
         from drift.columns.opened import OpenWindows  # here: it needs numpy
 
         return OpenWindows(*values)
+
+
+class AlignedItem(_Opening, frozen=True):
+    """An item of a window."""
+
+    def until(self, time: int) -> int:
+        return last_before(self.bounds(time)[1])
 
     def outputs_of(self, opened: Any, taken: Any) -> Rows | None:
         from drift.columns.windows import window_rows  # here: it needs numpy
@@ -287,7 +300,7 @@ def key_of_slice(part: Slice) -> Any:
     return part.key
 
 
-class SliceItem(OfAggregate, OpensWindows, frozen=True):
+class SliceItem(_Opening, frozen=True):
     """An item of a slice: two slices for each `every`, cut where windows start and where they end."""
 
     size: int
@@ -295,14 +308,16 @@ class SliceItem(OfAggregate, OpensWindows, frozen=True):
     offset: int
 
     def bounds(self, time: int) -> tuple[int, int]:
-        """Start and end of the slice around a time."""
         into = (time - self.offset) % self.every
         cut = self.size if self.size < self.every else self.size % self.every
         begin = time - into
         return (begin, begin + cut) if into < cut else (begin + cut, begin + self.every)
 
-    def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
-        return _groups_by(self.key, rows, lengths)
+    def outputs_of(self, opened: Any, taken: Any) -> Rows | None:
+        from drift.columns.merging import slices_of  # here: it needs numpy
+
+        names = names_of(self.key)
+        return slices_of(Slice, 0 if names is None else len(names), opened, taken, list(map(self.bounds, taken.untils)))
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Slice]:
         start, end = self.bounds(time)
@@ -321,7 +336,7 @@ class SliceItem(OfAggregate, OpensWindows, frozen=True):
         return self.aggregate.begin(payload), (due(self.bounds(time)[1], self.key(payload)),)
 
 
-class _Merged(_ByValue, frozen=True):
+class _Merged(_ByValue, MergesSlices, frozen=True):
     """A slice has ended; the state is the slices that future windows need.
 
     For each slice that is (start, start of the first window that begins with it, accumulator): so a slice sets the
@@ -345,6 +360,11 @@ class _Merged(_ByValue, frozen=True):
         last = state[-1][0]
         first = max(first, last + self.every - (last - self.offset) % self.every)
         return (*state, (start, first, part.accumulator)), (due(first + self.size, part.key),) if first <= start else ()
+
+    def merging(self, slices: Rows, timers: tuple[bytes, bytes, int]) -> Any:
+        from drift.columns.merging import merging_of  # here: it needs numpy
+
+        return merging_of(slices, (self.size, self.every, self.offset), timers, Window)
 
     def kept(self, state: Any) -> int:
         """How many of the last slices a state is made of; for lineages."""

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import ProcessLogic, ScanLogic
+from drift.machines.merging import MergingStage
 from drift.machines.sessions import SessionStage
 from drift.machines.stage import Stage
 from drift.machines.windowing import WindowStage
 from drift.operators import (
+    MergesSlices,
     OpensWindows,
     ProcessOutput,
     ProcessState,
@@ -84,6 +86,8 @@ def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: 
     def stage(cyclic: bool) -> Stage:
         if isinstance(process.on_item, OpensWindows) and not cyclic:
             return WindowStage(group, state, timers, process, ranks)
+        if isinstance(process.on_item, MergesSlices) and not cyclic:
+            return MergingStage(ProcessLogic(process), place, process.on_item)
         if isinstance(process.on_item, ProlongsWindows):
             return SessionStage(group, state, timers, process, ranks, cyclic=cyclic)
         return KeyedStage(ProcessLogic(process), place, cyclic=cyclic)

@@ -1,0 +1,377 @@
+"""Slices in arrays, and what merges them into sliding windows.
+
+Invariant: the windows, their metas and the states are those of `drift.flow.windows._Merged` and of its timers; or
+nothing has changed, and the answer is None or False.
+
+Why: slices come in order, all of an end at once, and a key has at most one of each end. A window's timer hangs on its
+first slice alone. So the windows of an end are the slices whose timer is for it; whatever other slices there are belong
+to these windows, and are merged into them end by end, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, compress, pairwise, repeat
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from drift.columns.aggregates import _EXACT_MAX, Array, InColumns, _NotHere
+from drift.columns.groups import _greatest, listed, results_of
+from drift.columns.opened import OpenWindows, Taken
+from drift.columns.windows import window_rows
+from drift.operators import Timer
+from drift_graph.canonical import canonical_each, encode_many, stored_each
+from drift_graph.meta import LATER_MARK, later_metas, pack_time, varint
+from drift_graph.metas import Metas, metas_in_order, with_suffix
+from drift_graph.payloads import Rows
+
+#: Times whose windows are not cut off by the ends of time, and differences of which 64 bits hold.
+_TIME_MAX = 1 << 60
+_NONE = -(1 << 62)  # in place of a time
+_UNUSED_MIN = 1 << 16  # so many keys without a slice may have numbers
+
+
+class Kind(NamedTuple):
+    """What slices have in common.
+
+    Attributes:
+        make: makes a slice of its key, start, end and accumulator.
+        fields: how many fields the key has.
+        names, aggregates: see `OpenWindows`.
+    """
+
+    make: Callable[..., Any]
+    fields: int
+    names: tuple[str, ...] | None
+    aggregates: tuple[InColumns, ...]
+
+
+class Slices(Rows):
+    """Slices of sliding windows.
+
+    Args:
+        arrays: of each aggregate the accumulators, in one array or two.
+    """
+
+    __slots__ = ("kind", "keys", "starts", "ends", "arrays", "_values")
+
+    has_fields = False
+
+    def __init__(
+        self, kind: Kind, keys: list[Any], starts: Array, ends: Array, arrays: Sequence[Sequence[Array]]
+    ) -> None:
+        self.kind, self.keys, self.starts, self.ends, self.arrays = kind, keys, starts, ends, arrays
+        self._values: list[Any] | None = None
+
+    @property
+    def values(self) -> list[Any]:
+        """The slices, made once."""
+        if self._values is None:
+            bounds = self.starts.tolist(), self.ends.tolist()
+            self._values = list(map(self.kind.make, self.keys, *bounds, self.accumulators))
+        return self._values
+
+    @property
+    def accumulators(self) -> list[Any]:
+        """One by one."""
+        lists = [listed(kind, arrays) for (kind, _), arrays in zip(self.kind.aggregates, self.arrays)]
+        return lists[0] if self.kind.names is None else list(zip(*lists))
+
+    @property
+    def dtypes(self) -> list[Any]:
+        """The types of the arrays."""
+        return [each.dtype for every in self.arrays for each in every]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, at: Any) -> Any:
+        if not isinstance(at, slice):
+            return self.values[at]
+        return self._of(self.keys[at], at)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def _of(self, keys: list[Any], at: Any) -> Self:
+        arrays = [[each[at] for each in every] for every in self.arrays]
+        return type(self)(self.kind, keys, self.starts[at], self.ends[at], arrays)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self) * (24 + 8 * len(self.arrays))
+
+    def chosen(self, wanted: Sequence[int]) -> Self:
+        return self._of(list(compress(self.keys, wanted)), np.frombuffer(bytes(wanted), np.bool_))
+
+    def in_order(self, order: Sequence[int]) -> Self:
+        return self._of(list(map(self.keys.__getitem__, order)), np.asarray(order, np.int64))
+
+    def joined(self, others: Sequence[Self]) -> Self | None:
+        every = [self, *others]
+        if any(type(each) is not Slices or each.kind != self.kind or each.dtypes != self.dtypes for each in every):
+            return None
+        arrays = [list(map(np.concatenate, zip(*parts))) for parts in zip(*(each.arrays for each in every))]
+        starts, ends = (np.concatenate([getattr(each, name) for each in every]) for name in ("starts", "ends"))
+        return type(self)(self.kind, list(chain.from_iterable(each.keys for each in every)), starts, ends, arrays)
+
+    def encoded(self) -> bytes:
+        return encode_many(self.values)
+
+    def forms(self, *, stored: bool = False) -> list[bytes]:
+        return (stored_each if stored else canonical_each)(self.values)
+
+    def __reduce__(self) -> Any:
+        return list, (self.values,)
+
+
+def slices_of(
+    make: Callable[..., Any], fields: int, opened: OpenWindows, taken: Taken, bounds: Sequence[tuple[int, int]]
+) -> Slices | None:
+    """Windows in arrays as slices; None where their bounds are beyond 64 bits."""
+    kind = Kind(make, fields, opened.names, tuple(opened.aggregates))
+    try:
+        starts, ends = (np.repeat(np.array(each, np.int64), taken.counts) for each in zip(*bounds))
+    except OverflowError:
+        return None
+    return Slices(kind, taken.keys, starts, ends, taken.arrays)
+
+
+def merging_of(
+    slices: Rows, windows: tuple[int, int, int], timers: tuple[bytes, bytes, int], result: Callable[..., Any]
+) -> Merging | None:
+    """See `Merging`; None if these are no `Slices`."""
+    return Merging(slices.kind, windows, timers, result) if isinstance(slices, Slices) else None
+
+
+class _Numbers(dict[Any, int]):
+    """Dense numbers of keys."""
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class _Ended:
+    """The slices of one end.
+
+    Attributes:
+        firsts: of each the start of the first window that begins with it.
+        timers: of each the meta of its timer; what there is without one does not count.
+        dues: of each the time of its timer, or `_NONE`.
+    """
+
+    __slots__ = ("slices", "numbers", "start", "firsts", "timers", "dues")
+
+    def __init__(self, slices: Slices, numbers: Array, firsts: Array, timers: list[bytes], dues: Array) -> None:
+        self.slices, self.numbers, self.start = slices, numbers, int(slices.starts[0])
+        self.firsts, self.timers, self.dues = firsts, timers, dues
+
+
+class Merging:
+    """The slices of windows that have not ended, and their timers.
+
+    Args:
+        size, every, offset: of the windows.
+        suffix: of the grouping; `ending`: what the map of timers appends; `phase`: theirs.
+        result: makes a window of its key, start, end and value.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        windows: tuple[int, int, int],
+        timers: tuple[bytes, bytes, int],
+        result: Callable[..., Any],
+    ) -> None:
+        self._kind, self._result = kind, result
+        self._size, self._every, self._offset = windows
+        self._suffix, self._ending, self._phase = timers
+        self._ended: list[_Ended] = []  # in the order of their ends
+        self._numbers = _Numbers()
+        self._lasts = np.empty(0, np.int64)  # by number of a key: the start of its last slice, or `_NONE`
+        self._last = b""  # the last meta that was here: of a slice or of a timer that has fired
+
+    def __len__(self) -> int:
+        return sum(int(np.count_nonzero(each.dues != _NONE)) for each in self._ended)
+
+    def is_below(self, checkpoint: bytes) -> bool:
+        """Whether all that has come or fired was below a checkpoint."""
+        return self._last < checkpoint
+
+    @property
+    def least(self) -> bytes | None:
+        """The meta of the first timer."""
+        waiting = [int(some.min()) for each in self._ended if len(some := each.dues[each.dues != _NONE])]
+        for each in self._ended if waiting else ():
+            found = np.flatnonzero(each.dues == min(waiting))
+            if len(found):
+                return each.timers[int(found[0])]
+        return None
+
+    @staticmethod
+    def stretches(slices: Slices) -> Iterator[tuple[int, int]]:
+        """Start and end of each stretch of slices that have one end."""
+        edges = np.flatnonzero(slices.ends[1:] != slices.ends[:-1]) + 1
+        return pairwise([0, *edges.tolist(), len(slices)])
+
+    def takes(self, slices: Rows) -> bool:
+        """Whether these may be added to those that are here."""
+        if (
+            not isinstance(slices, Slices)
+            or slices.kind != self._kind
+            or int(slices.starts.min()) < -_TIME_MAX
+            or int(slices.ends.max()) > _TIME_MAX
+        ):
+            return False
+        return not self._ended or self._ended[-1].slices.dtypes == slices.dtypes
+
+    def add(self, metas: Metas, slices: Slices) -> None:
+        """Add slices of one end, behind all that are here; what was due before them has fired."""
+        if len(self._numbers) > _UNUSED_MIN + 4 * sum(len(each.numbers) for each in self._ended):
+            self._number_again()
+        numbers = self._numbers_of(slices.keys)
+        start, end = int(slices.starts[0]), int(slices.ends[0])
+        size, every = self._size, self._every
+        first = end + (self._offset + size - end) % every - size
+        lasts = self._lasts[numbers]
+        behind = np.where(lasts == _NONE, first, lasts + every - (lasts - self._offset) % every)
+        firsts = np.maximum(behind, first)  # windows before it begin with an earlier slice
+        self._lasts[numbers] = start
+        dues = np.where(firsts <= start, firsts + size - 1, _NONE)
+        timers = [b""] * len(slices)
+        for due in np.unique(dues).tolist():
+            if due != _NONE:
+                some = np.flatnonzero(dues == due).tolist()
+                parents = metas if len(some) == len(metas) else metas_in_order(metas, some, increasing=True)
+                self._set(timers, some, parents, due)
+        self._ended.append(_Ended(slices, numbers, firsts, timers, dues))
+        self._last = metas[-1]
+
+    def _set(self, timers: list[bytes], at: Sequence[int], parents: Metas, due: int) -> None:
+        made = later_metas(with_suffix(parents, self._suffix), self._ending, due, self._phase)
+        if len(at) == len(timers):
+            timers[:] = made
+        else:
+            for index, timer in zip(at, made):
+                timers[index] = timer
+
+    def _numbers_of(self, keys: Sequence[Any]) -> Array:
+        numbers = np.fromiter(map(self._numbers.__getitem__, keys), np.int64, len(keys))
+        missing = len(self._numbers) - len(self._lasts)
+        if missing:
+            self._lasts = np.concatenate([self._lasts, np.full(missing + len(self._lasts) // 2, _NONE)])
+        return numbers
+
+    def _number_again(self) -> None:
+        """Forget the keys that have no slice: where windows of a last slice have all ended, it says nothing."""
+        self._numbers, self._lasts = _Numbers(), np.empty(0, np.int64)
+        for each in self._ended:
+            each.numbers = self._numbers_of(each.slices.keys)
+            self._lasts[each.numbers] = each.start
+
+    def fire(self, bound: bytes) -> tuple[Metas, list[Any], Any]:
+        """End windows whose timers are below a bound, those of a moment together: timers, keys and windows.
+
+        It stops at a moment some of whose timers are not below the bound, or whose windows are to be made one by one.
+        """
+        metas: list[bytes] = []
+        keys: list[Any] = []
+        untils: list[int] = []
+        counts: list[int] = []
+        values: list[list[Array]] = []
+        while self._ended:
+            waiting = [int(some.min()) for each in self._ended if len(some := each.dues[each.dues != _NONE])]
+            moment = self._moment(min(waiting, default=_TIME_MAX))
+            if not waiting or moment >= bound or bound.startswith(moment):
+                break
+            try:
+                values.append(self._end(min(waiting), metas, keys))
+            except _NotHere:
+                break
+            untils.append(min(waiting))
+            counts.append(len(metas) - sum(counts))
+        if not metas:
+            return [], [], []
+        self._last = max(self._last, metas[-1])
+        results = list(map(np.concatenate, zip(*values)))
+        bounds = [(until + 1 - self._size, until + 1) for until in untils]
+        names = self._kind.names
+        rows: Any = window_rows(self._result, keys, self._kind.fields, bounds, counts, results, names)
+        if rows is None:
+            lists = [each.tolist() for each in results]
+            made = lists[0] if names is None else [dict(zip(names, each)) for each in zip(*lists)]
+            each_bound = chain.from_iterable(map(repeat, bounds, counts))
+            rows = [self._result(key, *bound, value) for key, bound, value in zip(keys, each_bound, made)]
+        return metas, keys, rows
+
+    def _moment(self, time: int) -> bytes:
+        return pack_time(time) + bytes((LATER_MARK,)) + varint(0) + bytes((self._phase,))
+
+    def _end(self, until: int, metas: list[bytes], keys: list[Any]) -> list[Array]:
+        """End the windows of one end; the results of each aggregate.
+
+        Raises:
+            _NotHere: they are to be made one by one; nothing has changed.
+        """
+        found = [np.flatnonzero(each.dues == until) for each in self._ended]
+        parts = [[[part[at] for part in parts] for parts in each.slices.arrays] for each, at in zip(self._ended, found)]
+        arrays = [list(map(np.concatenate, zip(*some))) for some in zip(*parts)]
+        numbers = np.concatenate([each.numbers[at] for each, at in zip(self._ended, found)])
+        places = np.empty(len(self._lasts), np.int64)
+        places[numbers] = np.arange(len(numbers))
+        for each, at in zip(self._ended, found):
+            if len(at) < len(each.numbers):
+                rest = np.flatnonzero(each.dues != until)
+                where = places[each.numbers[rest]]
+                for (kind, _), merged, more in zip(self._kind.aggregates, arrays, each.slices.arrays):
+                    _merge(kind, merged, where, [part[rest] for part in more])
+        results = results_of(self._kind.aggregates, arrays)
+        next_start = until + 1 - self._size + self._every
+        for each, at in zip(self._ended, found):
+            some = at.tolist()
+            whole = len(some) == len(each.timers)
+            fired = each.timers if whole else [each.timers[index] for index in some]
+            metas += fired
+            keys += each.slices.keys if whole else [each.slices.keys[index] for index in some]
+            each.dues[at] = _NONE
+            if some and each.start >= next_start:
+                self._set(each.timers, some, fired, until + self._every)
+                each.dues[at] = until + self._every
+        self._ended = [each for each in self._ended if each.start >= next_start]
+        return results
+
+    def entries(self) -> Iterator[tuple[Any, Any]]:
+        """The states of the keys with their timers, as the process would have them."""
+        found: dict[Any, tuple[list[Any], list[Any]]] = {}
+        for each in self._ended:
+            accumulators = each.slices.accumulators
+            for at, (key, first, due) in enumerate(zip(each.slices.keys, each.firsts.tolist(), each.dues.tolist())):
+                state, timers = found.setdefault(key, ([], []))
+                state.append((each.start, first, accumulators[at]))
+                if due != _NONE:
+                    timers.append((each.timers[at], Timer(key, key)))
+        return ((key, (tuple(state), timers)) for key, (state, timers) in found.items())
+
+    def take(self) -> list[tuple[Any, Any]]:
+        """Take out all; see `entries`."""
+        entries = list(self.entries())
+        self._ended = []
+        return entries
+
+
+def _merge(kind: str, merged: Sequence[Array], where: Array, more: Sequence[Array]) -> None:
+    """Merge accumulators into those at different places.
+
+    Raises:
+        _NotHere: that is not exact in columns.
+    """
+    if kind in ("min", "max"):
+        function = np.minimum if kind == "min" else np.maximum
+        merged[0][where] = function(merged[0][where], more[0])
+        return
+    for one, other in zip(merged, more):
+        if one.dtype != np.float64 and _greatest(one) + _greatest(other) > _EXACT_MAX:
+            raise _NotHere
+        one[where] += other

@@ -1,0 +1,158 @@
+"""Slices in arrays are merged into the windows, metas and states that slices one by one give."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from columns import meta_at
+from hypothesis import given
+from hypothesis import strategies as st
+from test_running import AGGREGATES, KEYS, SCHEMA, Rows, names_in_columns, rows_of, tame
+
+import drift
+from drift.columns.merging import Kind, Merging, Slices
+from drift.columns.metas import stamp_metas
+from drift.columns.rows import Frame
+from drift.flow.windows import Slice
+from drift.machines.merging import MergingStage
+from drift.machines.plan import Plan
+from drift_graph.canonical import canonical_each, encode_many, same, stored_each
+from drift_graph.item import Columns
+from drift_graph.meta import END_OF_TIME, varint
+from drift_graph.payloads import joined
+
+KINDS = [(9, 4), (3, 5), (6, 3), (10, 1), (8, 2), (4, 4)]
+steps = st.lists(st.sampled_from([1, 1, 1, 2, 3, 30]), min_size=40, max_size=40)
+
+
+def stages_of(key: tuple[str, ...], names: list[str], kind: tuple[int, int]) -> Any:
+    graph = drift.Graph("windows")
+    windows = graph.source("rows", schema=SCHEMA).key_by(*key).window(drift.windows.sliding(kind[0], every=kind[1]))
+    windows.rows(**{name: AGGREGATES[name]() for name in names}).sink("out")
+    return Plan(graph.build()).stages().values()
+
+
+@given(tame | rows_of, st.sampled_from(KEYS), names_in_columns, st.sampled_from(KINDS), steps, st.data())
+def test_slices_in_arrays_are_merged_as_slices_are(
+    rows: Rows, key: tuple[str, ...], names: list[str], kind: tuple[int, int], apart: list[int], data: st.DataObject
+) -> None:
+    """One machine gets what comes in arrays as it is, now and then as a list; another always as a list, and its states
+    are those of the first.
+    """
+    slicing, merging = stages_of(key, names, kind)
+    _, plain = stages_of(key, names, kind)
+    assert isinstance(merging, MergingStage)
+    mixed, ties = data.draw(st.booleans()), data.draw(st.booleans())
+    times = list(accumulate(apart))
+    sent: tuple[Counter[tuple[bytes, bytes]], Counter[tuple[bytes, bytes]]] = (Counter(), Counter())
+    for stage in (slicing, merging, plain):
+        stage.track()
+    at = 0
+    while at < len(rows):
+        size = data.draw(st.integers(1, 9))
+        batch = times[at : at + size][: len(rows) - at]
+        some: Any = Frame(pl.DataFrame(rows[at : at + size], schema=SCHEMA))
+        metas: Any = [meta_at(time) for time in batch]
+        if ties:
+            numbers = np.array([256 - at - each for each in range(len(batch))], np.uint64)  # of one byte, and of two
+            metas = stamp_metas(np.array(batch, np.int64), numbers, varint(0), varint(0))
+        at += size
+        bound = meta_at(times[at] if at < len(rows) else times[-1] + 99)
+        for stage in (slicing, merging, plain):
+            stage.heartbeat = stage.complete_below = bound
+        slicing.process(Columns(metas, some, None), {})
+        slices = slicing.fire({})
+        as_list = slices._replace(payloads=list(slices.payloads))
+        if mixed and data.draw(st.integers(0, 3)) == 0:
+            slices = as_list
+        for stage, columns, out in zip((merging, plain), (slices, as_list), sent):
+            for made in (stage.process(columns, {}), stage.fire({})):
+                out.update(zip(made.metas, canonical_each(made.payloads)))
+        assert sent[0] == sent[1]
+        assert merging.held == plain.held
+        if data.draw(st.integers(0, 3)) == 0:
+            for stage in (slicing, merging, plain):
+                stage.settle(bound)
+            found, expected = (
+                {each: value if type(value) is tuple else None for each, value in stage.changed(bound)}
+                for stage in (merging, plain)
+            )
+            assert found.keys() == expected.keys()
+            assert all(same(found[each], expected[each]) for each in found)
+        if data.draw(st.integers(0, 9)) == 0:
+            merging.rewind(bound)
+            merging.heartbeat = bound
+    for stage in (merging, plain):
+        stage.heartbeat = stage.complete_below = END_OF_TIME
+    for stage, out in zip((merging, plain), sent):
+        made = stage.fire({})
+        out.update(zip(made.metas, canonical_each(made.payloads)))
+    assert sent[0] == sent[1]
+    assert set(sent[0].values()) <= {1}
+
+
+@pytest.mark.parametrize(("kind", "key"), list(zip(KINDS, [(), *KEYS, ("zone",), ("day",)])))
+@pytest.mark.parametrize("tie", ["n", None])
+def test_sliding_windows_stay_in_arrays(
+    key: tuple[str, ...], kind: tuple[int, int], tie: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the tests of their digests would compare nothing."""
+    rows = [{"zone": f"{at % 9}", "day": at + at * 7 % 50, "n": at, "fare": at / 7} for at in range(300)]
+    graph = drift.Graph("windows")
+    source = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", tie=tie, lateness=60))
+    windows = (source.key_by(*key) if key else source).window(drift.windows.sliding(kind[0], every=kind[1]))
+    windows.rows(total=drift.agg.sum("fare"), mean=drift.agg.mean("n")).sink("out")
+    expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
+
+    def never(self: object) -> Any:
+        raise AssertionError(f"{self} made objects")
+
+    monkeypatch.setattr(Slices, "values", property(never))
+    monkeypatch.setattr(Merging, "take", never)
+    table = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
+    assert drift.run(graph, {"rows": table}, batch_items=64).finish().digest == expected
+
+
+def test_sums_of_sliding_windows_beyond_64_bits_are_exact() -> None:
+    rows = [{"zone": "a", "day": at, "n": 2**61 + at, "fare": 1.0} for at in range(20)]
+    graph = drift.Graph("windows")
+    windows = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", tie="n")).key_by("zone")
+    windows.window(drift.windows.sliding(6, every=1)).rows(total=drift.agg.sum("n")).sink("out")
+    found = [
+        list(drift.run(graph, {"rows": each}, batch_items=4))
+        for each in (rows, drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows"))
+    ]
+    assert found[0] == found[1] and max(item.payload["total"] for item in found[0]) > 2**63
+
+
+slices_of = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.integers(-9, 9)), min_size=1, max_size=9)
+
+
+@given(slices_of, st.data())
+def test_slices_in_arrays_are_slices(drawn: list[tuple[str, int, int]], data: st.DataObject) -> None:
+    kind = Kind(Slice, 1, None, (("sum", "n"),))
+    keys, starts, sums = map(list, zip(*drawn))
+    rows: Any = Slices(kind, keys, np.array(starts), np.array(starts) + 2, [[np.array(sums)]])
+    plain = [Slice(key, start, start + 2, total) for key, start, total in drawn]
+    order = data.draw(st.permutations(range(len(plain))))
+    wanted = data.draw(st.lists(st.integers(0, 1), min_size=len(plain), max_size=len(plain)))
+    at = data.draw(st.integers(0, len(plain)))
+    for found, expected in (
+        (rows, plain),
+        (rows.in_order(order), [plain[each] for each in order]),
+        (rows.chosen(wanted), [each for each, is_in in zip(plain, wanted) if is_in]),
+        (rows[at:], plain[at:]),
+        (joined([rows[:at], rows[at:]]), plain),
+        (joined([rows[at:], plain]), plain[at:] + plain),
+        (pickle.loads(pickle.dumps(rows)), plain),
+    ):
+        assert list(found) == expected and len(found) == len(expected)
+        assert canonical_each(found) == canonical_each(expected) and encode_many(found) == encode_many(expected)
+        assert stored_each(found) == stored_each(expected)
+    assert rows[0] == plain[0] and rows.nbytes > 0
