@@ -45,7 +45,7 @@ class LocalEngine:
     needs_items = True
 
     def __init__(self, dataflow: Dataflow, feed: Feed, settings: LocalSettings) -> None:
-        self._plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
+        self._plan = Plan(dataflow, fused=settings.fused, counted=time.perf_counter if settings.counted else None)
         self._checkpoint_at = BEGINNING
         self._timeline = Timeline() if settings.counted else None
         self.progress = Progress()

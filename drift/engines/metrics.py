@@ -245,18 +245,23 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         _ITEMS, "Items and tombstones that left an operator.",
-        lambda now: {name: counts[0] for name, counts in now.observed.counts.items()},
+        lambda now: {name: left.items for name, left in now.observed.counts.items()},
         label="operator", page="items", prometheus="drift_operator_items", otel="drift.operator.items",
     ),
     Metric(
         "By", "About how many bytes left an operator.",
-        lambda now: {name: counts[1] for name, counts in now.observed.counts.items()},
+        lambda now: {name: left.size_bytes for name, left in now.observed.counts.items()},
         label="operator", page="bytes", prometheus="drift_operator_bytes", otel="drift.operator.bytes",
     ),
     Metric(
         _ITEMS, "Tombstones that left an operator.",
-        lambda now: {name: counts[2] for name, counts in now.observed.counts.items()},
+        lambda now: {name: left.tombstones for name, left in now.observed.counts.items()},
         label="operator", page="tombstones", prometheus="drift_operator_tombstones", otel="drift.operator.tombstones",
+    ),
+    Metric(
+        "s", "For how long an operator was at work, in all processes; of a loop all of it is with its last operator.",
+        lambda now: {name: left.busy_s for name, left in now.observed.counts.items()},
+        label="operator", page="busy_s", prometheus="drift_operator_busy_seconds", otel="drift.operator.busy", digits=4,
     ),
     Metric(
         "By", "Resident memory.",

@@ -14,9 +14,11 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import NamedTuple
 
 from drift.engines.memory import memory_bytes
+from drift.machines.counts import Left
 
 #: The longest bar that is extended by another batch; a pause of this length ends a bar, too.
 _BAR_S = 0.02
@@ -132,14 +134,14 @@ class Observed:
     """What an engine reports of a watched run.
 
     Attributes:
-        counts: by operator the items, bytes and tombstones that left it; only of counted operators.
+        counts: by operator what left it; only of counted operators.
         inside_loops: operators inside fused loops, between which no items travel.
         processes: of the run; the calling process is the first.
         bars: by the name of the process, since the last report.
         segments_s: seconds that each segment but the last, with those before it, took in the calling process.
     """
 
-    counts: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    counts: Mapping[str, Left] = field(default_factory=dict)
     inside_loops: Sequence[str] = ()
     processes: list[ProcessState] = field(default_factory=list)
     bars: dict[str, list[Bar]] = field(default_factory=dict)
@@ -151,11 +153,11 @@ def own_state(name: str) -> ProcessState:
     return ProcessState(name, os.getpid(), memory_bytes(), time.process_time(), time.monotonic())
 
 
-def added(counts: Sequence[Mapping[str, tuple[int, int, int]]]) -> dict[str, tuple[int, int, int]]:
+def added(counts: Sequence[Mapping[str, Left]]) -> dict[str, Left]:
     """The sums of the counts of several processes."""
-    total: dict[str, tuple[int, int, int]] = {}
+    total: dict[str, Left] = {}
     for each in counts:
-        for name, (items, size, tombstones) in each.items():
-            before = total.get(name, (0, 0, 0))
-            total[name] = before[0] + items, before[1] + size, before[2] + tombstones
+        for name, left in each.items():
+            before = total.get(name)
+            total[name] = left if before is None else Left(*map(add, before, left))
     return total

@@ -409,7 +409,8 @@ class Program:
         self._rows = _rows(self._steps) if counts is None else {}
         self._counts: list[Count] = []  # of the start, then of each map
         if counts is not None:
-            self._counts = [counts.setdefault(name, Count()) for name in (start, *index)]
+            self._counts = [counts.of(name) for name in (start, *index)]
+            self._clock = counts.clock
 
     @property
     def has_maps(self) -> bool:
@@ -488,10 +489,13 @@ class Program:
                 if row is not None and (out := row.run(batch, room)) is not None:
                     _hand_on(out, row.last.maps, row.last.ports, waiting, ports)
                     continue
+                began_s = self._clock() if counts else 0.0
                 for made in step.run(batch, ports, ended, origins, room):
                     if counts:
                         counted.append((at, made))
                     _hand_on(made, step.maps, step.ports, waiting, ports)
+                if counts:
+                    counts[at].busy_s += self._clock() - began_s
         for at, batch in counted if counts else ():
             if batch.payloads:
                 counts[at].add(batch.payloads, batch.diffs)

@@ -8,10 +8,10 @@ whose cycle is one of `fusing.forms`, with no other consumers, becomes one stage
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from drift.machines.counts import Counts
+from drift.machines.counts import Counts, Left
 from drift.machines.fusing import Fused, fused_form
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import GroupLogic
@@ -29,20 +29,25 @@ class Plan:
         dataflow: the graph.
         fused: whether scans run as one loop; False runs their cycles item by item, as written.
         only: names of the groupings to run, complete components; items for other groupings leave like those for sinks.
-        counted: whether the items that leave operators are counted.
+        counted: a clock, if the items that leave operators are to be counted, and their time at work.
 
     Attributes:
         programs: the maps after each source and each stage, by its name.
         components: names of the groupings, in an order in which items flow; groupings on a common cycle are together,
             but cycles by later rounds of iterations do not count.
         loops: the same, where these cycles count too.
-        counts: of the items that left operators so far, except operators inside fused stages; empty if not counted.
+        counts: of the items that left operators so far, except operators inside fused stages; None if not counted.
         puts_later: whether maps that run put items at later times, which may reach stages before their time.
         rounds_from: below it no item is in a round.
     """
 
     def __init__(
-        self, dataflow: Dataflow, *, fused: bool = True, only: Collection[str] | None = None, counted: bool = False
+        self,
+        dataflow: Dataflow,
+        *,
+        fused: bool = True,
+        only: Collection[str] | None = None,
+        counted: Callable[[], float] | None = None,
     ) -> None:
         self.dataflow = dataflow
         self._fused: dict[str, Fused] = {}
@@ -51,12 +56,10 @@ class Plan:
                 form = fused_form(dataflow, group)
                 if form is not None:
                     self._fused[group.name] = form
-        self.counts: Counts = {}
-        counts = self.counts if counted else None
+        self.counts = counts = Counts(counted) if counted is not None else None
         self.programs = {source.name: Program(dataflow, source.name, counts) for source in dataflow.sources}
         for name in dataflow.groups:
-            start = self._fused[name].output if name in self._fused else name
-            self.programs[name] = Program(dataflow, start, counts)
+            self.programs[name] = Program(dataflow, self.output_of(name), counts)
         at_once = {name: program.targets_at_once for name, program in self.programs.items()}
         every = {name: program.targets for name, program in self.programs.items()}
         self.components, self.loops = (
@@ -68,9 +71,13 @@ class Plan:
         self.puts_later = bool(later)
         self.rounds_from = min((each.rounds_from for each in later), default=END_OF_TIME)
 
-    def totals(self) -> dict[str, tuple[int, int, int]]:
-        """By operator, the numbers of items, bytes and tombstones that left it; may be called from any thread."""
-        return {name: count.totals() for name, count in self.counts.items()}
+    def totals(self) -> dict[str, Left]:
+        """By operator what left it; may be called from any thread."""
+        return {name: count.totals() for name, count in (self.counts or {}).items()}
+
+    def output_of(self, name: str) -> str:
+        """The operator that the output of a grouping leaves: of a fused loop, its last one."""
+        return self._fused[name].output if name in self._fused else name
 
     def inside_loops(self) -> list[str]:
         """The groupings and maps that are fused into one loop, so that no items travel between them."""

@@ -437,7 +437,7 @@ class Worker:
         ports: Ports = {}
         stage = self._stages[name]
         for columns in _in_order(batches) if batches else ():
-            self._run_program_of(stage, name, stage.process(columns, ports), ports)
+            self._run_program_of(stage, name, self._out_of(name, stage.process, columns, ports), ports)
         self._send(ports, waiting, sends)
 
     def _fire(self, name: str, waiting: Ports, sends: dict[int, list[Part]]) -> None:
@@ -445,8 +445,18 @@ class Worker:
         stage = self._timed.get(name)
         if stage is not None and stage.is_due:
             ports: Ports = {}
-            self._run_program_of(stage, name, stage.fire(ports), ports)
+            self._run_program_of(stage, name, self._out_of(name, stage.fire, ports), ports)
             self._send(ports, waiting, sends)
+
+    def _out_of(self, name: str, work: Callable[..., Columns], *arguments: Any) -> Columns:
+        """The output of a stage, whose time at work is noted if there are counts."""
+        counts = self._plan.counts
+        if counts is None:
+            return work(*arguments)
+        began_s = counts.clock()
+        out = work(*arguments)
+        counts.of(self._plan.output_of(name)).busy_s += counts.clock() - began_s
+        return out
 
     def _run_program_of(self, stage: Stage, name: str, out: Columns, ports: Ports) -> None:
         if out.diffs is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -38,7 +39,7 @@ from drift.sources.arguments import as_source
 from drift.sources.base import Source
 from drift.sources.frames import FrameSource
 from drift.spilled import Spilled
-from drift.state.checkpoint import Checkpoint
+from drift.state.checkpoint import Checkpoint, StateDamaged
 from drift.state.run_checkpoints import (
     Checkpoints,
     RunCheckpoints,
@@ -47,9 +48,10 @@ from drift.state.run_checkpoints import (
     with_stored_ranks,
 )
 from drift.undisturbed import undisturbed
+from drift.web.life import decoded_history
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
-from drift_graph.errors import SettingsError
+from drift_graph.errors import SettingsError, StorageError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.lateness import Late
@@ -135,7 +137,7 @@ class Run(Exports):
         try:
             if state is not None:
                 self._run_checkpoints = self._prepared_checkpoints(state, times)
-            self._watching = Watching(self, web, otel)
+            self._watching = self._made_watching(web, otel)
         except BaseException:
             if self._run_checkpoints is not None:
                 self._run_checkpoints.close()
@@ -371,6 +373,21 @@ class Run(Exports):
             raise
         return run_checkpoints
 
+    def _made_watching(self, web: int | str | None, otel: bool) -> Watching:
+        """The object that watches the run, and gives checkpoints what they store of that."""
+        checkpoints = self._run_checkpoints
+        if checkpoints is None:
+            return Watching(self, web, otel)
+        stored, history, before = checkpoints.history, None, checkpoints.resumed_from
+        if stored is not None and before is not None:
+            try:
+                history = decoded_history(stored, checkpoints.where)
+            except StateDamaged as error:
+                warnings.warn(f"{error}; so this run counts deaths, recoveries and time from 0", stacklevel=2)
+        watching = Watching(self, web, otel, history, before)
+        checkpoints.watched = watching
+        return watching
+
     @property
     def stores_state(self) -> bool:
         """Whether the run takes checkpoints."""
@@ -392,12 +409,13 @@ class Run(Exports):
                     closing.callback(self._purity.close)
                 if self._run_checkpoints is not None:
                     closing.callback(self._run_checkpoints.close)
+                    if self._begun and not isinstance(self._outcome[1], StorageError):  # else it cannot be stored
+                        closing.callback(self._run_checkpoints.tell)
                 if self._recorder is not None:
                     closing.callback(self._recorder.close)
                 closing.callback(self._engine.close)
                 closing.callback(self._watching.close)
-                if self._watching.page is not None:
-                    closing.callback(self._watching.page.status.end, *self._outcome)
+                closing.callback(self._watching.life.end, *self._outcome)
                 if self._recorder is not None:  # it begins first and ends last
                     state, error = self._outcome
                     by_input = error is not None and error is self._feed.error

@@ -6,6 +6,7 @@ Invariant: they get a batch after the sinks, and change nothing.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from drift.engines.base import Progress
@@ -13,12 +14,14 @@ from drift.extras import need
 from drift.logged import RunLog
 from drift.running.observers import Observer
 from drift.streams import ERRORS
+from drift.web.life import History, Life, Watched
+from drift.web.status import Status
 from drift_barrier.barrier import Released
 
 if TYPE_CHECKING:
     from drift.running.notebook import Bar
+    from drift.state.checkpoint import Checkpoint
     from drift.web.server import LivePage
-    from drift.web.status import Watched
     from drift.web.telemetry import Telemetry
 
 #: A source that holds back the output is named after this time without input.
@@ -28,25 +31,39 @@ SILENT_S = 10.0
 class Watching(Observer):
     """The log of a run and, on request, its page and its telemetry.
 
+    Args:
+        history, checkpoint: of a run that resumes, see `Life`.
+
     Attributes:
         page: of the run, or None.
+        life: its numbers.
+        status: what its page shows.
     """
 
-    def __init__(self, run: Watched, web: int | str | None, otel: bool) -> None:
-        self.page: LivePage | None = _live_page(web, run) if web is not None else None
+    def __init__(
+        self,
+        run: Watched,
+        web: int | str | None,
+        otel: bool,
+        history: History | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.life = Life(run, history, checkpoint)
+        self.status = Status(run, self.life)
+        self.page: LivePage | None = _live_page(web, run, self.status) if web is not None else None
         try:
-            self._telemetry = _telemetry(run) if otel else None
+            self._telemetry = _telemetry(self.life) if otel else None
         except BaseException:
             self.close()
             raise
         self._log = RunLog(run.dataflow.name, run.engine, run.settings.workers_in_all)
         self._has_errors = any(sink.name == ERRORS for sink in run.dataflow.sinks)
-        self._diverted = 0  # items
         self._run = run
         self._bar: Bar | None = None
 
     def start(self) -> None:
         """The run begins."""
+        self.life.start()
         if self.page is not None:
             self.page.start()
         self._log.started()
@@ -60,16 +77,14 @@ class Watching(Observer):
     def take(self, batch: Released) -> Released:
         """Report news: a batch, diverted items, a source that all wait for."""
         progress = self._run.progress
-        if self.page is not None:
-            self.page.status.take(batch)
+        self.life.take(batch)
+        self.status.take(batch)
         if progress.late_items:
             self._log.late(progress.late_items)
         if self._has_errors and batch.metas:
-            sinks = batch.sinks
-            self._diverted += len(batch.metas) * (sinks == ERRORS) if isinstance(sinks, str) else sinks.count(ERRORS)
-            self._log.diverted(self._diverted)
+            self._log.diverted(self.life.diverted)
         if self._telemetry is not None:
-            self._telemetry.take(progress, self._diverted)
+            self._telemetry.take()
         if self._bar is not None:
             self._bar.take(progress)
         if not batch.metas:
@@ -81,9 +96,18 @@ class Watching(Observer):
         """The run, which had begun, has ended, and everything is closed."""
         self._log.ended(state, progress.items_in, progress.items_out, seconds, error)
         if self._telemetry is not None:
-            self._telemetry.end(state, error, self._diverted)
+            self._telemetry.end(state, error)
         if self._bar is not None:
             self._bar.end(state, progress, seconds)
+
+    @property
+    def released(self) -> Mapping[str, int]:
+        """Items to each sink so far."""
+        return self.life.released
+
+    def told(self) -> bytes | None:
+        """See `Status`."""
+        return self.status.told()
 
     def close(self) -> None:
         """Close the page."""
@@ -91,16 +115,16 @@ class Watching(Observer):
             self.page.close()
 
 
-def _live_page(web: int | str, run: Watched) -> LivePage:
+def _live_page(web: int | str, run: Watched, status: Status) -> LivePage:
     need("web", "web=")
     from drift.web.address import as_address
     from drift.web.server import LivePage
 
-    return LivePage(as_address(web), run)
+    return LivePage(as_address(web), run.dataflow, status)
 
 
-def _telemetry(run: Watched) -> Telemetry:
+def _telemetry(life: Life) -> Telemetry:
     need("otel", "otel=True")
     from drift.web.telemetry import Telemetry
 
-    return Telemetry(run)
+    return Telemetry(life)

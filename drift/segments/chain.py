@@ -31,7 +31,7 @@ from drift.segments.log import BorderLog, Unlogged
 from drift.sinks.base import Sink
 from drift.state.backend import named
 from drift.state.checkpoint import Checkpoint
-from drift.state.run_checkpoints import Checkpoints, RunCheckpoints, TakesCheckpoints, log_folder_of, store_of
+from drift.state.run_checkpoints import Checkpoints, RunCheckpoints, TakesCheckpoints, Watches, log_folder_of, store_of
 from drift.state.store import Written
 from drift.urls import without_secrets
 from drift_barrier.barrier import Released
@@ -287,6 +287,29 @@ class ChainCheckpoints:
     def advance(self, items_in: int, taken: int) -> None:
         """See `RunCheckpoints`; for the last segment, by the number of its input items."""
         self._last.advance(self._feed.items_in, taken)
+
+    @property
+    def where(self) -> str:
+        """See `RunCheckpoints`."""
+        return self._last.where
+
+    @property
+    def history(self) -> bytes | None:
+        """See `RunCheckpoints`."""
+        return self._last.history
+
+    @property
+    def watched(self) -> Watches | None:
+        """See `RunCheckpoints`."""
+        return self._last.watched
+
+    @watched.setter
+    def watched(self, watched: Watches | None) -> None:
+        self._last.watched = watched
+
+    def tell(self) -> None:
+        """See `RunCheckpoints`."""
+        self._last.tell()
 
     @property
     def written(self) -> tuple[Written | None, int]:

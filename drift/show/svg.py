@@ -165,10 +165,12 @@ class _Picture:
         radius = at.height / 2 if shape in ("source", "sink") else 5.0
         middle = at.left + at.width / 2
         title, does, rank = part.texts
+        busy = at._replace(left=at.left + radius / 2, top=at.top + at.height - 4, height=2.5)
         return "\n".join(
             [
                 f"<g><title>{_escaped(chr(10).join(part.full))}</title>",
                 self._rect(at, shape, f"{shape}-edge", radius),
+                *([self._busy(part.name, busy, at.width - radius)] if self._live else []),
                 self._text(middle, at.top + 18, title, _TITLE, "ink", "middle"),
                 self._text(middle, at.top + 33, does, _DETAIL, "ink", "middle"),
                 self._text(middle, at.top + 46, rank, _DETAIL, "grey", "middle"),
@@ -194,6 +196,13 @@ class _Picture:
         return (
             f'<rect x="{at.left:.1f}" y="{at.top:.1f}" width="{at.width:.1f}" height="{at.height:.1f}" '
             f'rx="{radius:.1f}" fill="{self._colours[fill]}" stroke="{self._colours[border]}" stroke-width="1.2"/>'
+        )
+
+    def _busy(self, name: str, at: Rectangle, width: float) -> str:
+        """A bar of no width yet, for the share of time that a box is at work."""
+        return (
+            f'<rect class="busy" x="{at.left:.1f}" y="{at.top:.1f}" width="0" height="{at.height:.1f}" '
+            f'data-name="{_quoted(name)}" data-width="{width:.1f}"/>'
         )
 
     def _text(self, x: float, y: float, text: str, size: float, colour: str, anchor: str = "start") -> str:

@@ -66,6 +66,7 @@ class Checkpoint:
         base: the checkpoint that the base was as of when this checkpoint was committed; it may be as of a later one by
             now.
         taken_ms: when it was taken, in milliseconds since 1970.
+        released: items below it that each sink got, by name.
     """
 
     number: int
@@ -82,6 +83,7 @@ class Checkpoint:
     keys: int = 0
     base: int = 0
     taken_ms: int = 0
+    released: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_last(self) -> bool:

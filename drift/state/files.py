@@ -8,6 +8,7 @@ place; what is deleted is deleted last.
     cuts/0000000012.cut              a manifest of a checkpoint
     snapshots/0000000012-worker-0       what changed in a worker since the checkpoint before
     hashes/0000000003                hashes of full blocks of the output
+    history/last                     what is told of the run, for those that look at it
     base/                            the other tables: the states as of the oldest checkpoint, by key
     inputs/                          logs of sources that cannot be read again
     lock                             held by the process that has the folder open
@@ -34,7 +35,7 @@ BASE = "base"
 #: The base of an earlier drift, which the first run that resumes converts.
 _OLDER_BASE = "base.sqlite"
 #: Tables whose rows are files. What a manifest names is written before it, and deleted after it.
-_FOLDERS = ("snapshots", "hashes", "cuts")
+_FOLDERS = ("history", "snapshots", "hashes", "cuts")
 
 
 class FilesReader:
@@ -169,16 +170,14 @@ class FilesBackend:
         for table in _FOLDERS[:-1]:
             for path, data in self._files(changes, table):
                 if data is not None:
-                    _write(path, data)
+                    _replace(path, data) if table == "history" else _write(path, data)
         others = {table: rows for table, rows in changes.items() if table not in _FOLDERS}
         if others:
             assert self._base is not None
             self._base.write(others)
         for path, data in self._files(changes, "cuts"):
             if data is not None:
-                partial = path.with_suffix(os.fsdecode(_PARTIAL))
-                _write(partial, data)
-                partial.replace(path)
+                _replace(path, data)
         if "cuts" in changes:
             sync_folder(self._folder / "cuts")
         for table in reversed(_FOLDERS):
@@ -238,6 +237,13 @@ def _write(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
         _flush(file)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file that exists completely or not at all."""
+    partial = path.with_suffix(os.fsdecode(_PARTIAL))
+    _write(partial, data)
+    partial.replace(path)
 
 
 def _flush(file: Any) -> None:

@@ -214,6 +214,17 @@ class TakesCheckpoints(Protocol):
         """
 
 
+class Watches(Protocol):
+    """Watches a run, for those that look at its state."""
+
+    @property
+    def released(self) -> Mapping[str, int]:
+        """Items to each sink so far."""
+
+    def told(self) -> bytes | None:
+        """What is to be stored of the run now; None for what was stored last."""
+
+
 class SourcePositions(Protocol):
     """A feed that knows the positions from which its sources can be read again."""
 
@@ -413,8 +424,25 @@ class RunCheckpoints:
         self._waiting: deque[tuple[int, Callable[[], None]]] = (
             deque()
         )  # positions of checkpoints, and what commits them
+        self.watched: Watches | None = None
         self._taken_s = 0.0
         self._taken_items = self.checkpoint.items_in if self.checkpoint is not None else 0
+
+    @property
+    def where(self) -> str:
+        """The store, for messages."""
+        return self._store.where
+
+    @property
+    def history(self) -> bytes | None:
+        """What was stored last of those that watch the run."""
+        return self._store.history()
+
+    def tell(self) -> None:
+        """Store what is told of the run, which has ended."""
+        self._store.wait()
+        if self.watched is not None and (told := self.watched.told()) is not None:
+            self._store.tell(told)
 
     @property
     def written(self) -> tuple[Written | None, int]:
@@ -544,13 +572,15 @@ class RunCheckpoints:
             late_items=feed.late_items,
             keys=sum(len(entries) for snapshot in of_engine.snapshots.values() for entries in snapshot.states.values()),
             taken_ms=time.time_ns() // 1_000_000,
+            released=dict(self.watched.released) if self.watched is not None else {},
         )
+        told = self.watched.told() if self.watched is not None else None
         snapshots = {name: self._forms.encoded(snapshot) for name, snapshot in of_engine.snapshots.items()}
         self._retained_sources.append(positions)
         oldest = self._retained_sources[0]
         waits = checkpoint.output.position > taken
         blocks = list(of_engine.blocks) if waits else of_engine.blocks  # the engine adds to its own
-        commit = partial(self._store.commit, checkpoint, snapshots, blocks, lambda: feed.committed(oldest))
+        commit = partial(self._store.commit, checkpoint, snapshots, blocks, lambda: feed.committed(oldest), told)
         self._waiting.append((checkpoint.output.position, commit))
         self.checkpoint = checkpoint
         self.commit_taken(taken)

@@ -45,6 +45,8 @@ _SEPARATE_PROCESS_BYTES = 1 << 20
 _WAITING_BYTES = 8 * _FOLDED_BYTES
 #: Hashes of blocks that are one row.
 _HASHES_IN_PART = 4096
+#: The only row of its table.
+_LAST = b"last"
 #: How long a server may take to notice that the process that held the lock has ended.
 _LOCKED_S = 5.0
 
@@ -203,6 +205,7 @@ class Store:
         snapshots: Mapping[str, bytes],
         blocks: Sequence[bytes],
         on_commit: Callable[[], None],
+        told: bytes | None = None,
     ) -> None:
         """Commit a checkpoint; another thread writes it, whose errors the next call raises.
 
@@ -210,6 +213,7 @@ class Store:
             snapshots: the bytes of its snapshots, by name.
             blocks: hashes of all full blocks of the output.
             on_commit: called when the checkpoint is committed.
+            told: of the run, in place of what `history` gives.
         """
         self.wait()
         if self._writer is None:
@@ -217,7 +221,16 @@ class Store:
         begin = self._hashes_from // _HASHES_IN_PART * _HASHES_IN_PART
         new = list(blocks[begin:]) if len(blocks) > self._hashes_from else []
         self._hashes_from = len(blocks)
-        self._writing = self._writer.submit(self._commit, checkpoint, snapshots, begin, new, on_commit)
+        self._writing = self._writer.submit(self._commit, checkpoint, snapshots, begin, new, on_commit, told)
+
+    def history(self) -> bytes | None:
+        """What was told last of the run; None if nothing was."""
+        return self._open_reader.read("history", [_LAST])[0]
+
+    def tell(self, told: bytes) -> None:
+        """Store what is told of the run; waits until the last checkpoint is written."""
+        self.wait()
+        self._write({"history": {_LAST: told}})
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written.
@@ -236,11 +249,13 @@ class Store:
         begin: int,
         blocks: list[bytes],
         on_commit: Callable[[], None],
+        told: bytes | None,
     ) -> None:
         began_s = time.monotonic()
         named = {name_of(checkpoint.number, name): data for name, data in snapshots.items()}
         names = {**self._names, **{name: xxhash.xxh3_128_digest(data) for name, data in named.items()}}
         changes: dict[str, dict[bytes, bytes | None]] = {
+            "history": {} if told is None else {_LAST: told},
             "snapshots": {name.encode(): data for name, data in named.items()},
             "hashes": {
                 part: _hashed(part, b"".join(blocks[start : start + _HASHES_IN_PART]))

@@ -26,7 +26,8 @@ from typing import Any
 from drift.show import as_svg
 from drift.web.address import Address, host_of, is_loopback
 from drift.web.metrics import CONTENT_TYPE, as_text
-from drift.web.status import Status, Watched
+from drift.web.status import Status
+from drift_graph.graph import Dataflow
 
 _SAMPLE_S = 0.5
 #: The interval without viewers: when one connects, there are rates and timelines.
@@ -47,10 +48,10 @@ class LivePage:
         SettingsError: the address is in use, or the libraries are not installed.
     """
 
-    def __init__(self, address: Address, run: Watched) -> None:
+    def __init__(self, address: Address, dataflow: Dataflow, status: Status) -> None:
         self._address = address
-        self._pictures = {steps: as_svg(run.dataflow, live=True, steps=steps) for steps in (True, False)}
-        self.status = Status(run)
+        self._pictures = {steps: as_svg(dataflow, live=True, steps=steps) for steps in (True, False)}
+        self.status = status
         self._socket = address.bound()
         self.url = address.url(self._socket.getsockname()[1])
         self._thread: threading.Thread | None = None
@@ -63,7 +64,6 @@ class LivePage:
         self._viewers = 0
 
     def start(self) -> None:
-        self.status.start()
         self._socket.listen()  # from now on a browser waits until it is served
         self._thread = threading.Thread(target=self._serve, name="drift web", daemon=True)
         self._thread.start()

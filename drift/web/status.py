@@ -4,93 +4,104 @@ Invariant: reading the status costs the run almost nothing, and a batch of outpu
 waits for the run, nor the run for anything here.
 
 Why: the thread that serves the numbers reads them as they are. Of each batch only a reference is stored; its last items
-become text when a viewer asks.
+become text when a viewer asks, or a history is stored.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
-from drift.engines.base import Progress
 from drift.engines.metrics import Reading, on_page
-from drift.engines.observed import CheckpointState, Observed, ProcessState, SourceState
-from drift.engines.settings import Settings
+from drift.engines.observed import Observed, ProcessState, SourceState
 from drift.streams import ERRORS
+from drift.web.life import History, Life, Watched, past_of
 from drift_barrier.barrier import Released
 from drift_graph.functions import safe_text
-from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
 _ROWS = 20  # of the latest output
 _PAYLOAD_CHARACTERS = 300
 _RATE_OVER_S = 3.0
-_HISTORY = 600  # samples
+_RECENT = 600  # samples
+_TOLD_EVERY_S = 0.5
 _BARS_S = 30.0  # of the timelines
 
-
-class Watched(Protocol):
-    """The parts of a run that the status reads."""
-
-    dataflow: Dataflow
-    engine: str
-    settings: Settings
-
-    @property
-    def progress(self) -> Progress: ...
-
-    def observed(self) -> Observed: ...
-
-    def source_states(self) -> list[SourceState]: ...
-
-    def checkpoint_state(self) -> CheckpointState | None: ...
+#: A row of `Status.history`.
+Row = list[float | None]
 
 
 class _Sample:
     """One sample of the numbers, from which rates are computed."""
 
-    def __init__(self, at_s: float, progress: Progress, counts: dict[str, int], cpu: dict[str, ProcessState]) -> None:
-        self.at_s = at_s
-        self.items_in = progress.items_in
-        self.items_out = progress.items_out
-        self.counts = counts
-        self.cpu = cpu
+    def __init__(self, reading: Reading) -> None:
+        self.at_s = reading.now_s
+        self.items_in = reading.progress.items_in
+        self.items_out = reading.progress.items_out
+        self.counts = reading.observed.counts
+        self.cpu = {each.name: each for each in reading.observed.processes}
+
+
+class _Thinned:
+    """Rows of a whole life: at most twice as many as `least`; where there are more, every other one goes.
+
+    Args:
+        rows: of the earlier processes of the run.
+    """
+
+    def __init__(self, rows: Sequence[Row], least: int = 150) -> None:
+        self.rows = [list(row) for row in rows]
+        self._least = least
+        self._resumes = bool(rows)
+
+    def add(self, row: Row) -> None:
+        """Add a row, if it is far enough behind the last one."""
+        rows = self.rows
+        if self._resumes:
+            self._resumes = False
+            rows += [[row[0], None, None, None], row]
+        elif not rows or _seconds(rows[-1], row) >= _seconds(rows[0], rows[-1]) / (2 * self._least):
+            rows.append(row)
+        if len(rows) > 2 * self._least:
+            rows[:] = rows[:-1:2] + rows[-1:]
+
+
+def _seconds(row: Row, later: Row) -> float:
+    return (later[0] or 0) - (row[0] or 0)
 
 
 class Status:
-    """See the module. `sample` is called by one thread, `take` by the one that runs.
+    """See the module. `take` is called by the thread that runs, the others by any.
+
+    Args:
+        life: the run's numbers; by default those of this process.
 
     Attributes:
-        state: "waiting", "running", and in the end "finished", "stopped" or "failed".
         reading: the last one.
     """
 
-    def __init__(self, run: Watched) -> None:
+    def __init__(self, run: Watched, life: Life | None = None) -> None:
         self._run = run
-        self._began_s = time.monotonic()
-        self._ended_s: float | None = None
-        self.state = "waiting"
-        self.error = ""
+        self._life = life or Life(run)
         self._lock = threading.Lock()
-        self._sinks: Counter[str] = Counter({sink.name: 0 for sink in run.dataflow.sinks})
+        self._sampling = threading.Lock()
         self._latest: deque[Released] = deque(maxlen=_ROWS)  # batches, in which the latest items are
         self._errors: deque[tuple[Released, int]] = deque(maxlen=_ROWS)  # the latest diverted items, in their batches
         self._samples: deque[_Sample] = deque()
-        self._history: deque[list[float]] = deque(maxlen=_HISTORY)
+        self._recent: deque[Row] = deque(maxlen=_RECENT)
+        self._whole = _Thinned(self._life.samples)
         self._bars: deque[tuple[int, list[Any]]] = deque()
         self._bars_taken = 0
-        self.reading = Reading(run.progress, self.state, 0.0)
+        self._told_s = float("-inf")
+        self._steps = {each.name: each.step for each in run.dataflow.operators}
+        self.reading = Reading(run.progress, self._life.state, 0.0)
 
     # Called by the run.
-
-    def start(self) -> None:
-        self._began_s = time.monotonic()
-        self.state = "running"
 
     def take(self, batch: Released) -> None:
         """Take a batch of the output."""
@@ -98,10 +109,6 @@ class Status:
         if not count:
             return
         with self._lock:
-            if isinstance(sinks, str):
-                self._sinks[sinks] += count
-            else:
-                self._sinks.update(sinks)
             if sinks == ERRORS or (not isinstance(sinks, str) and ERRORS in sinks):
                 here = range(count) if isinstance(sinks, str) else [at for at in range(count) if sinks[at] == ERRORS]
                 self._errors.extend((batch, at) for at in here[-_ROWS:])
@@ -109,92 +116,96 @@ class Status:
                 self._latest.clear()
             self._latest.append(batch)
 
-    def end(self, state: str, error: BaseException | None) -> None:
-        self.state = state
-        self.error = f"{type(error).__name__}: {safe_text(str, error, 2000)}" if error is not None else ""
-        self._ended_s = time.monotonic()
+    def told(self) -> bytes | None:
+        """What is to be stored of the run now; None if that was not long ago, and it has not ended."""
+        now_s = time.monotonic()
+        if self._life.ended_s is None and now_s - self._told_s < _TOLD_EVERY_S:
+            return None
+        self._told_s = now_s
+        status = self.sample()
+        reading = self.reading
+        return History(past_of(reading), status, list(self._whole.rows), reading.clock_ms).encoded()
 
     # Called by the server.
 
-    @property
-    def diverted(self) -> int:
-        """Items that were diverted, since a source or a step could not process them."""
-        return self._sinks[ERRORS]
-
     def sample(self) -> dict[str, Any]:
         """The status of the run now; rates and timelines are computed from the samples of successive calls."""
-        now_s = time.monotonic() if self._ended_s is None else self._ended_s
-        run = self._run
-        progress, observed = run.progress, run.observed()
-        counts = {name: items for name, (items, _, _) in observed.counts.items()}
+        with self._sampling:
+            return self._sample()
+
+    def _sample(self) -> dict[str, Any]:
+        run, life = self._run, self._life
+        reading = self.reading = life.reading()
+        progress, observed = reading.progress, reading.observed
         samples = self._samples
-        samples.append(_Sample(now_s, progress, counts, {each.name: each for each in observed.processes}))
-        while len(samples) > 2 and now_s - samples[1].at_s >= _RATE_OVER_S:
+        samples.append(_Sample(reading))
+        while len(samples) > 2 and reading.now_s - samples[1].at_s >= _RATE_OVER_S:
             samples.popleft()
-        self._take_bars(observed, now_s)
-        reading = self.reading = Reading(
-            progress,
-            self.state,
-            now_s - self._began_s,
-            now_s,
-            self.diverted,
-            observed=observed,
-            sources=run.source_states(),
-            sinks=dict(self._sinks),
-            clock_ms=time.time_ns() // 1_000_000,
-            checkpoints=run.checkpoint_state(),
-        )
+        self._take_bars(observed, reading.now_s)
         operators, processes = on_page(reading, "operator"), on_page(reading, "process")
         sources = on_page(reading, "source")
         numbers: dict[str, Any] = {
             "graph": run.dataflow.name,
             "engine": run.engine,
             "workers": run.settings.workers_in_all,
-            "state": self.state,
-            "error": self.error,
+            "state": reading.state,
+            "error": f"{type(life.error).__name__}: {safe_text(str, life.error, 2000)}" if life.error else "",
+            "clock_ms": reading.clock_ms,
             **on_page(reading),
             "in_per_s": self._rate(lambda sample: sample.items_in),
             "out_per_s": self._rate(lambda sample: sample.items_out),
             "fraction": progress.fraction,
             "minimal_time": progress.reached,
-            "held_by": progress.held_by if self._ended_s is None else "",
+            "held_by": "" if reading.has_ended else progress.held_by,
             "sources": [{**_source(each), **sources[each.name]} for each in reading.sources],
             "sinks": reading.sinks,
             "operators": {
-                name: {**counts, "per_s": self._rate(partial(_items_of, name))} for name, counts in operators.items()
+                name: {
+                    **counts,
+                    "per_s": self._rate(partial(_left, name, "items")),
+                    "busy": self._rate(partial(_left, name, "busy_s"), digits=3),
+                }
+                for name, counts in operators.items()
             },
+            "steps": self._steps,
             "inside_loops": list(observed.inside_loops),
             "processes": [{**self._process(each), **processes[each.name]} for each in observed.processes],
             "output": self._rows(),
             "errors": self._latest_errors(),
         }
-        rates = numbers["in_per_s"], numbers["out_per_s"]
-        self._history.append([round(reading.seconds, 2), *rates, numbers["unsettled"]])
+        row: Row = [round(reading.clock_ms / 1000, 2), numbers["in_per_s"], numbers["out_per_s"], numbers["unsettled"]]
+        self._recent.append(row)
+        self._whole.add(row)
         return numbers
 
-    def history(self) -> list[list[float]]:
-        """For each sample: seconds, items in and out a second, unsettled items."""
-        return list(self._history)
+    def history(self) -> list[Row]:
+        """For each sample: seconds since 1970, items in and out a second, unsettled items; None for these where the run
+        resumed. Of the whole life, more densely of the last minutes.
+        """
+        recent = list(self._recent)
+        first = recent[0][0] if recent else None
+        return [row for row in self._whole.rows if first is None or row[0] < first] + recent  # type: ignore[operator]
 
     def bars(self, after: int) -> tuple[int, list[list[Any]]]:
         """The bars of the timelines after the one with this number, and the number of the last."""
         return self._bars_taken, [bar for number, bar in list(self._bars) if number > after]
 
     def _take_bars(self, observed: Observed, now_s: float) -> None:
+        zero_s = self._life.began_s - self._life.past.seconds  # so that `seconds` is now
         for name, bars in observed.bars.items():
             for bar in bars:
                 self._bars_taken += 1
-                began_s, ended_s = bar.began_s - self._began_s, bar.ended_s - self._began_s
+                began_s, ended_s = bar.began_s - zero_s, bar.ended_s - zero_s
                 row = [name, round(began_s, 4), round(ended_s, 4), round(bar.busy_s, 4), *bar[3:]]
                 self._bars.append((self._bars_taken, row))
-        while self._bars and self._bars[0][1][2] < now_s - self._began_s - _BARS_S:
+        while self._bars and self._bars[0][1][2] < now_s - zero_s - _BARS_S:
             self._bars.popleft()
 
-    def _rate(self, number: Callable[[_Sample], int]) -> float:
+    def _rate(self, number: Callable[[_Sample], float], digits: int = 1) -> float:
         """The rate per second, over the last seconds."""
         first, last = self._samples[0], self._samples[-1]
         seconds = last.at_s - first.at_s
-        return round((number(last) - number(first)) / seconds, 1) if seconds > 0 else 0.0
+        return round((number(last) - number(first)) / seconds, digits) if seconds > 0 else 0.0
 
     def _process(self, state: ProcessState) -> dict[str, Any]:
         first = next(sample.cpu[state.name] for sample in self._samples if state.name in sample.cpu)
@@ -234,8 +245,9 @@ def _report(payload: Any) -> dict[str, str]:
     return {name: safe_text(show, found.get(name, ""), _PAYLOAD_CHARACTERS) for name, show in shown.items()}
 
 
-def _items_of(operator: str, sample: _Sample) -> int:
-    return sample.counts.get(operator, 0)
+def _left(operator: str, what: str, sample: _Sample) -> float:
+    left = sample.counts.get(operator)
+    return 0 if left is None else float(getattr(left, what))
 
 
 def _source(state: SourceState) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from drift.engines.base import Progress
-from drift.engines.metrics import Reading, named
-from drift.web.status import Watched
+from drift.engines.metrics import Metric, Reading, named
+from drift.web.life import Life
 
 _EVERY_S = 1.0
 
@@ -24,11 +24,11 @@ _EVERY_S = 1.0
 class Telemetry:
     """Of one run."""
 
-    def __init__(self, run: Watched) -> None:
+    def __init__(self, life: Life) -> None:
         from opentelemetry import metrics, trace
 
         meter, self._tracer = metrics.get_meter("drift"), trace.get_tracer("drift")
-        self._run = run
+        run, self._life = life.run, life
         self._attributes = {"drift.graph": run.dataflow.name, "drift.engine": run.engine}
         self._instruments: dict[str, Any] = {}
         for name, metric in named("otel"):
@@ -41,23 +41,26 @@ class Telemetry:
         self._span: Any = None
 
     def start(self) -> None:
-        self._span = self._tracer.start_span(f"drift run {self._run.dataflow.name}", attributes=self._attributes)
+        for name, metric, of, number in self._numbers(self._life.reading()):
+            if metric.counts:  # what earlier processes of the run have counted, they have reported
+                self._reported[name, of] = number
+        self._span = self._tracer.start_span(f"drift run {self._life.run.dataflow.name}", attributes=self._attributes)
 
-    def take(self, progress: Progress, diverted: int) -> None:
+    def take(self) -> None:
         """Called after each released batch; updates the counters once a second."""
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._next_s = now_s + _EVERY_S
-            self._report(self._reading(progress, "running", diverted))
+            self._report(self._life.reading())
 
-    def end(self, state: str, error: BaseException | None, diverted: int) -> None:
+    def end(self, state: str, error: BaseException | None) -> None:
         """Called when the run has ended: updates the counters, and ends the span."""
         if self._span is None:
             return
         from opentelemetry.trace import Status, StatusCode
 
-        progress = replace(self._run.progress, unsettled=0)  # nothing waits any more
-        self._report(self._reading(progress, state, diverted))
+        reading = self._life.reading()
+        self._report(reading._replace(progress=replace(reading.progress, unsettled=0)))  # nothing waits any more
         for name in ("drift.items.in", "drift.items.out"):
             self._span.set_attribute(name, self._reported[name, ""])
         self._span.set_attribute("drift.state", state)
@@ -67,30 +70,21 @@ class Telemetry:
         self._span.end()
         self._span = None
 
-    def _reading(self, progress: Progress, state: str, diverted: int) -> Reading:
-        run = self._run
-        return Reading(
-            progress,
-            state,
-            0.0,
-            time.monotonic(),
-            diverted,
-            observed=run.observed(),
-            sources=run.source_states(),
-            clock_ms=time.time_ns() // 1_000_000,
-            checkpoints=run.checkpoint_state(),
-        )
-
     def _report(self, reading: Reading) -> None:
+        for name, metric, of, number in self._numbers(reading):
+            new = number - self._reported[name, of] if metric.adds_up else number
+            self._reported[name, of] = number
+            attributes = self._attributes | ({f"drift.{metric.label}": of} if metric.label else {})
+            if not metric.adds_up:
+                self._instruments[name].set(new, attributes)
+            elif new:
+                self._instruments[name].add(new, attributes)
+
+    @staticmethod
+    def _numbers(reading: Reading) -> Iterator[tuple[str, Metric, str, Any]]:
+        """The metrics that have a value: the instrument, the entry, what it is of, the value."""
         for name, metric in named("otel"):
             value = metric.of(reading)
             for of, number in value.items() if metric.label else [("", value)]:
-                if number is None:
-                    continue
-                new = number - self._reported[name, of] if metric.adds_up else number
-                self._reported[name, of] = number
-                attributes = self._attributes | ({f"drift.{metric.label}": of} if metric.label else {})
-                if not metric.adds_up:
-                    self._instruments[name].set(new, attributes)
-                elif new:
-                    self._instruments[name].add(new, attributes)
+                if number is not None:
+                    yield name, metric, of, number

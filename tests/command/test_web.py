@@ -38,9 +38,11 @@ from drift.machines.nodes.intake import Intake
 from drift.running.notebook import bar_of
 from drift.show import as_svg
 from drift.show.steps import columns_of
+from drift.state.run_checkpoints import store_of
 from drift.web.address import as_address
+from drift.web.life import decoded_history
 from drift.web.metrics import as_text
-from drift.web.status import Status
+from drift.web.status import Status, _Thinned
 from drift_graph.meta import pack_time
 from drift_graph.policies import ArrivalTime
 from drift_graph.times import SourceMachine
@@ -147,8 +149,9 @@ def test_what_leaves_each_operator_is_counted(engine: Any) -> None:
     run.finish()
     counts = run.observed().counts
     assert counts["lines"][0] == 300 and counts["lines.good"][0] == 300 and counts["split"][0] == 1500
-    assert counts["lines.errors"] == (0, 0, 0)
-    items, size, tombstones = counts["count.output"]
+    assert counts["lines.errors"][:3] == (0, 0, 0)
+    items, size, tombstones, busy_s = counts["count.output"]
+    assert busy_s > 0 == counts["lines"].busy_s
     assert items - 2 * tombstones == 1500 and size > 1500 * 40
 
 
@@ -245,7 +248,11 @@ def test_a_failed_run_is_reported_as_failed() -> None:
     status = run._watching.page.status  # type: ignore[union-attr]
     with pytest.raises(drift.StepError):
         states.extend(status.sample()["state"] for _ in run.batches())
-    assert set(states) == {"running"} and status.sample()["state"] == "failed" and "ZeroDivisionError" in status.error
+    assert (
+        set(states) == {"running"}
+        and status.sample()["state"] == "failed"
+        and "ZeroDivisionError" in status.sample()["error"]
+    )
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
@@ -313,12 +320,13 @@ def test_the_page_in_a_browser() -> None:
             graph = window.run("const graph = document.getElementById('graph'); return [graph.scrollWidth, "
                                "graph.clientWidth, graph.scrollHeight, graph.clientHeight]")  # fmt: skip
             assert graph[0] <= graph[1] and graph[2] <= graph[3]
-        assert window.run("return document.querySelectorAll('#graph rect').length") == 5
+        assert window.run("return document.querySelectorAll('#graph rect:not(.busy)').length") == 5
         window.run("document.getElementById('operators').click()")
-        window.wait_for("return document.querySelectorAll('#graph rect').length > 6")
+        window.wait_for("return document.querySelectorAll('#graph rect:not(.busy)').length > 6")
         text = window.text()
         assert "words" in text and "running" in text and "source lines" in text
         assert "('<b>bold</b>', 3000)" in text and window.run("return document.querySelector('#output b')") is None
+        assert "Work of each step" in text and "count" in window.run("return document.getElementById('busy').innerText")
         edges = window.run("return [...document.querySelectorAll('#graph text')].map((each) => each.textContent)")
         assert any(edge.startswith("12.0k, ") for edge in edges) and "one loop" in edges
         seen.end()
@@ -366,9 +374,10 @@ def test_checkpoints_are_told_of_by_age_size_and_time(tmp_path: Path) -> None:
     state = first.checkpoint_state()
     assert state is not None and state.written == 1 and state.size_bytes and state.seconds is not None
     with run() as again:
-        numbers = Status(again).sample()
+        numbers = again._watching.status.sample()
         assert again.checkpoint_state() == (0, state.taken_ms, None, None)
-        assert numbers["checkpoints"] == 0 and numbers["checkpoint_age_s"] >= 0 and numbers["checkpoint_bytes"] is None
+        assert numbers["checkpoints"] == 1 and numbers["checkpoint_age_s"] >= 0
+        assert numbers["checkpoint_bytes"] == state.size_bytes and numbers["checkpoint_s"] == round(state.seconds, 4)
     assert drift.run(words(), {"lines": []}).checkpoint_state() is None
 
 
@@ -592,6 +601,99 @@ def test_after_a_resume_no_number_says_that_anything_was_read(engine: Any, tmp_p
         again.finish()
     ended = run().finish()
     assert (ended.items_in, ended.items_before, ended.items_per_second) == (1000, 1000, 0.0)
+
+
+def tenths(state: Any, engine: Any = "local", **settings: Any) -> drift.Run:
+    """A run with two sinks, of which one gets every hundredth item with an error."""
+    graph = drift.Graph("tenths")
+    numbers = graph.source("numbers").map(lambda n: 1 // (n % 100) + n, name="tenth", on_error="divert")
+    numbers.sink("out")
+    state = drift.Checkpoints(state, every_s=0.0, every_items=50)
+    return drift.run(graph, {"numbers": range(1000)}, state=state, engine=engine, batch_items=10, **settings)
+
+
+@pytest.mark.parametrize("engine", WATCHED)
+@pytest.mark.parametrize("ends", ["stopped", "left"])
+def test_after_a_resume_each_number_goes_on_where_it_was(engine: Any, ends: str, tmp_path: Path) -> None:
+    first = tenths(tmp_path, engine, counted=True)
+    try:
+        for item in first:
+            if item.position == 500 and ends == "stopped":
+                first.stop()
+            elif item.position == 500:
+                break
+    finally:
+        first.close()
+    told = decoded_history(history_in(tmp_path), "here")
+    assert told.status["state"] in ("stopped", "finished") and told.past.seconds > 0 and told.samples
+    assert sum(told.status["sinks"].values()) == told.status["items_out"]
+    with tenths(tmp_path, engine, counted=True) as again:
+        checkpoint = again.resumed_from
+        assert checkpoint is not None and sum(checkpoint.released.values()) == checkpoint.output.position > 0
+        numbers = again._watching.status.sample()
+        assert numbers["sinks"] == checkpoint.released and numbers["diverted"] == checkpoint.released["errors"]
+        assert numbers["seconds"] + 0.001 > told.past.seconds > 0 and numbers["checkpoints"] == checkpoint.number > 0
+        assert numbers["operators"]["tenth"]["items"] == told.status["operators"]["tenth"]["items"] > 0
+        assert numbers["operators"]["tenth"]["busy_s"] > 0 == numbers["operators"]["tenth"]["busy"]
+        again.finish()
+        ended = again._watching.status.sample()
+    assert ended["sinks"] == {"out": 990, "errors": 10} and ended["state"] == "finished"
+    assert ended["checkpoints"] > numbers["checkpoints"] and ended["seconds"] > numbers["seconds"]
+    last = decoded_history(history_in(tmp_path), "here")
+    assert last.status["state"] == "finished" and last.status["sinks"] == ended["sinks"]
+    assert [row[1] for row in last.samples].count(None) == 1  # where it resumed
+    assert [row[0] for row in last.samples] == sorted(row[0] for row in last.samples)  # type: ignore[type-var]
+
+
+def history_in(folder: Path) -> bytes:
+    store = store_of(folder)
+    store.open_to_read()
+    data = store.history()
+    store.close()
+    assert data is not None
+    return data
+
+
+def test_deaths_and_recoveries_of_earlier_processes_stay_counted(tmp_path: Path) -> None:
+    tenths(tmp_path).finish()
+    told = decoded_history(history_in(tmp_path), "here")
+    past = told.past._replace(died=("worker 1",), recoveries=1, recovering_s=0.5, fed_again=7, refused_frames=2)
+    (tmp_path / "history/last").write_bytes(told._replace(past=past).encoded())
+    with tenths(tmp_path, web=0) as again:
+        again.finish()
+        numbers = again._watching.status.sample()
+    assert list(numbers["died"]) == ["worker 1"] and (numbers["recoveries"], numbers["recovering_s"]) == (1, 0.5)
+    assert (numbers["fed_again"], numbers["refused_frames"]) == (7, 2)
+    assert again.report.died == () and again.report.recoveries == 0  # a report is of its own run
+
+
+def test_a_history_that_was_changed_is_said_and_left(tmp_path: Path) -> None:
+    tenths(tmp_path).finish()
+    data = history_in(tmp_path)
+    (tmp_path / "history/last").write_bytes(data.replace(b"finished", b"running "))
+    with pytest.warns(UserWarning, match="was changed or cut off"), tenths(tmp_path) as again:
+        assert again.finish().items_in == 1000
+    assert decoded_history(history_in(tmp_path), "here").status["state"] == "finished"
+
+
+def test_a_run_that_failed_says_so_in_its_state(tmp_path: Path) -> None:
+    graph = drift.Graph("bad")
+    graph.source("n").map(lambda n: 10 // n, name="tenth").sink("out")
+    with pytest.raises(drift.StepError):
+        drift.run(graph, {"n": [1, 0]}, state=tmp_path).finish()
+    status = decoded_history(history_in(tmp_path), "here").status
+    assert status["state"] == "failed" and "tenth" in status["error"]
+
+
+@given(st.lists(st.integers(0, 5), max_size=400), st.integers(1, 4))
+def test_rows_of_a_life_are_few_in_order_and_reach_from_its_beginning_to_its_end(steps: list[int], least: int) -> None:
+    rows, now = _Thinned([], least), 0
+    for step in steps:
+        now += step
+        rows.add([float(now), 1.0, 1.0, 0])
+        seconds = [row[0] or 0.0 for row in rows.rows]
+        assert len(seconds) <= 2 * least and seconds == sorted(seconds) and seconds[0] == steps[0]
+        assert now - seconds[-1] <= (seconds[-1] - seconds[0]) / least
 
 
 def test_a_run_and_its_report_are_tables_in_a_notebook() -> None:

@@ -17,6 +17,7 @@ from typing import IO
 import msgspec
 
 from drift.engines.observed import Bar
+from drift.machines.counts import Left
 from drift.machines.nodes.messages import Halted, Rewound
 
 _length = struct.Struct(">I")
@@ -38,7 +39,7 @@ class SignOfLife(msgspec.Struct, tag=True):
         call: seconds spent in the present call of a user's function, and the function's location.
         log_bytes: size of its link logs.
         last: the process ends after this sign.
-        counts: if counting is on, by operator: items, bytes and tombstones that left it in this process.
+        counts: if counting is on, by operator what left it in this process.
         bars: its timeline since the last sign.
         memory_bytes, cpu_s, at_s: see `ProcessState`.
     """
@@ -51,7 +52,7 @@ class SignOfLife(msgspec.Struct, tag=True):
     call: tuple[float, str] = (0.0, "")
     log_bytes: int = 0
     last: bool = False
-    counts: dict[str, tuple[int, int, int]] = {}
+    counts: dict[str, Left] = {}
     bars: list[Bar] = []
     memory_bytes: int = 0
     cpu_s: float = 0.0

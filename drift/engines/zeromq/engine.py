@@ -99,7 +99,9 @@ class ZeromqEngine:
         self._dataflow = dataflow
         self._feed = feed
         self._settings = settings
-        plan = self._plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
+        plan = self._plan = Plan(
+            dataflow, fused=settings.fused, counted=time.perf_counter if settings.counted else None
+        )
         _warn_of_slow_cycles(plan, settings.workers)
         self._recovers = settings.recover
         self._begin: Begin | None = None

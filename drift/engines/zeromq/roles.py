@@ -263,7 +263,7 @@ def make_loop(
         address: names its inbox.
         base: the states that the run resumes from.
     """
-    plan = Plan(dataflow, fused=settings.fused, counted=settings.counted)
+    plan = Plan(dataflow, fused=settings.fused, counted=time.perf_counter if settings.counted else None)
     links = LinkLogs(parts_decoder(opened), lasting=(BARRIER,)) if settings.recover else None
     shelf.timed = timed_steps(plan)
     worker = WorkerNode(plan, index, settings.workers, links=links, shelf=shelf, starts_small=True)
