@@ -89,6 +89,7 @@ class Store:
         self._names: Mapping[str, bytes] = {}  # the snapshots of the last checkpoint, with their hashes
         self._last: Expected | None = None  # the manifest of the last checkpoint
         self._hashes_from = 0  # so many hashes of blocks are stored
+        self._has_failed = False  # whether the last checkpoint could not be written
         self.written: tuple[Written | None, int] = None, 0
 
     @property
@@ -228,9 +229,12 @@ class Store:
         return self._open_reader.read("history", [_LAST])[0]
 
     def tell(self, told: bytes) -> None:
-        """Store what is told of the run; waits until the last checkpoint is written."""
+        """Store what is told of the run; waits until the last checkpoint is written. If it could not be, nothing is
+        stored.
+        """
         self.wait()
-        self._write({"history": {_LAST: told}})
+        if not self._has_failed:
+            self._write({"history": {_LAST: told}})
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written.
@@ -240,7 +244,9 @@ class Store:
         """
         if self._writing is not None:
             writing, self._writing = self._writing, None
+            self._has_failed = True
             writing.result()
+            self._has_failed = False
 
     def _commit(
         self,
