@@ -50,6 +50,7 @@ __all__ = [
     "Run",
     "Settings",
     "SettingsError",
+    "SinkBehind",
     "SinkError",
     "StepError",
     "StorageError",
@@ -117,6 +118,7 @@ if _TYPE_CHECKING:
     from drift_graph.errors import PayloadError as PayloadError
     from drift_graph.errors import ProcessError as ProcessError
     from drift_graph.errors import SettingsError as SettingsError
+    from drift_graph.errors import SinkBehind as SinkBehind
     from drift_graph.errors import SinkError as SinkError
     from drift_graph.errors import StepError as StepError
     from drift_graph.errors import StorageError as StorageError
@@ -151,7 +153,7 @@ _NAMES = {
     "drift_graph.canonical": ("canonical",),
     "drift_graph.errors": (
         "AnswerMissing", "DriftBug", "DriftError", "GraphError", "ImpureStep", "InputError", "LateItem", "PayloadError",
-        "ProcessError", "SettingsError", "SinkError", "StepError", "StorageError",
+        "ProcessError", "SettingsError", "SinkBehind", "SinkError", "StepError", "StorageError",
     ),
     "drift_graph.graph": ("Dataflow",),
     "drift_graph.item": ("Item",),

@@ -139,9 +139,12 @@ class Run(Exports):
                 self._run_checkpoints = self._prepared_checkpoints(state, times)
             self._watching = self._made_watching(web, otel)
         except BaseException:
-            if self._run_checkpoints is not None:
-                self._run_checkpoints.close()
-            self._engine.close()
+            with ExitStack() as closing:
+                closing.callback(self._engine.close)
+                if self._run_checkpoints is not None:
+                    closing.callback(self._run_checkpoints.close)
+                if state is not None:
+                    self._sinks.close(closing)
             raise
         self._items_before = self._engine.progress.items_in
         self._limit: Limit | None = None  # if the engine may release more than is given
@@ -367,6 +370,7 @@ class Run(Exports):
             algorithm=self.settings.digest,
         )
         try:
+            run_checkpoints.open_sinks(self._sinks.by_name)
             run_checkpoints.begin(self._engine, self._feed, self._sinks.by_name)
         except BaseException:
             run_checkpoints.close()
@@ -403,8 +407,7 @@ class Run(Exports):
         if self._seconds is None and not self._batches.is_of_a_fork:
             self._digest = self._engine.hexdigest()
             with ExitStack() as closing:  # each is closed, even if closing another raises
-                for sink in self._sinks.by_name.values():
-                    closing.callback(sink.close)
+                self._sinks.close(closing)
                 if self._purity is not None:
                     closing.callback(self._purity.close)
                 if self._run_checkpoints is not None:
@@ -428,7 +431,8 @@ class Run(Exports):
     def _run(self) -> Generator[Released | None, None, None]:
         self._begun = True
         try:
-            self._sinks.open()
+            if self.resumed_from is None:
+                self._sinks.open()
             if self._run_checkpoints is not None:
                 self._run_checkpoints.sinks_opened()
             if self._recorder is not None:

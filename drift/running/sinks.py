@@ -6,6 +6,7 @@ Invariant: each sink gets every item of its own once, in order, before the calle
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from drift.running.observers import Observer
@@ -30,9 +31,14 @@ class Sinks(Observer):
         return len(self.by_name)
 
     def open(self) -> None:
-        """Before the first item."""
+        """Before the first item, unless a run resumes: then its checkpoints have opened them."""
         for sink in self.by_name.values():
             sink.open()
+
+    def close(self, closing: ExitStack) -> None:
+        """Close them at the end of a context, each even if closing another raises."""
+        for sink in self.by_name.values():
+            closing.callback(sink.close)
 
     def take(self, batch: Released) -> Released:
         if batch.metas and self.by_name:

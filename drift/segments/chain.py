@@ -17,6 +17,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,18 +130,15 @@ class Chain:
         segments = segments_of(dataflow)
         *of_befores, of_last = self._of_segments
         stores = [checkpoints_of(each, number) for number, each in enumerate(of_befores, 1)] + [of_last]
-        chosen = self._chosen(stores)
-        all_checkpoints: list[RunCheckpoints] = []
+        make = partial(RunCheckpoints, fused=settings.fused, algorithm=settings.digest)
+        last = make(of_last, segments[-1], {})
+        all_checkpoints: list[RunCheckpoints] = [last]
         try:
-            for segment, checkpoints, checkpoint in zip(segments, stores, chosen):
-                policies = {name: policy for name, policy in times.items() if not all_checkpoints}
-                resumed = replace(
-                    checkpoints,
-                    from_checkpoint=checkpoint.number if checkpoint is not None else checkpoints.from_checkpoint,
-                )
-                all_checkpoints.append(
-                    RunCheckpoints(resumed, segment, policies, fused=settings.fused, algorithm=settings.digest)
-                )
+            last.open_sinks(sinks)
+            chosen = self._chosen(stores[:-1], last.checkpoint)
+            for number, (segment, checkpoints, checkpoint) in enumerate(zip(segments, stores, chosen)):
+                resumed = replace(checkpoints, from_checkpoint=None if checkpoint is None else checkpoint.number)
+                all_checkpoints.insert(number, make(resumed, segment, {} if number else times))
             for before, run_checkpoints in zip(self._befores, all_checkpoints):
                 before.run_checkpoints = run_checkpoints
                 run_checkpoints.begin(before, before.feed, {})
@@ -151,19 +149,16 @@ class Chain:
             raise
         return ChainCheckpoints(all_checkpoints, self._befores, self._last_feed, self._answerings)
 
-    def _chosen(self, stores: Sequence[Checkpoints]) -> list[Checkpoint | None]:
-        """The checkpoint that each segment resumes from; None to start from the beginning."""
-        assert self._checkpoints is not None
-        known = [_known(checkpoints) for checkpoints in stores]
-        wanted = self._checkpoints.from_checkpoint
-        last = [checkpoint for checkpoint in known[-1] if wanted in (None, checkpoint.number)]
-        chosen = [last[-1] if last else None]
-        for before, checkpoints, retained in zip(self._befores[::-1], stores[-2::-1], known[-2::-1]):
-            after = chosen[0].at if chosen[0] is not None else BEGINNING
+    def _chosen(self, stores: Sequence[Checkpoints], last: Checkpoint | None) -> list[Checkpoint | None]:
+        """The checkpoint that each segment but the last resumes from; None to start from the beginning."""
+        chosen: list[Checkpoint | None] = []
+        for before, checkpoints in zip(self._befores[::-1], stores[::-1]):
+            retained, next_one = _known(checkpoints), chosen[0] if chosen else last
+            after = next_one.at if next_one is not None else BEGINNING
             before.log.open_to_read()
             if before.answers is not None:
                 before.answers.open_to_read(after)
-            if not retained and chosen[0] is None:
+            if not retained and next_one is None:
                 before.log.clear()
             fitting = [checkpoint for checkpoint in retained if before.log.joins(checkpoint.at, after)]
             if retained and not fitting:

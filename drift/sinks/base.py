@@ -59,8 +59,9 @@ class Committing(Protocol):
     def resume_at(self, position: int, committed: Any) -> None:
         """Called before `open` if a run resumes from a checkpoint: nothing below a position is written again.
 
-        `open` then continues the existing data, whatever `resume` says, and raises a SinkError if there is less than
-        was `committed` as of the checkpoint. Items from `position` on that are stored already are skipped.
+        `open` then continues the existing data, whatever `resume` says, and raises `SinkBehind` if there is less than
+        was `committed` as of the checkpoint: then all sinks are closed, and set to an earlier checkpoint, if there is
+        one, and opened again. Items from `position` on that are stored already are skipped.
         """
 
 

@@ -32,7 +32,7 @@ from drift.guarantees import SinkGuarantee
 from drift.sinks.base import PlainSink, Sink
 from drift.sinks.contents import ContentHash
 from drift.sinks.resuming import as_committed, check_committed
-from drift_graph.errors import SettingsError, SinkError
+from drift_graph.errors import SettingsError, SinkBehind, SinkError
 from drift_graph.meta import time_of
 from drift_graph.metas import Metas, times_of
 from drift_graph.payloads import Rows, have_fields
@@ -130,10 +130,9 @@ class JsonLinesSink:
         """The end of the file as of the checkpoint."""
         start: int = self._checkpoint["bytes"]
         if length < start:
-            raise SinkError(
+            raise SinkBehind(
                 f"{self._path} had {start:,} bytes when the state of this run was saved, and now it has {length:,}; "
-                f"what is missing is not computed again: bring the file back, resume from an earlier checkpoint, or "
-                f"start anew with another state"
+                f"what is missing is not computed again: bring the file back, or start anew with another state"
             )
         self._lines, self._position = self._checkpoint["lines"], self._checkpoint["position"]
         assert self._file is not None

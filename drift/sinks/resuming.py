@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from drift.sinks.rows import RowMaker
-from drift_graph.errors import SettingsError, SinkError
+from drift_graph.errors import SettingsError, SinkBehind, SinkError
 from drift_graph.metas import Metas
 
 Resume = Literal["continue", "replace", "error"]
@@ -49,15 +49,16 @@ class Resuming:
         checkpoint.
 
         Raises:
-            SinkError: less is stored now, or other items.
+            SinkBehind: less is stored now.
+            SinkError: other items are.
         """
         before = self._before
         if committed is not None and (before is None or before.position < committed.position):
             found = "is empty" if before is None else f"ends at position {before.position}"
-            raise SinkError(
+            raise SinkBehind(
                 f"{self._target} had the items up to position {committed.position} when the state of this run "
                 f"was saved, and now it {found}; what is missing is not computed again: bring it "
-                f"back, resume from an earlier checkpoint, or start anew with another state"
+                f"back, or start anew with another state"
             )
         if before is not None and before.position < position:
             self._reached = True

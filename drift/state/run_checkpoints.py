@@ -7,16 +7,19 @@ rest of what the unbroken one would have given.
 Why: a checkpoint is taken between two batches of the output, when the sinks have all of the first one, which is what
 was released below minimal time. Below that everything is final. The loop over a run is a sink whose position is what it
 has
-taken: it is asked for after the batch was given, and a checkpoint above it waits.
+taken: it is asked for after the batch was given, and a checkpoint above it waits. A sink that came back older decides
+from which checkpoint a run resumes: behind its end nothing would be computed again. Sources do not decide: where one
+has lost what it gave, the items in the sinks are of an input that is gone.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
@@ -39,10 +42,12 @@ from drift.state.snapshots import Forms
 from drift.state.store import Store, Written
 from drift.urls import without_secrets
 from drift_barrier.digest import Algorithm
-from drift_graph.errors import SettingsError, SinkError, StorageError
+from drift_graph.errors import SettingsError, SinkBehind, SinkError, StorageError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.policies import TimePolicy
+
+_LOG = logging.getLogger("drift")
 
 #: By the scheme of a URL. A socket of Redis is a file.
 _SERVERS: Mapping[str, Callable[[str], Backend]] = {
@@ -62,7 +67,7 @@ class Checkpoints:
         every_items: take a checkpoint after so many input items, too.
         keep: number of checkpoints to retain, 1 or more; older ones are merged.
         from_checkpoint: number of a retained checkpoint to resume from, in place of the last; later checkpoints are
-            dropped.
+            dropped. Where a sink has less than it had at a checkpoint, the run resumes from an earlier one.
         changed_code: "accept" to resume although functions have changed since the states were made.
         changed_graph: "accept" to resume although the graph has changed: steps that stay keep their states, new ones
             begin empty at the checkpoint.
@@ -413,6 +418,7 @@ class RunCheckpoints:
         except BaseException:
             self._store.close()
             raise
+        self._chosen = growth
         self._growth = growth if growth is not None and growth.is_changed else None
         self._graph = fingerprint(dataflow, times) if growth is None else growth.graph
         self._steps = steps_with_state(plan) if growth is None else growth.steps
@@ -449,8 +455,51 @@ class RunCheckpoints:
         """The checkpoint that was written last, without those of earlier runs, and how many were."""
         return self._store.written
 
+    def open_sinks(self, sinks: Mapping[str, Sink]) -> None:
+        """Open the sinks at the checkpoint, or where one has less than it had there, at the newest earlier one that all
+        of them can continue; the run then resumes from that. Called before `begin`; nothing if the run begins.
+
+        Raises:
+            SinkBehind: a sink has less than it had at all of them.
+            SinkError: a sink cannot be opened.
+        """
+        if self._chosen is None:
+            return
+        first: SinkBehind | None = None
+        for checkpoint in self._fitting(self._chosen):
+            try:
+                self._open_sinks_at(checkpoint, sinks)
+            except SinkBehind as behind:
+                for sink in sinks.values():
+                    sink.close()
+                first, last, earliest = first or behind, behind, checkpoint.number
+                continue
+            if first is not None:
+                _LOG.warning("resumes from checkpoint %d at %s: %s", checkpoint.number, checkpoint.reached, first)
+            self.resumed_from = self.checkpoint = checkpoint
+            return
+        assert first is not None
+        if first is last:
+            raise first
+        raise SinkBehind(f"{first}. Neither can the run resume from an earlier checkpoint, down to {earliest}: {last}")
+
+    def _fitting(self, chosen: Growth) -> Iterator[Checkpoint]:
+        """The checkpoints that the run could resume from in place of the chosen one, which comes first."""
+        newest = chosen.checkpoint
+        for each in self._store.checkpoints()[::-1]:
+            if each.number <= newest.number and (each.graph, each.steps) == (newest.graph, newest.steps):
+                yield replace(chosen, checkpoint=each).begins_at
+
+    def _open_sinks_at(self, checkpoint: Checkpoint, sinks: Mapping[str, Sink]) -> None:
+        new = self._growth.new_sinks if self._growth is not None else ()
+        for name, sink in sinks.items():
+            if isinstance(sink, Committing) and name not in new:
+                sink.resume_at(checkpoint.output.position, checkpoint.sinks.get(name))
+        for sink in sinks.values():
+            sink.open()
+
     def begin(self, engine: TakesCheckpoints, feed: SourcePositions, sinks: Mapping[str, Sink]) -> None:
-        """Set engine, sources and sinks to the checkpoint; called before sinks are opened and any item flows."""
+        """Set engine and sources to the checkpoint; called before any item flows."""
         checkpoint = self.checkpoint
         self._run = engine, feed, sinks
         self._taken_s = self._now_s()
@@ -464,9 +513,6 @@ class RunCheckpoints:
         )
         feed.resume(checkpoint.sources, checkpoint.at)
         engine.prepare_checkpoints(self._begin(checkpoint))
-        for name, sink in sinks.items():
-            if isinstance(sink, Committing) and not (self._growth and name in self._growth.new_sinks):
-                sink.resume_at(checkpoint.output.position, checkpoint.sinks.get(name))
 
     def sinks_opened(self) -> None:
         """If the graph has changed, take a checkpoint of the new one, where it resumes from the old: called when the

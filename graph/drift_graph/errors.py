@@ -81,6 +81,10 @@ class SinkError(DriftError):
     """The output could not be written; the message says what is safe and what is not."""
 
 
+class SinkBehind(SinkError):
+    """A sink has less than it had at the checkpoint that a run resumes from; it may fit an earlier one."""
+
+
 class StorageError(DriftError):
     """The state of a run could not be stored, or not be read again; the message says where, and what is safe."""
 

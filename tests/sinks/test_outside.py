@@ -7,6 +7,7 @@ acknowledged, come back older, refuse an item, and connections break before and 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from outside import Far, Rows, Schedule, Topic
 
-from drift import SinkError
+import drift
+from drift import SinkBehind, SinkError
+from drift.state.run_checkpoints import store_of
 from drift_graph.meta import global_time
 
 LENGTH = 24
@@ -95,3 +98,54 @@ def test_what_a_sink_has_is_the_output_or_the_run_says_what_is_wrong(model: str,
         return data.draw(st.integers(0, count - 1)) if count > 1 else 0
 
     check(MODELS[model](choose), choose)
+
+
+def retained(folder: str) -> list[tuple[int, int, int]]:
+    """Of each retained checkpoint the number, the output's position, and the last that the sink had, -1 for none."""
+    store = store_of(folder)
+    store.open_to_read()
+    found = [(each.number, each.output.position, each.sinks["o"]["lasts"][0]) for each in store.checkpoints()]
+    store.close()
+    return [(number, position, -1 if last is None else last[0]) for number, position, last in found]
+
+
+def run_of_graph(far: Far, checkpoints: drift.Checkpoints, stops_at: int) -> tuple[bool, int]:
+    """A run with state up to a position; whether it is complete, and from where it resumed."""
+    graph = drift.Graph("older")
+    graph.source("s").sink("o")
+    run = drift.run(graph, {"s": range(LENGTH)}, sinks={"o": far.sink()}, state=checkpoints, batch_items=2)
+    begins = 0 if run.resumed_from is None else run.resumed_from.output.position
+    with run:
+        for item in run:
+            if item.position == stops_at:
+                return False, begins
+    return True, begins
+
+
+@settings(max_examples=60)
+@given(
+    keep=st.integers(1, 4),
+    runs=st.lists(st.tuples(st.integers(0, LENGTH), st.integers(0, LENGTH), st.integers(0, 4)), min_size=2, max_size=4),
+)
+def test_a_run_resumes_from_the_newest_checkpoint_that_a_sink_which_came_back_older_can_continue(
+    keep: int, runs: list[tuple[int, int, int]]
+) -> None:
+    """Each run ends at a position; then the sink comes back with so many items less, and a checkpoint is named or not.
+    Which ones there are depends on how long they take to be written, so it is looked up."""
+    with tempfile.TemporaryDirectory() as folder:
+        far, named, known = Rows(lambda count: 0), None, list[tuple[int, int, int]]()
+        for stops_at, lost, back in runs:
+            checkpoints = drift.Checkpoints(folder, every_s=0, every_items=1, keep=keep, from_checkpoint=named)
+            end = -1 if far.last is None else far.last.position
+            fitting = [at for number, at, last in known if last <= end and (named is None or number <= named)]
+            before = list(far.stored)
+            try:
+                complete, begins = run_of_graph(far, checkpoints, stops_at)
+            except SinkBehind:
+                assert known and not fitting and far.stored == before
+                return
+            assert begins == (fitting[-1] if fitting else 0) and (fitting or not known)
+            assert is_prefix(far) and (not complete or far.parts() == far.shares(LENGTH))
+            known = retained(folder)
+            named = known[-back][0] if 0 < back <= len(known) else None
+            del far.stored[max(len(far.stored) - lost, 0) :]
