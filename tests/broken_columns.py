@@ -293,6 +293,14 @@ BREAKAGES: list[Breakage] = [
         SLIDING,
         _UNSEEN,
     ),
+    one(
+        "slices stay objects behind a checkpoint",
+        "drift/machines/merging.py",
+        "self._merging.in_arrays(slices) or slices",
+        "slices",
+        (*SLIDING, "-k", "behind"),
+        _UNSEEN,
+    ),
     # Windows in arrays, and their results.
     one("windows of two batches are two", _OPENED, "count(size - first))", "count(0))", IN_WINDOWS, _UNSEEN),
     one("a mean of large integers in windows", _GROUPS, "> _MEAN_MAX:", "> 1 << 62:", IN_WINDOWS, _UNSEEN),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from drift.columns.aggregates import _EXACT_MAX, Array, InColumns, _NotHere
-from drift.columns.groups import _greatest, listed, results_of
+from drift.columns.groups import _greatest, arrays_of, listed, results_of
 from drift.columns.opened import OpenWindows, Taken
 from drift.columns.windows import window_rows
 from drift.operators import Timer
@@ -215,6 +215,27 @@ class Merging:
         """Start and end of each stretch of slices that have one end."""
         edges = np.flatnonzero(slices.ends[1:] != slices.ends[:-1]) + 1
         return pairwise([0, *edges.tolist(), len(slices)])
+
+    def in_arrays(self, slices: Sequence[Any]) -> Slices | None:
+        """Slices that came one by one; None where they have no form in arrays."""
+        make, fields, names, aggregates = self._kind
+        if set(map(type, slices)) != {make}:
+            return None
+        keys = [each.key for each in slices]
+        parts = [keys] if fields < 2 else list(zip(*keys))
+        if any(not set(map(type, part)) <= {str, int, type(None)} for part in parts):
+            return None
+        accumulators = [each.accumulator for each in slices]
+        lists = [accumulators] if names is None else list(zip(*accumulators))
+        try:
+            arrays = [arrays_of(kind, each) for (kind, _), each in zip(aggregates, lists)]
+            starts, ends = (np.array([getattr(each, name) for each in slices], np.int64) for name in ("start", "end"))
+        except (_NotHere, OverflowError):
+            return None
+        for (kind, _), (values, *_) in zip(aggregates, arrays):
+            if kind in ("min", "max") and (np.isnan(values).any() or np.signbit(values[values == 0]).any()):
+                return None
+        return Slices(self._kind, keys, starts, ends, arrays)
 
     def takes(self, slices: Rows) -> bool:
         """Whether these may be added to those that are here."""

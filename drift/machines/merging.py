@@ -36,10 +36,13 @@ class MergingStage(KeyedStage):
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         metas, slices, diffs = columns
+        if self._merging is not None and len(self._merging) and diffs is None and not are_rows(slices) and metas:
+            columns = Columns(metas, self._merging.in_arrays(slices) or slices, None)
+            slices = columns.payloads
         if not self._takes(columns):
             self._make_objects()
             return super().process(columns, ports)
-        assert are_rows(slices) and diffs is None
+        assert are_rows(slices)
         self.get(metas, slices.keys)  # type: ignore[attr-defined]
         made: list[Columns] = []
         for start, stop in self._merging.stretches(slices):

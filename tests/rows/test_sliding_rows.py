@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,22 @@ def test_sliding_windows_stay_in_arrays(
     monkeypatch.setattr(Merging, "take", never)
     table = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
     assert drift.run(graph, {"rows": table}, batch_items=64).finish().digest == expected
+
+
+def test_slices_go_on_in_arrays_behind_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"zone": f"{at % 9}", "day": at // 3, "n": at, "fare": at / 7} for at in range(600)]
+    graph = drift.Graph("windows")
+    timed = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", tie="n")).key_by("zone")
+    timed.window(drift.windows.sliding(20, every=5)).rows(total=drift.agg.sum("fare")).sink("out")
+    expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
+    takes, checkpoints = [], []
+    take, entries = Merging.take, Merging.entries
+    monkeypatch.setattr(Merging, "take", lambda self: takes.append(len(self)) or take(self))
+    monkeypatch.setattr(Merging, "entries", lambda self: checkpoints.append(len(self)) or entries(self))
+    state = drift.Checkpoints(tmp_path / "state", every_s=3600, every_items=100)
+    table = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
+    assert drift.run(graph, {"rows": table}, batch_items=40, state=state).finish().digest == expected
+    assert not any(takes) and any(checkpoints)
 
 
 def test_sums_of_sliding_windows_beyond_64_bits_are_exact() -> None:

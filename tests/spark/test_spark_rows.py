@@ -41,6 +41,7 @@ def graph_of(time: TimePolicy | None = FEW) -> drift.Graph:
     dear.map(lambda row: row["n"]).filter(lambda number: number % 2 == 0).sink("even")
     if time is not None:
         rows.key_by("key").window(drift.windows.tumbling(10)).rows(n=drift.agg.sum("n")).sink("windows")
+        rows.key_by("key").window(drift.windows.sliding(10, every=4)).rows(n=drift.agg.sum("n")).sink("sliding")
     return graph
 
 
