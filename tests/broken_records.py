@@ -149,8 +149,8 @@ BREAKAGES = [
     one(
         "the part that a row is in is passed over",
         _READER,
-        "bisect_right(self._starts[table], first) - 1",
-        "bisect_right(self._starts[table], first)",
+        "if file.first + file.rows > first:",
+        "if file.first >= first:",
         RECORDS,
         NO_RECORDS,
     ),

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import Any, NamedTuple
 
 import xxhash
 
-from drift.auditing.outputs import Difference, difference, rows_of_record, same_rows
+from drift.auditing.outputs import Difference, difference, rows_of_record
 from drift.auditing.versions import difference_as_dict
 from drift.records.changes import Change, compare
+from drift.records.environment import differences
 from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record
 from drift.records.shown import readable
@@ -121,22 +122,13 @@ def diff(one: Any, other: Any) -> RecordsDiffer:
     graphs = [manifest.fingerprint for manifest in manifests]
     return RecordsDiffer(
         changes=tuple(compare(*graphs)) if None not in graphs else (),
-        versions=tuple(_versions(*manifests)),
+        versions=tuple(differences(*(manifest.environment for manifest in manifests))),
         settings=tuple(_settings(*manifests)),
         input=input_difference(left, right),
         late=(manifests[0].late_items, manifests[1].late_items, _same_late(left, right)),
         outputs=difference(rows_of_record(left), rows_of_record(right)),
         digests=(manifests[0].digest, manifests[1].digest),
     )
-
-
-def _versions(one: Any, other: Any) -> Iterator[tuple[str, str, str]]:
-    for name in ("drift", "python", "platform"):
-        if getattr(one, name) != getattr(other, name):
-            yield name, getattr(one, name), getattr(other, name)
-    for name in sorted({*one.packages, *other.packages}):
-        if one.packages.get(name) != other.packages.get(name):
-            yield name, one.packages.get(name, "not there"), other.packages.get(name, "not there")
 
 
 def _settings(one: Any, other: Any) -> Iterator[tuple[str, str, str]]:
@@ -164,21 +156,11 @@ def input_difference(one: Record, other: Record) -> InputDifference:
 
 
 def _same_rows(one: Record, other: Record) -> int:
-    """A lower bound, by columns, on how many leading rows of the inputs are the same."""
-    least = min(one.manifest.items_in, other.manifest.items_in)
-    batches = [record.input_rows(0, least) for record in (one, other)]
-    left: list[Any] = [None, None]
-    row = 0
-    while row < least:
-        for side, batch in enumerate(left):
-            if not batch:
-                left[side] = next(batches[side], ())
-        count = min(map(len, left))
-        if not count or not same_rows(left[0].slice(0, count), left[1].slice(0, count)):
-            return row
-        left = [batch.slice(count) for batch in left]
-        row += count
-    return row
+    """A lower bound, by blocks, on how many leading rows of the inputs are the same."""
+    if one.manifest.algorithm != other.manifest.algorithm or one.manifest.sources != other.manifest.sources:
+        return 0
+    pairs = zip(one.blocks("input"), other.blocks("input"))
+    return sum(mine.rows for mine, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _input_rows(record: Record, first: int) -> Iterator[InputRow]:

@@ -9,7 +9,7 @@ that differs, and of the last one, are compared one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from typing import Any
@@ -170,12 +170,30 @@ class _Comparing:
         end = start + BLOCK_ITEMS
         recorded = self._record.items(start, end)
         recomputed = islice(_items_of(self._waiting, start), BLOCK_ITEMS)
-        for position, (one, other) in enumerate(zip_longest(recorded, recomputed), start):
-            if one is None and not self._ends:
-                return None
-            if one is None or other is None or not same_item(one, other):
-                return Divergence(position, one, other, error if other is None else None)
-        return None
+        return first_difference(recorded, recomputed, start, error, ends=self._ends)
+
+
+def first_difference(
+    recorded: Iterable[Item[Any]],
+    computed: Iterable[Item[Any]],
+    start: int = 0,
+    error: DriftError | None = None,
+    *,
+    ends: bool,
+) -> Divergence | None:
+    """Where two outputs differ, item by item.
+
+    Args:
+        start: the position of the first of the items.
+        error: that the run ended with.
+        ends: whether the recorded run finished; if not, items after the recorded ones do not count.
+    """
+    for position, (one, other) in enumerate(zip_longest(recorded, computed), start):
+        if one is None and not ends:
+            return None
+        if one is None or other is None or not same_item(one, other):
+            return Divergence(position, one, other, error if other is None else None)
+    return None
 
 
 def _items_of(batches: list[Released], start: int) -> Iterator[Item[Any]]:

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from drift.all_engines import engine_kind
 from drift.auditing.checks import THE_GRAPH, Check, Result, Trouble
-from drift.auditing.divergence import Comparison, Divergence, compared, same_item
+from drift.auditing.divergence import Comparison, compared, first_difference
 from drift.auditing.explain import RecordedInput
 from drift.auditing.replay import batches_of, changes_since, classes_for, end_of, replayed
 from drift.auditing.verdict import investigate
 from drift.engines.recorded import RecordedMachine
 from drift.engines.simulated.simulation import Simulation
-from drift.records.environment import environment
+from drift.records.environment import differences, environment
 from drift.records.reader import Record
 from drift.testing.calls import InTurn
 from drift.testing.schedule import Player, Schedule
@@ -72,17 +70,10 @@ def check_graph(record: Record, dataflow: Dataflow) -> Check:
 
 def check_versions(record: Record) -> Check:
     """Whether drift, Python and the packages are those of the recorded run."""
-    manifest, now = record.manifest, environment()
     differ = [
-        f"{name} {recorded} recorded, {now[name]} now"
-        for name, recorded in (("drift", manifest.drift), ("python", manifest.python), ("platform", manifest.platform))
-        if recorded != now[name]
-    ]
-    packages = now["packages"]
-    differ += [
-        f"{name} {version} recorded, {packages.get(name, 'none')} now"
-        for name, version in manifest.packages.items()
-        if packages.get(name) != version
+        f"{name} {recorded} recorded, {present} now"
+        for name, recorded, present in differences(record.manifest.environment, environment())
+        if recorded != "none"
     ]
     found = "the same"
     if differ:
@@ -150,25 +141,14 @@ def check_simulated(record: Record, dataflow: Dataflow, seed: int, inquiry: Inqu
     error = outcome.error if isinstance(outcome.error, DriftError) else None
     ends = end_of(manifest)
     ended = error or (ends if isinstance(ends, DriftError) else None)
-    comparison = Comparison(len(items), _parted(reading, items, error), outcome.digest, ended)
+    found = first_difference(reading.items(), items, error=error, ends=manifest.outcome.state == "finished")
+    comparison = Comparison(len(items), found, outcome.digest, ended)
     return _check(what, reading, dataflow, comparison, time.perf_counter() - started, inquiry)
 
 
 def schedule_of(seed: int) -> Schedule:
     """The schedule of a seed, always the same: messages overtake each other between one to four workers."""
     return Schedule(workers=1 + seed % 4, batch_items=(1, 7, 64, 512)[seed // 4 % 4], noise=seed + 1)
-
-
-def _parted(record: Record, items: list[Item[Any]], error: DriftError | None) -> Divergence | None:
-    """Where items diverge from the recorded ones; further items after a record that was cut off do not count."""
-    ends = record.manifest.outcome.state == "finished"
-    pairs: Iterator[tuple[Item[Any] | None, Item[Any] | None]] = zip_longest(record.items(), items)
-    for position, (recorded, computed) in enumerate(pairs):
-        if recorded is None and not ends:
-            return None
-        if recorded is None or computed is None or not same_item(recorded, computed):
-            return Divergence(position, recorded, computed, error)
-    return None
 
 
 def _check(what: str, record: Record, dataflow: Dataflow, found: Comparison, seconds: float, inquiry: Inquiry) -> Check:

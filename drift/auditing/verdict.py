@@ -12,7 +12,6 @@ of this library.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +27,7 @@ from drift.auditing.trace import Node, nodes_of
 from drift.purity import PurityCheck
 from drift.purity.observed import Observed
 from drift.records.changes import Change
-from drift.records.environment import environment
+from drift.records.environment import differences, environment
 from drift.records.format import hash_file
 from drift.records.reader import Record
 from drift_graph.errors import DriftBug, DriftError, GraphError, ImpureStep, InputError, ProcessError, StepError
@@ -386,21 +385,16 @@ class _Investigation:
         return None
 
     def _environment(self) -> Verdict | None:
-        manifest = self._record.manifest
-        now = environment()
-        differences = [
-            f"{name} {recorded or 'none'} -> {present or 'none'}"
-            for name, recorded, present in _versions(manifest, now)
-            if recorded != present
-        ]
-        if not differences:
+        found = differences(self._record.manifest.environment, environment())
+        changed = [f"{name} {recorded} -> {present}" for name, recorded, present in found]
+        if not changed:
             return None
         return Verdict(
             "environment",
             f"the input, the graph and its functions are those of the record, and the functions gave the same results "
-            f"when they were called again; the versions around them differ: {', '.join(differences[:5])}"
-            + (" ..." if len(differences) > 5 else ""),
-            details=tuple(differences),
+            f"when they were called again; the versions around them differ: {', '.join(changed[:5])}"
+            + (" ..." if len(changed) > 5 else ""),
+            details=tuple(changed),
         )
 
     def case(self, verdict: Verdict, folder: Path, target: str) -> SmallCase:
@@ -466,11 +460,3 @@ def same_payload(lineage: Lineage, item: Item[Any]) -> bool:
     """Whether a lineage ends in an item."""
     made = Item(lineage.item.payload, item.position, lineage.item.step, lineage.item.meta)
     return same_item(made, item)
-
-
-def _versions(manifest: Any, now: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    for name in ("drift", "python", "platform"):
-        yield name, getattr(manifest, name), now[name]
-    recorded, present = manifest.packages, now["packages"]
-    for name in sorted({*recorded, *present}):
-        yield name, recorded.get(name, ""), present.get(name, "")

@@ -23,6 +23,14 @@ def environment() -> dict[str, Any]:
     }
 
 
+def differences(one: dict[str, Any], other: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """What differs between two environments: a name, and its version in the one and in the other, or "none"."""
+    flat = [{**each, **each["packages"]} for each in (one, other)]
+    names = ["drift", "python", "platform", *sorted({*one["packages"], *other["packages"]})]
+    found = [(name, *(each.get(name) or "none" for each in flat)) for name in names]
+    return [(name, before, after) for name, before, after in found if before != after]
+
+
 def packages() -> dict[str, str]:
     """Versions of installed packages, from the names of their folders: reading each one's metadata takes 100 ms."""
     found: dict[str, str] = {}

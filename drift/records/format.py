@@ -54,7 +54,6 @@ _GROWING = (
 
 State = Literal["running", "finished", "failed", "stopped", "broken off"]
 _HASHED_AT_ONCE = 1 << 20
-_COUNT_MAX = 2**62
 
 
 class RecordError(InputError):
@@ -158,6 +157,11 @@ class Manifest(msgspec.Struct, kw_only=True):
     files: list[File] = []
     self_hash: str = ""
 
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The versions around the run, as `drift.records.environment` has those of now."""
+        return {name: getattr(self, name) for name in ("drift", "python", "platform", "packages")}
+
     def growing(self) -> dict[str, Any]:
         """The fields that change as a record grows, except its files, as plain data."""
         return {name: msgspec.to_builtins(getattr(self, name)) for name in _GROWING}
@@ -252,8 +256,6 @@ def read_snapshot(folder: Path) -> Snapshot:
             other = "a newer drift" if version > VERSION else "the drift that wrote it, whose version is in that file"
             raise RecordError(f"{path} is of format {version}, and this drift reads format {VERSION}; install {other}")
         manifest = msgspec.json.decode(data, type=Manifest)
-        if manifest.fingerprint is not None:
-            msgspec.convert(manifest.fingerprint, _Fingerprint)
         journal = read_journal(folder, manifest.self_hash, manifest.algorithm)
         manifest = _grown(manifest, journal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -280,73 +282,19 @@ def _grown(manifest: Manifest, journal: Journal) -> Manifest:
 
 
 def _wrong_in(manifest: Manifest) -> str:
-    """What no writer of records says; most of all, a file that is not in the record's own folder."""
+    """Why a manifest cannot be used: another form of payloads, or a file outside of the record's own folder."""
     if manifest.codec != CODEC:
         return f"it has payloads as {manifest.codec!r}; this drift writes {CODEC!r}"
-    if "\0" in manifest.target:
-        return f"the graph's target is {manifest.target!r}"
-    for name, number in (
-        ("items_in", manifest.items_in), ("late_items", manifest.late_items), ("items_out", manifest.items_out)
-    ):  # fmt: skip
-        if not 0 <= number <= _COUNT_MAX:
-            return f"{name} is {number:,}"
     for file in manifest.files:
         if file.table not in TABLES or re.fullmatch(rf"{file.table}/part-\d{{5,18}}\.parquet", file.path) is None:
             return (
                 f"it lists {file.path[:200]!r} as a file of {file.table[:200]!r}; a file is TABLE/part-NUMBER.parquet"
             )
-        if not all(0 <= number <= _COUNT_MAX for number in (file.first, file.rows, file.bytes)):
-            return f"it says that {file.path} has {file.rows:,} rows from {file.first:,} on, in {file.bytes:,} bytes"
     return ""
 
 
 class _Version(msgspec.Struct):
     format: int
-
-
-# What is read of a fingerprint; see `drift.records.fingerprint`.
-
-
-class _Part(msgspec.Struct):
-    name: str
-    kind: str
-    code: str
-    tree: str | None
-    where: str | None
-    text: str | None
-    values: list[dict[str, Any]]
-
-
-class _Function(msgspec.Struct):
-    name: str
-    code: str
-    where: str | None
-    source: str | None
-    parts: list[_Part]
-
-
-class _Operator(msgspec.Struct):
-    name: str
-    step: str
-    kind: str
-    rank: int
-    where: str | None
-    parameters: dict[str, Any]
-    functions: dict[str, _Function]
-
-
-class _Edge(msgspec.Struct):
-    origin: str
-    target: str
-    feedback: bool
-
-
-class _Fingerprint(msgspec.Struct):
-    name: str
-    python: str
-    structure: str
-    operators: list[_Operator]
-    edges: list[_Edge]
 
 
 def write_safely(path: Path, data: bytes) -> None:

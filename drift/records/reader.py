@@ -8,9 +8,8 @@ classes are loaded or passed: `Record(path, classes=...)`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -115,7 +114,6 @@ class Record:
         self.watch = Watch()
         self._extra_classes = named_classes(classes)
         self._groups: dict[str, list[tuple[int, int, int]]] = {}
-        self._starts = {table: [file.first for file in self.manifest.of(table)] for table in ("output", "input")}
 
     def __repr__(self) -> str:
         manifest = self.manifest
@@ -175,9 +173,9 @@ class Record:
     def arrivals(self) -> Iterator[ArrivedBatch]:
         """Every batch and heartbeat, in order."""
         ranks = {source.name: rank for rank, source in enumerate(self.manifest.sources)}
-        items = _Cursor(self._batches("input", [*GLOBAL_TIME, "payload"]))
-        late_items = _Cursor(self._batches("late"))
-        for batch in self._batches("arrivals"):
+        items = _Cursor(self.rows("input", names=[*GLOBAL_TIME, "payload"]))
+        late_items = _Cursor(self.rows("late"))
+        for batch in self.rows("arrivals"):
             rows = batch.to_pydict()
             for number, source, count, late_count, at_ns, heartbeat, is_numbered in zip(
                 rows["batch"], rows["source"], rows["items"], rows["late"], rows["at_ns"], rows["heartbeat"],
@@ -216,7 +214,7 @@ class Record:
 
     def heartbeats(self) -> Iterator[tuple[str, bytes]]:
         """The heartbeats of each source, in order: the source's name, and the bound below which no item of it comes."""
-        for batch in self._batches("arrivals", ["source", "heartbeat"]):
+        for batch in self.rows("arrivals", names=["source", "heartbeat"]):
             yield from zip(batch.column("source").to_pylist(), batch.column("heartbeat").to_pylist())
 
     def late(self) -> Iterator[Late]:
@@ -226,7 +224,7 @@ class Record:
 
     def late_rows(self) -> Iterator[LateItemRow]:
         """The late items in stored form."""
-        for batch in self._batches("late"):
+        for batch in self.rows("late"):
             yield from _late_rows(batch)
 
     def find_input(self, global_time: bytes) -> InputItem | None:
@@ -264,7 +262,7 @@ class Record:
 
     def answers(self, call: str) -> Iterator[tuple[bytes, Any]]:
         """Meta and answer of each item that a call was asked about; a `Failure` for one that failed."""
-        for batch in self._batches("answers"):
+        for batch in self.rows("answers"):
             batch = batch.filter(pc.equal(batch.column("call"), call))
             failed = batch.column("failed").to_pylist()
             payloads = self.restored(of_arrow(batch.column("payload")))
@@ -343,7 +341,7 @@ class Record:
     def blocks(self, table: str = "output") -> Iterator[Block]:
         """The blocks of the output, or of the input, in order; the last one may not be full."""
         last: Block | None = None
-        for batch in self._batches("blocks"):
+        for batch in self.rows("blocks"):
             for of_table, *values in zip(*batch.to_pydict().values()):
                 if of_table == table:
                     block = Block(*values)
@@ -364,42 +362,34 @@ class Record:
         except DAMAGE as error:
             raise RecordError(f"{unread(path, error)}; `drift audit` says more") from error
 
-    def _batches(self, table: str, names: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-        row = 0
+    def rows(
+        self, table: str, first: int = 0, end: int | None = None, names: list[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a table, all or a range of them: only the row groups that contain some are read."""
         for file in self.manifest.of(table):
-            with self._open(file) as parquet:
-                try:
-                    for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=names, use_threads=False):
-                        row += len(batch)
-                        self.watch.read(table, row)
-                        yield check_values(batch)
-                except DAMAGE as error:
-                    raise RecordError(unread(self.path / file.path, error)) from error
-
-    def rows(self, table: str, first: int, end: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-        """A range of a table's rows: only the row groups that contain some are read."""
-        files = self.manifest.of(table)
-        for file in files[max(bisect_right(self._starts[table], first) - 1, 0) :]:
-            if file.first >= end:
+            if end is not None and file.first >= end:
                 return
-            with self._open(file) as parquet:
-                row = file.first
-                for index in range(parquet.metadata.num_row_groups):
-                    rows = parquet.metadata.row_group(index).num_rows
-                    if row < end and row + rows > first:
-                        try:
-                            for batch in parquet.iter_batches(
-                                _ROWS_AT_ONCE, row_groups=[index], columns=names, use_threads=False
-                            ):
-                                start, stop = max(first - row, 0), min(end - row, len(batch))
-                                if start < stop:
-                                    self.watch.read(table, row + stop)
-                                    yield check_values(batch.slice(start, stop - start))
-                                row += len(batch)
-                        except DAMAGE as error:
-                            raise RecordError(unread(self.path / file.path, error)) from error
-                    else:
-                        row += rows
+            if file.first + file.rows > first:
+                with self._open(file) as parquet:
+                    try:
+                        yield from self._rows_of(parquet, file, first, end, names)
+                    except DAMAGE as error:
+                        raise RecordError(unread(self.path / file.path, error)) from error
+
+    def _rows_of(
+        self, parquet: pq.ParquetFile, file: File, first: int, end: int | None, names: list[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        sizes = [parquet.metadata.row_group(index).num_rows for index in range(parquet.metadata.num_row_groups)]
+        starts = list(accumulate(sizes, initial=file.first))
+        last = starts[-1] if end is None else end
+        groups = [at for at, size in enumerate(sizes) if starts[at] < last and starts[at] + size > first]
+        row = starts[groups[0]] if groups else 0
+        for batch in parquet.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=names, use_threads=False):
+            start, stop = max(first - row, 0), min(last - row, len(batch))
+            row += len(batch)
+            if start < stop:
+                self.watch.read(file.table, row)
+                yield check_values(batch.slice(start, stop - start))
 
 
 class _Cursor:
