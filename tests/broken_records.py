@@ -20,7 +20,7 @@ _RECORDED, _RECORDER = "drift/engines/recorded.py", "drift/records/recorder.py"
 _RECORD_PROCESS, _INTACT = "drift/records/process.py", "drift/auditing/intact.py"
 _METAS = "drift/records/metas.py"
 _WRITER, _READER = "drift/records/writer.py", "drift/records/reader.py"
-_REPLAY, _REPRODUCED = "drift/auditing/replay.py", "drift/auditing/reproduced.py"
+_REPLAY = "drift/auditing/replay.py"
 _AUDIT = "drift/auditing/audit.py"
 
 BREAKAGES = [
@@ -213,10 +213,10 @@ BREAKAGES = [
     # Audits.
     one(
         "what is computed after the recorded end is passed over",
-        _REPRODUCED,
-        "        if recorded is None and not ends:",
-        "        if recorded is None:",
-        AUDIT,
+        "drift/auditing/divergence.py",
+        "        if one is None and not ends:",
+        "        if one is None:",
+        DIVERGENCE,
         NO_AUDIT,
     ),
     one(

@@ -17,7 +17,7 @@ from typing import Any
 from drift.auditing.lineage import Lineage
 from drift.auditing.outputs import KINDS
 from drift.auditing.show import left_out_words, outline, shown_payload, words_of
-from drift.auditing.side_by_side import NOT_KNOWN, SideBySide
+from drift.auditing.side_by_side import SideBySide, cells_of
 from drift.auditing.text import counts_text
 from drift.auditing.verdict import Finding
 from drift.auditing.versions import Versions
@@ -158,25 +158,15 @@ def _rows(lineage: Lineage | None) -> list[dict[str, Any]]:
 
 def _both_rows(both: SideBySide) -> list[dict[str, Any]]:
     """Two lineages side by side, a row each; equal parts appear once."""
-    rows: list[dict[str, Any]] = []
-    for pair in both.pairs:
-        row: dict[str, Any] = {"depth": pair.depth, "same": pair.same, "parts": pair.parts, "cells": []}
-        rows.append(row)
-        if pair.left_out:
-            row["cells"].append({"kind": "left", "what": left_out_words(pair.left_out), "words": ""})
-            continue
-        for made, lineage in ((pair.old, both.old), (pair.new, both.new))[int(pair.same) :]:
-            if made is not None:
-                words = words_of(lineage, made) if lineage is not None else ""
-                words += ", as above" if pair.again else ""
-                row["cells"].append(
-                    {"kind": made.kind, "what": shown_payload(made, _PAYLOAD_CHARACTERS_MAX), "words": words}
-                )
-            elif not pair.known:
-                row["cells"].append({"kind": "left", "what": "", "words": NOT_KNOWN})
-            else:
-                row["cells"].append({"kind": "left", "what": "", "words": "nothing here"})
-    return rows
+    return [
+        {
+            "depth": pair.depth,
+            "same": pair.same,
+            "parts": pair.parts,
+            "cells": [cell._asdict() for cell in cells_of(both, pair, _PAYLOAD_CHARACTERS_MAX)],
+        }
+        for pair in both.pairs
+    ]
 
 
 def _template() -> Any:

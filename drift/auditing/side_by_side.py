@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from drift.auditing.lineage import Lineage, Made
 from drift.auditing.show import left_out_words, shown_payload, words_of
@@ -22,6 +22,7 @@ from drift_graph.item import Failure, Item
 
 _SHOWN_MAX = 6  # parents of one item, as in an outline
 NOT_KNOWN = "not known: it takes the recorded code"
+NOTHING = "nothing here"
 
 
 @dataclass(frozen=True)
@@ -268,32 +269,42 @@ def _is_equal(old: Made, new: Made) -> bool:
         return safe_text(repr, old.payload, 10_000) == safe_text(repr, new.payload, 10_000)
 
 
+class Cell(NamedTuple):
+    """One side of a row: its mark (`=`, `-` for recorded, `+` for computed now), the kind of its item ("left" if there
+    is none), the item, and where it comes from.
+    """
+
+    mark: str
+    kind: str
+    what: str
+    words: str
+
+
+def cells_of(both: SideBySide, pair: Pair, characters_max: int) -> list[Cell]:
+    """The cells of a row, with `characters_max` of a payload: one if both sides are the same, else the recorded one and
+    the present one.
+    """
+    if pair.left_out:
+        return [Cell("", "left", left_out_words(pair.left_out), "")]
+    cells: list[Cell] = []
+    for mark, made, lineage in (("-", pair.old, both.old), ("=" if pair.same else "+", pair.new, both.new)):
+        if made is not None:
+            words = words_of(lineage, made) if lineage is not None else ""
+            cells.append(Cell(mark, made.kind, shown_payload(made, characters_max), words + ", as above" * pair.again))
+        else:
+            cells.append(Cell(mark, "left", "", NOTHING if pair.known else NOT_KNOWN))
+    return cells[int(pair.same) :]
+
+
 def side_by_side_lines(both: SideBySide) -> Iterator[str]:
-    """As text: `=` for what is the same, `-` for what was recorded, `+` for what is computed now."""
+    """As text."""
     at_first = "where they part first" if both.old is not None else "the first that may be another"
     yield f"both lineages, back to the input (= the same, - recorded, + computed now, >> {at_first}):"
     for pair in both.pairs:
-        mark, indent = ">>" if pair.parts else "  ", "  " * pair.depth
-        if pair.left_out:
-            yield f"{mark}   {indent}{left_out_words(pair.left_out)}"
-            continue
-        new, old = (
-            f"{indent}{shown_payload(made, 120)}  {words_of(lineage, made)}{', as above' if pair.again else ''}"
-            if made is not None and lineage is not None
-            else f"{indent}{shown_payload(made, 120)}"
-            if made is not None
-            else ""
-            for made, lineage in ((pair.new, both.new), (pair.old, both.old))
-        )
-        if pair.same:
-            yield f"{mark} = {new}"
-            continue
-        if not pair.known:
-            yield f"{mark} - {indent}{NOT_KNOWN}"
-        elif old:
-            yield f"{mark} - {old}"
-        if new:
-            yield f"{mark} + {new}"
+        start = "  " * pair.depth
+        for mark, _, what, words in cells_of(both, pair, 120):
+            if words != NOTHING:
+                yield f"{'>>' if pair.parts else '  '} {mark:1} {start}{'  '.join(filter(None, (what, words)))}"
     if both.old is None:
         yield "the recorded lineage is incomplete without the recorded code: drift audit --was FILE:GRAPH"
     elif both.parting is None:

@@ -116,7 +116,7 @@ Message = Begin | Arrival | Output | Finish | Learned | Answers
 
 
 class Ended(msgspec.Struct):
-    """The writer's last message: its error, or "", and what is sealed.
+    """The writer's last message: its error, or "".
 
     Attributes:
         full: whether the disk is full.
@@ -124,9 +124,6 @@ class Ended(msgspec.Struct):
 
     error: str = ""
     full: bool = False
-    digest: str = ""
-    items_in: int = 0
-    items_out: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode

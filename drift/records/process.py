@@ -93,10 +93,7 @@ def main(inbox: Inbox) -> None:
     ended = Ended()
     code = 0
     try:
-        writer = write_record(inbox)
-        if writer is not None:
-            manifest = writer.manifest
-            ended = Ended(digest=manifest.digest, items_in=manifest.items_in, items_out=manifest.items_out)
+        write_record(inbox)
     except OSError as error:
         ended = Ended(f"{error.strerror or error}", full=error.errno in (errno.ENOSPC, errno.EDQUOT))
         code = 1

@@ -203,14 +203,7 @@ class Record:
     def input_extents(self) -> Iterator[tuple[int, int, int]]:
         """For each row group of the input: its least and greatest time, and its number of items."""
         for file in self.manifest.of("input"):
-            with self._open(file) as parquet:
-                at = parquet.schema_arrow.get_field_index("time")
-                for index in range(parquet.metadata.num_row_groups):
-                    group = parquet.metadata.row_group(index)
-                    known = group.column(at).statistics
-                    if known is None or not known.has_min_max:
-                        raise RecordError(f"{self.path / file.path} is damaged: it does not say what times it has")
-                    yield known.min, known.max, group.num_rows
+            yield from ((least, most, rows) for rows, least, most in self._groups_of(file))
 
     def heartbeats(self) -> Iterator[tuple[str, bytes]]:
         """The heartbeats of each source, in order: the source's name, and the bound below which no item of it comes."""
@@ -251,11 +244,11 @@ class Record:
         """For each row group of an input file: its rows, and its range of times; cached."""
         if file.path not in self._groups:
             with self._open(file) as parquet:
+                at = parquet.schema_arrow.get_field_index("time")
                 groups = [parquet.metadata.row_group(index) for index in range(parquet.metadata.num_row_groups)]
-            try:
-                self._groups[file.path] = [(group.num_rows, *_range_of(group, "time")) for group in groups]
-            except DAMAGE as error:
-                raise RecordError(unread(self.path / file.path, error)) from error
+                self._groups[file.path] = [
+                    (group.num_rows, *_range_of(group.column(at).statistics)) for group in groups
+                ]
         return self._groups[file.path]
 
     # Answers.
@@ -424,13 +417,9 @@ def _numbered(strings: Strings) -> Metas:
     return NumberedMetas(time_of(first), len(strings), first[8:])
 
 
-def _range_of(group: Any, name: str) -> tuple[int, int]:
+def _range_of(known: Any) -> tuple[int, int]:
     """The least and the greatest value of a column in a row group; all numbers if there are no statistics."""
-    for index in range(group.num_columns):
-        column = group.column(index)
-        if column.path_in_schema == name and column.is_stats_set and column.statistics.has_min_max:
-            return column.statistics.min, column.statistics.max
-    return TIME_MIN, TIME_MAX
+    return (known.min, known.max) if known is not None and known.has_min_max else (TIME_MIN, TIME_MAX)
 
 
 def _find(table: pa.Table, global_time: bytes, first_row: int) -> InputItem | None:
