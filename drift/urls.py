@@ -1,4 +1,4 @@
-"""Addresses of servers: passwords in them, which no message shows.
+"""Addresses of files and servers: passwords in them, which no message shows.
 
 Invariant: the result of `without_secrets` has no password of a URL or of a connection string of libpq, anywhere; and no
 client gets a URL of `checked_url` that it would split within the password.
@@ -10,8 +10,9 @@ parts of a URL, is treated alike. Where it is not certain what the password is, 
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from drift_graph.errors import SettingsError
@@ -72,3 +73,15 @@ def _hidden(text: str, known: set[str]) -> str:
     for password in sorted(known, key=len, reverse=True):
         text = text.replace(password, "***")
     return without_secrets(text)
+
+
+def path_text(function: str, path: Any, what: str = "file") -> str:
+    """The path of a file, folder or table as text.
+
+    Raises:
+        SettingsError: it is no path.
+    """
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise SettingsError(f"{function}({path!r:.80}): the path of a {what} is a text or a pathlib.Path") from None

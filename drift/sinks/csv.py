@@ -21,7 +21,8 @@ from drift.guarantees import SinkGuarantee
 from drift.sinks.lines import JsonLinesSink, as_json
 from drift.sinks.resuming import check_resume
 from drift.sinks.rows import RowMaker
-from drift_graph.errors import SettingsError, SinkError
+from drift.urls import path_text
+from drift_graph.errors import SinkError
 from drift_graph.metas import Metas
 
 _BLOCK_BYTES = 1 << 20
@@ -46,10 +47,7 @@ def csv(
         resume: as of `drift.sinks.jsonl`.
     """
     check_resume(resume)
-    try:
-        return CsvSink(os.fsdecode(path), columns, resume)
-    except TypeError:
-        raise SettingsError(f"csv({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
+    return CsvSink(path_text("csv", path), columns, resume)
 
 
 class CsvSink(JsonLinesSink):

@@ -20,7 +20,7 @@ from drift.sinks.filling import limits_of
 from drift.sinks.lake import LakeSink
 from drift.sinks.parts import check_columns
 from drift.sinks.resuming import Last, check_resume
-from drift_graph.errors import SettingsError
+from drift.urls import path_text
 from drift_graph.moments import Span
 
 if TYPE_CHECKING:
@@ -67,10 +67,7 @@ def delta(
     need("delta", "drift.sinks.delta")
     check_resume(resume)
     limits = limits_of(part_items, part_bytes, part_every)
-    try:
-        named = os.fsdecode(path)
-    except TypeError:
-        raise SettingsError(f"delta({path!r:.80}): the path of a table is a text or a pathlib.Path") from None
+    named = path_text("delta", path, "table")
     by = check_columns(partition_by)
     return DeltaSink(dict(storage_options or {}), named, columns, limits, by, merge_schema, resume)
 

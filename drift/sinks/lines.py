@@ -31,7 +31,8 @@ import msgspec
 from drift.guarantees import SinkGuarantee
 from drift.sinks.base import PlainSink, Sink
 from drift.sinks.contents import ContentHash
-from drift.sinks.resuming import as_committed, check_committed
+from drift.sinks.resuming import as_committed, check_committed, check_resume
+from drift.urls import path_text
 from drift_graph.errors import SettingsError, SinkBehind, SinkError
 from drift_graph.meta import time_of
 from drift_graph.metas import Metas, times_of
@@ -54,12 +55,8 @@ def jsonl(path: str | os.PathLike[str], *, resume: Literal["continue", "replace"
             and input, possibly incomplete; each line is compared, a torn one completed, and missing ones appended.
             "replace": start anew. "error": refuse.
     """
-    if resume not in ("continue", "replace", "error"):
-        raise SettingsError(f"resume={resume!r} is neither 'continue' nor 'replace' nor 'error'")
-    try:
-        return JsonLinesSink(os.fsdecode(path), resume)
-    except TypeError:
-        raise SettingsError(f"jsonl({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
+    check_resume(resume)
+    return JsonLinesSink(path_text("jsonl", path), resume)
 
 
 def stdout(format: Literal["jsonl", "text"] = "jsonl") -> Sink:

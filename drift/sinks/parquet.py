@@ -23,7 +23,8 @@ from drift.sinks.contents import file_hash
 from drift.sinks.filling import Gathering, Limits, limits_of
 from drift.sinks.parts import Parts, check_columns
 from drift.sinks.resuming import Last, ResumingSink, check_resume, from_committed, refuse_existing
-from drift_graph.errors import PayloadError, SettingsError, SinkError
+from drift.urls import path_text
+from drift_graph.errors import PayloadError, SinkError
 from drift_graph.metas import Metas
 from drift_graph.moments import Span
 
@@ -73,10 +74,7 @@ def parquet(
     need("parquet", "drift.sinks.parquet")
     check_resume(resume)
     limits = limits_of(part_items, part_bytes, part_every)
-    try:
-        folder = Path(os.fsdecode(path))
-    except TypeError:
-        raise SettingsError(f"parquet({path!r:.80}): the path of a folder is a text or a pathlib.Path") from None
+    folder = Path(path_text("parquet", path, "folder"))
     return ParquetSink(Parts(folder, check_columns(partition_by)), columns, limits, resume)
 
 

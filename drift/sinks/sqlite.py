@@ -16,6 +16,7 @@ from drift.guarantees import SinkGuarantee
 from drift.sinks.refused import TABLE, OnError, Statements, check_on_error
 from drift.sinks.resuming import Last, check_resume
 from drift.sinks.tables import TableSink, quoted
+from drift.urls import path_text
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.metas import Metas
 
@@ -50,10 +51,7 @@ def sqlite(
     check_resume(resume)
     if not isinstance(table, str) or not table or "\0" in table:
         raise SettingsError(f"sqlite table={table!r:.80} is no name of a table")
-    try:
-        return SqliteSink(os.fsdecode(path), table, columns, statement, resume, check_on_error(on_error))
-    except TypeError:
-        raise SettingsError(f"sqlite({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
+    return SqliteSink(path_text("sqlite", path), table, columns, statement, resume, check_on_error(on_error))
 
 
 class SqliteSink(TableSink):

@@ -24,6 +24,7 @@ from drift.sources.base import Diverting, Reader
 from drift.sources.polled import Fetched, FiniteReader, LiveReader
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.sources.rows import Maker, check_payload, without
+from drift.urls import path_text
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
@@ -66,10 +67,7 @@ def delta(
         raise SettingsError(f"delta payload={payload!r} is neither 'dict', 'tuple' nor 'value'")
     if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
         raise SettingsError(f"delta version={version!r:.80} is not an int of 0 or more")
-    try:
-        named = os.fsdecode(path)
-    except TypeError:
-        raise SettingsError(f"delta({path!r:.80}): the path of a table is a text or a pathlib.Path") from None
+    named = path_text("delta", path, "table")
     return DeltaSource(named, columns, payload, type, version, follow, dict(storage_options or {}))
 
 

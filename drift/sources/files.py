@@ -29,6 +29,7 @@ from drift.sources.csv_rows import Typed, check_columns, rows_of, rows_or_errors
 from drift.sources.json_lines import rows_of_json, values_of
 from drift.sources.lines import Batch, lines_of
 from drift.sources.positions import position_fields, position_lost, position_of
+from drift.urls import path_text
 from drift_graph.errors import InputError, SettingsError
 
 
@@ -154,10 +155,7 @@ class FileSource(Diverting):
     def __init__(
         self, kind: str, path: str | os.PathLike[str], lines: Lines, batches: Callable[[File], Iterator[Batch]]
     ) -> None:
-        try:
-            self._path = os.fsdecode(path)
-        except TypeError:
-            raise SettingsError(f"{kind}({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
+        self._path = path_text(kind, path)
         self._kind = kind
         self._lines = lines
         self._batches = batches

@@ -14,13 +14,12 @@ import glob
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from drift.guarantees import SourceGuarantee
-from drift.sources.base import Diverts, NothingYet, Positioned, Reader, Source
-from drift.sources.many import Make1, files_in, folder_of
+from drift.sources.base import NothingYet, Positioned, Reader
+from drift.sources.many import files_in, folder_of
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.sources.wake import Wake
 from drift_graph.errors import InputError
@@ -28,14 +27,6 @@ from drift_graph.errors import InputError
 _LIST_S = 0.1
 _LIST_SHARE = 0.02  # of the time, at most, is spent on listing a large folder
 _JOIN_S = 5.0
-
-
-@runtime_checkable
-class Growing(Protocol):
-    """A source of a file that may be still written."""
-
-    def growing(self) -> Source:
-        """The same source; its reader raises `NothingYet` at the present end of the file."""
 
 
 @runtime_checkable
@@ -53,41 +44,6 @@ class _Measuring(Protocol):
     """
 
     ended_at: int
-
-
-class FollowedSource:
-    """A file, a folder or a pattern that is followed.
-
-    Args:
-        one: a source of the path, for its description.
-        make: makes the source of a file.
-    """
-
-    live = True
-    guarantee: ClassVar = SourceGuarantee("from a position", "in one of its files, as long as they are there")
-
-    def __init__(self, path: str, one: Source, make: Make1, diverts_as: str = "") -> None:
-        self._path = path
-        self._one = one
-        self._make = make
-        self._diverts_as = diverts_as
-
-    def open(self) -> Reader:
-        return _FollowedReader(_Files(self._path), self)
-
-    def diverting(self, name: str) -> Source:
-        """See `Diverts`."""
-        return FollowedSource(self._path, self._one, self._make, name)
-
-    def open_one(self, path: str, name: str, *, grows: bool) -> Reader:
-        """The source of one of the files, by its name."""
-        source = self._make(path)
-        if self._diverts_as and isinstance(source, Diverts):
-            source = source.diverting(self._diverts_as if path == self._path else f"{self._diverts_as}, {name}")
-        return (source.growing() if grows and isinstance(source, Growing) else source).open()
-
-    def __repr__(self) -> str:
-        return f"{self._one!r}, followed"
 
 
 class _Listing(NamedTuple):
@@ -132,12 +88,17 @@ class _Files:
         return self.folder / file
 
 
-class _FollowedReader:
-    """Reads in the engine's thread; when everything is read, another thread watches for more."""
+class FollowedReader:
+    """Reads in the engine's thread; when everything is read, another thread watches for more.
 
-    def __init__(self, files: _Files, source: FollowedSource) -> None:
-        self._files = files
-        self._source = source
+    Args:
+        path: a file, a folder or a pattern.
+        open_one: opens a file; its reader raises `NothingYet` at the present end where `grows`.
+    """
+
+    def __init__(self, path: str, open_one: Callable[[str, bool], Reader]) -> None:
+        self._files = _Files(path)
+        self._open_one = open_one
         self._reader: Reader | None = None
         self._caught_up = False  # whether it has returned all that was there
         self._file = ""  # that is read, or was read last
@@ -193,7 +154,7 @@ class _FollowedReader:
             self._wake.set()
         if self._reader is None:
             self._identity = listing.identity
-            self._reader = self._source.open_one(str(self._files.path(self._file)), self._file, grows=not behind)
+            self._reader = self._open_one(str(self._files.path(self._file)), not behind)
             if self._position_in_file:
                 assert isinstance(self._reader, Positioned)
                 self._reader.seek(self._position_in_file)

@@ -10,50 +10,13 @@ from __future__ import annotations
 import glob
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import xxhash
 
-from drift.guarantees import SourceGuarantee
-from drift.sources.base import Positioned, Reader, Source
+from drift.sources.base import Positioned, Reader
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError
-
-Make1 = Callable[[str], Source]
-
-
-class ManySource:
-    """A folder, or the files that match a pattern, as one source.
-
-    Args:
-        one: a source of the path, for its description.
-        make: makes the source of a file.
-    """
-
-    live = False
-    guarantee: ClassVar = SourceGuarantee("from a position", "in one of its files, as long as they are there")
-
-    def __init__(self, path: str, one: Source, make: Make1) -> None:
-        self._path = path
-        self._one = one
-        self._make = make
-
-    def open(self) -> Reader:
-        return reader_of(self._path, lambda path: self._make(path).open())
-
-    def diverting(self, name: str) -> Source:
-        """The same source, which diverts what it cannot read, under this name and that of the file."""
-        folder = folder_of(self._path)
-
-        def make(path: str) -> Source:
-            one: Any = self._make(path)
-            diverting_reader: Source = one.diverting(f"{name}, {Path(path).relative_to(folder).as_posix()}")
-            return diverting_reader
-
-        return ManySource(self._path, self._one, make)
-
-    def __repr__(self) -> str:
-        return repr(self._one)
 
 
 def folder_of(path: str) -> Path:

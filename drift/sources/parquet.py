@@ -21,12 +21,12 @@ import xxhash
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Diverting, Reader
-from drift.sources.followed import FollowedSource
 from drift.sources.frames import Payload
-from drift.sources.many import folder_of, reader_of
+from drift.sources.paths import PathSource
 from drift.sources.positions import position_fields, position_lost
 from drift.sources.rows import Maker, RowsReader, check_payload, without
-from drift_graph.errors import InputError, SettingsError
+from drift.urls import path_text
+from drift_graph.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ def parquet(
     type: Any = None,
     hive: bool | Mapping[str, pa.DataType] = False,
     follow: bool = False,
-) -> ParquetSource | FollowedSource:
+) -> PathSource:
     """Each row of a Parquet file is a payload, with values as from `drift.sources.table`.
 
     Args:
@@ -61,19 +61,17 @@ def parquet(
     """
     need("parquet", "drift.sources.parquet")
     check_payload("parquet", payload, type)
-    try:
-        named = os.fsdecode(path)
-    except TypeError:
-        raise SettingsError(f"parquet({path!r:.80}): the path of a file is a text or a pathlib.Path") from None
+    named = path_text("parquet", path)
     in_folders: _Folders | None = None
     if hive is not False:
         in_folders = _Folders(named if Path(named).is_dir() else "", {} if hive is True else dict(hive))
         if in_folders.root:
             named = str(Path(glob.escape(named), "**", "[!_]*.parquet"))
-    source = ParquetSource(named, columns, payload, type, in_folders)
-    if not follow:
-        return source
-    return FollowedSource(named, source, lambda each: ParquetSource(each, columns, payload, type, in_folders))
+
+    def of_file(each: str) -> ParquetSource:
+        return ParquetSource(each, columns, payload, type, in_folders)
+
+    return PathSource(named, of_file(named), of_file, live=follow)
 
 
 class _Folders(NamedTuple):
@@ -109,7 +107,7 @@ class _Folders(NamedTuple):
 
 
 class ParquetSource(Diverting):
-    """See `parquet`."""
+    """A file; see `parquet`."""
 
     live = False
     guarantee: ClassVar = SourceGuarantee("from a position", "the number of a row, as long as the files are there")
@@ -124,12 +122,10 @@ class ParquetSource(Diverting):
         self._folders = folders
 
     def open(self) -> Reader:
-        return reader_of(self._path, self._open_one)
-
-    def _open_one(self, path: str) -> Reader:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        path = self._path
         try:
             file = pq.ParquetFile(path)
         except (OSError, pa.ArrowException) as error:
@@ -173,10 +169,7 @@ class ParquetSource(Diverting):
                     size, is_damaged = _FIRST_ROWS if size > _FIRST_ROWS else 1, True
 
         make = Maker(path, wanted, self._payload, self._kind)
-        diverts_as = self._diverts_as
-        if diverts_as and path != self._path:  # without the folder, which may be another on another day
-            diverts_as = f"{diverts_as}, {Path(path).relative_to(folder_of(self._path)).as_posix()}"
-        return _ParquetReader(path, behind(0), make, file.metadata.num_rows, file.close, behind, diverts_as)
+        return _ParquetReader(path, behind(0), make, file.metadata.num_rows, file.close, behind, self._diverts_as)
 
     def __repr__(self) -> str:
         return f"parquet({self._path!r})"

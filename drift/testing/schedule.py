@@ -21,20 +21,21 @@ from drift.engines.settings import checked, count, flag, setting
 from drift.engines.simulated.schedule import Key, Scheduled
 from drift.engines.simulated.schedule import Schedule as InOrder
 
-#: Kinds of events that can be delayed, for turns or until another event; the other kinds of a deviation are numbers.
-HELD = (
-    *("batch", "ack", "heartbeat", "news", "pace", "break off", "read", "wake"),
-    *(
-        "released",
-        "noticed",
-        "start",
-        "order",
-        "answer",
-        "take checkpoint",
-        "snapshot",
-        "committed",
-    ),  # only if processes die
-)
+#: Kinds of events that can be delayed, for turns or until another event, and how that is counted; the other kinds of a
+#: deviation are numbers. Those from "released" on occur only if processes die.
+HELD = {
+    "batch": "delays",
+    "ack": "acks delayed",
+    "heartbeat": "heartbeats delayed",
+    "news": "news delayed",
+    "pace": "news delayed",
+    "break off": "news delayed",
+    "read": "reads delayed",
+    "wake": "woken late",
+    "released": "output delayed",
+    **dict.fromkeys(("noticed", "start", "order", "answer"), "ways back delayed"),
+    **dict.fromkeys(("take checkpoint", "snapshot", "committed"), "checkpoints delayed"),
+}
 #: For how many turns a batch stays in its sender's outbox, or a node stands still after a message.
 OUTBOX, STILL = "outbox", "still"
 #: Decisions that make a network lose a batch; only schedules with `losses` take them.

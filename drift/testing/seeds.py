@@ -19,7 +19,7 @@ from drift.machines.plan import Plan
 from drift.streams import Graph
 from drift.testing.calls import TestAnswers, answered
 from drift.testing.check import Case, Result, check, in_order, may_idle, policies_of
-from drift.testing.schedule import Schedule
+from drift.testing.schedule import HELD, Schedule
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
@@ -194,18 +194,11 @@ def counts(result: Result) -> Counter[str]:
 
 
 _FAULTS = {
-    "batch": "delays",
-    "ack": "acks delayed",
-    "heartbeat": "heartbeats delayed",
-    "news": "news delayed",
-    "read": "reads delayed",
+    **HELD,
     "arrive": "late arrivals",
     "cut": "batches cut",
     "split": "messages split",
     "together": "messages joined",
-    "pace": "news delayed",
-    "break off": "news delayed",
-    "wake": "woken late",
     "outbox": "kept in an outbox",
     "still": "standstills",
     "skew": "clocks that differ",
@@ -221,7 +214,4 @@ _FAULTS = {
     "dies in a release": "deaths between two pieces of a release",
     "resumed": "older checkpoints",
     "fate": "losses with a sender",
-    "released": "output delayed",
-    **dict.fromkeys(("take checkpoint", "snapshot", "committed"), "checkpoints delayed"),
-    **dict.fromkeys(("noticed", "start", "order", "answer"), "ways back delayed"),
 }

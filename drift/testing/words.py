@@ -22,8 +22,12 @@ from drift.testing.schedule import (
 )
 
 _NAMED_MAX = 4
-#: By kind, the events that occur only if processes die.
-OF_DEATHS = {
+#: By kind, what happens to whom.
+_EVENTS = {
+    "news": "{} hears of minimal time",
+    "pace": "{} hears of the pace",
+    "break off": "{} hears that the run breaks off",
+    "wake": "{} is woken",
     "released": "released output of the {} comes",
     "noticed": "the death of {} is noticed",
     "start": "another process for {} is there",
@@ -33,7 +37,22 @@ OF_DEATHS = {
     "snapshot": "a snapshot of a checkpoint comes to {}",
     "committed": "{} has heard that a checkpoint is committed",
 }
-_NEWS = {"pace": "of the pace", "break off": "that the run breaks off"}
+#: By kind of a number, what it makes.
+_NUMBERS = {
+    "split": "what {sender} sends to {receiver} for {item} is too long for one message, and goes in halves",
+    "together": "{receiver} takes {more} messages at once, from {item} on",
+    "skew": "the clock of {link} differs from the others",
+    "took": "{receiver} takes its time for what it had for {item}",
+    "pause": "source {source!r} has nothing to give for a while, before {item}",
+    "fate": "{link} of {item} is lost with its sender",
+    "clock": "the clock jumps before {item} of {source!r}",
+    CALLER_DEATH: "the process that asks dies with calls at {source!r} in flight",
+    "answered": "answers at {source!r} come in another order",
+    "piece": "a release at {source!r} is handed out in pieces",
+    "joined": "two releases at {source!r} come as one",
+    DEATH_IN_RELEASE: "the calling process dies between two pieces of a release at {source!r}",
+    "resumed": "the segment before {source!r} resumes from an older checkpoint",
+}
 
 
 class Words:
@@ -117,18 +136,6 @@ class Words:
         until = self._event(before[-1]) if before else "nothing"
         if deviation.until is not None and deviation.until in self._by_key:
             until = self._event(self._by_key[deviation.until])
-        if key.kind == "news":
-            return f"{key.link} hears of minimal time only after {until}"
-        if key.kind in ("pace", "break off"):
-            return f"{key.link} hears {_NEWS[key.kind]} only after {until}"
-        if key.kind == "wake":
-            return f"{key.link} is woken only after {until}"
-        if key.kind in OF_DEATHS:
-            return f"{self._event(event)} only after {until}"
-        if key.kind == "heartbeat":
-            return f"the ack of source {key.source!r} for {self._of_key(key)} and its heartbeat come only after {until}"
-        if key.kind == "ack":
-            return f"{self._event(event)} comes only after {until}"
         return f"{self._event(event)} only after {until}"
 
     def _all_carried(self, events: Sequence[Scheduled]) -> str:
@@ -149,17 +156,11 @@ class Words:
         if key.kind == "batch":
             carried = self._carried(event)
             return f"{carried} {_verb(carried, 'reach')} {key.link.partition(' > ')[2]}"
-        if key.kind == "news":
-            return f"{key.link} has heard of minimal time"
-        if key.kind in ("pace", "break off"):
-            return f"{key.link} has heard {_NEWS[key.kind]}"
-        if key.kind == "wake":
-            return f"{key.link} is woken"
-        if key.kind in OF_DEATHS:
-            return OF_DEATHS[key.kind].format(key.link)
+        if key.kind in _EVENTS:
+            return _EVENTS[key.kind].format(key.link)
         if key.kind == "heartbeat":
-            return f"the heartbeat of source {key.source!r} after {self._of_key(key)}"
-        return f"the ack of {key.link} for {self._of_key(key)}"
+            return f"the ack of source {key.source!r} for {self._of_key(key)} comes with its heartbeat"
+        return f"the ack of {key.link} for {self._of_key(key)} comes"
 
     # Numbers.
 
@@ -192,36 +193,14 @@ class Words:
                 return f"the batch that begins with {item} is cut {choice} items short"
             last = order[order.index(after.number) - 1]
             return f"a batch is cut after {self.items([(source, last)])}"
-        if kind == "split":
-            return f"what {sender} sends to {receiver} for {item} is too long for one message, and goes in halves"
-        if kind == "together":
-            return f"{receiver} takes {choice + 1} messages at once, from {item} on"
-        if kind == "skew":
-            return f"the clock of {link} differs from the others"
-        if kind == "took":
-            return f"{receiver} takes its time for what it had for {item}"
-        if kind == "pause":
-            return f"source {source!r} has nothing to give for a while, before {item}"
         if kind == "death":
             who, _, what = link.partition(", ")
             return f"{who} dies after a turn ({what} of {item})"
-        if kind == "fate":
-            return f"{link} of {item} is lost with its sender"
-        if kind == "clock":
-            return f"the clock jumps before {item} of {source!r}"
-        if kind == CALLER_DEATH:
-            return f"the process that asks dies with calls at {source!r} in flight"
-        if kind == "answered":
-            return f"answers at {source!r} come in another order"
-        if kind == "piece":
-            return f"a release at {source!r} is handed out in pieces"
-        if kind == "joined":
-            return f"two releases at {source!r} come as one"
-        if kind == DEATH_IN_RELEASE:
-            return f"the calling process dies between two pieces of a release at {source!r}"
-        if kind == "resumed":
-            return f"the segment before {source!r} resumes from an older checkpoint"
-        return f"{kind} {link} {item}: {choice}"
+        if kind not in _NUMBERS:
+            return f"{kind} {link} {item}: {choice}"
+        return _NUMBERS[kind].format(
+            sender=sender, receiver=receiver, item=item, more=choice + 1, link=link, source=source
+        )
 
     def _reads(self, source: str) -> list[Key]:
         return [event.key for event in self._log if event.key.kind == "read" and event.key.source == source]
