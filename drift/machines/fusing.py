@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import ProcessLogic, ScanLogic
 from drift.machines.merging import MergingStage
-from drift.machines.sessions import SessionStage
 from drift.machines.stage import Stage
 from drift.machines.windowing import WindowStage
 from drift.operators import (
@@ -23,7 +22,6 @@ from drift.operators import (
     ProcessOutput,
     ProcessState,
     ProcessTimers,
-    ProlongsWindows,
     ScanKey,
     ScanOutput,
     ScanState,
@@ -88,8 +86,6 @@ def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: 
             return WindowStage(group, state, timers, process, ranks)
         if isinstance(process.on_item, MergesSlices) and not cyclic:
             return MergingStage(ProcessLogic(process), place, process.on_item)
-        if isinstance(process.on_item, ProlongsWindows):
-            return SessionStage(group, state, timers, process, ranks, cyclic=cyclic)
         return KeyedStage(ProcessLogic(process), place, cyclic=cyclic)
 
     return Fused(output.name, (state.name, timers.name, output.name), process.key, stage)

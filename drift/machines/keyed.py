@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush, heapreplace
 from itertools import chain, compress, groupby, repeat
 from operator import attrgetter, eq, itemgetter
 from typing import Any, NamedTuple
@@ -30,16 +29,17 @@ from drift.machines.changes import NOTHING, Debts, Difference, difference
 from drift.machines.checkpoints import DELETED, Entries, KeyedState, Lookup, Paged
 from drift.machines.keys import keyed, stands_for_itself
 from drift.machines.log import History, Keyed, Log, Row
-from drift.machines.logics import Logic
+from drift.machines.logics import InOrder, Logic
 from drift.machines.maps import Ports
-from drift.operators import KeyedItems, State, Timer
+from drift.machines.timers import Due, Timers, Upcoming
+from drift.operators import KeyedItems, State
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure, joined
 from drift_graph.later import EndlessTimers, Later, placed
-from drift_graph.meta import BEGINNING, END, END_OF_TIME, is_later, later_metas, moment_of, time_of, varint
+from drift_graph.meta import BEGINNING, END, END_OF_TIME, later_metas, time_of, varint
 from drift_graph.metas import Metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Group, Map
 from drift_graph.payloads import have_fields
@@ -69,26 +69,6 @@ class Place(NamedTuple):
     state: Map | None
     timers: Map | None
     ranks: tuple[bytes, ...]
-
-
-class Due:
-    """A timer.
-
-    Attributes:
-        set_at: the meta of the row that set it.
-        alive: whether it is set and has not fired.
-    """
-
-    __slots__ = ("alive", "meta", "set_at", "timer")
-
-    def __init__(self, meta: bytes, timer: Timer, set_at: bytes) -> None:
-        self.meta = meta
-        self.timer = timer
-        self.set_at = set_at
-        self.alive = True
-
-    def __lt__(self, other: Due) -> bool:
-        return self.meta < other.meta
 
 
 class Failed(tuple[Any, ...]):
@@ -154,9 +134,8 @@ class KeyedStage(KeyedState):
         self._failing = Difference()
         self.heartbeat = BEGINNING
         self.ended = False
-        self._timers: dict[Any, list[Due]] = {}  # by key: a heap of those that are alive
-        self._upcoming: list[tuple[bytes, int, Any, Due]] = []  # a heap over all keys, of dead ones too
-        self._timers_set = 0
+        self._timers = Timers()
+        self._in_order = logic.in_order(self._states, self._timers, ranks) if logic.in_order is not None else None
 
     # Rows in order.
 
@@ -249,6 +228,10 @@ class KeyedStage(KeyedState):
                 batch = self._take(batch, self._logic.takes, sent)
             if not batch.keys:
                 return sent
+        if is_complete and self._in_order is not None and not self._blocked:
+            batch = self._take_in_order(batch, self._in_order, sent)
+            if not batch.keys:
+                return sent
         metas, keys, payloads = batch
         fired: list[_Fired] = []
         befores: dict[Any, Any] | None = None if is_complete else {}
@@ -282,11 +265,12 @@ class KeyedStage(KeyedState):
         fired: list[_Fired] = []
         states: dict[Any, Any] = {}
         bounds: dict[Any, bytes] = {}  # of some keys: their rows from here on are not taken
+        timers_of = self._timers.by_key.get
         for key, at in firsts.items():
-            heap = self._timers.get(key)
+            heap = timers_of(key)
             if heap and heap[0].meta < last:
                 self._fire_below(key, metas[at], fired)
-                heap = self._timers.get(key)
+                heap = timers_of(key)
                 if heap and heap[0].meta < last:
                     bounds[key] = heap[0].meta
             state = self._states.get(key, self._initial)
@@ -318,6 +302,17 @@ class KeyedStage(KeyedState):
         if done == len(keys):
             return rest
         return Keyed([*metas[done:], *rest.metas], [*keys[done:], *rest.keys], [*payloads[done:], *rest.payloads])
+
+    def _take_in_order(self, batch: Keyed, in_order: InOrder, sent: list[Columns]) -> Keyed:
+        """Process rows, and the timers before them, in the form that the logic has for that; returns the others."""
+        first = self._states.get(batch.keys[0], self._initial)
+        samples = self._sampler.sample(batch.payloads, first, *self._logic.initials)
+        done, outputs = in_order.process(batch)
+        sent.append(outputs)
+        if done < len(batch.keys):
+            return batch.after(done)
+        self._check(samples)
+        return _NONE
 
     def _run(self, batch: Keyed, made: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None) -> None:
         """Give a batch to the logic in one call, if that is possible; `made` gets what its rows made."""
@@ -354,10 +349,9 @@ class KeyedStage(KeyedState):
         metas, keys, payloads = batch
         start = len(made)
         if start:
-            metas, keys, payloads = metas[start:], keys[start:], payloads[start:]
-        states, timers_of, initial, blocked, later = (
-            self._states, self._timers.get, self._initial, self._blocked, Later if self._logic.gives_many else None,
-        )  # fmt: skip
+            metas, keys, payloads = batch.after(start)
+        states, timers_of, initial, blocked = self._states, self._timers.by_key.get, self._initial, self._blocked
+        later = Later if self._logic.gives_many else None
         for at, (meta, key, payload, time) in enumerate(zip(metas, keys, payloads, times_of(metas)), start):
             if befores is not None and key not in befores:
                 befores[key] = states.get(key, initial)
@@ -432,21 +426,20 @@ class KeyedStage(KeyedState):
 
     def fire(self, ports: Ports) -> Columns:
         """Fire the timers below the heartbeat; returns their outputs."""
-        if self._upcoming:
-            self._settle_complete(self._upcoming[0][0])
+        timers, heartbeat = self._timers, self.heartbeat
+        if timers.least is not None:
+            self._settle_complete(timers.least)
         sent: list[Columns] = []
-        upcoming, heartbeat = self._upcoming, self.heartbeat
-        while upcoming and upcoming[0][0] < heartbeat:
-            first = upcoming[0][0]
-            moment = moment_of(first) if is_later(first) else first
-            entries = [heappop(upcoming)]
-            while upcoming and upcoming[0][0] < heartbeat and upcoming[0][0].startswith(moment):
-                entries.append(heappop(upcoming))
+        if self._in_order is not None and not self._blocked:
+            metas, keys, ended = self._in_order.fire(min(heartbeat, self.complete_below), ended=self.ended)
+            self._note_fired(metas, keys)
+            sent.append(ended)
+        while entries := timers.take_moment(heartbeat):
             dues: dict[Any, Due] = {}  # of each key the first
-            again: list[tuple[bytes, int, Any, Due]] = []
+            again: list[Upcoming] = []
             for entry in entries:
                 _, _, key, due = entry
-                if due.alive and key not in dues and self._timers[key][0] is due and key not in self._blocked:
+                if due.alive and key not in dues and timers.by_key[key][0] is due and key not in self._blocked:
                     dues[key] = due
                 else:
                     again.append(entry)
@@ -456,13 +449,13 @@ class KeyedStage(KeyedState):
                     if due.alive:
                         self._fire_below(key, due.meta, fired, including=True)
             else:
-                for entry in again:
-                    heappush(upcoming, entry)
+                for _, _, key, due in again:
+                    timers.wait(key, due)
             if fired:
                 sent.append(self._took_place(fired))
                 if fired[-1].meta >= self.complete_below:
-                    metas, keys, timers, made, befores = map(list, zip(*fired))
-                    self._log.append(metas, keys, timers, made, dict(zip(reversed(keys), reversed(befores))))
+                    metas, keys, subjects, made, befores = map(list, zip(*fired))
+                    self._log.append(metas, keys, subjects, made, dict(zip(reversed(keys), reversed(befores))))
                     self._log.note(metas)
         return self._leaving(sent, ports)
 
@@ -485,10 +478,10 @@ class KeyedStage(KeyedState):
         if self._logic.fires_alike and time_of(metas[0]) != END:
             return self._fired_alike(keys, timers, metas, made, befores)
         for key, due in dues.items():
-            self._pop(key, due)
+            self._timers.pop(key, due)
         made = [self._without_timers(*each) if each[2] else each[2] for each in zip(keys, metas, made)]
         for key in keys:
-            if key not in self._timers and states.get(key) is initial:
+            if key not in self._timers.by_key and states.get(key) is initial:
                 del states[key]
         return list(map(_Fired, metas, keys, timers, made, befores))
 
@@ -504,30 +497,23 @@ class KeyedStage(KeyedState):
             later = iter(later_metas(parents, self._first_timer, time, self._logic.phase))
         states, timers, initial = self._states, self._timers, self._initial
         for at, (key, due, is_set) in enumerate(zip(keys, dues, again)):
-            heap = timers[key]
-            due.alive = False
             if is_set:
                 made[at] = made[at][:1]
-                next_due = Due(next(later), due.timer, due.meta)
-                heapreplace(heap, next_due)
-                self._timers_set += 1
-                heappush(self._upcoming, (next_due.meta, self._timers_set, key, next_due))
-            elif len(heap) > 1:
-                heappop(heap)
-            else:
-                del timers[key]
-                if states.get(key) is initial:
-                    del states[key]
+                timers.set_again(key, due, Due(next(later), due.timer, due.meta))
+                continue
+            timers.pop(key, due)
+            if states.get(key) is initial and key not in timers.by_key:
+                del states[key]
         return list(map(_Fired, metas, keys, dues, made, befores))
 
     def _fire_below(self, key: Any, bound: bytes, fired: list[_Fired], *, including: bool = False) -> None:
         """Fire a key's timers below a bound, one by one."""
-        states, heap = self._states, self._timers.get(key)
+        states, heap = self._states, self._timers.by_key.get(key)
         while heap and (heap[0].meta < bound or (including and heap[0].meta == bound)):
             due, before = heap[0], states.get(key, self._initial)
             meta, note = due.meta, due.timer.note
             made: list[Any] = []
-            self._pop(key, due)
+            self._timers.pop(key, due)
             if before is BLOCKED:
                 made.append(())
             else:
@@ -543,17 +529,20 @@ class KeyedStage(KeyedState):
                     if made[0]:
                         made[0] = self._without_timers(key, meta, made[0])
             fired.append(_Fired(meta, key, due, made[0], before))
-            heap = self._timers.get(key)
+            heap = self._timers.by_key.get(key)
 
     def _took_place(self, fired: list[_Fired]) -> Columns:
         """Sort timers that have fired by meta; their outputs."""
         fired.sort(key=_meta_of)
         metas, keys, dues, made, _ = map(list, zip(*fired))
+        self._note_fired(metas, keys)
+        return self._sent(Keyed(metas, keys, dues), made)
+
+    def _note_fired(self, metas: Metas, keys: Sequence[Any]) -> None:
         if self._touched is not None:
             self._touched.note(metas, keys)
         if self._paged is not None:
             self._paged.know(keys)
-        return self._sent(Keyed(metas, keys, dues), made)
 
     def _without_timers(self, key: Any, meta: bytes, outputs: Sequence[Any]) -> Sequence[Any]:
         """Set the timers among the outputs of a row; the others."""
@@ -579,32 +568,18 @@ class KeyedStage(KeyedState):
                 return plain
             timers.append(Due(where, timer, meta))
         for due in timers:
-            self._set(key, due)
+            self._timers.set(key, due)
         return plain
-
-    def _set(self, key: Any, due: Due) -> None:
-        heappush(self._timers.setdefault(key, []), due)
-        self._timers_set += 1
-        heappush(self._upcoming, (due.meta, self._timers_set, key, due))
-
-    def _pop(self, key: Any, due: Due) -> None:
-        """Take the first timer of a key, because it fires."""
-        heap = self._timers[key]
-        if len(heap) == 1:
-            del self._timers[key]
-        else:
-            heappop(heap)
-        due.alive = False
 
     @property
     def least_timer(self) -> bytes | None:
         """The meta of the first timer that has not fired; or a lower one, if a timer was taken back."""
-        return self._upcoming[0][0] if self._upcoming else None
+        return self._timers.least
 
     @property
     def is_due(self) -> bool:
         """Whether any timer is below the heartbeat."""
-        return bool(self._upcoming) and self._upcoming[0][0] < self.heartbeat
+        return self._timers.least is not None and self._timers.least < self.heartbeat
 
     # Corrections: items below others of their key, and tombstones.
 
@@ -629,15 +604,15 @@ class KeyedStage(KeyedState):
             begin, before = min(history.kept_at[place], first), history.kept[place]
         else:
             place, before = len(history.kept), state
-            begin = min(first, self._timers[key][0].meta) if key in self._timers else first
+            begin = min(first, self._timers.by_key[key][0].meta) if key in self._timers.by_key else first
         start = bisect_left(history.metas, begin)
-        old = _Old(history.rows[start:], history.kept_at[place:], history.kept[place:], state, self._timers_of(key))
+        old = _Old(history.rows[start:], history.kept_at[place:], history.kept[place:], state, self._timers.of(key))
         del history.rows[start:], history.metas[start:], history.kept_at[place:], history.kept[place:]
-        items = [row for row in old.rows if type(row.subject) is not Due]
+        items = [row for row in old.rows if not isinstance(row.subject, Due)]
         for meta, payload, diff in changes:
             self._apply(items, meta, payload, diff)
         if self.is_timed:
-            self._put_timers(key, _waiting(old.timers, old.rows, begin))
+            self._timers.put(key, _waiting(old.timers, old.rows, begin))
         self._put_state(key, before)
         history.kept_at.append(begin)
         history.kept.append(before)
@@ -726,7 +701,7 @@ class KeyedStage(KeyedState):
             history.kept += old.kept[left:]
             self._put_state(key, old.state)
             if self.is_timed:
-                self._put_timers(key, old.timers)
+                self._timers.put(key, old.timers)
         if fired:
             if self._touched is not None:
                 for each in fired:
@@ -754,7 +729,7 @@ class KeyedStage(KeyedState):
         if not self.is_timed:
             return True
         before = sorted(_waiting(old.timers, old.rows, place), key=_meta_of)
-        now = sorted(self._timers_of(key), key=_meta_of)
+        now = sorted(self._timers.of(key), key=_meta_of)
         return len(before) == len(now) and all(
             one.meta == other.meta and same(one.timer.note, other.timer.note) for one, other in zip(before, now)
         )
@@ -784,7 +759,7 @@ class KeyedStage(KeyedState):
     def _replayed(self, key: Any, state: Any, rows: Sequence[Row]) -> Any:
         """The state after some rows of a key, which have run before."""
         states = {key: state}
-        for is_timer, group in groupby(rows, lambda row: type(row.subject) is Due):
+        for is_timer, group in groupby(rows, lambda row: isinstance(row.subject, Due)):
             if states[key] is BLOCKED:
                 break
             some = list(group)
@@ -813,17 +788,6 @@ class KeyedStage(KeyedState):
             self._states.pop(key, None)
         else:
             self._states[key] = state
-
-    def _timers_of(self, key: Any) -> list[Due]:
-        return list(self._timers.get(key, ()))
-
-    def _put_timers(self, key: Any, timers: Iterable[Due]) -> None:
-        """Make these the timers of a key that are set."""
-        for due in self._timers.pop(key, ()):
-            due.alive = False
-        for due in timers:
-            due.alive = True
-            self._set(key, due)
 
     # Memory.
 
@@ -892,7 +856,7 @@ class KeyedStage(KeyedState):
             yield Entries.of(found)
 
     def _stays(self, key: Any, unsettled: Mapping[Any, None]) -> bool:
-        return key in unsettled or key in self._timers or key in self._blocked
+        return key in unsettled or key in self._timers.by_key or key in self._blocked
 
     # As of a checkpoint.
 
@@ -934,7 +898,7 @@ class KeyedStage(KeyedState):
         found: list[tuple[Any, Any]] = []
         for key, state in zip(keys, states):
             rows = above[key].rows if key in above else ()
-            timers = [(due.meta, due.timer) for due in sorted(_waiting(self._timers_of(key), rows, checkpoint))]
+            timers = [(due.meta, due.timer) for due in sorted(_waiting(self._timers.of(key), rows, checkpoint))]
             is_new = not timers and (state is initial or same(state, initial))
             found.append((key, DELETED if is_new else state if state is BLOCKED else (state, timers)))
         return Entries.of(entry for entry in found if entry[1] is not BLOCKED)
@@ -950,7 +914,7 @@ class KeyedStage(KeyedState):
         for key, history in above.items():
             self._put_state(key, history.state_at(checkpoint, key, self._replayed))
             if self.is_timed:
-                self._put_timers(key, _waiting(self._timers_of(key), history.rows, checkpoint))
+                self._timers.put(key, _waiting(self._timers.of(key), history.rows, checkpoint))
             history.truncate(checkpoint)
         self._log.rewind(checkpoint)
         self._debts.rewind(checkpoint)
@@ -967,13 +931,12 @@ class KeyedStage(KeyedState):
         for key, (state, timers) in entries:
             self._put_state(key, state)
             for meta, timer in timers:
-                self._set(key, Due(meta, timer, BEGINNING))
+                self._timers.set(key, Due(meta, timer, BEGINNING))
 
     @property
     def held(self) -> int:
         """How many items are unsettled, timers have not fired, and tombstones wait for their items."""
-        timers = sum(map(len, self._timers.values()))
-        return len(self._debts) + self._log.held(self._histories) + timers
+        return len(self._debts) + self._log.held(self._histories) + len(self._timers)
 
 
 class _Old(NamedTuple):
@@ -994,7 +957,7 @@ def _waiting(timers: Iterable[Due], rows: Sequence[Row], place: bytes) -> list[D
     """The timers that waited at a place, of those that wait and the rows of those that have fired."""
     found = [due for due in timers if due.set_at < place]
     start = bisect_left(rows, place, key=_meta_of)
-    return found + [row.subject for row in rows[start:] if type(row.subject) is Due and row.subject.set_at < place]
+    return found + [row.subject for row in rows[start:] if isinstance(row.subject, Due) and row.subject.set_at < place]
 
 
 def _merged(batch: Keyed, made: Sequence[Any], fired: Sequence[_Fired]) -> tuple[list[Any], ...]:

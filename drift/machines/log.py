@@ -42,6 +42,10 @@ class Keyed(NamedTuple):
             chosen_metas(self.metas, chosen), list(compress(self.keys, chosen)), list(compress(self.payloads, chosen))
         )
 
+    def after(self, count: int) -> Keyed:
+        """The items after so many."""
+        return Keyed(self.metas[count:], self.keys[count:], self.payloads[count:])
+
 
 class Row(NamedTuple):
     """An item or a timer that a stage processed, in the order of metas.

@@ -11,12 +11,27 @@ one row is a batch too, and there is no other form.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol
 
+from drift.machines.log import Keyed
+from drift.machines.sessions import Prolonging
 from drift.machines.sliding import loop_over
-from drift.operators import FiresEach, KeyedItems, Process, ScanState, TakesEach, Timer, pair_of, state_and_outputs
+from drift.machines.timers import Timers
+from drift.operators import (
+    FiresEach,
+    KeyedItems,
+    Process,
+    ProlongsWindows,
+    ScanState,
+    TakesEach,
+    Timer,
+    pair_of,
+    state_and_outputs,
+)
 from drift_graph.canonical import are_plain
+from drift_graph.item import Columns
 from drift_graph.later import Later
 from drift_graph.meta import END, time_of
 from drift_graph.payloads import Plain
@@ -28,6 +43,19 @@ Give = Callable[[Any], None]
 InOneLoop = Callable[[dict[Any, Any], Callable[[Any], Any], type, Sequence[Any], Give], None]
 
 _sequences = frozenset({list, tuple})
+
+
+class InOrder(Protocol):
+    """A faster form of a logic with timers, for rows and timers below which nothing can come.
+
+    It changes the states and timers of the stage as the logic would, and leaves to it what it does not know.
+    """
+
+    def process(self, batch: Keyed) -> tuple[int, Columns]:
+        """Process rows of a batch from the first on, with the timers before them; how many, and the outputs."""
+
+    def fire(self, bound: bytes, *, ended: bool) -> tuple[list[bytes], list[Any], Columns]:
+        """Fire the first timers below a bound; their metas and keys, and the outputs."""
 
 
 class Logic(Protocol):
@@ -51,6 +79,7 @@ class Logic(Protocol):
             one row for each, or None where `on_batch` is to process them. `fetch` gives the states of keys, of each key
             once, `store` takes pairs of a key and its next state.
         takes: optional, whether `on_taken` takes the rows of a key that is in this state.
+        in_order: optional, makes a form of rows and timers in order: (states and timers of the stage, its ranks).
     """
 
     key: Callable[[Any], Any]
@@ -68,6 +97,8 @@ class Logic(Protocol):
     def in_one_loop(self) -> InOneLoop | None: ...
     @property
     def takes(self) -> Callable[[Any], bool] | None: ...
+    @property
+    def in_order(self) -> Callable[[dict[Any, Any], Timers, Sequence[bytes]], InOrder] | None: ...
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         """Process rows: store the next state of each key in `states`, and give what each row makes, in order.
@@ -100,7 +131,7 @@ class _Untimed:
 
     gives_many = is_timed = fires_alike = False
     phase = 0
-    takes = None
+    takes = in_order = None
 
     def on_taken(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         raise AssertionError("it takes none")
@@ -222,7 +253,9 @@ class ProcessLogic:
 
     def __init__(self, process: Process, *, is_timed: bool = True) -> None:
         self.is_timed = is_timed
-        self.form = "ProcessStage" if is_timed else "StepStage"
+        prolongs = process.on_item if isinstance(process.on_item, ProlongsWindows) else None
+        self.form = "SessionStage" if prolongs else "ProcessStage" if is_timed else "StepStage"
+        self.in_order = partial(Prolonging, process, prolongs) if prolongs else None
         self.key, self.initial, self.initials = process.key, process.initial, process.initials
         self.timer, self.phase = process.timer, process.phase
         self._fire_each = process.on_time.each if isinstance(process.on_time, FiresEach) else None

@@ -132,7 +132,7 @@ class _End:
 
 
 class WindowStage(KeyedState):
-    """The machine of such a process on one worker; it has the arguments and attributes of `ProcessStage`."""
+    """The machine of such a process on one worker; it has the attributes of `KeyedStage`."""
 
     suffix = b""
     is_timed = True
@@ -646,7 +646,7 @@ class WindowStage(KeyedState):
     # As of a checkpoint.
 
     def as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:
-        """The open windows of these keys and their ends, in the form of `ProcessStage`."""
+        """The open windows of these keys and their ends, in the form of a process on a `KeyedStage`."""
         self._make_objects()
         found: dict[Any, Any] = dict.fromkeys(keys, DELETED)
         for end in self._ends.values():

@@ -22,7 +22,6 @@ from drift.flow.aggregates import Aggregate
 from drift.flow.windows import EMPTY, NumberedStep
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
-from drift.machines.process import ProcessStage
 from drift.machines.windowing import WindowStage
 from drift.machines.worker import Worker
 from drift.operators import KeyedItems
@@ -527,8 +526,8 @@ def test_sessions_in_order_take_no_steps(monkeypatch: pytest.MonkeyPatch, tmp_pa
         lambda stream: stream.key_by(value).window(drift.windows.session(3)).count(), "in", time=flows.event_time()
     )
     with monkeypatch.context() as patched:
-        for name in ("_step", "_give"):
-            patched.setattr(ProcessStage, name, None)
+        for name in ("_fire_below", "_fed"):
+            patched.setattr(KeyedStage, name, None)
         assert len(list(drift.run(steps, {"in": items}, batch_items=20))) == 12
     check_goes_on(steps.build(), {"in": items}, [1, 2, 5], tmp_path)
 

@@ -8,6 +8,7 @@ go back to the initial one; calls raise.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
@@ -85,21 +86,37 @@ class OwnLogic(drift.Logic[tuple[int, int], int, Any]):
             out(outputs)
 
 
+def value_of(payload: tuple[int, int]) -> int:
+    """What a session aggregates of a payload; the step raises as `on_item` does."""
+    if payload[1] == 97:
+        raise ValueError(97)
+    return payload[1]
+
+
+#: The steps that are drawn.
+STEPS: dict[str, Callable[[drift.Stream[Any]], drift.Stream[Any]]] = {
+    "process": lambda stream: stream.process(key_of, 0, on_item, on_time),
+    "own": lambda stream: stream.step(OwnLogic()),
+    "sessions": lambda stream: (
+        stream.key_by(key_of).window(drift.windows.session(gap=3)).aggregate(drift.agg.collect(value_of))
+    ),
+}
+
 Sent = Counter[tuple[bytes, Any]]
 
 
 class Bench:
     """A stage, what it was given and has sent, and what it should have sent."""
 
-    def __init__(self, *, is_own: bool = False) -> None:
+    def __init__(self, step: str = "process") -> None:
         graph = drift.Graph("stage")
-        source = graph.source("in")
-        (source.step(OwnLogic()) if is_own else source.process(key_of, 0, on_item, on_time)).sink("out")
+        STEPS[step](graph.source("in")).sink("out")
         self._plan = Plan(graph.build())
         dataflow = self._plan.dataflow
         ((self._name, self.stage),) = self._plan.stages().items()
-        by_kind = {type(getattr(each, "function", None)).__name__: each.name for each in dataflow.operators}
-        ranks = [by_kind[each] for each in ("ProcessState", "ProcessTimers", "ProcessOutput")]
+        by_kind = {type(getattr(each, "function", None)).__name__: each for each in dataflow.operators}
+        ranks = [by_kind[each].name for each in ("ProcessState", "ProcessTimers", "ProcessOutput")]
+        self._process: Process = by_kind["ProcessState"].function.process if step == "sessions" else PROCESS
         self._group, self._state, self._timers, self._output = (
             varint(dataflow.ranks[each]) for each in (self._name, *ranks)
         )
@@ -127,7 +144,7 @@ class Bench:
             self.came[meta, payload] += diff
         ports: Ports = {}
         batch = sorted_by_meta(Columns(metas, payloads, diffs if -1 in diffs else None))
-        waiting = (due.meta for timers in self.stage._timers.values() for due in timers)
+        waiting = (due.meta for timers in self.stage._timers.by_key.values() for due in timers)
         least = min([batch.metas[0], *waiting])
         self.note(self.stage.process(batch, ports), ports, least)
 
@@ -148,6 +165,7 @@ class Bench:
 
         Timers below the last item of their key have fired; eagerly, also if that item was taken back.
         """
+        process = self._process
         sent: Sent = Counter()
         states: dict[int, tuple[Any, list[Any]]] = {}
         waiting: list[bytes] = []
@@ -158,7 +176,7 @@ class Bench:
         for key, entries in by_key.items():
             last = max(meta for (meta, payload), count in self.came.items() if payload[0] == key and (count or eagerly))
             entries.sort()
-            state, timers = 0, []
+            state, timers = process.initial, []
             while entries:
                 meta, is_timer, subject = heappop(entries)
                 if is_timer and meta >= min(below, max(heartbeat, last)):
@@ -167,7 +185,7 @@ class Bench:
                 if state is None:
                     continue
                 try:
-                    step = on_time if is_timer else on_item
+                    step = process.on_time if is_timer else process.on_item
                     state, made = step(state, subject.note if is_timer else subject, time_of(meta))
                 except ValueError:
                     state = None
@@ -178,7 +196,7 @@ class Bench:
                 for at, output in enumerate(outputs):
                     sent[meta + self._group + self._output + varint(at), output] += 1
                 for at, each in enumerate(asked):
-                    timer = placed(meta + self._group, self._timers + varint(at), PROCESS.timer(key, each))
+                    timer = placed(meta + self._group, self._timers + varint(at), process.timer(key, each))
                     heappush(entries, (timer[0], True, timer[1]))
             states[key] = state, timers
             waiting += [meta for meta, _ in timers]
@@ -196,7 +214,7 @@ class Bench:
         """The states of a checkpoint are those of the loop over what is below it."""
         _, states, _ = self.looped(checkpoint, checkpoint)
         expected = {key: (state, timers) for key, (state, timers) in states.items() if state is not None}
-        expected = {key: each for key, each in expected.items() if each != (0, [])}
+        expected = {key: each for key, each in expected.items() if each != (self._process.initial, [])}
         blocked = {key for key, (state, _) in states.items() if state is None}
         assert {key: each for key, each in kept.items() if key not in blocked} == expected
 
@@ -214,19 +232,19 @@ def meta_of(choose: Random) -> bytes:
     return meta + varint(choose.choice([1, 1, 2]))
 
 
-def run_stage(choose: Random, *, complete: bool, log_limits: bool, is_own: bool = False) -> int:
+def run_stage(choose: Random, *, complete: bool, log_limits: bool, step: str = "process") -> int:
     """Random changes, batches, heartbeats and checkpoints; returns how many items came below others."""
     limits = {"_SMALL_ITEMS_MAX": 1, "_ROWS_RETAINED_MIN": 0, "_HISTORIES_RETAINED_MIN": 0, "_ABOVE_ITEMS_MIN": 0}
     if choose.random() < 0.5:
         limits["_SMALL_ITEMS_MAX"] = 16
     if log_limits:
         with mock.patch.multiple(log_module, **limits):
-            return _run_stage(choose, complete, is_own)
-    return _run_stage(choose, complete, is_own)
+            return _run_stage(choose, complete, step)
+    return _run_stage(choose, complete, step)
 
 
-def _run_stage(choose: Random, complete: bool, is_own: bool) -> int:
-    bench = Bench(is_own=is_own)
+def _run_stage(choose: Random, complete: bool, step: str) -> int:
+    bench = Bench(step)
     keys = choose.randint(1, 3)
     raising = choose.random() < 0.2
 
@@ -243,7 +261,8 @@ def _run_stage(choose: Random, complete: bool, is_own: bool) -> int:
     changes.sort(
         key=lambda change: (time_of(change[0]) + choose.random() * shuffle, change[0]) if not complete else (change[0],)
     )
-    tracked = not complete and choose.random() < 0.5
+    partly = not complete and choose.random() < 0.3  # what has come is complete now and then
+    tracked = not complete and not partly and choose.random() < 0.5
     kept: dict[int, Any] = {}
     if tracked:
         bench.stage.track()
@@ -260,7 +279,7 @@ def _run_stage(choose: Random, complete: bool, is_own: bool) -> int:
             bound = left if complete else END_OF_TIME
             heartbeat = max(heartbeat, min(bound, ahead)) if changes else END_OF_TIME
         bench.stage.heartbeat = max(bench.stage.heartbeat, heartbeat)
-        if complete:
+        if complete or (partly and choose.random() < 0.5):
             bench.stage.complete_below = max(bench.stage.complete_below, min(left, heartbeat))
         if batch:
             bench.process(batch)
@@ -284,7 +303,7 @@ def _run_stage(choose: Random, complete: bool, is_own: bool) -> int:
                     kept[key] = state
             bench.check_states(minimal, kept)
             changes, heartbeat = go_back(bench, changes, minimal, kept if choose.random() < 0.5 else None, choose)
-        elif chance < 0.65 and not tracked:
+        elif chance < 0.65 and not tracked and not partly:
             changes, heartbeat = go_back(bench, changes, minimal, None, choose)
     bench.check()
     bench.stage.settle(END_OF_TIME)
@@ -315,14 +334,14 @@ def go_back(
     return again, checkpoint
 
 
-@pytest.mark.parametrize("is_own", [False, True])
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("log_limits", [False, True])
 @pytest.mark.parametrize("complete", [False, True])
 @given(st.randoms(use_true_random=False))
 def test_a_stage_with_timers_sends_what_a_loop_over_each_key_gives(
-    log_limits: bool, complete: bool, is_own: bool, choose: Random
+    log_limits: bool, complete: bool, step: str, choose: Random
 ) -> None:
-    run_stage(choose, complete=complete, log_limits=log_limits, is_own=is_own)
+    run_stage(choose, complete=complete, log_limits=log_limits, step=step)
 
 
 def test_a_timer_that_has_fired_stays_so_where_the_item_above_it_is_taken_back() -> None:
