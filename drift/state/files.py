@@ -170,7 +170,8 @@ class FilesBackend:
         for table in _FOLDERS[:-1]:
             for path, data in self._files(changes, table):
                 if data is not None:
-                    _replace(path, data) if table == "history" else _write(path, data)
+                    # A snapshot's name is new; the others are written over, and a kill may come at any moment.
+                    _write(path, data) if table == "snapshots" else _replace(path, data)
         others = {table: rows for table, rows in changes.items() if table not in _FOLDERS}
         if others:
             assert self._base is not None

@@ -39,6 +39,7 @@ from drift.state import base, by_hash
 from drift.state.backend import Away, Expected
 from drift.state.base import Base
 from drift.state.checkpoint import StateDamaged
+from drift.state.files import FilesBackend
 from drift.state.patience import Patience
 from drift.state.redis import RedisBackend
 from drift.state.run_checkpoints import RunCheckpoints, store_of
@@ -786,3 +787,17 @@ def test_state_of_the_version_before_is_refused_in_postgres(postgres_url: str) -
             with pytest.raises(drift.StorageError, match="version of drift before"):
                 drift.run(graph, {"items": range(ITEMS)}, state=state)
         connection.execute("drop table drift_state_cuts")
+
+
+@pytest.mark.parametrize("table", ["history", "hashes", "cuts"])
+def test_a_file_that_is_written_over_is_replaced_whole(tmp_path: Path, table: str) -> None:
+    """A kill in the middle leaves the one before: hashes that are committed may not be cut off by those that follow."""
+    backend = FilesBackend(tmp_path)
+    backend.open()
+    key = b"0000000001.cut" if table == "cuts" else b"0000000001"
+    backend.write({table: {key: b"before"}})
+    with (tmp_path / table / key.decode()).open("rb") as before:
+        backend.write({table: {key: b"after it"}})
+        assert before.read() == b"before"
+    assert (tmp_path / table / key.decode()).read_bytes() == b"after it"
+    backend.close()
