@@ -23,6 +23,8 @@ from drift.columns.expressions import Fields, unknown_field
 from drift.columns.rows import Frame
 
 Kind = Literal["count", "sum", "mean", "min", "max"]
+#: The value of so many rows before, or the difference from it.
+Before: TypeAlias = tuple[Literal["shift", "diff"], int]
 #: What an aggregate computes, and of which field; a count of none.
 InColumns = tuple[Kind, str]
 Array: TypeAlias = npt.NDArray[Any]
@@ -41,7 +43,7 @@ class _NotHere(Exception):
 def running(
     rows: Frame,
     key: Sequence[str],
-    named: Sequence[tuple[str, InColumns]],
+    named: Sequence[tuple[str, tuple[Any, str]]],
     fetch: Callable[[Sequence[Any]], list[Any]],
     store: Callable[[Iterable[tuple[Any, Any]]], None],
 ) -> Frame | None:
@@ -55,12 +57,17 @@ def running(
     """
     try:
         codes, keys = _codes(rows, key)
-        values = {field: _numbers(rows, field) for _, (kind, field) in named if kind != "count"}
+        values = {field: _numbers(rows, field) for _, (kind, field) in named if type(kind) is str and kind != "count"}
         states = fetch(keys)
         batch = _Keyed(codes, len(keys))
         columns, accumulators = [], []
         for at, (name, (kind, field)) in enumerate(named):
             before = [state[at] if state else None for state in states]
+            if type(kind) is tuple:
+                column, after = _shifted(batch, rows, field, kind, before)
+                columns.append(column.alias(name))
+                accumulators.append(after)
+                continue
             if any(state and _is_of_null(state[at]) for state in states):
                 raise _NotHere
             made, after = _aggregated(kind, batch, values.get(field), before)
@@ -73,7 +80,7 @@ def running(
 
 
 def fields_of_running(
-    fields: Fields, key: Sequence[str], named: Sequence[tuple[str, InColumns | None]], where: str
+    fields: Fields, key: Sequence[str], named: Sequence[tuple[str, Any]], where: str
 ) -> Fields | None:
     """The fields of rows with running aggregates; None if a type is not known.
 
@@ -90,7 +97,11 @@ def fields_of_running(
             return None
         kind, field = of
         of_values = known.get(field)
-        if kind == "count":
+        if type(kind) is tuple and kind[0] == "shift":
+            if of_values is None:
+                return None
+            made[name] = of_values
+        elif kind == "count":
             made[name] = pl.Int64()
         elif of_values in (pl.Float32, pl.Float64) or (kind == "mean" and of_values in _INTEGERS):
             made[name] = pl.Float64()
@@ -151,12 +162,13 @@ class _Keyed:
     Attributes:
         ranks: how many rows of its key are before each row.
         counts: of each key's rows.
+        order: the rows of the first key, then those of the second, and so on.
     """
 
     def __init__(self, codes: Array, keys: int) -> None:
         small = codes.astype(np.uint16) if keys <= 1 << 16 else codes  # which numpy sorts by digits
         order = np.argsort(small, kind="stable")
-        self.codes, self.counts = codes, np.bincount(codes, minlength=keys)
+        self.codes, self.counts, self.order = codes, np.bincount(codes, minlength=keys), order
         self.ranks = np.empty(len(codes), np.int64)
         self.ranks[order] = np.arange(len(codes)) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
 
@@ -200,6 +212,56 @@ def _aggregated(kind: Kind, batch: _Keyed, values: Array | None, before: list[An
         )
     made, last = _extremes(batch, values, before, np.minimum if kind == "min" else np.maximum)
     return made, last.tolist()
+
+
+def _shifted(
+    batch: _Keyed, rows: Frame, field: str, kind: Before, before: list[Any]
+) -> tuple[pl.Series, list[tuple[Any, ...]]]:
+    """The value of some rows before, or the difference from it, and the accumulators after all."""
+    how, n = kind
+    column = rows.frame.get_column(field) if field in rows.frame.columns else None
+    if column is None or column.dtype not in _SHIFTED:
+        raise _NotHere
+    known = [() if each is None else each[-n:] for each in before]
+    flat = [value for each in known for value in each]
+    try:
+        earlier = pl.Series(field, flat, dtype=column.dtype, strict=True)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        raise _NotHere from None
+    if not set(map(type, flat)) <= {_SHIFTED[type(column.dtype)], type(None)}:
+        raise _NotHere
+    every = pl.concat([earlier, column], rechunk=True)
+    sizes = np.fromiter(map(len, known), np.int64, len(known))
+    starts, at = np.cumsum(sizes) - sizes, np.empty(len(column), np.int64)
+    at[batch.order] = np.arange(len(column))  # of each row, its place in the order
+    inside = batch.ranks >= n
+    places = (starts + sizes - n)[batch.codes] + batch.ranks
+    is_known = inside | (places >= starts[batch.codes])
+    places[inside] = len(earlier) + batch.order[at[inside] - n]
+    made = every.gather(pl.Series(places).set(pl.Series(~is_known), None))
+    after = _last_of(batch, column.to_list(), known, n + 1)
+    if how == "shift":
+        return made, after
+    if every.null_count() or not column.dtype.is_numeric():
+        raise _NotHere
+    if column.dtype.is_integer() and len(every) and max(-int(every.min()), int(every.max())) >= _EXACT_MAX:  # type: ignore[arg-type]
+        raise _NotHere
+    return column.cast(pl.Int64 if column.dtype.is_integer() else pl.Float64) - made, after
+
+
+#: Types whose values before may be columns, and the class of their values.
+_SHIFTED: dict[Any, type] = {**dict.fromkeys(_INTEGERS, int), pl.Float64: float, pl.Boolean: bool, pl.String: str}
+
+
+def _last_of(batch: _Keyed, values: list[Any], known: list[Any], count: int) -> list[tuple[Any, ...]]:
+    """The last values of each key, those of before included."""
+    ordered = [values[at] for at in batch.order.tolist()]
+    found, end = [], 0
+    for earlier, rows in zip(known, batch.counts.tolist()):
+        end += rows
+        own = tuple(ordered[max(end - count, end - rows) : end])
+        found.append((*earlier, *own)[-count:])
+    return found
 
 
 def _sums(batch: _Keyed, values: Array, before: list[Any]) -> tuple[Array, Array]:

@@ -175,10 +175,10 @@ class Frame(Tabular):
         return self._batch
 
     def with_columns(self, columns: Sequence[pl.Series]) -> Self:
-        """These rows with further columns of numbers without nulls, or others in place of some."""
+        """These rows with further columns, or others in place of some."""
         made = type(self)(self.frame.with_columns(columns))
         arrays = dict(zip(self.batch.schema.names, self.batch.columns))
-        arrays.update((each.name, pa.array(each.to_numpy())) for each in columns)  # the others are not converted again
+        arrays.update((each.name, each.to_arrow(compat_level=pl.CompatLevel.oldest())) for each in columns)
         made._batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
         return made
 

@@ -69,6 +69,11 @@ class Aggregate(Generic[T, V]):
         return None
 
     @property
+    def running_in_columns(self) -> tuple[Any, str] | None:
+        """The same where it is computed up to each row."""
+        return self.in_columns
+
+    @property
     def values_in_columns(self) -> tuple[tuple[str, ...] | None, Sequence[tuple[Any, str]]] | None:
         """The names of its values, or None of one value, and `in_columns` of each; None if one has none."""
         of = self.in_columns
@@ -233,7 +238,7 @@ def _each(function: Callable[[Any], Any], payloads: Sequence[Any]) -> list[Any]:
     return results
 
 
-def _of_field(kind: str, function: Callable[..., Any]) -> tuple[str, str] | None:
+def _of_field(kind: Any, function: Callable[..., Any]) -> tuple[Any, str] | None:
     names = names_of(function)
     return (kind, names[0]) if names is not None and len(names) == 1 else None
 
@@ -400,6 +405,58 @@ class _Nth(_ByValue, Aggregate[Any, Any], frozen=True):
 
     def result(self, accumulator: tuple[Any, ...]) -> Any:
         return accumulator[self.n] if len(accumulator) > self.n else None
+
+
+class _Shift(_OfValues, frozen=True):
+    """The value `n` before the last, or how much the last is above that; the accumulator has the last n + 1 values."""
+
+    n: int
+    is_difference: bool = False
+
+    @property
+    def running_in_columns(self) -> tuple[Any, str] | None:
+        return _of_field(("diff" if self.is_difference else "shift", self.n), self.user_function)
+
+    def begin_value(self, value: Any) -> tuple[Any, ...]:
+        return (value,)
+
+    def add_value(self, accumulator: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+        return *accumulator[-self.n :], value
+
+    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (left + right)[-self.n - 1 :]
+
+    def result(self, accumulator: tuple[Any, ...]) -> Any:
+        if len(accumulator) <= self.n:
+            return None
+        return accumulator[-1] - accumulator[0] if self.is_difference else accumulator[0]
+
+
+class _Rolling(_ByValue, Aggregate[Any, Any], frozen=True):
+    """Another aggregate, of the last `n` payloads; the accumulator has these."""
+
+    of: Aggregate[Any, Any]
+    n: int
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        return self.of.initials
+
+    @property
+    def folds(self) -> Callable[..., Any] | None:
+        return self.of.folds
+
+    def begin(self, payload: Any) -> tuple[Any, ...]:
+        return (payload,)
+
+    def add(self, accumulator: tuple[Any, ...], payload: Any) -> tuple[Any, ...]:
+        return (*accumulator, payload)[-self.n :]
+
+    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (left + right)[-self.n :]
+
+    def result(self, accumulator: tuple[Any, ...]) -> Any:
+        return self.of.result(functools.reduce(self.of.add, accumulator[1:], self.of.begin(accumulator[0])))
 
 
 def _side_of(value: Any) -> Side:
@@ -892,6 +949,44 @@ def nth(n: int) -> Aggregate[T, T | None]:
     [1]
     """
     return _Nth(_whole_number("nth", n, 0))
+
+
+def shift(of: Callable[[T], Any] | str = itself, n: int = 1) -> Aggregate[T, Any]:
+    """The value `n` before the last; None if there are not so many. With `running`, that of the row before.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> stops = graph.source("stops", schema={"bus": str, "at": int})
+    >>> stops.key_by("bus").running(before=drift.agg.shift("at")).sink("out")
+    >>> [item.payload["before"] for item in drift.run(graph, {"stops": [{"bus": "a", "at": 3}, {"bus": "a", "at": 5}]})]
+    [None, 3]
+    """
+    return _Shift(_of("shift", of), _whole_number("shift", n, 1))
+
+
+def diff(of: Callable[[T], Any] | str = itself, n: int = 1) -> Aggregate[T, Any]:
+    """How much the last value is above that `n` before it; None if there are not so many.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").key_by(lambda number: number % 2).aggregate(drift.agg.diff()).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [1, 5, 2, 6, 9]})]
+    [None, 4, None, 4, 4]
+    """
+    return _Shift(_of("diff", of), _whole_number("diff", n, 1), True)
+
+
+def rolling(of: Aggregate[T, V], n: int) -> Aggregate[T, V]:
+    """An aggregate of the last `n` payloads, or of all if they are fewer; computed anew for each.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").aggregate(drift.agg.rolling(drift.agg.sum(), 2)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [1, 5, 2]})]
+    [1, 6, 7]
+    """
+    check_aggregate(of, "rolling:")
+    return _Rolling(of, _whole_number("rolling", n, 1))
 
 
 @overload

@@ -40,7 +40,7 @@ def running_fields(fields: Any, key: Callable[[Any], Any], step: RunningStep) ->
     """
     from drift.columns.aggregates import fields_of_running  # here: it needs numpy
 
-    of = [each.in_columns for each in step.aggregates]
+    of = [each.running_in_columns for each in step.aggregates]
     return fields_of_running(fields, names_of(key) or (), list(zip(step.names, of)), caller())
 
 
@@ -82,7 +82,7 @@ class RunningStep(_ByValue, BatchStep, frozen=True):
     ) -> Rows | None:
         """See `Logic.on_rows`."""
         names = names_of(key)
-        kinds = [each.in_columns for each in self.aggregates]
+        kinds = [each.running_in_columns for each in self.aggregates]
         if names is None or None in kinds:
             return None
         from drift.columns.aggregates import running  # here: it needs numpy
