@@ -68,7 +68,7 @@ def replay(
             `drift.run`.
 
     Raises:
-        RecordError: the record cannot be read.
+        RecordError: the record cannot be read, or its input was changed.
         SettingsError, GraphError: at once.
     """
     record = path if isinstance(path, Record) else Record(path, classes)
@@ -76,6 +76,7 @@ def replay(
         raise SettingsError(f"until={until!r} is not a position, an int of 0 or more")
     if pace not in ("full", "recorded"):
         raise SettingsError(f"pace={pace!r} is neither 'full' nor 'recorded'")
+    record.check_files("input", "late", "arrivals", "answers")
     dataflow = dataflow_of(record, graph)
     changes = [change for change in changes_since(record, dataflow) if change.matters]
     if changes:

@@ -969,9 +969,10 @@ def diff(of: Callable[[T], Any] | str = itself, n: int = 1) -> Aggregate[T, Any]
 
     >>> import drift
     >>> graph = drift.Graph("example")
-    >>> graph.source("numbers").key_by(lambda number: number % 2).aggregate(drift.agg.diff()).sink("out")
-    >>> [item.payload for item in drift.run(graph, {"numbers": [1, 5, 2, 6, 9]})]
-    [None, 4, None, 4, 4]
+    >>> stops = graph.source("stops", schema={"bus": str, "at": int})
+    >>> stops.key_by("bus").running(after=drift.agg.diff("at")).sink("out")
+    >>> [item.payload["after"] for item in drift.run(graph, {"stops": [{"bus": "a", "at": 3}, {"bus": "a", "at": 5}]})]
+    [None, 2]
     """
     return _Shift(_of("diff", of), _whole_number("diff", n, 1), True)
 
@@ -981,8 +982,11 @@ def rolling(of: Aggregate[T, V], n: int) -> Aggregate[T, V]:
 
     >>> import drift
     >>> graph = drift.Graph("example")
-    >>> graph.source("numbers").aggregate(drift.agg.rolling(drift.agg.sum(), 2)).sink("out")
-    >>> [item.payload for item in drift.run(graph, {"numbers": [1, 5, 2]})]
+    >>> fares = graph.source("fares", schema={"zone": str, "fare": int})
+    >>> last_two = drift.agg.rolling(drift.agg.sum("fare"), 2)
+    >>> fares.key_by("zone").running(last_two=last_two).sink("out")
+    >>> rows = [{"zone": "JFK", "fare": fare} for fare in (1, 5, 2)]
+    >>> [item.payload["last_two"] for item in drift.run(graph, {"fares": rows})]
     [1, 6, 7]
     """
     check_aggregate(of, "rolling:")

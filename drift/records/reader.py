@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drift.records.blocks import Block
-from drift.records.format import TABLES, File, Manifest, RecordError, read_manifest
+from drift.records.format import TABLES, File, Manifest, RecordError, hash_file, read_manifest
 from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of
 from drift.records.storable import classes_at
 from drift.records.tables import DAMAGE, check_values, open_table, unread
@@ -346,12 +346,37 @@ class Record:
 
     # Tables.
 
+    def check_files(self, *tables: Table) -> None:
+        """Check that files are as they were written, by their hashes.
+
+        Raises:
+            RecordError: one was changed, or cannot be read.
+        """
+        for table in tables:
+            for file in self.manifest.of(table):
+                path = self.path / file.path
+                try:
+                    found = hash_file(path, self.manifest.algorithm)
+                except FileNotFoundError:
+                    raise self._missing(path) from None
+                except OSError as error:
+                    raise RecordError(unread(path, error)) from error
+                if found != file.hash:
+                    raise RecordError(
+                        f"{path} was changed since it was written; `drift audit {self.path} --intact` says where. Take "
+                        f"the record from where it was made, or make it again"
+                    )
+
+    @staticmethod
+    def _missing(path: Path) -> RecordError:
+        return RecordError(f"{path} is missing from the record; `drift audit` says what else is")
+
     def _open(self, file: File) -> pq.ParquetFile:
         path = self.path / file.path
         try:
             return open_table(path, file.table)
         except FileNotFoundError:
-            raise RecordError(f"{path} is missing from the record; `drift audit` says what else is") from None
+            raise self._missing(path) from None
         except DAMAGE as error:
             raise RecordError(f"{unread(path, error)}; `drift audit` says more") from error
 

@@ -78,7 +78,8 @@ class Watching(Observer):
         """Report news: a batch, diverted items, a source that all wait for."""
         progress = self._run.progress
         self.life.take(batch)
-        self.status.take(batch)
+        if self.page is not None or self._run.stores_state:
+            self.status.take(batch)
         if progress.late_items:
             self._log.late(progress.late_items)
         if self._has_errors and batch.metas:

@@ -41,6 +41,9 @@ class Watched(Protocol):
     settings: Settings
 
     @property
+    def stores_state(self) -> bool: ...
+
+    @property
     def progress(self) -> Progress: ...
 
     def observed(self) -> Observed: ...

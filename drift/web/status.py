@@ -90,7 +90,8 @@ class Status:
         self._life = life or Life(run)
         self._lock = threading.Lock()
         self._sampling = threading.Lock()
-        self._latest: deque[Released] = deque(maxlen=_ROWS)  # batches, in which the latest items are
+        self._latest: deque[Released] = deque()  # batches, in which the latest items are
+        self._latest_items = 0
         self._errors: deque[tuple[Released, int]] = deque(maxlen=_ROWS)  # the latest diverted items, in their batches
         self._samples: deque[_Sample] = deque()
         self._recent: deque[Row] = deque(maxlen=_RECENT)
@@ -112,9 +113,10 @@ class Status:
             if sinks == ERRORS or (not isinstance(sinks, str) and ERRORS in sinks):
                 here = range(count) if isinstance(sinks, str) else [at for at in range(count) if sinks[at] == ERRORS]
                 self._errors.extend((batch, at) for at in here[-_ROWS:])
-            if count >= _ROWS:
-                self._latest.clear()
             self._latest.append(batch)
+            self._latest_items += count
+            while self._latest_items - len(self._latest[0].metas) >= _ROWS:
+                self._latest_items -= len(self._latest.popleft().metas)
 
     def told(self) -> bytes | None:
         """What is to be stored of the run now; None if that was not long ago, and it has not ended."""
