@@ -5,8 +5,8 @@ not cover.
 
 Why: the global times define the order, so a task may read any rows. It reads consecutive rows; they were recorded as
 they arrived, so they are in order except for late ones, and the batches made of them overlap little. If the times of
-many row groups overlap, Spark sorts the rows first. No task sees all rows, so none can check them: `replay` has compared
-the files with their hashes before.
+many row groups overlap, Spark sorts the rows first. No task sees all rows, so none can check them: `replay` has
+compared the files with their hashes before.
 """
 
 from __future__ import annotations

@@ -140,16 +140,16 @@ def test_two_items_of_one_global_time_are_an_error_of_the_record(spark: Any, tmp
     every: list[dict[str, Any]] = [
         {"engine": "spark", "spark": spark, "partitions": 2, "gang": gang} for gang in (True, False)
     ]
-    for settings in every:
-        assert drift.replay(tmp_path / "record", loops(), **settings).finish().digest == digest
+    for on_spark in every:
+        assert drift.replay(tmp_path / "record", loops(), **on_spark).finish().digest == digest
     path = tmp_path / "record" / "input" / "part-00000.parquet"
     rows = pq.read_table(path)
     times = rows.column("time").to_pylist()
     times[-5] = times[-10]  # of the same batch
     pq.write_table(rows.set_column(2, rows.schema.field("time"), pa.array(times, pa.int64())), path)
-    for settings in [*every, {}]:
+    for anywhere in [*every, {}]:
         with pytest.raises(RecordError, match=r"part-00000.parquet was changed since it was written; `drift audit"):
-            drift.replay(tmp_path / "record", loops(), **settings)
+            drift.replay(tmp_path / "record", loops(), **anywhere)
 
 
 def test_a_gang_without_input_ends(spark: Any) -> None:
