@@ -21,6 +21,7 @@ _MODULES = {
     "parquet": ("numpy", "pyarrow"),
     "delta": ("deltalake", "numpy", "pyarrow"),
     "iceberg": ("pyiceberg", "numpy", "pyarrow"),
+    "cloud": ("fsspec",),
     "postgres": ("psycopg",),
     "redis": ("redis",),
     "kafka": ("confluent_kafka",),

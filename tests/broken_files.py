@@ -10,6 +10,7 @@ NO_FILES = "the harness reads no files"
 
 PARTS = ("tests/sinks/test_sinks_parts.py",)
 
+CLOUD = ("tests/sources/test_cloud.py",)
 DELTA = ("tests/sinks/test_delta.py",)
 ICEBERG = ("tests/sinks/test_iceberg.py",)
 
@@ -39,7 +40,7 @@ BREAKAGES = [
     broken(
         "another file under the same name is read on",
         _CHUNKS,
-        "        if known.hexdigest() != start.hash:\n",
+        "        if self._hash(known) != start.hash:\n",
         "        if False:\n",
     ),
     broken(
@@ -50,8 +51,29 @@ BREAKAGES = [
         "tests/sources/test_sources_positions.py",
     ),
     broken(
+        "an object in a store is known by its size alone",
+        _CHUNKS,
+        '        return f"{self._etag}, {self._size} bytes" if',
+        '        return f"{self._size} bytes" if',
+        *CLOUD,
+    ),
+    broken(
+        "an object that is replaced while it is read is mixed",
+        _CHUNKS,
+        "                if now is None or now.etag != self._etag:\n",
+        "                if False:\n",
+        *CLOUD,
+    ),
+    broken(
+        "objects that were read to their end may be others of their sizes",
+        "drift/sources/paths.py",
+        "{name}\\0{found.size}\\0{found.etag}",
+        "{name}\\0{found.size}\\0",
+        *CLOUD,
+    ),
+    broken(
         "files that were read to their end may be others",
-        "drift/sources/many.py",
+        "drift/sources/paths.py",
         "        if self._passed.hexdigest() != passed:\n",
         "        if False:\n",
     ),
@@ -134,8 +156,15 @@ BREAKAGES = [
     broken(
         "the files of a part come to their places one by one as they are written",
         _PARTS,
-        "            published = unfinished.rename(self.path / f\"{_PUBLISHED}{name}\")\n",
-        "            published = unfinished.rename(self.path / f\"{_UNFINISHED}moved-{name}\")\n",
+        "            published = unfinished.rename(self._folder / f\"{_PUBLISHED}{name}\")\n",
+        "            published = unfinished.rename(self._folder / f\"{_UNFINISHED}moved-{name}\")\n",
+        *PARTS,
+    ),
+    broken(
+        "what a death left of a part in an object store stays",
+        _PARTS,
+        "            self.remove([name for name in names if file_name(name) == part])\n",
+        "",
         *PARTS,
     ),
     broken(
@@ -162,8 +191,8 @@ BREAKAGES = [
     broken(
         "files of other partitions are written beside those that are there",
         _PARTS,
-        "[name.partition(\"=\")[0] for name in inside]) != self._by:\n",
-        "[name.partition(\"=\")[0] for name in inside]) == 0:\n",
+        "for folder in each.split(\"/\")[:-1]]) != self._by:\n",
+        "for folder in each.split(\"/\")[:-1]]) == 0:\n",
         *PARTS,
     ),
     broken(

@@ -1,4 +1,4 @@
-"""Real servers for the tests of connectors: Redis, Postgres, and librdkafka's own mock of a Kafka cluster.
+"""Real servers for the tests of connectors: Redis, Postgres, librdkafka's own mock of a Kafka cluster, and moto's S3.
 
 They are started for a session of tests, in a temporary folder, and end with it. Where one cannot be started the tests
 fail: `.ci/run` installs what is missing.
@@ -105,6 +105,55 @@ def postgres_server() -> Iterator[str]:
         finally:
             server.send_signal(signal.SIGINT)  # at once, also where a test that failed holds a connection
             server.wait()
+
+
+class ObjectStore:
+    """A server of S3, moto's, within this process; what it has outlives `stop`.
+
+    Attributes:
+        options: for `storage_options`, of the server that runs now.
+    """
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        from moto.server import ThreadedMotoServer
+
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        host, port = self._server.get_host_and_port()
+        self.options = {
+            "key": "tests",
+            "secret": "tests",
+            "endpoint_url": f"http://{host}:{port}",
+            "config_kwargs": {"retries": {"max_attempts": 1}, "connect_timeout": HANG_S, "read_timeout": HANG_S},
+        }
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    @property
+    def files(self) -> Any:
+        """What fsspec has of it."""
+        import fsspec
+
+        return fsspec.filesystem("s3", use_listings_cache=False, **self.options)
+
+    def bucket(self, name: str) -> str:
+        """Make a bucket; its URL."""
+        self.files.mkdir(name)
+        return f"s3://{name}"
+
+
+@contextmanager
+def object_store() -> Iterator[ObjectStore]:
+    """A server of S3."""
+    store = ObjectStore()
+    try:
+        yield store
+    finally:
+        store.stop()
 
 
 def _librdkafka() -> Any:

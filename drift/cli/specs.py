@@ -55,7 +55,7 @@ SOURCE_FORMS = (
     "tcp://HOST:PORT, zmq:ADDRESS, zmq-json:ADDRESS, kafka://HOST:PORT[?group=NAME]#TOPIC, redis://HOST/DB#STREAM "
     "(kafka-json, redis-json), postgresql://USER@HOST/DB#TABLE:KEY, sqlite:PATH#TABLE:KEY, or with --engine spark "
     "orc:PATH, table:NAME; a PATH is a file, a pattern in quotes, or with its kind before it a folder; follow:PATH "
-    "goes on with what is written"
+    "goes on with what is written; a PATH may be that of an object, s3://BUCKET/NAME.jsonl or s3://BUCKET/*.csv"
 )
 SINK_FORMS = (
     "PATH.jsonl, PATH.csv, PATH.parquet (a folder), jsonl:PATH, csv:PATH, parquet:PATH or delta:PATH (with "
@@ -130,7 +130,7 @@ def _of_path(spec: str, *, follow: bool = False) -> Source:
         return _FILES[kind](value, follow=follow)
     path = Path(spec)
     ending = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-    if ending not in _ENDINGS or "://" in spec or (not ending and path.is_dir()):
+    if ending not in _ENDINGS or (not ending and ("://" in spec or path.is_dir())):
         raise SettingsError(f"what is in {without_secrets(spec)}? a source is {SOURCE_FORMS}")
     return _FILES[_ENDINGS[ending]](spec, follow=follow)
 

@@ -9,8 +9,7 @@ that goes on only the last block, which is not full, is read.
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import xxhash
 
@@ -66,14 +65,13 @@ class ContentHash:
         return found
 
 
-def file_hash(path: Path) -> str:
+def file_hash(file: BinaryIO) -> str:
     """The hash of a whole file.
 
     Raises:
         OSError: it cannot be read.
     """
     found = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            found.update(block)
+    while block := file.read(BLOCK_BYTES):
+        found.update(block)
     return found.hexdigest()

@@ -19,9 +19,8 @@ import msgspec
 
 from drift.guarantees import SinkGuarantee
 from drift.sinks.lines import JsonLinesSink, as_json
-from drift.sinks.resuming import check_resume
+from drift.sinks.resuming import check_resume, local_path
 from drift.sinks.rows import RowMaker
-from drift.urls import path_text
 from drift_graph.errors import SinkError
 from drift_graph.metas import Metas
 
@@ -47,7 +46,7 @@ def csv(
         resume: as of `drift.sinks.jsonl`.
     """
     check_resume(resume)
-    return CsvSink(path_text("csv", path), columns, resume)
+    return CsvSink(local_path("csv", path), columns, resume)
 
 
 class CsvSink(JsonLinesSink):

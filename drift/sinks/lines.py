@@ -31,8 +31,7 @@ import msgspec
 from drift.guarantees import SinkGuarantee
 from drift.sinks.base import PlainSink, Sink
 from drift.sinks.contents import ContentHash
-from drift.sinks.resuming import as_committed, check_committed, check_resume
-from drift.urls import path_text
+from drift.sinks.resuming import as_committed, check_committed, check_resume, local_path
 from drift_graph.errors import SettingsError, SinkBehind, SinkError
 from drift_graph.meta import time_of
 from drift_graph.metas import Metas, times_of
@@ -56,7 +55,7 @@ def jsonl(path: str | os.PathLike[str], *, resume: Literal["continue", "replace"
             "replace": start anew. "error": refuse.
     """
     check_resume(resume)
-    return JsonLinesSink(path_text("jsonl", path), resume)
+    return JsonLinesSink(local_path("jsonl", path), resume)
 
 
 def stdout(format: Literal["jsonl", "text"] = "jsonl") -> Sink:

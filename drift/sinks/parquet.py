@@ -14,14 +14,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
-from drift.sinks.contents import file_hash
+from drift.places import Remote, storage_of
 from drift.sinks.filling import Gathering, Limits, limits_of
-from drift.sinks.parts import Parts, check_columns
+from drift.sinks.parts import LocalParts, ObjectParts, Parts, check_columns, file_name
 from drift.sinks.resuming import Last, ResumingSink, check_resume, from_committed, refuse_existing
 from drift.urls import path_text
 from drift_graph.errors import PayloadError, SinkError
@@ -47,6 +46,7 @@ def parquet(
     part_bytes: int | str | None = None,
     part_every: Span | None = None,
     partition_by: str | Sequence[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     resume: Literal["continue", "replace", "error"] = "continue",
 ) -> ParquetSink:
     """A folder of Parquet files with a row for each item: position, time, and typed columns of the payload's fields.
@@ -56,7 +56,8 @@ def parquet(
     with state, items that no part has yet are stored in hidden files; otherwise the next run writes them.
 
     Args:
-        path: the folder; it is created.
+        path: the folder, which is created, or its URL such as s3://BUCKET/NAME (extra `cloud`), where nothing keeps
+            another run from writing too: give each its own.
         columns: names of the fields, for tuples in their order, or their Arrow types by name; None for those of the
             payloads.
         part_items: a part has this many items, and what came with the last of them.
@@ -66,6 +67,7 @@ def parquet(
             milliseconds); for live runs.
         partition_by: a field, or several: their values are not in the files, but name the folders of these, as in
             day=2013-01-01/. They are texts, whole numbers, bools or dates; None is __HIVE_DEFAULT_PARTITION__.
+        storage_options: of a URL, for the class of fsspec that writes there.
         resume: what to do if runs have written before: "continue" behind them, "replace" their files, or "error".
 
     Raises:
@@ -74,8 +76,10 @@ def parquet(
     need("parquet", "drift.sinks.parquet")
     check_resume(resume)
     limits = limits_of(part_items, part_bytes, part_every)
-    folder = Path(path_text("parquet", path, "folder"))
-    return ParquetSink(Parts(folder, check_columns(partition_by)), columns, limits, resume)
+    storage, named = storage_of(path_text("parquet", path, "folder"), storage_options)
+    by = check_columns(partition_by)
+    parts = ObjectParts(storage, named, by) if isinstance(storage, Remote) else LocalParts(named, by)
+    return ParquetSink(parts, columns, limits, resume)
 
 
 class ParquetSink(Gathering, ResumingSink):
@@ -86,15 +90,15 @@ class ParquetSink(Gathering, ResumingSink):
     def __init__(
         self, parts: Parts, columns: Sequence[str] | Mapping[str, Any] | None, limits: Limits, resume: str
     ) -> None:
-        ResumingSink.__init__(self, str(parts.path), resume)
+        ResumingSink.__init__(self, parts.path, resume)
         Gathering.__init__(self, limits)
         self._parts = parts
         self._path = parts.path
         self._columns = columns
-        self._waiting: dict[Path, int] = {}  # files with items before these that no part has yet, and how many
+        self._waiting: dict[str, int] = {}  # files with items before these that no part has yet, and how many
         self._schema: pa.Schema | None = None
         self._hashes: dict[str, str] = {}  # of files, as of the last checkpoint
-        self._written: set[Path] = set()  # the files of parts that were there or were written since
+        self._written: set[str] = set()  # the files of parts that were there or were written since
 
     def _begin(self, resume: str) -> Last | None:
         self._waiting = {}
@@ -103,19 +107,19 @@ class ParquetSink(Gathering, ResumingSink):
             self._parts.open()
             parts, waiting = self._files(_PART), self._files(_WAITING)
             if resume == "error":
-                refuse_existing(str(self._path), parts + waiting)
+                refuse_existing(self._path, parts + waiting)
             if resume == "replace":
                 self._parts.remove(parts + waiting)
                 parts, waiting = [], []
             self._parts.check(parts)
             self._written = set(parts)
             last = self._last_of(parts[-1], _PART) if parts else None
-            for path in waiting:
-                at = self._last_of(path, _WAITING)
+            for name in waiting:
+                at = self._last_of(name, _WAITING)
                 if last is not None and at.position <= last.position:  # a part has them
-                    path.unlink()
+                    self._parts.remove([name])
                     continue
-                self._wait(path, self._rows_of(path))
+                self._wait(name, self._rows_of(name))
                 last = at
             return last
         except BlockingIOError:
@@ -126,10 +130,11 @@ class ParquetSink(Gathering, ResumingSink):
                 f"who may write there"
             ) from error
 
-    def _wait(self, path: Path, items: int) -> None:
+    def _wait(self, name: str, items: int) -> None:
         """A file has items that no part has yet."""
-        self._waiting[path] = items
-        self._filling.store(sum(self._waiting.values()), path.stat().st_size)
+        self._waiting[name] = items
+        found = self._parts.stat(name)
+        self._filling.store(sum(self._waiting.values()), found.size if found is not None else 0)
 
     def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         self._gather(positions, metas, payloads)
@@ -140,14 +145,10 @@ class ParquetSink(Gathering, ResumingSink):
         if self._items:
             count = len(self._items)
             self._wait(self._write("." + _NAME.format("waiting", self._items.first, self._items.end)), count)
-        self._check_there()
-        files = {self._name_of(path): self._hash_of(path) for path in [*self._files(_PART), *self._waiting]}
+        names = [*self._check_there(), *self._waiting]
+        files = {name: self._hashes.get(name) or self._parts.hash(name) for name in names}
         self._hashes = files
-        return {
-            **super().commit(),
-            "files": files,
-            "waiting": {path.name: rows for path, rows in self._waiting.items()},
-        }
+        return {**super().commit(), "files": files, "waiting": dict(self._waiting)}
 
     def complete(self) -> None:
         """Raises:
@@ -156,27 +157,25 @@ class ParquetSink(Gathering, ResumingSink):
         super().complete()
         self._check_there()
 
-    def _check_there(self) -> None:
-        """Check that the folder has all files still: a checkpoint may not have what is gone, for no run could resume
-        from it.
+    def _check_there(self) -> list[str]:
+        """The files of parts. A checkpoint may not have what is gone, for no run could resume from it.
 
         Raises:
-            SinkError: one is gone.
+            SinkError: one is gone; or another run has written some, where it can.
         """
-        gone = self._written - set(self._files(_PART)) | {path for path in self._waiting if not path.exists()}
+        files = self._files(_PART)
+        there = set(files)
+        others = there - self._written
+        if others and not self._parts.locks:
+            raise SinkError(f"another run has written {min(others)} in {self._path}; give each its own folder")
+        gone = self._written - there | {name for name in self._waiting if self._parts.stat(name) is None}
         if gone:
             raise SinkError(
-                f"{self._path} had {self._name_of(min(gone))}, and now it is gone: the folder was emptied, restored "
+                f"{self._path} had {min(gone)}, and now it is gone: the folder was emptied, restored "
                 f"from older data, or somebody took it away; bring it back, or start anew, with another state if there "
                 f"is one, and resume='replace' (--on-existing replace)"
             )
-
-    def _hash_of(self, path: Path) -> str:
-        found = self._hashes.get(self._name_of(path))
-        return file_hash(path) if found is None else found
-
-    def _name_of(self, path: Path) -> str:
-        return path.relative_to(self._path).as_posix()
+        return files
 
     def open(self) -> None:
         super().open()
@@ -194,20 +193,19 @@ class ParquetSink(Gathering, ResumingSink):
             return f"{self._path} cannot be compared: an earlier version wrote it"
         try:
             for name, stored in files.items():
-                path = self._path / name
-                if path.exists():
-                    if file_hash(path) != stored:
+                if self._parts.stat(name) is not None:
+                    if self._parts.hash(name) != stored:
                         raise self._changed(f"{name} has another hash")
                     continue
                 first, end = self._range_of(name)
                 found = 0
-                for path in self._part_with(name, first, end):
-                    at = pq.ParquetFile(path, page_checksum_verification=True).read()["position"]
+                for part in self._part_with(name, first, end):
+                    at = pq.ParquetFile(self._parts.read(part), page_checksum_verification=True).read()["position"]
                     found += pc.sum(pc.and_(pc.greater_equal(at, first), pc.less_equal(at, end))).as_py() or 0
                 if found != (items := committed.get("waiting", {}).get(name, found)):
                     raise self._changed(f"{name} had {items:,} items, and {found:,} are there")
         except (OSError, pa.ArrowException) as error:
-            raise self._changed(f"{path.name}: {error}") from error
+            raise self._changed(f"{name}: {error}") from error
         those = "none" if last is None else f"those up to position {last.position:,}"
         return f"{self._path} has its items as of the checkpoint unchanged, {those}"
 
@@ -217,13 +215,13 @@ class ParquetSink(Gathering, ResumingSink):
             raise self._changed(f"{gone} is gone")
         return int(found[1]), int(found[2])
 
-    def _part_with(self, gone: str, first: int, end: int) -> list[Path]:
+    def _part_with(self, gone: str, first: int, end: int) -> list[str]:
         """The files of the part that has these items of a file that is gone."""
-        found = [
-            path
-            for path in self._files(_PART)
-            if self._first_of(path, _PART) <= first and end <= int(path.stem.rpartition("-")[2])
-        ]
+        found = []
+        for name in self._files(_PART):
+            start, last = _range_in(name, _PART)
+            if start <= first and end <= last:
+                found.append(name)
         if not found:
             raise self._changed(f"{gone} is gone")
         return found
@@ -246,24 +244,23 @@ class ParquetSink(Gathering, ResumingSink):
         import pyarrow.parquet as pq
 
         if self._waiting:
-            first = self._first_of(next(iter(self._waiting)))
+            first, _ = _range_in(next(iter(self._waiting)), _WAITING)
         else:
             assert self._items
             first = self._items.first
         last = self._items.end if self._items else self.committed_position()
         assert last is not None
         try:
-            before = [pq.read_table(path) for path in self._waiting]
+            before = [pq.read_table(self._parts.read(name)) for name in self._waiting]
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"{self._path}: {error}; bring its hidden files back, or pass resume='replace'") from error
         part = self._write(_NAME.format("part", first, last), before)
-        self._written |= {path for path in self._files(_PART) if path.name == part.name}
-        for path in self._waiting:
-            path.unlink()
+        self._written |= {name for name in self._files(_PART) if file_name(name) == part}
+        self._parts.remove(self._waiting)
         self._waiting = {}
         self._filling.clear()
 
-    def _write(self, name: str, before: Sequence[pa.Table] = ()) -> Path:
+    def _write(self, name: str, before: Sequence[pa.Table] = ()) -> str:
         """A file of the items taken, behind others that are in tables."""
         import pyarrow as pa
 
@@ -282,14 +279,14 @@ class ParquetSink(Gathering, ResumingSink):
         finally:
             self._items = None
         self._last = last
-        return self._path / name
+        return name
 
     def _table(self, gathered: Gathered) -> pa.Table:
         import pyarrow as pa
 
         from drift.sinks.typed import Tables
 
-        tables = Tables(str(self._path), self._columns)
+        tables = Tables(self._path, self._columns)
         tables.add(*gathered.take())
         table = tables.table()
         if self._schema is not None:  # of the parts before: parts share one schema if possible
@@ -302,30 +299,30 @@ class ParquetSink(Gathering, ResumingSink):
         self._schema = table.schema.remove_metadata()
         return table
 
-    def _files(self, pattern: re.Pattern[str]) -> list[Path]:
+    def _files(self, pattern: re.Pattern[str]) -> list[str]:
         return self._parts.files(pattern)
 
-    def _first_of(self, path: Path, pattern: re.Pattern[str] = _WAITING) -> int:
-        found = pattern.fullmatch(path.name)
-        assert found is not None
-        return int(found[1])
-
-    def _rows_of(self, path: Path) -> int:
+    def _rows_of(self, name: str) -> int:
         import pyarrow.parquet as pq
 
-        return int(pq.read_metadata(path).num_rows)
+        return int(pq.read_metadata(self._parts.read(name)).num_rows)
 
-    def _last_of(self, part: Path, pattern: re.Pattern[str]) -> Last:
+    def _last_of(self, part: str, pattern: re.Pattern[str]) -> Last:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        found = pattern.fullmatch(part.name)
-        assert found is not None
         try:
-            schema = pq.read_schema(part)
+            schema = pq.read_schema(self._parts.read(part))
         except pa.ArrowException as error:
             raise SinkError(
-                f"{part} is no Parquet file: {error}; take the folder away, or pass resume='replace'"
+                f"{self._path}/{part} is no Parquet file: {error}; take the folder away, or pass resume='replace'"
             ) from None
         self._schema = schema.remove_metadata()
-        return Last(int(found[2]), bytes.fromhex((schema.metadata or {}).get(_META, b"").decode()))
+        return Last(_range_in(part, pattern)[1], bytes.fromhex((schema.metadata or {}).get(_META, b"").decode()))
+
+
+def _range_in(name: str, pattern: re.Pattern[str]) -> tuple[int, int]:
+    """The positions of the first and the last item of a file, in its name."""
+    found = pattern.fullmatch(file_name(name))
+    assert found is not None
+    return int(found[1]), int(found[2])

@@ -4,7 +4,7 @@ Invariant: a file is there as a whole or not at all; and so is a part, once the 
 
 Why: the files of a part are written into a hidden folder and brought to the disk. That the hidden folder is renamed
 decides that they are there: from then on each is only moved to its place, and where a death came in between, whoever
-opens the folder next moves the others.
+opens the folder next moves the others. In an object store whoever opens the folder next removes them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import fcntl
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from drift.places import Local, Remote, Stat
+from drift.sinks.contents import file_hash
 from drift.sinks.rows import OF_ITEMS
 from drift_graph.errors import PayloadError, SettingsError, SinkError
 
@@ -29,6 +32,7 @@ _NONE = "__HIVE_DEFAULT_PARTITION__"  # the name for a value that is missing
 _PARTITIONS_MAX = 10_000  # of one part
 _OPEN_FILES = 16  # at a time: the rows are sorted by their partitions
 _GROUP_ROWS = 1 << 20
+_AS_WRITTEN: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
 
 
 class Parts:
@@ -38,70 +42,29 @@ class Parts:
 
     Attributes:
         is_whole: whether no part is on its way; one that cannot be moved stays on it until the next `open`.
+        locks: whether nobody else writes there while it is open.
     """
 
-    def __init__(self, path: Path, by: Sequence[str] = ()) -> None:
+    locks: ClassVar[bool]
+
+    def __init__(self, path: str, by: Sequence[str] = ()) -> None:
         self.path = path
         self._by = list(by)
-        self._lock: int | None = None
         self.is_whole = True
 
     def open(self) -> None:
-        """Lock the folder, and finish what an earlier run has begun.
+        """Finish what an earlier run has begun, or take it back.
 
         Raises:
             OSError: the folder cannot be written; a BlockingIOError if another run writes there.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.path, os.O_RDONLY)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for published in sorted(self.path.glob(f"{_PUBLISHED}*")):
-            self._move(published)
-        for unfinished in self.path.glob(f"{_UNFINISHED}*"):
-            _remove(unfinished)
-        self.is_whole = True
+        raise NotImplementedError
 
     def close(self) -> None:
         """Let others write."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            os.close(lock)
-
-    def files(self, pattern: re.Pattern[str]) -> list[Path]:
-        """The files with such names in the order of these, in the folder and those of its partitions.
-
-        Raises:
-            OSError: a folder cannot be read.
-        """
-        found: list[Path] = []
-        for folder, folders, names in os.walk(self.path, onerror=_raise):
-            folders[:] = [name for name in folders if "=" in name and name[0] not in "._"]
-            found += [Path(folder, name) for name in names if pattern.fullmatch(name)]
-        return sorted(found, key=lambda path: (path.name, path))
-
-    def check(self, files: Iterable[Path]) -> None:
-        """Raises:
-        SinkError: these have other partitions than those that are to be written.
-        """
-        for file in files:
-            inside = file.relative_to(self.path).parent.parts
-            if (names := [name.partition("=")[0] for name in inside]) != self._by:
-                raise SinkError(
-                    f"the files in {self.path} are partitioned by {names}, and partition_by is {self._by}: tools that "
-                    f"read both would fail; take another folder, or pass resume='replace' (--on-existing replace)"
-                )
-
-    def remove(self, files: Iterable[Path]) -> None:
-        """Remove files, and the folders of partitions that have no others."""
-        for file in files:
-            file.unlink()
-            for folder in file.relative_to(self.path).parents:
-                with suppress(OSError):  # it has other files
-                    if folder.name:
-                        (self.path / folder).rmdir()
 
     def write(self, name: str, table: pa.Table) -> int:
-        """Write a part; or a file of the folder itself, if the name is hidden. When it returns it is on the disk.
+        """Write a part; or a file of the folder itself, if the name is hidden. When it returns it is durable.
 
         Returns:
             The bytes of its files.
@@ -110,38 +73,69 @@ class Parts:
             OSError, pa.ArrowException: nothing is there, if `is_whole`.
             PayloadError: a partition has no name.
         """
-        import pyarrow.parquet as pq
+        raise NotImplementedError
 
-        assert self._lock is not None
-        unfinished = self.path / f"{_UNFINISHED}{name.lstrip('.')}"
-        try:
-            if name[0] == "." or not self._by:
-                pq.write_table(table, unfinished, compression="zstd", write_page_checksum=True)
-                size = _sync(unfinished)
-                unfinished.rename(self.path / name)
-                os.fsync(self._lock)
-                return size
-            size = self._split(table, unfinished)
-            published = unfinished.rename(self.path / f"{_PUBLISHED}{name}")
-        except BaseException:
-            with suppress(OSError):
-                _remove(unfinished)
-            raise
-        self.is_whole = False
-        os.fsync(self._lock)
-        self._move(published)
-        self.is_whole = True
-        return size
+    def read(self, name: str) -> Any:
+        """A file, as PyArrow reads it.
 
-    def _split(self, table: pa.Table, into: Path) -> int:
-        """Write the rows of each partition into a file, in their order; returns the bytes of all."""
+        Raises:
+            OSError: it cannot be opened.
+        """
+        raise NotImplementedError
+
+    def hash(self, name: str) -> str:
+        """The hash of a file.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        raise NotImplementedError
+
+    def stat(self, name: str) -> Stat | None:
+        """A file; None if it is not there."""
+        raise NotImplementedError
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files, and the folders of partitions that have no others."""
+        raise NotImplementedError
+
+    def _names(self) -> Iterable[str]:
+        """The names of the files in the folder and those of its partitions, relative to it."""
+        raise NotImplementedError
+
+    def files(self, pattern: re.Pattern[str]) -> list[str]:
+        """The files with such names in the order of these, in the folder and those of its partitions.
+
+        Raises:
+            OSError: a folder cannot be read.
+        """
+        found = [(file_name(name), name) for name in self._names()]
+        return [name for file, name in sorted(found) if pattern.fullmatch(file)]
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raises:
+        SinkError: these files have other partitions than those that are to be written.
+        """
+        for each in names:
+            if (has := [folder.partition("=")[0] for folder in each.split("/")[:-1]]) != self._by:
+                raise SinkError(
+                    f"the files in {self.path} are partitioned by {has}, and partition_by is {self._by}: tools that "
+                    f"read both would fail; take another folder, or pass resume='replace' (--on-existing replace)"
+                )
+
+    def _is_split(self, name: str) -> bool:
+        """Whether a part with this name is put into partitions."""
+        return name[0] != "." and bool(self._by)
+
+    def _split(self, table: pa.Table, into: Path) -> None:
+        """Write the rows of each partition into a file, in their order."""
         import pyarrow as pa
         import pyarrow.dataset as ds
 
         for name in self._by:
             table = with_names(table, name)
         order = [(name, "ascending") for name in (*self._by, "position")]
-        as_written = ds.ParquetFileFormat().make_write_options(compression="zstd", write_page_checksum=True)
+        as_written = ds.ParquetFileFormat().make_write_options(**_AS_WRITTEN)
         ds.write_dataset(
             table.sort_by(order),
             into,
@@ -155,19 +149,175 @@ class Parts:
             min_rows_per_group=_GROUP_ROWS,
             max_rows_per_group=_GROUP_ROWS,
         )
-        return sum(map(_sync, [into, *into.rglob("*")]))
+
+
+class LocalParts(Parts):
+    """A folder of this machine, which is locked while it is open."""
+
+    locks = True
+
+    def __init__(self, path: str, by: Sequence[str] = ()) -> None:
+        super().__init__(path, by)
+        self._folder = Path(path)
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """See `Parts`."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self._folder, os.O_RDONLY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for published in sorted(self._folder.glob(f"{_PUBLISHED}*")):
+            self._move(published)
+        for unfinished in self._folder.glob(f"{_UNFINISHED}*"):
+            _remove(unfinished)
+        self.is_whole = True
+
+    def close(self) -> None:
+        """See `Parts`."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def read(self, name: str) -> Any:
+        """See `Parts`."""
+        return self._folder / name
+
+    def hash(self, name: str) -> str:
+        """See `Parts`."""
+        with (self._folder / name).open("rb") as file:
+            return file_hash(file)
+
+    def stat(self, name: str) -> Stat | None:
+        """See `Parts`."""
+        return Local().stat(str(self._folder / name))
+
+    def _names(self) -> Iterable[str]:
+        for folder, folders, names in os.walk(self._folder, onerror=_raise):
+            folders[:] = [name for name in folders if "=" in name and name[0] not in "._"]
+            inside = Path(folder).relative_to(self._folder)
+            yield from (str(inside / name) for name in names)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """See `Parts`."""
+        for name in names:
+            (self._folder / name).unlink()
+            for inside in Path(name).parents:
+                with suppress(OSError):  # it has other files
+                    if inside.name:
+                        (self._folder / inside).rmdir()
+
+    def write(self, name: str, table: pa.Table) -> int:
+        """See `Parts`."""
+        import pyarrow.parquet as pq
+
+        assert self._lock is not None
+        unfinished = self._folder / f"{_UNFINISHED}{name.lstrip('.')}"
+        try:
+            if not self._is_split(name):
+                pq.write_table(table, unfinished, **_AS_WRITTEN)
+                size = _sync(unfinished)
+                unfinished.rename(self._folder / name)
+                os.fsync(self._lock)
+                return size
+            self._split(table, unfinished)
+            size = sum(map(_sync, [unfinished, *unfinished.rglob("*")]))
+            published = unfinished.rename(self._folder / f"{_PUBLISHED}{name}")
+        except BaseException:
+            with suppress(OSError):
+                _remove(unfinished)
+            raise
+        self.is_whole = False
+        os.fsync(self._lock)
+        self._move(published)
+        self.is_whole = True
+        return size
 
     def _move(self, published: Path) -> None:
         """Move the files of a part to their places; some may be there already."""
-        name, folders = published.name.removeprefix(_PUBLISHED), {self.path}
+        name, folders = published.name.removeprefix(_PUBLISHED), {self._folder}
         for file in sorted(published.rglob("*.parquet")):
             inside = file.relative_to(published).parent
-            (self.path / inside).mkdir(parents=True, exist_ok=True)
-            file.rename(self.path / inside / name)
-            folders.update(self.path / each for each in (inside, *inside.parents))
+            (self._folder / inside).mkdir(parents=True, exist_ok=True)
+            file.rename(self._folder / inside / name)
+            folders.update(self._folder / each for each in (inside, *inside.parents))
         for folder in sorted(folders):
             _sync(folder)
         shutil.rmtree(published)
+
+
+class ObjectParts(Parts):
+    """A folder in an object store, where nothing is renamed and nobody locks.
+
+    Why a part is there as a whole, once the folder was opened again: before its files an object is written that names
+    it, and that goes when they are all there. Whoever finds one removes what is there of its part.
+    """
+
+    locks = False
+
+    def __init__(self, storage: Remote, path: str, by: Sequence[str] = ()) -> None:
+        super().__init__(path.rstrip("/"), by)
+        self._storage = storage
+
+    def open(self) -> None:
+        """See `Parts`."""
+        names = self._storage.all_in(self.path)
+        for marked in [name for name in names if name.startswith(_UNFINISHED)]:
+            part = marked.removeprefix(_UNFINISHED)
+            self.remove([name for name in names if file_name(name) == part])
+            self.remove([marked])
+        self.is_whole = True
+
+    def read(self, name: str) -> Any:
+        """See `Parts`."""
+        return self._storage.open(self._at(name)).file
+
+    def hash(self, name: str) -> str:
+        """See `Parts`."""
+        with self.read(name) as file:
+            return file_hash(file)
+
+    def stat(self, name: str) -> Stat | None:
+        """See `Parts`."""
+        return self._storage.stat(self._at(name))
+
+    def _names(self) -> Iterable[str]:
+        for name in self._storage.all_in(self.path):
+            if all("=" in folder and folder[0] not in "._" for folder in name.split("/")[:-1]):
+                yield name
+
+    def remove(self, names: Iterable[str]) -> None:
+        """See `Parts`."""
+        for name in names:
+            self._storage.remove(self._at(name))
+
+    def write(self, name: str, table: pa.Table) -> int:
+        """See `Parts`."""
+        import pyarrow.parquet as pq
+
+        with tempfile.TemporaryDirectory(prefix="drift-part-") as folder:
+            made = Path(folder, "part")
+            if not self._is_split(name):
+                pq.write_table(table, made, **_AS_WRITTEN)
+                self._storage.put(made, self._at(name))
+                return made.stat().st_size
+            self._split(table, made)
+            files = sorted(made.rglob("*.parquet"))
+            (marker := Path(folder, "marker")).touch()
+            self.is_whole = False
+            self._storage.put(marker, self._at(f"{_UNFINISHED}{name}"))
+            for file in files:
+                self._storage.put(file, self._at((file.relative_to(made).parent / name).as_posix()))
+            self.remove([f"{_UNFINISHED}{name}"])
+            self.is_whole = True
+            return sum(file.stat().st_size for file in files)
+
+    def _at(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+
+def file_name(name: str) -> str:
+    """The name of a file without the folders of its partitions."""
+    return name.rpartition("/")[2]
 
 
 def check_columns(by: str | Sequence[str] | None) -> list[str]:

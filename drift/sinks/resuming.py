@@ -15,7 +15,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
+from drift.places import is_url
 from drift.sinks.rows import RowMaker
+from drift.urls import path_text, without_secrets
 from drift_graph.errors import SettingsError, SinkBehind, SinkError
 from drift_graph.metas import Metas
 
@@ -321,6 +323,21 @@ def check_resume(resume: str) -> None:
     """
     if resume not in get_args(Resume):
         raise SettingsError(f"resume={resume!r} is neither 'continue' nor 'replace' nor 'error'")
+
+
+def local_path(function: str, path: Any) -> str:
+    """The path of a file that is appended to.
+
+    Raises:
+        SettingsError: it is no path, or that of an object.
+    """
+    named = path_text(function, path)
+    if is_url(named):
+        raise SettingsError(
+            f"{function}({without_secrets(named)!r}): nobody can append to an object in a store, or compare and cut "
+            f"its end, as this sink does with a file; use drift.sinks.parquet, which writes parts, or a local path"
+        )
+    return named.removeprefix("file://")
 
 
 def refuse_existing(target: str, before: object) -> None:

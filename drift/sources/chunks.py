@@ -17,12 +17,12 @@ import os
 import re
 import select
 import stat
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from drift.places import Local, Storage
 from drift.sources.base import NothingYet
 from drift.sources.known import TAIL_BYTES, Known
 from drift.sources.positions import position_lost
@@ -43,7 +43,7 @@ class Start(NamedTuple):
 
     Attributes:
         offset: in bytes of the unzipped file; of UTF-8, if the file has another encoding.
-        hash: of what is before it, as of `Known`.
+        hash: of what is before it, as of `Known`; of an object with an ETag, that.
         lines: before it.
         within: whether it is within a line that is too long, the rest of which is passed over.
     """
@@ -103,6 +103,7 @@ class File:
     """A file of lines.
 
     Args:
+        storage: where it is.
         diverts_as: the source's name, if lines that cannot be read are diverted.
         grows: whether more may come behind its end; not if it is gzip.
 
@@ -111,8 +112,12 @@ class File:
         unreturned: what was read of the blocks and was not returned, apart from blocks that a reader has set aside.
     """
 
-    def __init__(self, path: str, lines: Lines, diverts_as: str = "", *, grows: bool = False) -> None:
+    def __init__(
+        self, path: str, lines: Lines, diverts_as: str = "", *, grows: bool = False, storage: Storage | None = None
+    ) -> None:
         self.name = "standard input" if path == "-" else path
+        self._path = path
+        self._storage = storage or Local()
         self.lines = lines
         self.diverts_as = diverts_as
         self.lines_read = 0
@@ -129,7 +134,7 @@ class File:
         self._last = b""  # the last bytes read of a file that grows
         self._decoder = _decoder(lines, diverts_as)
         try:
-            opened = Path(path).open("rb") if self._own else sys.stdin.buffer  # noqa: SIM115
+            opened, self._size, self._etag = self._storage.open(path)
         except OSError as error:
             raise InputError(f"{path} cannot be opened: {error.strerror}; {_advice(error)}") from None
         except AttributeError:
@@ -137,7 +142,7 @@ class File:
         self._raw: Any = opened
         self._bytes: Any = opened
         self._zipped = False
-        self._size, self.pipe = _size_or_pipe(opened)
+        self.pipe = _pipe(opened)
         try:
             if path.endswith(".gz") or (hasattr(opened, "peek") and opened.peek(2)[:2] == _GZIP_MAGIC):
                 self._bytes = gzip.GzipFile(fileobj=opened)
@@ -160,7 +165,8 @@ class File:
         """See `Backlogged`: bytes of the file behind what was read, also where it has grown; unknown for a pipe."""
         if self.pipe is not None or not self._own:
             return None
-        return max(os.fstat(self._raw.fileno()).st_size - self._raw.tell(), 0), "By"
+        size = self._size if self._storage.remote else os.fstat(self._raw.fileno()).st_size
+        return max(size - self._raw.tell(), 0), "By"
 
     def blocks(self) -> Iterator[Block]:
         """The blocks from the present place on; the caller says how many lines each has before it asks for the next.
@@ -284,6 +290,10 @@ class File:
             if self._last and (fault := self._rewritten()):
                 return b"", fault
             data: bytes = self._bytes.read1(_CHUNK_BYTES)
+            if not data and self._etag:
+                now = self._storage.stat(self._path)
+                if now is None or now.etag != self._etag:
+                    return b"", "it was replaced or removed while it was read; bring it back as it was"
         except EOFError:
             return b"", "the gzip data end early, the file was cut off; get the whole file"
         except (gzip.BadGzipFile, zlib.error) as error:
@@ -332,8 +342,11 @@ class File:
         """Where that begins which was not returned."""
         if self.unreturned:
             block = self.unreturned[0]
-            return Start(block.known.offset, block.known.hexdigest(), block.lines_before, block.within)
-        return Start(self._known.offset, self._known.hexdigest(), self.lines_read, self._within)
+            return Start(block.known.offset, self._hash(block.known), block.lines_before, block.within)
+        return Start(self._known.offset, self._hash(self._known), self.lines_read, self._within)
+
+    def _hash(self, known: Known) -> str:
+        return f"{self._etag}, {self._size} bytes" if self._etag else known.hexdigest()
 
     def put_back(self) -> None:
         """Make everything that was not returned come again."""
@@ -355,10 +368,13 @@ class File:
             raise InputError(f"{self.name} is a pipe, which nobody can read again from byte {end}")
         known = self._known
         while known.offset < end:
-            if not self._zipped and self._decoder is None and (unneeded := known.unneeded(end)):
+            unneeded = end - known.offset if self._etag else known.unneeded(end)
+            if unneeded and not self._zipped and self._decoder is None:
                 self._bytes.seek(unneeded, os.SEEK_CUR)
                 self._last = b""
                 known.skip(unneeded)
+                if self._etag:
+                    break
             try:
                 data, fault = self._chunk()
             except NothingYet:
@@ -370,9 +386,11 @@ class File:
                 raise InputError(f"{self.name} cannot be read up to byte {end:,} again: {fault}")
             if not data:
                 raise position_lost(self.name, f"byte {end:,}", f"it is shorter, {known.offset:,} bytes")
-        if known.hexdigest() != start.hash:
+        if self._hash(known) != start.hash:
             raise position_lost(self.name, f"byte {end:,}", "it has something else before that: it is another file")
         self.lines_read, self._within = start.lines, start.within
+        if self._etag:
+            return
         if end and not start.within and not known.ends_with(b"\r\n" if self.lines.universal else b"\n"):
             try:
                 self._again = self._chunk()
@@ -426,13 +444,13 @@ def _as_utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _size_or_pipe(opened: Any) -> tuple[int, int | None]:
-    """The size of a regular file, or the descriptor of a pipe or device."""
+def _pipe(opened: Any) -> int | None:
+    """The descriptor of a pipe or device."""
     try:
-        status = os.fstat(opened.fileno())
+        fileno: int = opened.fileno()
+        return None if stat.S_ISREG(os.fstat(fileno).st_mode) else fileno
     except (OSError, AttributeError):
-        return 0, None
-    return (status.st_size, None) if stat.S_ISREG(status.st_mode) else (0, opened.fileno())
+        return None
 
 
 def _advice(error: OSError) -> str:

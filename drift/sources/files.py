@@ -8,7 +8,8 @@ line without an end) is held back until the lines before it are returned.
 
 A position is the start of a line, with a hash of what is before it, and the number of payloads since, which is 0 but
 for rows of CSV with lines in them that cannot be read. What was read is verified by reading it again: a gzip file is
-unzipped up to there, and of a large plain file what the hash covers is read.
+unzipped up to there, and of a large plain file what the hash covers is read. An object in a store is known by its ETag,
+in place of a hash, and a plain one is read from there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
+from drift.places import storage_of
 from drift.sources.base import Diverting, NothingYet, Reader
 from drift.sources.chunks import LINE_MAX, File, Lines, Start, is_pipe
 from drift.sources.csv_rows import Typed, check_columns, rows_of, rows_or_errors
@@ -34,21 +36,28 @@ from drift_graph.errors import InputError, SettingsError
 
 
 def text(
-    path: str | os.PathLike[str], encoding: str = "utf-8-sig", *, line_max: int = LINE_MAX, follow: bool = False
+    path: str | os.PathLike[str],
+    encoding: str = "utf-8-sig",
+    *,
+    line_max: int = LINE_MAX,
+    follow: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> FileSource:
     """Each line of a file is a payload, without its newline.
 
     Args:
-        path: a plain or a gzip file, or "-" for standard input. "\n", "\r\n" and "\r" end a line.
+        path: a plain or a gzip file, its URL such as s3://BUCKET/NAME (extra `cloud`), or "-" for standard input.
+            "\n", "\r\n" and "\r" end a line.
         encoding: as for `open`; the default is UTF-8 with or without a byte order mark.
         line_max: bytes of a line; a longer one is an InputError, or is diverted, as its first 1,000 bytes. A source
             takes a few times as much memory at most, also for a gzip file that unpacks to more.
         follow: whether the source is live: the last file by name is read as it grows, until a later one appears. A
             pattern or folder may have no files yet. A gzip file must be complete when it appears: move it there.
+        storage_options: of a URL, for the class of fsspec that reads it.
     """
     _check_follow(path, follow)
     lines = Lines(encoding, universal=True, line_max=line_max)
-    return FileSource("text", path, lines, lambda file: map(Batch, lines_of(file)))
+    return FileSource("text", path, storage_options, lines, lambda file: map(Batch, lines_of(file)))
 
 
 def jsonl(
@@ -58,38 +67,36 @@ def jsonl(
     schema: Mapping[str, Any] | None = None,
     line_max: int = LINE_MAX,
     follow: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> FileSource:
     """Each line of a file is a payload, as one JSON value in UTF-8. Blank lines are skipped.
 
     An object with two equal keys is refused if there is no `type`; a type takes the last of them.
 
     Args:
-        path: a plain or a gzip file, or "-" for standard input.
+        path: as for `text`.
         type: each line is converted to it, for instance a dataclass or a msgspec Struct.
         schema: names and types of the fields, as of `Graph.source`: each line is an object with just these, and the
             rows stay columns until a function asks for one (extra `columns`).
-        line_max, follow: as for `text`.
+        line_max, follow, storage_options: as for `text`.
     """
     _check_follow(path, follow)
+    lines = Lines(None, universal=False, line_max=line_max)
     if schema is not None:
-        return _typed_jsonl(path, type, schema, line_max)
+        need("columns", "jsonl with schema=")
+        if type is not Any:
+            raise SettingsError("jsonl takes a type= or a schema=, not both")
+        from drift.columns.read import checked_schema, of_json
+
+        as_rows = of_json("jsonl", checked_schema("jsonl", schema))
+        return FileSource("jsonl", path, storage_options, lines, lambda file: rows_of_json(file, *as_rows))
     try:
         decode = msgspec.json.Decoder(type).decode
     except TypeError as error:
         raise SettingsError(f"jsonl type={type!r:.80}: {error}") from None
-    lines = Lines(None, universal=False, line_max=line_max)
-    return FileSource("jsonl", path, lines, lambda file: values_of(file, decode, typed=type is not Any))
-
-
-def _typed_jsonl(path: str | os.PathLike[str], type: Any, schema: Mapping[str, Any], line_max: int) -> FileSource:
-    need("columns", "jsonl with schema=")
-    if type is not Any:
-        raise SettingsError("jsonl takes a type= or a schema=, not both")
-    from drift.columns.read import checked_schema, of_json
-
-    decode, make = of_json("jsonl", checked_schema("jsonl", schema))
-    lines = Lines(None, universal=False, line_max=line_max)
-    return FileSource("jsonl", path, lines, lambda file: rows_of_json(file, decode, make))
+    return FileSource(
+        "jsonl", path, storage_options, lines, lambda file: values_of(file, decode, typed=type is not Any)
+    )
 
 
 def csv(
@@ -102,12 +109,13 @@ def csv(
     encoding: str = "utf-8-sig",
     line_max: int = LINE_MAX,
     follow: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
     **dialect: Any,
 ) -> FileSource:
     """Each row of a CSV file is a payload: a dict of column name to text. Blank lines are skipped.
 
     Args:
-        path: a plain or a gzip file, or "-" for standard input.
+        path: as for `text`.
         columns: names of the columns, for a file without a header row.
         convert: for a column, a function that converts its text to a value: {"delay": int}.
         schema: in place of `convert`, names and types of the columns that are taken, as of `Graph.source`; the rows
@@ -116,7 +124,7 @@ def csv(
         encoding: as for `open`; the default also accepts the byte order mark that spreadsheets write.
         line_max: as for `text`, and characters of a row of several lines. A field has 131,072 characters at most, or
             as many as `csv.field_size_limit` of Python says.
-        follow: as for `text`; each file has its header row.
+        follow, storage_options: as for `text`; each file has its header row.
         dialect: other format parameters of `csv.reader`, such as quotechar; strict is True by default.
     """
     _check_follow(path, follow)
@@ -143,7 +151,7 @@ def csv(
     def batches(file: File) -> Iterator[Batch]:
         return (rows_or_errors if file.diverts_as else rows_of)(file, parameters, columns, convert or {}, made)
 
-    return FileSource("csv", path, lines, batches)
+    return FileSource("csv", path, storage_options, lines, batches)
 
 
 class FileSource(Diverting):
@@ -153,9 +161,14 @@ class FileSource(Diverting):
     live = False
 
     def __init__(
-        self, kind: str, path: str | os.PathLike[str], lines: Lines, batches: Callable[[File], Iterator[Batch]]
+        self,
+        kind: str,
+        path: str | os.PathLike[str],
+        storage_options: Mapping[str, Any] | None,
+        lines: Lines,
+        batches: Callable[[File], Iterator[Batch]],
     ) -> None:
-        self._path = path_text(kind, path)
+        self.storage, self._path = storage_of(path_text(kind, path), storage_options)
         self._kind = kind
         self._lines = lines
         self._batches = batches
@@ -166,14 +179,14 @@ class FileSource(Diverting):
     def growing(self) -> FileSource:
         """The same source, whose reader raises `NothingYet` at the present end, and then can be asked again.
 
-        A gzip file is complete.
+        A gzip file is complete, and so is an object.
         """
         source = copy.copy(self)
-        source._grows = True
+        source._grows = not self.storage.remote
         return source
 
     def open(self) -> Reader:
-        file = File(self._path, self._lines, self._diverts_as, grows=self._grows)
+        file = File(self._path, self._lines, self._diverts_as, grows=self._grows, storage=self.storage)
         return _FileReader(self._kind, file, self._batches)
 
     def __repr__(self) -> str:

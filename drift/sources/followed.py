@@ -10,7 +10,6 @@ is cut, written over, deleted or replaced while it is read. One that is deleted 
 
 from __future__ import annotations
 
-import glob
 import threading
 import time
 from bisect import bisect_left
@@ -18,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from drift.places import Files
 from drift.sources.base import NothingYet, Positioned, Reader
-from drift.sources.many import files_in, folder_of
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.sources.wake import Wake
 from drift_graph.errors import InputError
@@ -53,58 +52,34 @@ class _Listing(NamedTuple):
     identity: of that file, which another one under its name does not have.
     """
 
-    files: list[str]
+    files: Sequence[str]
     size: int | None
-    identity: tuple[int, int] | None
-
-
-class _Files:
-    """The files that a path names, by their paths relative to their common folder."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._many = Path(path).is_dir() or glob.has_magic(path)
-        self.folder = folder_of(path) if self._many else Path(path).parent
-        if not self.folder.is_dir():
-            raise InputError(f"{self.folder} is not a folder, so {path} cannot be followed in it; check the path")
-        if not self._many and not Path(path).is_file():
-            raise InputError(f"{path} does not exist; check the path, or follow a pattern, as '{path}*'")
-
-    def list(self, file: str) -> _Listing:
-        found = files_in(self._path) if self._many else [self._path]
-        return self.with_file(sorted(Path(each).relative_to(self.folder).as_posix() for each in found), file)
-
-    def with_file(self, files: Sequence[str], file: str) -> _Listing:
-        try:
-            found = self.path(file).stat() if file else None
-        except OSError:
-            found = None
-        return _Listing([*files], found and found.st_size, found and (found.st_dev, found.st_ino))
-
-    def size(self, file: str) -> int | None:
-        return self.with_file([], file).size
-
-    def path(self, file: str) -> Path:
-        return self.folder / file
+    identity: str | None
 
 
 class FollowedReader:
     """Reads in the engine's thread; when everything is read, another thread watches for more.
 
     Args:
-        path: a file, a folder or a pattern.
-        open_one: opens a file; its reader raises `NothingYet` at the present end where `grows`.
+        files: that a path names.
+        open_one: opens the file of a name; its reader raises `NothingYet` at the present end where `grows`.
     """
 
-    def __init__(self, path: str, open_one: Callable[[str, bool], Reader]) -> None:
-        self._files = _Files(path)
+    def __init__(self, files: Files, open_one: Callable[[str, bool], Reader]) -> None:
+        self._files = files
+        if not files.storage.remote and not Path(files.folder).is_dir():
+            raise InputError(
+                f"{files.folder} is not a folder, so {files.path} cannot be followed in it; check the path"
+            )
+        if files.one and files.stat(files.names()[0]) is None:
+            raise InputError(f"{files.path} does not exist; check the path, or follow a pattern, as '{files.path}*'")
         self._open_one = open_one
         self._reader: Reader | None = None
         self._caught_up = False  # whether it has returned all that was there
         self._file = ""  # that is read, or was read last
         self._position_in_file: Any = None  # position to continue at, before there is a reader
         self._size = 0  # of it, when more of it was to be read
-        self._identity: tuple[int, int] | None = None  # of it
+        self._identity: str | None = None  # of it
         self._is_gone = False  # whether another file, or none, has its name
         self._before = 0  # files before it
         self._at_end = True
@@ -134,10 +109,24 @@ class FollowedReader:
             self._completed = self._file, size
             self._close_file()
 
+    def _list(self, file: str) -> _Listing:
+        """
+        Raises:
+            InputError: the files cannot be listed.
+        """
+        try:
+            return self._with_file(self._files.names(), file)
+        except OSError as error:
+            raise InputError(f"{self._files.path} cannot be listed: {error.strerror}; check the path") from None
+
+    def _with_file(self, files: Sequence[str], file: str) -> _Listing:
+        found = self._files.stat(file) if file else None
+        return _Listing(files, found and found.size, found and found.identity)
+
     def _more(self) -> bool:
         """Whether there may be more, in the file or in the next, which is opened."""
         with self._lock:
-            listing = self._files.list(self._file)
+            listing = self._list(self._file)
             self._check(listing)
             behind = [file for file in listing.files if file > self._file]
             gone = self._reader is not None and listing.identity != self._identity
@@ -147,14 +136,14 @@ class FollowedReader:
                 return False
             if self._at_end:
                 self._file, self._at_end = behind.pop(0), False
-                listing = self._files.with_file(listing.files, self._file)
+                listing = self._with_file(listing.files, self._file)
             self._listed, self._before = listing, bisect_left(listing.files, self._file)
             self._size, self._is_gone, self._caught_up = listing.size or 0, gone, False
             self._idle = False
             self._wake.set()
         if self._reader is None:
             self._identity = listing.identity
-            self._reader = self._open_one(str(self._files.path(self._file)), not behind)
+            self._reader = self._open_one(self._file, not behind)
             if self._position_in_file:
                 assert isinstance(self._reader, Positioned)
                 self._reader.seek(self._position_in_file)
@@ -184,15 +173,17 @@ class FollowedReader:
         elif not self._at_end and listing.identity == self._identity and (listing.size or 0) < self._size:
             found = f"has {listing.size or 0:,} bytes where it had {self._size:,} while it was read"
         if found:
-            raise InputError(f"{folder / self._file} {found}; start a new file, and leave this one as it is")
+            raise InputError(
+                f"{self._files.path_of(self._file)} {found}; start a new file, and leave this one as it is"
+            )
         if self._completed is not None:
             file, size = self._completed
-            bytes_now = self._files.size(file)
+            bytes_now = self._with_file((), file).size
             if bytes_now is not None and bytes_now != size:
                 raise InputError(
-                    f"{folder / file} has {bytes_now:,} bytes, and had {size:,} when it was read to its end; a file "
-                    f"ends when a later one appears, and a file of Parquet or gzip must be complete when it appears: "
-                    f"write it elsewhere, and move it there"
+                    f"{self._files.path_of(file)} has {bytes_now:,} bytes, and had {size:,} when it was read to its "
+                    f"end; a file ends when a later one appears, and a file of Parquet or gzip must be complete when "
+                    f"it appears: write it elsewhere, and move it there"
                 )
 
     def _wait_for_more(self) -> None:
@@ -210,8 +201,8 @@ class FollowedReader:
                     continue
                 began_s = time.monotonic()
                 try:
-                    same = self._files.list(self._file) == self._listed
-                except OSError:
+                    same = self._list(self._file) == self._listed
+                except InputError:
                     same = False  # `read` meets it as well, and says so
                 every_s = max(_LIST_S, (time.monotonic() - began_s) / _LIST_SHARE)
                 if not same:
@@ -229,10 +220,10 @@ class FollowedReader:
 
     def seek(self, position: Any) -> None:
         """See `Positioned`. Files that were read may have been deleted since."""
-        folder = str(self._files.folder)
+        folder = self._files.folder
         file, before, position_in_file = position_fields(position, "files", folder, "file", "before", "within")
         done = position.get("done")
-        listing = self._files.list(file)
+        listing = self._list(file)
         at = bisect_left(listing.files, file)
         if at > before:
             raise position_lost(folder, f"file {file!r}, before which there were {before}", f"there are {at} before it")

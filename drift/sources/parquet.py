@@ -13,13 +13,13 @@ import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import xxhash
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
+from drift.places import Storage, storage_of
 from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
 from drift.sources.paths import PathSource
@@ -44,12 +44,13 @@ def parquet(
     type: Any = None,
     hive: bool | Mapping[str, pa.DataType] = False,
     follow: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> PathSource:
     """Each row of a Parquet file is a payload, with values as from `drift.sources.table`.
 
     Args:
-        path: a file, a folder of files, or a pattern such as "flights/*.parquet"; files are read in the order of their
-            names.
+        path: a file, a folder of files, or a pattern such as "flights/*.parquet", or a URL of these such as
+            "s3://BUCKET/flights/*.parquet" (extra `cloud`); files are read in the order of their names.
         columns: to read, in this order; None for all.
         payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column; "rows"
             for dicts that stay columns until a function asks for one (extra `columns`).
@@ -58,20 +59,22 @@ def parquet(
         type: each row, as a dict, is converted to it, for instance a dataclass or a msgspec Struct.
         follow: whether the source is live: files that appear are read, in the order of their names; each must be
             complete when it appears: move it there.
+        storage_options: of a URL, for the class of fsspec that reads it.
     """
     need("parquet", "drift.sources.parquet")
     check_payload("parquet", payload, type)
-    named = path_text("parquet", path)
+    storage, named = storage_of(path_text("parquet", path), storage_options)
     in_folders: _Folders | None = None
     if hive is not False:
-        in_folders = _Folders(named if Path(named).is_dir() else "", {} if hive is True else dict(hive))
+        is_folder = not storage.is_pattern(named) if storage.remote else storage.is_folder(named)
+        in_folders = _Folders(named.rstrip("/") if is_folder else "", {} if hive is True else dict(hive))
         if in_folders.root:
-            named = str(Path(glob.escape(named), "**", "[!_]*.parquet"))
+            named = f"{glob.escape(in_folders.root)}/**/[!_]*.parquet"
 
     def of_file(each: str) -> ParquetSource:
-        return ParquetSource(each, columns, payload, type, in_folders)
+        return ParquetSource(storage, each, columns, payload, type, in_folders)
 
-    return PathSource(named, of_file(named), of_file, live=follow)
+    return PathSource(storage, named, of_file(named), of_file, live=follow)
 
 
 class _Folders(NamedTuple):
@@ -94,13 +97,14 @@ class _Folders(NamedTuple):
         import pyarrow as pa
         import pyarrow.dataset as ds
 
-        inside = Path(path).relative_to(self.root).parent if self.root else Path(path).parent
-        names = [name for name, is_one, _ in (part.partition("=") for part in inside.parts) if is_one and name]
+        inside = path[len(self.root) :] if self.root else path
+        folders = [part for part in inside.split("/")[:-1] if part.partition("=")[0] != part and part[0] != "="]
+        names = [part.partition("=")[0] for part in folders]
         if unknown := [name for name in self.types if name not in names]:
             raise InputError(f"{path} is in no folder {unknown[0]}=VALUE, for which hive has a type; check the path")
         schema = pa.schema([(name, self.types.get(name, pa.string())) for name in names])
         try:
-            found = ds.get_partition_keys(ds.partitioning(schema, flavor="hive").parse(inside.as_posix() + "/"))
+            found = ds.get_partition_keys(ds.partitioning(schema, flavor="hive").parse("/".join(folders) + "/"))
             return {field.name: pa.scalar(found.get(field.name), field.type) for field in schema}
         except (pa.ArrowException, ValueError, TypeError) as error:
             raise InputError(f"{path}: its folders are not of the types that hive has: {error}") from None
@@ -113,8 +117,15 @@ class ParquetSource(Diverting):
     guarantee: ClassVar = SourceGuarantee("from a position", "the number of a row, as long as the files are there")
 
     def __init__(
-        self, path: str, columns: Sequence[str] | None, payload: Payload, kind: Any, folders: _Folders | None = None
+        self,
+        storage: Storage,
+        path: str,
+        columns: Sequence[str] | None,
+        payload: Payload,
+        kind: Any,
+        folders: _Folders | None,
     ) -> None:
+        self._storage = storage
         self._path = path
         self._columns = None if columns is None else list(columns)
         self._payload = payload
@@ -126,8 +137,13 @@ class ParquetSource(Diverting):
         import pyarrow.parquet as pq
 
         path = self._path
+        etag = ""
         try:
-            file = pq.ParquetFile(path)
+            if self._storage.remote:
+                opened = self._storage.open(path)
+                file, etag = pq.ParquetFile(opened.file, pre_buffer=True), opened.etag
+            else:
+                file = pq.ParquetFile(path)
         except (OSError, pa.ArrowException) as error:
             raise InputError(f"{path} cannot be read as Parquet: {error}; check the path and the file") from None
         own = file.schema_arrow.names
@@ -169,18 +185,27 @@ class ParquetSource(Diverting):
                     size, is_damaged = _FIRST_ROWS if size > _FIRST_ROWS else 1, True
 
         make = Maker(path, wanted, self._payload, self._kind)
-        return _ParquetReader(path, behind(0), make, file.metadata.num_rows, file.close, behind, self._diverts_as)
+        return _ParquetReader(
+            self._storage, etag, path, behind(0), make, file.metadata.num_rows, file.close, behind, self._diverts_as
+        )
 
     def __repr__(self) -> str:
         return f"parquet({self._path!r})"
 
 
 class _ParquetReader(RowsReader):
-    """Reads the rows of a file, which is known again by its length and its end."""
+    """Reads the rows of a file, which is known again by its length and its end; an object in a store by its ETag."""
+
+    def __init__(self, storage: Storage, etag: str, *args: Any) -> None:
+        super().__init__(*args)
+        self._storage = storage
+        self._etag = etag
 
     @cached_property
     def _identity(self) -> str:
-        with Path(self._name).open("rb") as file:
+        if self._etag:
+            return self._etag
+        with self._storage.open(self._name).file as file:
             length = file.seek(-8, os.SEEK_END) + 8
             of_end = int.from_bytes(file.read(4), "little")
             file.seek(max(length - 8 - of_end, 0))

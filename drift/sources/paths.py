@@ -1,21 +1,26 @@
 """The sources of a path: a file, the files in a folder or matching a pattern, or a path that is followed.
 
-Invariant: for every kind of path, each file is read by the source that is made from its path.
+Invariant: for every kind of path, each file is read by the source that is made from its path, and files are read one
+after the other, in the order of their names, each to its end. Unless they are followed, the list is made when the
+source is opened. A position is only taken by a list that begins with the files that were read, of the sizes, and in an
+object store of the ETags, that they had.
 """
 
 from __future__ import annotations
 
-import glob
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
+import xxhash
+
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Diverting, Diverts, Reader, Source
+from drift.places import Files, Storage
+from drift.sources.base import Diverting, Diverts, Positioned, Reader, Source
 from drift.sources.followed import FollowedReader
-from drift.sources.many import folder_of, reader_of
+from drift.sources.positions import position_fields, position_lost, position_of
+from drift_graph.errors import InputError
 
 Make = TypeVar("Make", bound=Callable[..., Any])
 
@@ -39,23 +44,35 @@ class PathSource(Diverting):
 
     guarantee: ClassVar = SourceGuarantee("from a position", "in one of its files, as long as they are there")
 
-    def __init__(self, path: str, one: Source, make: Callable[[str], Source], *, live: bool) -> None:
+    def __init__(self, storage: Storage, path: str, one: Source, make: Callable[[str], Source], *, live: bool) -> None:
+        self._storage = storage
         self._path = path
         self._one = one
         self._make = make
         self.live = live
 
     def open(self) -> Reader:
-        return FollowedReader(self._path, self._open_one) if self.live else reader_of(self._path, self._open_one)
+        try:
+            files = Files(self._storage, self._path)
+            names = [] if self.live else files.names()
+        except OSError as error:
+            raise InputError(f"{self._path} cannot be listed: {error.strerror}; check the path") from None
 
-    def _open_one(self, path: str, grows: bool = False) -> Reader:
-        source = self._make(path)
-        if self._diverts_as and isinstance(source, Diverts):
-            inside = ""  # without the folder, which may be another on another day
-            if path != self._path:
-                inside = f", {Path(path).relative_to(folder_of(self._path)).as_posix()}"
-            source = source.diverting(f"{self._diverts_as}{inside}")
-        return (source.growing() if grows and isinstance(source, Growing) else source).open()
+        def open_one(name: str, grows: bool = False) -> Reader:
+            source = self._make(files.path_of(name))
+            if self._diverts_as and isinstance(source, Diverts):
+                inside = "" if files.one else f", {name}"  # without the folder, which may be another on another day
+                source = source.diverting(f"{self._diverts_as}{inside}")
+            return (source.growing() if grows and isinstance(source, Growing) else source).open()
+
+        if self.live:
+            return FollowedReader(files, open_one)
+        if not names:
+            reason = (
+                "no file matches the pattern" if self._storage.is_pattern(self._path) else "the folder has no files"
+            )
+            raise InputError(f"{self._path}: {reason}; check the path")
+        return open_one(names[0]) if files.one else ManyReader(files, names, open_one)
 
     def __repr__(self) -> str:
         return f"{self._one!r}{', followed' if self.live else ''}"
@@ -66,11 +83,92 @@ def of_paths(of_file: Make) -> Make:
 
     @wraps(of_file)
     def source(path: str | os.PathLike[str], *args: Any, **more: Any) -> Any:
-        one: Source = of_file(path, *args, **more)  # checks the arguments
+        one = of_file(path, *args, **more)  # checks the arguments
+        storage: Storage = one.storage
         named = os.fsdecode(path)
         live = bool(more.get("follow"))
-        if not live and (named == "-" or not (Path(named).is_dir() or glob.has_magic(named))):
+        if not live and (named == "-" or not (storage.remote or storage.is_folder(named) or storage.is_pattern(named))):
             return one
-        return PathSource(named, one, lambda each: cast(Source, of_file(each, *args, **more)), live=live)
+        return PathSource(storage, named, one, lambda each: cast(Source, of_file(each, *args, **more)), live=live)
 
     return cast(Make, source)
+
+
+class ManyReader:
+    """Reads files one after the other; a position names a file by its path relative to their folder."""
+
+    def __init__(self, files: Files, names: Sequence[str], open_one: Callable[[str], Reader]) -> None:
+        self._files = files
+        self._names = names
+        self._open_one = open_one
+        self._at = 0
+        self._reader: Reader | None = None
+        self._passed = xxhash.xxh3_128()  # names and sizes of the files before that
+
+    def read(self, items_max: int) -> list[Any] | None:
+        while self._at < len(self._names):
+            if self._reader is None:
+                self._reader = self._open_one(self._names[self._at])
+            payloads = self._reader.read(items_max)
+            if payloads is not None:
+                return payloads
+            self.close()
+            self._pass()
+        return None
+
+    def _pass(self) -> None:
+        """The present file was read to its end."""
+        name = self._names[self._at]
+        found = self._files.stat(name)
+        if found is None:
+            raise InputError(f"{self._files.path_of(name)} was removed when it had been read; bring it back as it was")
+        self._passed.update(f"{name}\0{found.size}\0{found.etag}".encode(errors="surrogateescape"))
+        self._at += 1
+
+    def position(self) -> Any:
+        """See `Positioned`: the present file, the number of files before it, and the position in it."""
+        if self._at >= len(self._names):
+            return self._position(self._at - 1, None)
+        within = None
+        if self._reader is not None:
+            within = self._reader.position() if isinstance(self._reader, Positioned) else None
+            if within is None:
+                return None
+        return self._position(self._at, within or {})
+
+    def _position(self, at: int, within: Any) -> Any:
+        passed = self._passed.hexdigest()
+        return position_of("files", file=self._names[at], before=at, within=within, passed=passed)
+
+    def seek(self, position: Any) -> None:
+        """See `Positioned`. Files may have been added that sort behind the present file."""
+        folder, fields = self._files.folder, ("file", "before", "within", "passed")
+        file, before, within, passed = position_fields(position, "files", folder, *fields)
+        at = self._names.index(file) if file in self._names else -1
+        if at != before:
+            raise position_lost(
+                folder,
+                f"file {file!r}, before which there were {before}",
+                f"there are {at} before it" if at >= 0 else "it is not there",
+            )
+        while self._at < at + (within is None):
+            self._pass()
+        if self._passed.hexdigest() != passed:
+            raise position_lost(folder, f"file {file!r}", "files before that have another name or content")
+        if within:
+            reader = self._reader = self._open_one(self._names[at])
+            assert isinstance(reader, Positioned)
+            reader.seek(within)
+
+    def filenos(self) -> Sequence[int]:
+        return ()
+
+    def fraction(self) -> float | None:
+        """The share of the files that has been read, 0 to 1, as if all had the same length."""
+        part = getattr(self._reader, "fraction", lambda: None)() or 0.0
+        return (self._at + part) / len(self._names)
+
+    def close(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()

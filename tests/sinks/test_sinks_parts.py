@@ -32,6 +32,7 @@ import drift
 from drift import SettingsError, SinkError, sinks, sources
 from drift.cli import drift as commands
 from drift.cli.interrupt import with_position
+from drift.places import Remote
 from drift.running.sinks import Sinks
 from drift_barrier.barrier import Released
 from drift_graph.meta import global_time
@@ -75,12 +76,15 @@ def expected(end: int) -> list[tuple[int, str | None]]:
 
 
 @contextmanager
-def changes_dying(calls: int) -> Iterator[None]:
+def changes_dying(calls: int, *, objects: bool) -> Iterator[None]:
     """The process dies before or after one of its calls that change files, and changes nothing from then on."""
     left = [calls]
 
-    places = [(os, name) for name in ("rename", "unlink", "mkdir", "rmdir", "fsync")]
-    places += [(shutil, "rmtree"), (pq, "write_table"), (ds, "write_dataset")]
+    places: list[tuple[Any, str]] = [(pq, "write_table"), (ds, "write_dataset")]
+    if objects:
+        places += [(Remote, name) for name in ("put", "remove")]
+    else:
+        places += [(os, name) for name in ("rename", "unlink", "mkdir", "rmdir", "fsync")] + [(shutil, "rmtree")]
     with pytest.MonkeyPatch.context() as patch:
         for module, name in places:
             patch.setattr(module, name, dying(getattr(module, name), left))
@@ -92,20 +96,26 @@ def changes_dying(calls: int) -> Iterator[None]:
     steps=st.lists(st.integers(1, 6) | st.none(), min_size=1, max_size=12),
     by=st.sampled_from([None, "day"]),
     part_items=st.integers(1, 9),
+    objects=st.booleans(),
 )
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=80)
 def test_a_death_at_any_moment_loses_nothing_and_doubles_nothing(
-    deaths: list[int], steps: list[int | None], by: str | None, part_items: int
+    deaths: list[int], steps: list[int | None], by: str | None, part_items: int, objects: bool
 ) -> None:
-    """Steps are batches, by their numbers of items, or checkpoints."""
+    """Steps are batches, by their numbers of items, or checkpoints. A folder may be handled as an object store is."""
     end, whole = sum(step or 0 for step in steps), by == "day"
     shown = (lambda rows: rows) if whole else (lambda rows: [(position, None) for position, _ in rows])
     taken: Taken = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "out")
 
+        def made() -> Any:
+            where = f"local://{folder}" if objects else folder
+            options = {"auto_mkdir": True} if objects else None
+            return sinks.parquet(where, part_items=part_items, partition_by=by, storage_options=options)
+
         def run() -> None:
-            sink = sinks.parquet(folder, part_items=part_items, partition_by=by)
+            sink = made()
             try:
                 opened(sink, taken[-1] if taken else None)
                 write_steps(sink, write, steps, taken)
@@ -118,13 +128,13 @@ def test_a_death_at_any_moment_loses_nothing_and_doubles_nothing(
             return found
 
         for calls in deaths:
-            with changes_dying(calls):
+            with changes_dying(calls, objects=objects):
                 try:
                     run()
                 except Death:
                     pass
             assert set(read()) <= set(shown(expected(end)))
-            sink = opened(sinks.parquet(folder, part_items=part_items, partition_by=by))
+            sink = opened(made())
             stored = -1 if (position := sink.committed_position()) is None else position
             assert not taken or stored >= taken[-1][0] - 1, "what was in a checkpoint is stored"
             visible = read()
@@ -135,7 +145,7 @@ def test_a_death_at_any_moment_loses_nothing_and_doubles_nothing(
         hidden = [path for path in folder.rglob("*") if path.name[0] == "."]
         assert hidden == []
         if taken:
-            assert "unchanged" in sinks.parquet(folder, partition_by=by).compare(taken[-1][1])
+            assert "unchanged" in made().compare(taken[-1][1])
 
 
 def test_every_reader_sees_the_partitions(tmp_path: Path) -> None:

@@ -1,0 +1,337 @@
+"""Files wherever they are: on this machine, or behind a URL, in an object store or on a web server.
+
+Invariant: a path of this machine goes straight to the operating system, a URL to fsspec; whatever fails is an OSError.
+What is read of an object is of one content, that of its ETag where it has one, or reading fails.
+
+Why: fsspec asks an object store for the ETag that it has opened. Who reads compares it at the end, and when it goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import io
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from drift.extras import need
+from drift.urls import cleaned, without_secrets
+from drift_graph.errors import SettingsError
+
+_REQUEST_BYTES = 1 << 23  # of an object, read at once
+_BUFFER_BYTES = 1 << 18
+_HIDDEN = (".", "_")
+_ONE_FILE = ("http", "https")  # servers that list nothing, and whose URLs may have a question mark
+_LOCAL = "file://"
+
+Result = TypeVar("Result")
+
+
+class Stat(NamedTuple):
+    """A file as it is now.
+
+    Attributes:
+        size: in bytes.
+        identity: differs between two files that are there one after the other under one name.
+        etag: of an object: names its content; "" if that is not known.
+    """
+
+    size: int
+    identity: str
+    etag: str = ""
+
+
+class Opened(NamedTuple):
+    """A file that is read.
+
+    Attributes:
+        file: with peek, read1, seek and tell.
+        size: in bytes; 0 if it is not known.
+        etag: as of `Stat`.
+    """
+
+    file: Any
+    size: int
+    etag: str = ""
+
+
+class Storage(Protocol):
+    """Where files are.
+
+    Attributes:
+        remote: whether it is behind a URL: files there are complete when they appear, and never change in place.
+    """
+
+    remote: bool
+
+    def open(self, path: str) -> Opened:
+        """A file, or standard input: "-".
+
+        Raises:
+            AttributeError: there is no standard input, or it has no bytes.
+            OSError: it cannot be opened.
+        """
+
+    def stat(self, path: str) -> Stat | None:
+        """None if there is no such file.
+
+        Raises:
+            OSError: that is not known.
+        """
+
+    def is_folder(self, path: str) -> bool: ...
+
+    def is_pattern(self, path: str) -> bool:
+        """Whether it stands for files that match it."""
+
+    def find(self, path: str) -> list[str]:
+        """The files in a folder (except hidden ones), or those that match a pattern, in no order."""
+
+
+class Local:
+    """The files of this machine."""
+
+    remote = False
+
+    def open(self, path: str) -> Opened:
+        file = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115
+        try:
+            return Opened(file, os.fstat(file.fileno()).st_size)
+        except OSError:  # standard input may be replaced by something without a descriptor
+            return Opened(file, 0)
+
+    def stat(self, path: str) -> Stat | None:
+        try:
+            found = Path(path).stat()
+        except OSError:
+            return None
+        return Stat(found.st_size, f"{found.st_dev}:{found.st_ino}")
+
+    def is_folder(self, path: str) -> bool:
+        return Path(path).is_dir()
+
+    def is_pattern(self, path: str) -> bool:
+        return glob.has_magic(path) and not Path(path).exists()
+
+    def find(self, path: str) -> list[str]:
+        if self.is_folder(path):
+            return [str(each) for each in Path(path).iterdir() if each.is_file() and not each.name.startswith(_HIDDEN)]
+        return [each for each in glob.glob(path, recursive=True) if Path(each).is_file()]  # noqa: PTH207
+
+
+class Remote:
+    """What fsspec knows under the scheme of a URL.
+
+    Args:
+        url: some URL of it.
+        options: for the class of fsspec, for instance {"endpoint_url": ...}.
+
+    Raises:
+        SettingsError: fsspec, or what it needs for the scheme, is not installed, or the scheme is unknown.
+    """
+
+    remote = True
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        need("cloud", without_secrets(url))
+        import fsspec
+
+        self._scheme = url.partition("://")[0]
+        self._options = {**(options or {})}
+        try:
+            fsspec.get_filesystem_class(self._scheme)
+        except (ImportError, ValueError) as error:
+            raise SettingsError(f"{without_secrets(url)} cannot be reached: {error}") from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "files"}
+
+    @cached_property
+    def files(self) -> Any:
+        """The filesystem of fsspec, which keeps no listings: what others write is seen."""
+        import fsspec
+
+        return fsspec.filesystem(self._scheme, use_listings_cache=False, **self._options)
+
+    def open(self, path: str) -> Opened:
+        file = asked(path, lambda: self.files.open(path, "rb", block_size=_REQUEST_BYTES))
+        known = getattr(file, "details", None) or {}
+        return Opened(io.BufferedReader(_Object(path, file), _BUFFER_BYTES), known.get("size") or 0, _etag(known))
+
+    def stat(self, path: str) -> Stat | None:
+        try:
+            found = asked(path, lambda: self.files.info(path))
+        except FileNotFoundError:
+            return None
+        if found["type"] != "file":
+            return None
+        etag = _etag(found)
+        return Stat(found["size"] or 0, etag or str(found.get("created") or found.get("mtime") or ""), etag)
+
+    def is_folder(self, path: str) -> bool:
+        if self._scheme in _ONE_FILE:
+            return False
+        try:
+            return path.endswith("/") or asked(path, lambda: self.files.info(path))["type"] == "directory"
+        except FileNotFoundError:
+            return False
+
+    def is_pattern(self, path: str) -> bool:
+        return self._scheme not in _ONE_FILE and glob.has_magic(path)
+
+    def find(self, path: str) -> list[str]:
+        def found() -> list[str]:
+            files = self.files
+            if self.is_pattern(path):
+                listed = files.glob(path, detail=True)
+            else:
+                listed = {each["name"]: each for each in files.ls(path, detail=True)}
+                listed = {name: each for name, each in listed.items() if not _name(name).startswith(_HIDDEN)}
+            return [files.unstrip_protocol(name) for name, each in listed.items() if each["type"] == "file"]
+
+        try:
+            return asked(path, found)
+        except FileNotFoundError:
+            return []
+
+    def all_in(self, folder: str) -> list[str]:
+        """The names of all objects in a folder, however deep, relative to it.
+
+        Raises:
+            OSError: they cannot be listed.
+        """
+        inside = len(self.files._strip_protocol(folder)) + 1
+        return [name[inside:] for name in asked(folder, lambda: self.files.find(folder))]
+
+    def put(self, file: Path, path: str) -> None:
+        """Make an object of a file: it is there as a whole or not at all.
+
+        Raises:
+            OSError: it may be there or not.
+        """
+        asked(path, lambda: self.files.put_file(str(file), path))
+
+    def remove(self, path: str) -> None:
+        """Remove an object.
+
+        Raises:
+            OSError: it may be there or not.
+        """
+        asked(path, lambda: self.files.rm_file(path))
+
+
+class _Object(io.RawIOBase):
+    """An object of fsspec, whose errors are OSErrors."""
+
+    def __init__(self, path: str, file: Any) -> None:
+        self._path = path
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = asked(self._path, lambda: self._file.read(len(buffer)))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return int(asked(self._path, lambda: self._file.seek(offset, whence) or self._file.tell()))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def is_url(path: str) -> bool:
+    """Whether a path is that of an object, and not of a file of this machine."""
+    scheme, colon, _ = path.partition("://")
+    return bool(colon) and scheme.isalnum() and scheme != "file"
+
+
+def storage_of(path: str, options: Mapping[str, Any] | None = None) -> tuple[Storage, str]:
+    """Where the files of a path are, and the path there.
+
+    Raises:
+        SettingsError: as of `Remote`; or there are options for files of this machine.
+    """
+    if is_url(path):
+        return Remote(path, options), path
+    if options:
+        raise SettingsError(f"storage_options= is for URLs such as s3://BUCKET/NAME, and {path!r:.80} is a local path")
+    return Local(), path.removeprefix(_LOCAL)
+
+
+class Files:
+    """The files that a path names: itself, those in a folder, or those that match a pattern.
+
+    Attributes:
+        one: whether it names itself.
+        folder: their common one, to which the names of files are relative.
+    """
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self.storage = storage
+        self.path = path
+        is_folder = storage.is_folder(path)
+        self.one = not is_folder and not storage.is_pattern(path)
+        parts = path.rstrip("/").split("/") if storage.remote else list(Path(path).parts)
+        if not is_folder:
+            parts = parts[: -1 if self.one else next(at for at, part in enumerate(parts) if glob.has_magic(part))]
+        self.folder = "/".join(parts) if storage.remote else str(Path(*parts))
+
+    def names(self) -> list[str]:
+        """The names of those that are there, in order; of a file itself also where it is not there.
+
+        Raises:
+            OSError: they cannot be listed.
+        """
+        return sorted(self._inside(each) for each in ([self.path] if self.one else self.storage.find(self.path)))
+
+    def path_of(self, name: str) -> str:
+        """The path of a file."""
+        return f"{self.folder}/{name}" if self.storage.remote else str(Path(self.folder, name))
+
+    def stat(self, name: str) -> Stat | None:
+        """See `Storage`."""
+        return self.storage.stat(self.path_of(name))
+
+    def _inside(self, path: str) -> str:
+        return path[len(self.folder) + 1 :] if self.storage.remote else Path(path).relative_to(self.folder).as_posix()
+
+
+def asked(path: str, call: Callable[[], Result]) -> Result:
+    """What a library of an object store returns.
+
+    Raises:
+        OSError: it did not; libraries raise whatever they like.
+    """
+    try:
+        return call()
+    except Exception as error:
+        shown = without_secrets(path)
+        if isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown) from error
+        text = str(getattr(cleaned(error), "strerror", None) or error) or type(error).__name__
+        raise OSError(getattr(error, "errno", None) or errno.EIO, text, shown) from error
+
+
+def _etag(found: Mapping[str, Any]) -> str:
+    """The strong ETag of an object; "" if there is none."""
+    etag = str(found.get("ETag") or found.get("etag") or "")
+    return "" if etag.startswith("W/") else etag.strip('"')
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
