@@ -173,7 +173,7 @@ def hunted(breakage: Breakage, tree: Path) -> Hunted:
     Raises:
         ValueError: they could not run.
     """
-    done = _ran(breakage.name, ["-m", "tests.hunt", str(SEEDS_MAX)], tree, bounded=True)
+    done = _ran(breakage.name, ["tests/hunt.py", str(SEEDS_MAX)], tree, bounded=True)
     try:
         found = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):

@@ -1,4 +1,4 @@
-"""Seeds until one fails, and the smallest case of it: `python -m tests.hunt [SEEDS_MAX]`.
+"""Seeds until one fails, and the smallest case of it: `python tests/hunt.py [SEEDS_MAX]`.
 
 For `tests/breakages.py`, which runs it on copies of the sources that are broken on purpose. The machines keep no more
 than they must, and every second graph has steps that fail: what is harder for a machine finds more of its bugs.
@@ -12,16 +12,17 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from generated import FAILING, STEPS, Recipe, Times
+from strategies import recipes, scheduled_cases
+
 import drift.machines.log as log_module
 from drift.testing.case import Case
 from drift.testing.check import Result, check, may_idle, policies_of
 from drift.testing.hypothesis import st
-from drift.testing.recipes import FAILING, STEPS, Recipe, Times
 from drift.testing.report import report
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import SEEDS_A_BLOCK, _schedule, drawn
 from drift.testing.shrink import shrunk
-from drift.testing.strategies import cases, recipes
 from drift_graph.errors import DriftError
 
 SEEDS_MAX = 2000
@@ -69,7 +70,7 @@ class Generated:
     """
 
     def __init__(self, recipes: Any = None, *, items_max: int = 8, items_min: int = 0) -> None:
-        self._cases = cases(recipes, st.just(Schedule()), items_max, items_min)
+        self._cases = scheduled_cases(recipes, st.just(Schedule()), items_max, items_min)
         self._block = -1
         self._drawn: list[Case] = []
 
@@ -101,12 +102,12 @@ class Laws:
         scanned = Generated(merged(_scans), items_min=1, items_max=4)
         thinned = Generated(corrections(st.tuples(_pairs, _less, _merging)), items_min=6, items_max=12)
         self._kinds = [
-            Generated(recipes(sources_max=2, steps_max=4)),
+            Generated(recipes(2, 4, timed=True)),
             Generated(merged(_windows, st.just(("group", 0, "few", 2))), items_min=1, items_max=3),
             scanned,
             scanned,
             corrected,
-            Generated(recipes(sources_max=2, steps_max=3, failing=True)),
+            Generated(recipes(2, 3, failing=True, timed=True)),
             taken_back,
             failed,
             passed_on,
@@ -114,7 +115,7 @@ class Laws:
             taken_back,
             Generated(corrections(st.tuples(_groups, _thins, _stateful, _fails)), items_min=3, items_max=8),
             failed,
-            Generated(recipes(sources_max=3, steps_max=6)),
+            Generated(recipes(3, 6, timed=True)),
             failed,
             passed_on,
             taken_back,

@@ -25,7 +25,6 @@ import xxhash
 from drift.calling.asks import calls_of
 from drift.load import load_dataflow, load_object
 from drift.streams import Graph
-from drift.testing import recipes
 from drift.testing.calls import TestAnswers, answered
 from drift.testing.check import Case, Result, check, in_order
 from drift.testing.report import in_words, report
@@ -38,8 +37,6 @@ from drift_graph.operators import function_of
 from drift_graph.restore import classes_near, restored
 
 FORMAT = "drift case 1"
-#: The target of a generated graph, instead of a file and a name: the case holds its recipe.
-GENERATED = "generated"
 FOLDER = Path(".drift") / "cases"
 
 #: In place of FILE:NAME, the stub that the call declares.
@@ -57,8 +54,6 @@ def as_json(result: Result) -> dict[str, Any]:
     """
     case, failure = result.case, result.failure
     graph: dict[str, Any] = {"name": case.dataflow.name, "target": case.target}
-    if case.recipe is not None:
-        graph |= {"target": GENERATED, "recipe": _stored_value(recipes.as_stored(case.recipe), "recipe")}
     if case.test:
         graph["test"] = case.test
     return {
@@ -143,13 +138,9 @@ def load_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Case:
     """
     path = Path(path)
     case_file = _read(path)
-    recipe = None
     target = case_file["graph"]["target"]
     if graph is not None:
         dataflow = graph.build() if isinstance(graph, Graph) else graph
-    elif target == GENERATED:
-        recipe = recipes.from_stored(restored(base64.b64decode(case_file["graph"]["recipe"]["canonical"])))
-        dataflow = recipes.build(recipe)
     elif target:
         dataflow = load_dataflow(_located_target(target, path))
     else:
@@ -175,7 +166,7 @@ def load_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Case:
     }
     dataflow = answered(dataflow, answers)
     test = _located_target(case_file["graph"].get("test", ""), path)
-    return Case(dataflow, in_order(dataflow, inputs), schedule, target if recipe is None else "", recipe, test)
+    return Case(dataflow, in_order(dataflow, inputs), schedule, target, test)
 
 
 def _stub(dataflow: Dataflow, call: str, target: str, path: Path) -> Callable[..., Any]:
@@ -209,8 +200,6 @@ def _read(path: Path) -> dict[str, Any]:
     for name, answers in form.calls.items():
         if bool(answers.answers) is bool(answers.stub) or len(answers.answers) != len(answers.failing):
             raise InputError(f"case file {path} is damaged: call {name!r} has no answers, or no stub")
-    if form.graph.target == GENERATED and form.graph.recipe is None:
-        raise InputError(f"case file {path} is damaged: its graph is generated, and there is no recipe")
     return case_file
 
 
@@ -221,7 +210,6 @@ class _StoredValue(msgspec.Struct):
 class _Graph(msgspec.Struct):
     name: str
     target: str
-    recipe: _StoredValue | None = None
     test: str = ""
 
 
@@ -324,8 +312,7 @@ def write_report(result: Result, folder: Path | str | None = None) -> tuple[str,
         path = save_case(result, folder)
     except (SettingsError, OSError) as error:
         return f"{report(result)}\n\nno case file  {error}", None
-    known = result.case.target or (GENERATED if result.case.recipe is not None else "")
-    return report(result, case_file=str(path), again=line_again(path, known)), path
+    return report(result, case_file=str(path), again=line_again(path, result.case.target)), path
 
 
 def target_of_graph(graph: object, names: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ source's heartbeat), it gets the items and heartbeats that the run's sources gav
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -87,7 +87,6 @@ class Case:
         inputs: by source; in the order of their times if the source is in event time, see `in_order`.
         schedule: of the run.
         target: of the graph, "module:name" or "file.py:name"; "" if it is not known.
-        recipe: of a generated graph, for a case file; see `drift.testing.recipes`.
         test: "file.py:name" of the test under `deterministic` whose assertion failed; "" if the run itself is wrong.
     """
 
@@ -95,12 +94,15 @@ class Case:
     inputs: Mapping[str, list[Any]]
     schedule: Schedule
     target: str = ""
-    recipe: Any = None
     test: str = ""
 
     @property
     def item_count(self) -> int:
         return sum(map(len, self.inputs.values()))
+
+    def smaller(self) -> Iterator[Case]:
+        """The same with smaller graphs, for shrinking; none, unless the graph was drawn."""
+        return iter(())
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from typing import Any
 
 from drift.engines.simulated.schedule import Key
 from drift.machines.plan import Plan
-from drift.testing import recipes
 from drift.testing.check import Case, Output, Result, check, in_order
 from drift.testing.schedule import ARRIVE, EARLY, HELD, Deviation, Schedule, explicit
 from drift_graph.canonical import NoCanonicalForm, stored
@@ -86,8 +85,7 @@ class Shrinker:
         while before != (before := self._size()) and self.runs < self._runs_max:
             if self._items:
                 self._shrink_items()
-            if self.best.case.recipe is not None:
-                self._shrink_recipe()
+            self._shrink_graph()
             if self._items and self._payloads:
                 self._shrink_payloads()
             self._shrink_settings()
@@ -97,8 +95,8 @@ class Shrinker:
 
     def _size(self) -> tuple[Any, ...]:
         case = self.best.case
-        steps = len(case.recipe.steps) if case.recipe is not None else 0
-        return case.item_count, steps, _weight(case.inputs), _settings_cost(case.schedule), len(self._deviations())
+        operators = len(case.dataflow.operators)
+        return case.item_count, operators, _weight(case.inputs), _settings_cost(case.schedule), len(self._deviations())
 
     def _deviations(self) -> tuple[Deviation, ...]:
         return self.best.case.schedule.deviations
@@ -154,20 +152,9 @@ class Shrinker:
                     stop = start
                 size //= 2
 
-    def _shrink_recipe(self) -> None:
-        progress = True
-        while progress:
-            progress = False
-            for recipe in recipes.smaller(self.best.case.recipe):
-                case = self.best.case
-                try:
-                    inputs = {name: case.inputs[name] for name in recipes.source_names(recipe)}
-                    smaller = replace(case, recipe=recipe, dataflow=recipes.build(recipe), inputs=inputs)
-                except DriftError:
-                    continue
-                if self._try_schedules(smaller):
-                    progress = True
-                    break
+    def _shrink_graph(self) -> None:
+        while any(map(self._try_schedules, self.best.case.smaller())):
+            pass
 
     def _shrink_payloads(self) -> None:
         for source in list(self.best.case.inputs):

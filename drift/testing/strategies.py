@@ -1,4 +1,4 @@
-"""Hypothesis strategies: payloads with awkward values, times with disorder, schedules, generated graphs and cases."""
+"""Hypothesis strategies: payloads with awkward values, times with disorder, schedules."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from drift.calling.asks import calls_of
-from drift.testing import recipes as generated
 from drift.testing.calls import TestAnswers, answered
-from drift.testing.check import Case, in_order
 from drift.testing.hypothesis import st
-from drift.testing.recipes import AWKWARD, Numbers, Recipe, Times
 from drift.testing.schedule import Schedule
+from drift.testing.values import AWKWARD
 from drift_graph.graph import Dataflow
 
 # Payloads.
@@ -110,88 +108,3 @@ def schedules(
         losses=st.booleans() if losses else st.just(False),
         deaths=st.just(deaths),
     )
-
-
-# Generated graphs.
-
-
-def _steps(*, failing: bool) -> st.SearchStrategy[tuple[Any, ...]]:
-    """One step of a recipe: either of those that may raise, or of all others."""
-    return st.one_of(
-        [
-            st.tuples(st.just(name), st.integers(0, 3), *map(_argument, operation.arguments))
-            for name, operation in generated.OPERATIONS.items()
-            for _ in range(operation.weight or 1)
-            if (operation.weight == 0) is failing
-        ]
-    )
-
-
-def _argument(among: Sequence[str] | Numbers) -> st.SearchStrategy[Any]:
-    return st.integers(*among) if isinstance(among, Numbers) else st.sampled_from(among)
-
-
-def times() -> st.SearchStrategy[Times | None]:
-    """Time policies of the sources of a generated graph; None is arrival time."""
-    late = st.sampled_from(["error", "error", "error", "divert"])
-    idle = st.sampled_from([None, None, None, 5])
-    return st.none() | st.builds(Times, st.integers(0, 4), st.booleans(), late, idle)
-
-
-@st.composite
-def recipes(
-    draw: st.DrawFn, sources_max: int = 3, steps_max: int = 6, *, failing: bool = False, timed: bool = True
-) -> Recipe:
-    """Graphs of any shape: see `drift.testing.recipes.build`.
-
-    Args:
-        failing: whether steps may raise for some payloads.
-        timed: whether sources may be in event time.
-    """
-    operations = _steps(failing=False)
-    if failing:
-        operations = st.booleans().flatmap((operations, _steps(failing=True)).__getitem__)
-    sources = draw(st.integers(1, sources_max))
-    steps = draw(st.lists(operations, min_size=1, max_size=steps_max))
-    sinks = draw(st.lists(st.integers(0, 5), max_size=2, unique=True))
-    policies = draw(st.lists(times(), min_size=sources, max_size=sources)) if timed else []
-    return Recipe(sources, steps, sinks, policies)
-
-
-@st.composite
-def inputs_of(draw: st.DrawFn, recipe: Recipe, items_max: int = 8, items_min: int = 0) -> dict[str, list[Any]]:
-    """Inputs of the sources of a generated graph, in an order of arrival."""
-    return {
-        name: draw(_input(recipe.times[rank] if rank < len(recipe.times) else None, items_min, items_max))
-        for rank, name in enumerate(generated.source_names(recipe))
-    }
-
-
-@st.composite
-def _input(draw: st.DrawFn, policy: Times | None, items_min: int, items_max: int) -> list[Any]:
-    if policy is None:
-        return draw(st.lists(payloads(), min_size=items_min, max_size=items_max))
-    behind_max = policy.lateness + (2 if policy.late == "divert" else 0)
-    row = st.tuples(st.integers(0, 2), st.integers(0, behind_max), payloads())
-    drawn = draw(st.lists(row, min_size=items_min, max_size=items_max))
-    now = draw(st.sampled_from([0, -3, 10**12])) if drawn else 0
-    timed: list[Any] = []
-    for number, (step, behind, payload) in enumerate(drawn):
-        now += step
-        timed.append((now - behind, payload, number) if policy.tied else (now - behind, payload))
-    return timed
-
-
-@st.composite
-def cases(
-    draw: st.DrawFn,
-    recipe: st.SearchStrategy[Recipe] | None = None,
-    schedule: st.SearchStrategy[Schedule] | None = None,
-    items_max: int = 8,
-    items_min: int = 0,
-) -> Case:
-    """A generated graph, inputs for it and a schedule."""
-    made = draw(recipes() if recipe is None else recipe)
-    dataflow = generated.build(made)
-    inputs = in_order(dataflow, draw(inputs_of(made, items_max, items_min)))
-    return Case(dataflow, inputs, draw(schedules() if schedule is None else schedule), recipe=made)

@@ -14,7 +14,7 @@ from strategies import AWKWARD
 from test_golden import CANONICAL, Colour, Pair, Point, Row
 
 import drift
-from drift.testing.recipes import Flags, Noted
+from drift.testing.values import Flags, Noted
 from drift_graph.canonical import canonical, encode_many, stored, stored_each
 from drift_graph.restore import CannotRestore, classes_near, restored, restored_all
 

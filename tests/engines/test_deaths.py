@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from strategies import scheduled_cases
 from test_checkpoints import later_steps, rows, with_later
 
 import drift
@@ -22,7 +23,6 @@ from drift.machines.worker import BARRIER
 from drift.testing.check import Case, Result, check, in_order
 from drift.testing.report import in_words
 from drift.testing.schedule import Deviation, Player, Schedule
-from drift.testing.strategies import cases
 from drift_graph.errors import ProcessError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
@@ -41,7 +41,7 @@ DEATHS = st.builds(
 
 
 @settings(max_examples=60, phases=UNSHRUNK)
-@given(cases(schedule=DEATHS, items_min=1))
+@given(scheduled_cases(schedule=DEATHS, items_min=1))
 def test_any_deaths_at_any_moments_change_nothing_in_the_output(case: Case) -> None:
     result = check(case)
     assert result.failure is None, result.failure

@@ -14,7 +14,7 @@ import pytest
 from gated import Gated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from strategies import Case, cases
+from strategies import Case, cases, scheduled_cases
 from test_checkpoints import later_steps, rows, with_later
 from test_laws import reference, run_with
 from test_state import breaks, check_goes_on
@@ -25,10 +25,9 @@ from drift.records.fingerprint import fingerprint
 from drift.segments.chain import ChainCheckpoints
 from drift.segments.log import BorderLog, Passed
 from drift.testing.check import check
-from drift.testing.recipes import Flags, Noted
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import Seeds, counts
-from drift.testing.strategies import cases as drawn_cases
+from drift.testing.values import Flags, Noted
 from drift_graph.errors import GraphError
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Sink, Source
@@ -117,7 +116,7 @@ def test_simulated_releases_in_pieces_with_deaths_between_them_give_the_output_o
     assert all(drawn[way] >= 10 for way in ways), drawn
 
 
-@given(drawn_cases(schedule=st.builds(Schedule, st.integers(1, 2), noise=st.integers(1, 10**9))), chosen)
+@given(scheduled_cases(schedule=st.builds(Schedule, st.integers(1, 2), noise=st.integers(1, 10**9))), chosen)
 @few
 def test_simulated_segments_of_any_graph_give_its_output_whatever_dies(case: Any, chosen: int) -> None:
     schedule = dataclasses.replace(case.schedule, deaths=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
+import generated
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +29,6 @@ from drift.operators import LoopFunction, Process, State, Watch
 from drift.purity.watch import Watched, Watching
 from drift.records.fingerprint import fingerprint
 from drift.show import as_mermaid, as_text
-from drift.testing import recipes as generated
 from drift_graph.graph import Dataflow
 from drift_graph.meta import varint
 from drift_graph.operators import Group, Map

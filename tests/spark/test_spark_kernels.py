@@ -37,7 +37,7 @@ from drift.spark.prepare import bounds_of
 from drift.spark.recording import STORED_ITEMS, run_stored, store_items
 from drift.spark.sampling import RowSample, row_order, sample_rows
 from drift.spark.spool import Spool
-from drift.testing.recipes import Flags, Noted
+from drift.testing.values import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block
 from drift_graph.meta import BEGINNING, varint
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from generated import failing
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from strategies import Case, Opaque, cases, event_inputs, few_keys, inputs, recipes
@@ -18,7 +19,6 @@ from test_laws import HARD, Output, _output
 from waiting import wait_until
 
 import drift
-from drift.testing.recipes import failing
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Edge
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from checkpointing import Team, arrivals, expected
+from generated import few_keys, one_key, small, weigh
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import cases
+from strategies import AWKWARD, cases
 
 import drift
 from drift.machines import windowing
@@ -21,7 +22,6 @@ from drift.machines.keyed import KeyedStage
 from drift.machines.keys import form_of_identity, identities, identity_of
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Worker
-from drift.testing.recipes import AWKWARD, few_keys, one_key, small, weigh
 from drift_graph.canonical import canonical
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time

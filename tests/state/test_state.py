@@ -35,7 +35,7 @@ from drift.state.run_checkpoints import backend_of, store_of
 from drift.state.snapshots import Forms, States
 from drift.state.store import _FOLDED_SNAPSHOTS
 from drift.state.tables import merged_in, number_of, numbers_in
-from drift.testing.recipes import Flags, Noted
+from drift.testing.values import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.item import Columns
 

@@ -21,7 +21,7 @@ import drift
 import drift.state.run_checkpoints
 import drift.state.store
 from drift.state.backend import Away, Changes, Expected, older_error
-from drift.testing.recipes import Flags, Noted
+from drift.testing.values import Flags, Noted
 from drift_graph.errors import StorageError
 
 #: What may befall a call. "older N" goes back by N writes; "lost" is a write that succeeds and whose answer is lost.

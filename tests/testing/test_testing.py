@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, event, example, given, note, reproduce_failure, seed, settings, target
 from hypothesis import strategies as st
+from strategies import scheduled_cases
 
 import drift
 import drift.testing
@@ -247,7 +248,7 @@ def test_items_arrive_late_but_in_time(times: list[int], lateness: int, noise: i
         newest = times[at] if newest is None else max(newest, times[at])
 
 
-@given(drift.testing.strategies.cases(items_max=6))
+@given(scheduled_cases(items_max=6))
 @settings(max_examples=50)
 def test_a_schedule_that_is_written_out_goes_as_before(case: drift.testing.Case) -> None:
     from dataclasses import replace

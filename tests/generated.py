@@ -2,16 +2,14 @@
 
 Invariant: every function in a graph is pure, total on any payload (except functions that are meant to fail), and at the
 top level of this module; so graphs can be pickled, graphs of the same recipe are equal, and a failing case prints as
-the recipe, shrinks to a short one and can be stored in a file.
+the recipe and shrinks to a short one. This module imports no Hypothesis, since processes of runs import it.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
-from enum import IntFlag
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -20,38 +18,13 @@ from drift.flow import windows
 from drift.flow.aggregates import Aggregate
 from drift.flow.windows import Windows
 from drift.streams import Feedback, Graph, Stream
+from drift.testing.check import Case
+from drift.testing.values import AWKWARD
 from drift_graph import later
+from drift_graph.errors import DriftError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
-
-NAN = float("nan")
-
-
-@dataclass(frozen=True)
-class Noted:
-    """Two that differ only in their note are equal by `==`, but not to a function that reads the note."""
-
-    value: int
-    note: str = field(default="", compare=False)
-
-
-class Flags(IntFlag):
-    """An enum with members that equal plain numbers, and with unknown bits."""
-
-    A = 1
-    B = 2
-
-
-#: Values that `==`, `hash` or an encoding gets wrong; keys and states are drawn from them, too.
-AWKWARD: list[Any] = [
-    1, True, 1.0, 0, False, 0.0, -0.0, NAN, "1", b"1", "", None, (), (1,), (True,), (1.0,), (NAN, -0.0),
-    ((1, (2, None)), "x"), 2**64, 2**63 - 1, -(2**63), -(2**63) - 1, 2**200, "\ud800", ("\udfff", 2**70),
-    "\u00e9\u4e2d", [1, [2]],
-    {"b": 1, "a": NAN}, frozenset({1, 2}), Decimal("1.0"), Decimal("1"), 1e300, float("inf"),
-    Noted(1, "a"), Noted(1, "b"), Flags(0), Flags(8), Flags.A | Flags.B,
-]  # fmt: skip
-
 
 # Functions of payloads.
 
@@ -382,17 +355,19 @@ def _simpler(step: tuple[Any, ...], index: int, value: Any) -> Iterator[Any]:
             yield from argument[: argument.index(value)]
 
 
-def from_stored(value: Any) -> Recipe:
-    """A recipe from the plain tuples that its canonical bytes decode to."""
-    sources, steps, sinks, times = value
-    policies = [None if each is None else Times(*each) for each in times]
-    return Recipe(sources, [tuple(step) for step in steps], list(sinks), policies)
+@dataclass(frozen=True)
+class GeneratedCase(Case):
+    """A case whose graph shrinks with it."""
 
+    recipe: Recipe = field(kw_only=True)
 
-def as_stored(recipe: Recipe) -> tuple[Any, ...]:
-    """The inverse of `from_stored`."""
-    times = tuple(None if each is None else tuple(each) for each in recipe.times)
-    return recipe.sources, tuple(recipe.steps), tuple(recipe.sinks), times
+    def smaller(self) -> Iterator[Case]:
+        for recipe in smaller(self.recipe):
+            try:
+                inputs = {name: self.inputs[name] for name in source_names(recipe)}
+                yield replace(self, recipe=recipe, dataflow=build(recipe), inputs=inputs)
+            except DriftError:
+                continue
 
 
 # What the steps of recipes may be.
