@@ -74,10 +74,6 @@ class Base:
         self._close_list: weakref.finalize[[int], Base] | None = None
         self._files: dict[_Listed, HashedFile] = {}
 
-    def exists(self) -> bool:
-        """Whether something was written."""
-        return (self._folder / _LIST).exists()
-
     def sizes(self, table: str) -> dict[bytes, int]:
         """See `Reader`."""
         with self._checked():

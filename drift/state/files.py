@@ -20,7 +20,6 @@ import fcntl
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,9 @@ from drift.records.journal import sync_folder
 from drift.state.backend import Changes, Expected, Locked, older_error
 from drift.state.base import Base
 from drift.state.checkpoint import StateDamaged
-from drift.state.older_base import tables_in
 from drift_graph.errors import StorageError
 
 BASE = "base"
-#: The base of an earlier drift, which the first run that resumes converts.
-_OLDER_BASE = "base.sqlite"
 #: Tables whose rows are files. What a manifest names is written before it, and deleted after it.
 _FOLDERS = ("history", "snapshots", "hashes", "cuts")
 
@@ -44,11 +40,6 @@ class FilesReader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._base = Base(folder / BASE)
-        if (folder / _OLDER_BASE).exists() and not self._base.exists():
-            raise StorageError(
-                f"the states in {folder} are of an earlier drift, in {_OLDER_BASE}; the first run that resumes with "
-                f"state={str(folder)!r} brings them into the form of this one"
-            )
 
     def sizes(self, table: str) -> dict[bytes, int]:
         """See `Reader`."""
@@ -114,20 +105,6 @@ class FilesBackend:
         if not self._is_deputy:
             self._take()
         self._base = Base(self._folder / BASE, merges_all=self._is_deputy)
-        if not self._is_deputy and (self._folder / _OLDER_BASE).exists():
-            try:
-                self._convert(self._base)
-            except BaseException:
-                self.close()
-                raise
-
-    def _convert(self, base: Base) -> None:
-        """Write the tables of an earlier drift as files, and remove it; repeated if this process is killed."""
-        older = self._folder / _OLDER_BASE
-        if not base.exists():
-            self._storing(lambda: base.write(tables_in(older)))
-        for path in (older, *(older.with_name(older.name + more) for more in ("-wal", "-shm"))):
-            self._storing(partial(path.unlink, missing_ok=True))
 
     def _take(self) -> None:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections import deque
@@ -17,11 +16,9 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-import msgspec
 import psycopg
 import pytest
 import redis
-import xxhash
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -221,47 +218,6 @@ def test_a_base_has_what_a_dictionary_has(tmp_path_factory: pytest.TempPathFacto
     assert len(list(path.iterdir())) < 10  # files are merged
     written.close()
     reader.close()
-
-
-def in_an_older_form(folder: Path) -> Path:
-    """Put the base of a folder into the file of SQLite that an earlier drift would have written."""
-    kept = Base(folder / "base")
-    names = list(dict.fromkeys(name for file in kept._opened().values() for name in file.tables))
-    with sqlite3.connect(folder / "base.sqlite") as older:
-        older.execute("create table chunks (name text, number int, data blob, primary key (name, number))")
-
-        def store(name: str, body: bytes) -> None:
-            seed = xxhash.xxh3_64_intdigest(name.encode()) >> 1
-            older.execute("insert into chunks values (?, 0, ?)", (name, xxhash.xxh3_64_digest(body, seed) + body))
-
-        for name in names:
-            keys = list(kept.sizes(name))
-            store(name, msgspec.msgpack.encode(dict(zip(keys, kept.read(name, keys)))))
-        store("", msgspec.msgpack.encode(dict.fromkeys(names, (1, 0, 0))))
-    older.close()
-    shutil.rmtree(folder / "base")
-    return folder / "base.sqlite"
-
-
-def test_a_folder_of_an_earlier_version_is_converted_when_its_run_resumes(
-    templates: dict[int, Path], whole: Whole, tmp_path: Path
-) -> None:
-    folder = tmp_path / "state"
-    shutil.copytree(templates[3], folder)
-    older = in_an_older_form(folder)
-    listed = CliRunner().invoke(state_group, ["list", str(folder)])
-    assert isinstance(listed.exception, drift.StorageError) and "the first run that resumes" in str(listed.exception)
-    data = older.read_bytes()
-    older.write_bytes(data.replace(b"\xc4", b"\xc5", 1) if b"\xc4" in data else data[:-100])
-    with pytest.raises(drift.StorageError, match=r"base.sqlite was changed"):
-        drift.run(graph, {"items": range(ITEMS)}, state=folder)
-    older.write_bytes(data)
-    (folder / "base").mkdir(exist_ok=True)
-    (folder / "base" / "0000000001").write_bytes(b"of a run that was killed while it converted")
-    run = drift.run(graph, {"items": range(ITEMS)}, state=folder)
-    assert run.resumed_from is not None
-    assert items_of(run) == whole.items[run.resumed_from.output.position :] and run.report.digest == whole.digest
-    assert not older.exists()
 
 
 class Killed(BaseException):
