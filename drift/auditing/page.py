@@ -3,28 +3,26 @@
 Invariant: whatever is in a payload, a name or a message is shown as text, never as markup; the file refers to nothing
 outside itself, and runs no script.
 
-Why: every value passes the template's escaping, and the template has neither links nor scripts.
+Why: every value passes the template's escaping, and the template has neither links nor scripts. Findings and versions
+are the lines of `drift.auditing.text`, so that no finding is put into words twice.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from drift.auditing.lineage import Lineage
-from drift.auditing.outputs import KINDS
-from drift.auditing.show import left_out_words, outline, shown_payload, words_of
-from drift.auditing.side_by_side import SideBySide, cells_of
-from drift.auditing.text import counts_text
+from drift.auditing.show import as_text
+from drift.auditing.text import counts_text, finding_lines, versions_lines
 from drift.auditing.verdict import Finding
 from drift.auditing.versions import Versions
+from drift.records.changes import Change
 from drift.records.format import RecordError, read_manifest
 from drift_graph.errors import SinkError
 
-_PAYLOAD_CHARACTERS_MAX = 400
 _KEYS_SHOWN = 50
 _RESULTS = {"ok": "ok", "trouble": "trouble", "noted": "note", "not checked": "not checked"}
 _LEVELS = {
@@ -34,6 +32,8 @@ _LEVELS = {
 }
 _YES = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "reproduced"}
 _NOT = {"intact": "not intact", "signed": "not as it was signed or noted", "reproduced": "not reproduced"}
+#: By the mark of a line: of what was, of what is now, of where they part.
+_MARKS = {"-": "old", "+": "new", ">>": "here"}
 
 
 def audit_page(audit: Any, graph_text: str = "") -> str:
@@ -62,11 +62,13 @@ def audit_page(audit: Any, graph_text: str = "") -> str:
         checks=by_level,
         levels=_LEVELS,
         results=_RESULTS,
-        findings=[_finding(what, finding) for what, finding in _merged(findings)],
+        findings=[
+            {"check": what, **finding.as_dict(), "lines": _marked(finding_lines(finding), finding.verdict.changes)}
+            for what, finding in _merged(findings)
+        ],
         counts=counts_text(versions.difference.counts) if versions is not None else "",
-        versions=_versions(versions, sources=not findings) if versions is not None else None,
+        versions=_marked(_of_versions(versions), versions.changes) if versions is not None else None,
         graph_text=graph_text,
-        kinds=KINDS,
         as_json=json.dumps(plain, indent=1, ensure_ascii=False, default=repr),
     )
     return page
@@ -97,17 +99,6 @@ def _merged(findings: Sequence[tuple[str, Finding]]) -> list[tuple[str, Finding]
     return [(", ".join(names), finding) for names, finding in merged.values()]
 
 
-def _finding(what: str, finding: Finding) -> dict[str, Any]:
-    return {
-        "check": what,
-        **finding.as_dict(),
-        "lineage_rows": _rows(finding.lineage),
-        "recorded_rows": _rows(finding.recorded_lineage),
-        "both_rows": _both_rows(finding.both) if finding.both is not None else [],
-        "diffs": [_diff(change) for change in finding.verdict.as_dict()["changes"]],
-    }
-
-
 def _headline(audit: Any) -> str:
     """The results, level by level."""
     results = {level: audit.level_result(level) for level in _LEVELS}
@@ -117,56 +108,17 @@ def _headline(audit: Any) -> str:
     return text[0].upper() + text[1:]
 
 
-def _versions(versions: Versions, *, sources: bool) -> dict[str, Any]:
-    """The template's data on another version; with the source diffs, unless they are shown already."""
-    plain = versions.as_dict()
-    keys = list(plain["by_key"].items())
-    return {
-        **plain,
-        "keys": keys[:_KEYS_SHOWN],
-        "keys_left_out": max(len(keys) - _KEYS_SHOWN, 0),
-        "diffs": [_diff(change if sources else {**change, "diff": ""}) for change in plain["changes"]],
-        "lineages": [{"position": position, "rows": _rows(lineage)} for position, lineage in versions.lineages.items()],
-        "policy_changed": any(change.kind == "policy" and change.matters for change in versions.changes),
-    }
+def _of_versions(versions: Versions) -> Iterator[str]:
+    yield from versions_lines(versions, keys_max=_KEYS_SHOWN)
+    for position, lineage in versions.lineages.items():
+        yield f"lineage of the new item at position {position:,}:"
+        yield from (f"    {line}" for line in as_text(lineage).splitlines())
 
 
-def _diff(change: Mapping[str, Any]) -> dict[str, Any]:
-    """A change with the lines of its diff, each with its class."""
-    kinds = {"+": "new", "-": "old", "@": "location"}
-    lines = [
-        {"text": line, "kind": "location" if line.startswith(("---", "+++")) else kinds.get(line[:1], "")}
-        for line in change["diff"].splitlines()
-    ]
-    return {**change, "lines": lines}
-
-
-def _rows(lineage: Lineage | None) -> list[dict[str, Any]]:
-    """The outline of a lineage, a line each."""
-    if lineage is None:
-        return []
-    rows: list[dict[str, Any]] = []
-    for depth, made, again, left_out in outline(lineage):
-        if made is None:
-            rows.append({"depth": depth, "kind": "left", "what": left_out_words(left_out), "words": ""})
-        else:
-            what = shown_payload(made, _PAYLOAD_CHARACTERS_MAX)
-            words = words_of(lineage, made) + (", as above" if again else "")
-            rows.append({"depth": depth, "kind": made.kind, "what": what, "words": words})
-    return rows
-
-
-def _both_rows(both: SideBySide) -> list[dict[str, Any]]:
-    """Two lineages side by side, a row each; equal parts appear once."""
-    return [
-        {
-            "depth": pair.depth,
-            "same": pair.same,
-            "parts": pair.parts,
-            "cells": [cell._asdict() for cell in cells_of(both, pair, _PAYLOAD_CHARACTERS_MAX)],
-        }
-        for pair in both.pairs
-    ]
+def _marked(lines: Iterable[str], changes: Iterable[Change]) -> list[tuple[str, str]]:
+    """Lines, each with its class: those of diffs are indented, those of lineages side by side have columns of marks."""
+    diffs = {f"    {line}" for change in changes for line in change.diff.splitlines()}
+    return [(_MARKS.get(line[4:5] if line in diffs else line[:2].strip() or line[3:4], ""), line) for line in lines]
 
 
 def _template() -> Any:

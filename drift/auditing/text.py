@@ -47,10 +47,10 @@ def diff_lines(found: RecordsDiffer) -> Iterator[str]:
             yield f"{title:9} {name}: {one} and {other}"
 
 
-def versions_lines(found: Versions) -> Iterator[str]:
+def versions_lines(found: Versions, keys_max: int = _KEYS_SHOWN) -> Iterator[str]:
     """What a change of code would have changed."""
     yield from _graph_lines(found.changes)
-    yield from difference_lines(found.difference, ("recorded", "new"), found.classes)
+    yield from difference_lines(found.difference, ("recorded", "new"), found.classes, keys_max)
     if any(change.kind == "policy" and change.matters for change in found.changes):
         yield (
             "note      the time policy has changed; global times and late items are those of the record, so this is "
@@ -107,7 +107,9 @@ def _graph_lines(changes: tuple[Change, ...]) -> Iterator[str]:
             yield f"graph     {change.text} (this changes no output)"
 
 
-def difference_lines(found: Difference, names: tuple[str, str], classes: Classes | None = None) -> Iterator[str]:
+def difference_lines(
+    found: Difference, names: tuple[str, str], classes: Classes | None = None, keys_max: int = _KEYS_SHOWN
+) -> Iterator[str]:
     """Two outputs; `names` are their titles."""
     if found.same:
         yield f"output    the same {found.counts.same:,} items"
@@ -118,10 +120,10 @@ def difference_lines(found: Difference, names: tuple[str, str], classes: Classes
             yield f"    sink {sink!r}: {counts_text(counts)}"
     if found.by_key:
         keys = sorted(found.by_key.items(), key=lambda pair: (-pair[1].different, pair[0]))
-        for key, counts in keys[:_KEYS_SHOWN]:
+        for key, counts in keys[:keys_max]:
             yield f"    key {key}: {counts_text(counts)}"
-        if len(keys) > _KEYS_SHOWN:
-            yield f"    and {len(keys) - _KEYS_SHOWN:,} more keys"
+        if len(keys) > keys_max:
+            yield f"    and {len(keys) - keys_max:,} more keys"
     for kind in KINDS:
         for example in found.first[kind][:1]:
             yield from _example_lines(kind, example, names, classes)

@@ -107,8 +107,9 @@ def test_the_page_of_a_changed_graph_reports_where_and_why_and_what_would_be_oth
     as_dict = audit.as_dict()
     (finding,) = [check.finding for check in audit.checks if check.finding is not None]
     assert "Not reproduced" in text and "A function was changed" in text
+    assert '<span class="new">    +    return count + 1' in page and '<span class="old">    -    return' in page
     assert "min(count, 2)" in text and "graph <text>" in text
-    assert "Both lineages, side by side" in text and "the first that may be another" in text
+    assert "both lineages, back to the input" in text and "the first that may be another" in text
     for made in finding.lineage.items:
         assert made.kind == "input" or repr(made.payload)[:30] in text
     counts = as_dict["versions"]["counts"]
@@ -124,7 +125,7 @@ def test_with_the_recorded_code_both_lineages_stand_side_by_side_and_the_first_d
     changed = module_of(folder, ("count + 1, (line, count + 1)", "count + 1 + (count == 3), (line, count + 1)"))
     audit = drift.audit(folder / "record", changed.graph, was=module_of(folder).graph)
     text = checked(audit_page(audit))
-    assert "here they part first" in text and "not known" not in text
+    assert ">> - " in text and "where they part first" in text and "not known" not in text
     assert "state 4 of key" in text and "state 5 of key" in text
     other = module_of(folder, ("count + 1, (line, count + 1)", "count + 2, (line, count + 1)"))
     with pytest.raises(drift.SettingsError, match=r"is not the graph that .* was made with: the function"):
