@@ -5,7 +5,7 @@ Invariant: a payload is never taken for markup, and every item is written out on
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -24,69 +24,35 @@ _STYLES = {"failure": "red", "state": "yellow", "input": "green", "output": "bol
 _WIDTH = 1_000_000
 
 
-class Entry(NamedTuple):
-    """A line of an outline: an item, or the number of items left out.
-
-    Attributes:
-        depth: 0 for the output item.
-        again: whether the item was written out above.
-        left_out: number of items of a window in front of the next ones.
-    """
-
-    depth: int
-    made: Made | None
-    again: bool = False
-    left_out: int = 0
-
-
-def outline(lineage: Lineage, parents_max: int = _PARENTS_SHOWN) -> list[Entry]:
-    """The output item, and below each item those it was made of, indented by one.
+def as_tree(lineage: Lineage, *, characters_max: int = 120, parents_max: int = _PARENTS_SHOWN) -> Tree:
+    """The output item, and below each item those it was made of, for a terminal.
 
     Args:
+        characters_max: of a payload.
         parents_max: items of a window; for longer ones the last are shown, with the number of the others.
     """
-    entries: list[Entry] = []
+    root = Tree("", guide_style="dim")
     shown: set[int] = set()
-    todo = [Entry(0, lineage.item)]
+    todo = [(root, lineage.item)]
     while todo:
-        entry = todo.pop()
-        made = entry.made
-        if made is None:
-            entries.append(entry)
-            continue
+        above, made = todo.pop()
+        line = Text(overflow="fold")
+        line.append(shown_payload(made, characters_max), _STYLES.get(made.kind, ""))
         again = made.number in shown and bool(made.made_of)
-        entries.append(entry._replace(again=again))
-        if again:
-            continue
-        shown.add(made.number)
-        parents = made.made_of[-parents_max:]
-        todo += [Entry(entry.depth + 1, parent) for parent in reversed(parents)]
-        if len(parents) < len(made.made_of):
-            todo.append(Entry(entry.depth + 1, None, left_out=len(made.made_of) - len(parents)))
-    return entries
-
-
-def as_tree(lineage: Lineage, *, characters_max: int = 120, parents_max: int = _PARENTS_SHOWN) -> Tree:
-    """The outline for a terminal; `characters_max` of a payload."""
-    branches: list[Tree] = []
-    for depth, made, again, left_out in outline(lineage, parents_max):
-        if made is None:
-            line = Text(left_out_words(left_out), "dim")
-        else:
-            line = Text(overflow="fold")
-            line.append(shown_payload(made, characters_max), _STYLES.get(made.kind, ""))
-            line.append(f"  {words_of(lineage, made)}" + ("  as above" if again else ""), "dim")
-        del branches[depth:]
-        branches.append(branches[-1].add(line) if branches else Tree(line, guide_style="dim"))
-    return branches[0]
+        line.append(f"  {words_of(lineage, made)}" + ("  as above" if again else ""), "dim")
+        branch = above.add(line)
+        if not again:
+            shown.add(made.number)
+            left_out = max(len(made.made_of) - parents_max, 0)
+            if left_out:
+                branch.add(Text(left_out_words(left_out), "dim"))
+            todo += [(branch, parent) for parent in reversed(made.made_of[left_out:])]
+    return root.children[0]
 
 
 def as_text(lineage: Lineage) -> str:
     """The tree as plain text, an item a line."""
-    console = Console(width=_WIDTH, no_color=True, highlight=False)
-    with console.capture() as capture:
-        console.print(as_tree(lineage))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    return _text_of(lineage, Console(width=_WIDTH, no_color=True, highlight=False))
 
 
 def print_tree(lineage: Lineage) -> None:
@@ -94,9 +60,13 @@ def print_tree(lineage: Lineage) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH
+    print(_text_of(lineage, console))
+
+
+def _text_of(lineage: Lineage, console: Console) -> str:
     with console.capture() as capture:
         console.print(as_tree(lineage))
-    print("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
 def left_out_words(count: int) -> str:

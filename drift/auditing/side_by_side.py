@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from drift.auditing.lineage import Lineage, Made
 from drift.auditing.show import left_out_words, shown_payload, words_of
@@ -21,8 +21,8 @@ from drift_graph.functions import safe_text
 from drift_graph.item import Failure, Item
 
 _SHOWN_MAX = 6  # parents of one item, as in an outline
+_CHARACTERS_MAX = 120
 NOT_KNOWN = "not known: it takes the recorded code"
-NOTHING = "nothing here"
 
 
 @dataclass(frozen=True)
@@ -269,42 +269,23 @@ def _is_equal(old: Made, new: Made) -> bool:
         return safe_text(repr, old.payload, 10_000) == safe_text(repr, new.payload, 10_000)
 
 
-class Cell(NamedTuple):
-    """One side of a row: its mark (`=`, `-` for recorded, `+` for computed now), the kind of its item ("left" if there
-    is none), the item, and where it comes from.
-    """
-
-    mark: str
-    kind: str
-    what: str
-    words: str
-
-
-def cells_of(both: SideBySide, pair: Pair, characters_max: int) -> list[Cell]:
-    """The cells of a row, with `characters_max` of a payload: one if both sides are the same, else the recorded one and
-    the present one.
-    """
-    if pair.left_out:
-        return [Cell("", "left", left_out_words(pair.left_out), "")]
-    cells: list[Cell] = []
-    for mark, made, lineage in (("-", pair.old, both.old), ("=" if pair.same else "+", pair.new, both.new)):
-        if made is not None:
-            words = words_of(lineage, made) if lineage is not None else ""
-            cells.append(Cell(mark, made.kind, shown_payload(made, characters_max), words + ", as above" * pair.again))
-        else:
-            cells.append(Cell(mark, "left", "", NOTHING if pair.known else NOT_KNOWN))
-    return cells[int(pair.same) :]
-
-
 def side_by_side_lines(both: SideBySide) -> Iterator[str]:
-    """As text."""
+    """As text: a line for a row whose sides are the same, else one for each side."""
     at_first = "where they part first" if both.old is not None else "the first that may be another"
     yield f"both lineages, back to the input (= the same, - recorded, + computed now, >> {at_first}):"
     for pair in both.pairs:
-        start = "  " * pair.depth
-        for mark, _, what, words in cells_of(both, pair, 120):
-            if words != NOTHING:
-                yield f"{'>>' if pair.parts else '  '} {mark:1} {start}{'  '.join(filter(None, (what, words)))}"
+        start = f"{'>>' if pair.parts else '  '} {{:1}} {'  ' * pair.depth}"
+        if pair.left_out:
+            yield start.format("") + left_out_words(pair.left_out)
+            continue
+        sides = (("-", pair.old, both.old), ("=" if pair.same else "+", pair.new, both.new))
+        for mark, made, lineage in sides[int(pair.same) :]:
+            if made is not None:
+                words = words_of(lineage, made) if lineage is not None else ""
+                words += ", as above" * pair.again
+                yield start.format(mark) + "  ".join(filter(None, (shown_payload(made, _CHARACTERS_MAX), words)))
+            elif not pair.known:
+                yield start.format(mark) + NOT_KNOWN
     if both.old is None:
         yield "the recorded lineage is incomplete without the recorded code: drift audit --was FILE:GRAPH"
     elif both.parting is None:
