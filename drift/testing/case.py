@@ -10,14 +10,13 @@ effect, and everything that no decision names comes in order.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import xxhash
@@ -36,14 +35,48 @@ from drift_graph.graph import Dataflow
 from drift_graph.operators import function_of
 from drift_graph.restore import classes_near, restored
 
-FORMAT = "drift case 1"
+FORMAT = "drift case 2"
 FOLDER = Path(".drift") / "cases"
 
 #: In place of FILE:NAME, the stub that the call declares.
 _DECLARED = "declared"
 _SHOWN_CHARACTERS_MAX = 200
-#: Of a simulated run.
-_WORKERS_MAX = 64
+
+
+class _StoredValue(msgspec.Struct):
+    canonical: bytes
+    shown: str = ""
+
+
+class _Graph(msgspec.Struct):
+    name: str
+    target: str
+    test: str = ""
+
+
+class _Answers(msgspec.Struct, omit_defaults=True):
+    """Drawn answers, or the stub."""
+
+    answers: list[_StoredValue] = []
+    failing: list[bool] = []
+    stub: str = ""
+
+
+class _Failure(msgspec.Struct):
+    what: str
+    message: str
+
+
+class _CaseFile(msgspec.Struct):
+    """A case file; its calls are None if there are none, and `in_words` and `failure` are for people."""
+
+    graph: _Graph
+    inputs: dict[str, list[_StoredValue]]
+    schedule: Schedule
+    calls: dict[str, _Answers] = {}
+    in_words: list[str] = []
+    failure: _Failure | None = None
+    format: str = FORMAT
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -53,44 +86,39 @@ def as_json(result: Result) -> dict[str, Any]:
         SettingsError: a payload of the input has no canonical form, so it cannot be stored.
     """
     case, failure = result.case, result.failure
-    graph: dict[str, Any] = {"name": case.dataflow.name, "target": case.target}
-    if case.test:
-        graph["test"] = case.test
-    return {
-        "format": FORMAT,
-        "graph": graph,
-        **_stored_calls(case.dataflow),
-        "inputs": {name: [_stored_value(each, name) for each in payloads] for name, payloads in case.inputs.items()},
-        "schedule": case.schedule.as_json(),
-        "in_words": list(in_words(result)),
-        "failure": None if failure is None else {"what": failure.what, "message": failure.message},
-    }
+    case_file = _CaseFile(
+        _Graph(case.dataflow.name, case.target, case.test),
+        {name: [_stored_value(each, name) for each in payloads] for name, payloads in case.inputs.items()},
+        case.schedule,
+        _stored_calls(case.dataflow),
+        in_words(result),
+        None if failure is None else _Failure(failure.what, failure.message),
+    )
+    plain: dict[str, Any] = msgspec.to_builtins(case_file)
+    return plain
 
 
-def _stored_calls(dataflow: Dataflow) -> dict[str, Any]:
-    """The drawn answers of calls, or where their stubs are found, if there are any calls.
+def _stored_calls(dataflow: Dataflow) -> dict[str, _Answers]:
+    """The drawn answers of calls, or where their stubs are found.
 
     Raises:
         SettingsError: a stub is not found by a name.
     """
-    calls: dict[str, Any] = {}
+    calls: dict[str, _Answers] = {}
     for name, asks in calls_of(dataflow).items():
         answers = asks.function
         assert isinstance(answers, TestAnswers)
-        if answers.function is not None:
-            stub = _DECLARED if answers.function is asks.stub else _target_of_stub(answers.function)
-            if not stub:
-                raise SettingsError(
-                    f"the stub of call {name!r} has no name at the top of a file, by which a case file could find it; "
-                    f"define it there with def, declare it with call(..., stub=), or draw the answers"
-                )
-            calls[name] = {"stub": stub}
+        if answers.function is None:
+            calls[name] = _Answers([_stored_value(each, name) for each in answers.values], list(answers.failing))
             continue
-        calls[name] = {
-            "answers": [_stored_value(each, name) for each in answers.values],
-            "failing": list(answers.failing),
-        }
-    return {"calls": calls} if calls else {}
+        stub = _DECLARED if answers.function is asks.stub else _target_of_stub(answers.function)
+        if not stub:
+            raise SettingsError(
+                f"the stub of call {name!r} has no name at the top of a file, by which a case file could find it; "
+                f"define it there with def, declare it with call(..., stub=), or draw the answers"
+            )
+        calls[name] = _Answers(stub=stub)
+    return calls
 
 
 def _target_of_stub(function: Any) -> str:
@@ -100,15 +128,11 @@ def _target_of_stub(function: Any) -> str:
     return f"{short_path(Path(file))}:{name}" if file and names.get(name) is function else ""
 
 
-def _stored_value(value: Any, source: str) -> dict[str, str]:
+def _stored_value(value: Any, source: str) -> _StoredValue:
     try:
-        form = stored(value)
+        return _StoredValue(stored(value), safe_text(ascii, value, _SHOWN_CHARACTERS_MAX))
     except NoCanonicalForm as none:
         raise SettingsError(f"a payload of {source!r} cannot be stored in a file: {none}") from None
-    return {
-        "canonical": base64.b64encode(form).decode(),
-        "shown": safe_text(ascii, value, _SHOWN_CHARACTERS_MAX),
-    }
 
 
 def save_case(result: Result, folder: Path | str | None = None) -> Path:
@@ -138,35 +162,33 @@ def load_case(path: Path | str, graph: Graph | Dataflow | None = None) -> Case:
     """
     path = Path(path)
     case_file = _read(path)
-    target = case_file["graph"]["target"]
+    target = case_file.graph.target
     if graph is not None:
         dataflow = graph.build() if isinstance(graph, Graph) else graph
     elif target:
         dataflow = load_dataflow(_located_target(target, path))
     else:
         raise SettingsError(
-            f"{path} does not say where graph {case_file['graph']['name']!r} is found, because no name in a module "
+            f"{path} does not say where graph {case_file.graph.name!r} is found, because no name in a module "
             f"stands for it; pass it: drift.testing.run_case({str(path)!r}, graph)"
         )
     functions = [function for operator in dataflow.operators if (function := function_of(operator))]
     functions += [source.time.functions["time"] for source in dataflow.sources if source.time.reads_payloads]
     classes = classes_near(functions)
-    inputs = {
-        name: [restored(base64.b64decode(each["canonical"]), classes) for each in values]
-        for name, values in case_file["inputs"].items()
-    }
-    schedule = Schedule.from_json(case_file["schedule"])
+
+    def values(several: list[_StoredValue]) -> list[Any]:
+        return [restored(each.canonical, classes) for each in several]
+
+    inputs = {name: values(several) for name, several in case_file.inputs.items()}
     answers = {
-        name: TestAnswers(_stub(dataflow, name, of["stub"], path))
-        if "stub" in of
-        else TestAnswers(
-            None, [restored(base64.b64decode(each["canonical"]), classes) for each in of["answers"]], of["failing"]
-        )
-        for name, of in case_file.get("calls", {}).items()
+        name: TestAnswers(_stub(dataflow, name, of.stub, path))
+        if of.stub
+        else TestAnswers(None, values(of.answers), of.failing)
+        for name, of in case_file.calls.items()
     }
     dataflow = answered(dataflow, answers)
-    test = _located_target(case_file["graph"].get("test", ""), path)
-    return Case(dataflow, in_order(dataflow, inputs), schedule, target, test)
+    test = _located_target(case_file.graph.test, path)
+    return Case(dataflow, in_order(dataflow, inputs), case_file.schedule, target, test)
 
 
 def _stub(dataflow: Dataflow, call: str, target: str, path: Path) -> Callable[..., Any]:
@@ -181,71 +203,26 @@ def _stub(dataflow: Dataflow, call: str, target: str, path: Path) -> Callable[..
     return function
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> _CaseFile:
     try:
-        case_file = json.loads(path.read_text(encoding="utf-8"))
+        plain = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"case file {path} cannot be read: {error}") from None
     except ValueError as error:
         raise InputError(f"{path} is no case file: {error}") from None
     except RecursionError:
         raise InputError(f"{path} is no case file: it is nested too deep") from None
-    if not isinstance(case_file, dict) or case_file.get("format") != FORMAT:
-        found = case_file.get("format") if isinstance(case_file, dict) else None
+    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
+        found = plain.get("format") if isinstance(plain, dict) else None
         raise InputError(f"{path} is no case file of this version: its format is {found!r}, not {FORMAT!r}")
     try:
-        form = msgspec.convert(case_file, _Form)
+        case_file = msgspec.convert(plain, _CaseFile)
     except (msgspec.ValidationError, RecursionError) as error:
         raise InputError(f"case file {path} is damaged: {error}; let drift simulate find the case again") from None
-    for name, answers in form.calls.items():
+    for name, answers in case_file.calls.items():
         if bool(answers.answers) is bool(answers.stub) or len(answers.answers) != len(answers.failing):
             raise InputError(f"case file {path} is damaged: call {name!r} has no answers, or no stub")
     return case_file
-
-
-class _StoredValue(msgspec.Struct):
-    canonical: str
-
-
-class _Graph(msgspec.Struct):
-    name: str
-    target: str
-    test: str = ""
-
-
-class _Deviation(msgspec.Struct):
-    key: tuple[str, str, str, int, int]
-    choice: Annotated[int, msgspec.Meta(ge=0)]
-    until: tuple[str, str, str, int, int] | None = None
-
-
-class _Schedule(msgspec.Struct):
-    workers: Annotated[int, msgspec.Meta(ge=1, le=_WORKERS_MAX)] = 1
-    batch_items: int = 1
-    fused: bool = True
-    in_flight_max: int = 1
-    live: list[str] = []
-    noise: int = 0
-    losses: bool = False
-    deaths: bool = False
-    deviations: list[_Deviation] = []
-
-
-class _Answers(msgspec.Struct):
-    """Drawn answers, or the stub."""
-
-    answers: list[_StoredValue] = []
-    failing: list[bool] = []
-    stub: str = ""
-
-
-class _Form(msgspec.Struct):
-    """The required fields of a case file."""
-
-    graph: _Graph
-    inputs: dict[str, list[_StoredValue]]
-    schedule: _Schedule
-    calls: dict[str, _Answers] = {}
 
 
 def _located_target(target: str, case_file: Path) -> str:

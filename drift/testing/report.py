@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from drift.show.steps import short_location
@@ -166,7 +165,7 @@ def _chain(result: Result, row: Row) -> list[str]:
 _NOTHING = object()
 
 
-def in_words(result: Result) -> Sequence[str]:
+def in_words(result: Result) -> list[str]:
     """The deviations of a result, one line each."""
     words = Words(result.simulation, result.arrived)
     return [words.of(each) for each in result.case.schedule.deviations]

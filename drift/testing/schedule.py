@@ -12,9 +12,10 @@ both shrink well, and independently.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import xxhash
 
 from drift.engines.settings import checked, count, flag, setting
@@ -51,6 +52,7 @@ EARLY = "early"
 _RATES = (0, 0x400, 0x1000, 0x5000, 0xC000)  # how many of 0x10000 decisions deviate
 _RARE = {"lost": 0x800, "death": 0x800}
 _TURNS_EXPONENT_MAX = 7
+_WORKERS_MAX = 64
 
 
 class Deviation(NamedTuple):
@@ -63,7 +65,7 @@ class Deviation(NamedTuple):
     """
 
     key: Key
-    choice: int
+    choice: Annotated[int, msgspec.Meta(ge=0)]
     until: Key | None = None
 
     def __repr__(self) -> str:
@@ -93,7 +95,7 @@ class Schedule:
         deaths: whether processes die, as `deviations` and noise say, and the run goes on.
     """
 
-    workers: int = setting(1, count)
+    workers: Annotated[int, msgspec.Meta(ge=1, le=_WORKERS_MAX)] = setting(1, count)
     batch_items: int = setting(1, count)
     fused: bool = setting(True, flag)
     in_flight_max: int = setting(1_000_000, count)
@@ -128,22 +130,6 @@ class Schedule:
         made = tuple(deviations)
         deaths = self.deaths and any(each.key.kind in (DEATH, CALLER_DEATH, DEATH_IN_RELEASE) for each in made)
         return replace(self, deviations=made, noise=0, losses=False, deaths=deaths)
-
-    def as_json(self) -> dict[str, Any]:
-        """The schedule as JSON, for a case file."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "deviations"}
-        deviations = [
-            {"key": list(each.key), "choice": each.choice, "until": list(each.until) if each.until else None}
-            for each in self.deviations
-        ]
-        return {**plain, "live": list(self.live), "deviations": deviations}
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Schedule:
-        """The inverse of `as_json`."""
-        deviations = [(each["key"], each["choice"], each.get("until")) for each in stored.get("deviations", ())]
-        known = {name: stored[name] for name in cls.__dataclass_fields__ if name in stored and name != "deviations"}
-        return cls(**{**known, "live": tuple(known.get("live", ())), "deviations": tuple(deviations)})
 
 
 class Player(InOrder):

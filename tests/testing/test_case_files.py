@@ -22,10 +22,10 @@ def lengths() -> drift.Graph:
 
 def good() -> dict[str, Any]:
     return {
-        "format": "drift case 1",
+        "format": "drift case 2",
         "graph": {"name": "lengths", "target": ""},
         "inputs": {"words": [{"canonical": "oA=="}]},
-        "schedule": {"workers": 2, "deviations": [{"key": ["ack", "", "words", 0, 0], "choice": 1, "until": None}]},
+        "schedule": {"workers": 2, "deviations": [[["ack", "", "words", 0, 0], 1]]},
     }
 
 
@@ -49,8 +49,8 @@ def test_a_case_file_is_read(tmp_path: Path) -> None:
         (lambda case: case["schedule"].update(noise="x"), r"\$\.schedule\.noise"),
         (lambda case: case["schedule"].update(live=3), r"\$\.schedule\.live"),
         (lambda case: case["schedule"].update(deviations=[[0, 0]]), r"\$\.schedule\.deviations"),
-        (lambda case: case["schedule"]["deviations"][0].update(choice=-1), "choice"),
-        (lambda case: case["schedule"]["deviations"][0].update(key=["ack"]), "key"),
+        (lambda case: case["schedule"]["deviations"][0].__setitem__(1, -1), r"deviations\[0\]\[1\]"),
+        (lambda case: case["schedule"]["deviations"][0].__setitem__(0, ["ack"]), r"deviations\[0\]\[0\]"),
     ],
 )
 def test_a_case_file_with_an_error(tmp_path: Path, change: Callable[[dict[str, Any]], object], says: str) -> None:
