@@ -5,21 +5,18 @@ then right afterwards. SIGTERM ends the run's sources, and all items read are re
 any case.
 
 Why: code that writes or closes is marked as `undisturbed`, and the handler checks whether the main thread is in it. The
-position is noted at the same point where the handler waits, so the reported position is the one in the files.
+sinks note their position in the same code, so the reported position is the one in the files.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
 from drift.running import Run
-from drift.sinks.base import Committing, Sink, Ticking
 from drift.undisturbed import may_be_interrupted
-from drift_graph.metas import Metas
 
 
 class Interrupts:
@@ -61,59 +58,3 @@ class Interrupts:
         self.number = number
         if again or may_be_interrupted():
             raise KeyboardInterrupt
-
-
-class PositionedSink:
-    """A sink that records its position.
-
-    Attributes:
-        position: after the last item written.
-    """
-
-    def __init__(self, sink: Sink) -> None:
-        self.position = 0
-        self._sink = sink
-
-    def open(self) -> None:
-        self._sink.open()
-
-    def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
-        self._sink.write(positions, metas, payloads)
-        self.position = positions[-1] + 1
-
-    def tick(self) -> None:
-        if isinstance(self._sink, Ticking):
-            self._sink.tick()
-
-    def complete(self) -> None:
-        self._sink.complete()
-
-    def close(self) -> None:
-        self._sink.close()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # also where it is copied, before it has a sink
-            raise AttributeError(name)
-        return getattr(self._sink, name)
-
-
-class PositionedCommittingSink(PositionedSink):
-    """A `PositionedSink` that takes part in the checkpoints of a run."""
-
-    def __init__(self, sink: Committing) -> None:
-        assert isinstance(sink, Sink)
-        super().__init__(sink)
-        self._committing = sink
-
-    def committed_position(self) -> int | None:
-        return self._committing.committed_position()
-
-    def commit(self) -> Any:
-        return self._committing.commit()
-
-    def resume_at(self, position: int, committed: Any) -> None:
-        self._committing.resume_at(position, committed)
-
-
-def with_position(sink: Sink) -> PositionedSink:
-    return PositionedCommittingSink(sink) if isinstance(sink, Committing) else PositionedSink(sink)

@@ -16,8 +16,8 @@ from click.shell_completion import CompletionItem
 
 from drift.all_engines import engine_kinds, engine_names
 from drift.cli.completion import complete_graph
-from drift.cli.interrupt import PositionedSink, with_position
 from drift.cli.specs import OnExisting, TimeOptions, by_name, refuse_one_file, sink_of, writes_to_stdout
+from drift.sinks.base import Sink
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
@@ -119,7 +119,7 @@ class Output:
     as_json: bool
     quiet: bool
 
-    def sinks_for(self, dataflow: Dataflow) -> tuple[dict[str, PositionedSink], Printed]:
+    def sinks_for(self, dataflow: Dataflow) -> tuple[dict[str, Sink], Printed]:
         """The sinks of a run of this graph, and what it prints.
 
         Raises:
@@ -130,7 +130,7 @@ class Output:
         if self.as_json and printed.items:
             raise SettingsError("--json has standard output for itself; give the sink a file")
         refuse_one_file(specs)
-        return {name: with_position(sink_of(spec, self.on_existing, name)) for name, spec in specs.items()}, printed
+        return {name: sink_of(spec, self.on_existing, name) for name, spec in specs.items()}, printed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import click
 from drift.all_engines import engine_kind
 from drift.cli.completion import complete_graph
 from drift.cli.errors import Ended, Interrupted, to_json
-from drift.cli.interrupt import Interrupts, PositionedSink
+from drift.cli.interrupt import Interrupts
 from drift.cli.late import LateOutput
 from drift.cli.options import (
     Output,
@@ -26,6 +26,7 @@ from drift.cli.progress import ProgressLine
 from drift.cli.specs import TimeOptions, by_name, policies, source_of
 from drift.load import absolute_target, load_dataflow
 from drift.running import Report, Run, made_run
+from drift.sinks.base import Sink
 from drift.state.run_checkpoints import Checkpoints
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -189,7 +190,7 @@ def sources_of(dataflow: Dataflow, specs: Sequence[str], *, as_frames: bool, qui
     return sources
 
 
-def driven(make: Callable[[], Run], sinks: Mapping[str, PositionedSink], printed: Printed) -> Report:
+def driven(make: Callable[[], Run], sinks: Mapping[str, Sink], printed: Printed) -> Report:
     """Make a run, which writes to these sinks, and run to the end.
 
     Raises:
@@ -219,7 +220,7 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, PositionedSink], printed
                 click.echo(f"stopped by SIGTERM: {how} {read}, all output of which is released", err=True)
             return running.report
         except KeyboardInterrupt:
-            position = max(position, *(sink.position for sink in sinks.values()), 0)
+            position = max(position, running.written if running is not None else 0)
             done = _as_object(running.report) if running is not None else {}
             done = {**done, "items_out": position}
             done.pop("digest", None)  # of more than was handed out, perhaps

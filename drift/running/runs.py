@@ -195,6 +195,11 @@ class Run(Exports):
         """The progress of the run now."""
         return self._engine.progress
 
+    @property
+    def written(self) -> int:
+        """The position of the output up to which the sinks have it."""
+        return self._sinks.position
+
     def observed(self) -> Observed:
         """Items that left each operator, and the activity of each process; if the run is `counted` or has a page."""
         return self._engine.observed()

@@ -20,12 +20,17 @@ from drift_graph.unchanged import Sample, Sampler
 
 
 class Sinks(Observer):
-    """The sinks of one run, by name."""
+    """The sinks of one run, by name.
+
+    Attributes:
+        position: behind the last batch that all have.
+    """
 
     def __init__(self, sinks: Mapping[str, Any]) -> None:
         self.by_name: dict[str, Sink] = {name: as_sink(name, sink) for name, sink in sinks.items()}
         self._ticking = [sink for sink in self.by_name.values() if isinstance(sink, Ticking)]
         self._written = Sampler()
+        self.position = 0
 
     def __len__(self) -> int:
         return len(self.by_name)
@@ -59,6 +64,7 @@ class Sinks(Observer):
         for name, sink in self.by_name.items():
             _write_to(name, sink, batch)
             check_unchanged(samples, f"sink {name!r}")
+        self.position = batch.position + len(batch.metas)
 
     def complete(self, *, stopped: bool) -> None:
         """The output has ended; if the input was only stopped, a sink with further output from an earlier run is left

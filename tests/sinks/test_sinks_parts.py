@@ -31,7 +31,6 @@ from waiting import wait_until
 import drift
 from drift import SettingsError, SinkError, sinks, sources
 from drift.cli import drift as commands
-from drift.cli.interrupt import with_position
 from drift.places import Remote
 from drift.running.sinks import Sinks
 from drift_barrier.barrier import Released
@@ -253,7 +252,7 @@ def test_a_sink_hears_that_time_passes_while_nothing_is_released(tmp_path: Path)
     sink = opened(sinks.parquet(tmp_path, part_every=1))
     write(sink, 0, 1)
     sink._filling.now_s = lambda: 1e12  # type: ignore[method-assign]
-    Sinks({"out": with_position(sink)}).take(Released(1, [], [], ""))
+    Sinks({"out": sink}).take(Released(1, [], [], ""))
     assert len(rows_in(tmp_path)) == 1
     sink.close()
 
