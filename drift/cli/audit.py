@@ -16,7 +16,7 @@ from rich.text import Text
 from drift import spark
 from drift.cli.errors import DIFFERENT, reading, to_json
 from drift.cli.options import EngineName, graph_option, json_option, master_option
-from drift.cli.progress import WatchLine
+from drift.cli.progress import watch_line
 from drift.cli.specs import key_function
 from drift.extras import need
 
@@ -93,7 +93,7 @@ def audit_command(
 
     watch = Watch()
     active = not quiet and not as_json and sys.stderr.isatty()
-    with reading(), WatchLine(watch, active=active), spark.session(master) if master is not None else nullcontext():
+    with reading(), watch_line(watch, active=active), spark.session(master) if master is not None else nullcontext():
         found = audit(
             path,
             graph,

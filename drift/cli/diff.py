@@ -9,7 +9,7 @@ import click
 
 from drift.cli.errors import DIFFERENT, reading, to_json
 from drift.cli.options import json_option
-from drift.cli.progress import WatchLine
+from drift.cli.progress import watch_line
 from drift.extras import need
 
 
@@ -34,7 +34,7 @@ def diff_command(one: str, other: str, as_json: bool) -> Any:
     left, right = records = Record(one), Record(other)
     for record in records:
         record.watch.begin(str(record.path), record.counts)
-    with reading(), WatchLine(left.watch, right.watch, active=not as_json and sys.stderr.isatty()):
+    with reading(), watch_line(left.watch, right.watch, active=not as_json and sys.stderr.isatty()):
         found = diff(left, right)
     if as_json:
         click.echo(to_json(found.as_dict()))

@@ -8,7 +8,7 @@ import click
 
 from drift.cli.errors import reading, to_json
 from drift.cli.options import graph_option, json_option
-from drift.cli.progress import WatchLine
+from drift.cli.progress import watch_line
 from drift.extras import need
 from drift_graph.errors import SettingsError
 
@@ -41,7 +41,7 @@ def explain_command(path: str, position: int, graph: str | None, states: int, me
 
     record = Record(path)
     record.watch.begin("looking for what it was made of", record.counts)
-    with reading(), WatchLine(record.watch, active=not as_json and sys.stderr.isatty()):
+    with reading(), watch_line(record.watch, active=not as_json and sys.stderr.isatty()):
         lineage = explain(record, position, graph, states=states)
     if as_json:
         click.echo(to_json(lineage.as_dict()))

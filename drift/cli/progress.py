@@ -1,4 +1,4 @@
-"""The progress line of a run on a terminal.
+"""The progress lines of commands on a terminal.
 
 Invariant: drawing it costs the run only the reading of five numbers, five times a second, and it is also drawn during a
 long batch.
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from rich.console import Console
 from rich.live import Live
@@ -26,46 +28,59 @@ _RATE_OVER_S = 2.0
 COLUMNS = 80
 
 
-class ProgressLine:
-    """Drawn while it is entered, gone afterwards; `active=False` does nothing at all."""
+@contextmanager
+def live_line(text: Callable[[], str], *, active: bool) -> Iterator[None]:
+    """Draw a line, on standard error, until the context ends; `active=False` does nothing at all.
 
-    def __init__(self, *, active: bool) -> None:
+    Args:
+        text: called by the thread that draws.
+    """
+    if not active:
+        yield
+        return
+    with Live(
+        console=Console(stderr=True, highlight=False),
+        get_renderable=lambda: Text(text(), no_wrap=True, overflow="ellipsis"),
+        refresh_per_second=_DRAWN_PER_SECOND,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ):
+        yield
+
+
+def watch_line(*watches: Watch, active: bool) -> AbstractContextManager[None]:
+    """The progress line of a command that reads records."""
+    start_s = time.monotonic()
+
+    def text() -> str:
+        shown = [str(watch) for watch in watches if watch.what]
+        return "  ".join([clock_text(time.monotonic() - start_s), *shown])
+
+    return live_line(text, active=active)
+
+
+class ProgressOfRun:
+    """The text of the line of a run."""
+
+    def __init__(self) -> None:
         self._run: Run | None = None
         self._start_s = time.monotonic()
         self._samples: deque[tuple[float, int, int]] = deque()  # moment, items in, items out
-        self._live: Live | None = None
-        if active:
-            self._live = Live(
-                console=Console(stderr=True, highlight=False),
-                get_renderable=self._line,
-                refresh_per_second=_DRAWN_PER_SECOND,
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-
-    def __enter__(self) -> ProgressLine:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def follow(self, run: Run) -> None:
         """Show this run from now on."""
         self._run = run
 
-    def _line(self) -> Text:
+    def text(self) -> str:
+        """The line now."""
         now = time.monotonic()
         progress = self._run.progress if self._run is not None else Progress()
         if self._run is not None:  # which may resume with numbers of its own
             self._samples.append((now, progress.items_in, progress.items_out))
         while len(self._samples) > 2 and now - self._samples[1][0] >= _RATE_OVER_S:
             self._samples.popleft()
-        text = line_text(progress, self._rates(), now - self._start_s)
-        return Text(text, no_wrap=True, overflow="ellipsis")
+        return line_text(progress, self._rates(), now - self._start_s)
 
     def _rates(self) -> tuple[float, float]:
         """Items in and out a second, over the last seconds."""
@@ -74,19 +89,6 @@ class ProgressLine:
         (start, first_in, first_out), (end, last_in, last_out) = self._samples[0], self._samples[-1]
         seconds = end - start
         return ((last_in - first_in) / seconds, (last_out - first_out) / seconds) if seconds > 0 else (0.0, 0.0)
-
-
-class WatchLine(ProgressLine):
-    """The progress line of a command that reads records."""
-
-    def __init__(self, *watches: Watch, active: bool) -> None:
-        self._watches = watches
-        super().__init__(active=active)
-
-    def _line(self) -> Text:
-        minutes, seconds = divmod(int(time.monotonic() - self._start_s), 60)
-        shown = [str(watch) for watch in self._watches if watch.what]
-        return Text("  ".join([f"{minutes}:{seconds:02}", *shown]), no_wrap=True, overflow="ellipsis")
 
 
 def line_text(progress: Progress, rates: tuple[float, float], seconds: float, columns_max: int = COLUMNS) -> str:

@@ -22,7 +22,7 @@ from drift.cli.options import (
     print_options,
     time_options,
 )
-from drift.cli.progress import ProgressLine
+from drift.cli.progress import ProgressOfRun, live_line
 from drift.cli.specs import TimeOptions, by_name, policies, source_of
 from drift.load import absolute_target, load_dataflow
 from drift.running import Report, Run, made_run
@@ -197,7 +197,8 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, Sink], printed: Printed)
         Ended: with what was done until then.
     """
     position = 0
-    with Interrupts() as interrupts, ProgressLine(active=printed.line) as line:
+    line = ProgressOfRun()
+    with Interrupts() as interrupts, live_line(line.text, active=printed.line):
         running: Run | None = None
         try:
             with make() as running:

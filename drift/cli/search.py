@@ -8,7 +8,6 @@ Why: seeds are assigned in blocks, in order; after a failure the search waits on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from multiprocessing.connection import wait
 
 from drift.cli.seeding import Failed, Ready, Run, RunCase, RunSeed, SeedReport, Setup, Tally
@@ -57,12 +56,11 @@ class Search:
             process.close()
         self._processes, self._running = [], {}
 
-    def run(self, first: int, count: int | None, seconds_max: float | None, tick: Callable[[], None]) -> Failed | None:
+    def run(self, first: int, count: int | None, seconds_max: float | None) -> Failed | None:
         """Run seeds from `first` on.
 
         Args:
             count: how many at most; None for as long as `seconds_max` allows.
-            tick: called now and then.
 
         Returns:
             The least seed that failed, or None.
@@ -90,7 +88,6 @@ class Search:
             waited_for = [process for process, start in running.items() if failed is None or start < failed.seed]
             if not waited_for:
                 return failed
-            tick()
             connections = {process.connection: process for process in waited_for}
             for connection in wait(list(connections), _WAIT_S):
                 process = connections[connection]  # type: ignore[index]

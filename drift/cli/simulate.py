@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +15,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from drift.cli.errors import Differs, Ended, Interrupted, to_json
 from drift.cli.options import json_option
+from drift.cli.progress import live_line
 from drift_graph.errors import ImpureStep, SettingsError
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from drift.cli.seeding import Failed, SeedReport, Tally
 
 SEEDS = 1000
-_DRAWN_PER_SECOND = 5
 _FAULTS_SHOWN_MAX = 6
 
 
@@ -143,9 +140,12 @@ def _run_search(search: Search, request: _Request) -> int:
         inputs = ", ".join(f"{name}: {what}" for name, what in search.ready.inputs.items())
         on = _counted(search.processes, "process", "processes")
         click.echo(f"{search.ready.graph}: simulated on {on}; {inputs}", err=True)
-    with _Line(search, request) as line:
-        seconds_max = request.minutes * 60 if request.minutes is not None else None
-        failed = search.run(request.first_seed, request.seeds, seconds_max, line.tick)
+    seconds_max = request.minutes * 60 if request.minutes is not None else None
+    with live_line(
+        lambda: line_text(search.tally, search.seconds, request.seeds, request.minutes),
+        active=request.words and sys.stderr.isatty(),
+    ):
+        failed = search.run(request.first_seed, request.seeds, seconds_max)
     if failed is not None:
         if request.words:
             passed = _counted(search.tally.seeds, "seed")
@@ -227,7 +227,8 @@ def _summary(search: Search, ending: str) -> str:
 
 
 def _faults(tally: Tally, most: int) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in tally.faults.most_common(most))
+    faults = Counter(tally.faults)  # another thread adds to it
+    return ", ".join(f"{count:,} {name}" for name, count in faults.most_common(most))
 
 
 def _counted(count: int, noun: str, plural: str = "") -> str:
@@ -253,36 +254,6 @@ def _commit_of(folder: Path) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return described.stdout.strip()
-
-
-class _Line:
-    """Where the search stands, on a terminal."""
-
-    def __init__(self, search: Search, request: _Request) -> None:
-        active = request.words and sys.stderr.isatty()
-        self._search = search
-        self._request = request
-        self._live = Live(
-            console=Console(stderr=True, highlight=False), auto_refresh=False, transient=True,
-            redirect_stdout=False, redirect_stderr=False,
-        ) if active else None  # fmt: skip
-        self._drawn_s = 0.0
-
-    def __enter__(self) -> _Line:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def tick(self) -> None:
-        now = time.monotonic()
-        if self._live is not None and now - self._drawn_s > 1 / _DRAWN_PER_SECOND:
-            self._drawn_s = now
-            text = line_text(self._search.tally, self._search.seconds, self._request.seeds, self._request.minutes)
-            self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def line_text(tally: Tally, seconds: float, total: int | None, minutes: float | None) -> str:

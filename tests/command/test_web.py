@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from waiting import HANG_S, wait_until
 
 import drift
-from drift.cli.progress import COLUMNS, ProgressLine, line_text, short
+from drift.cli.progress import COLUMNS, ProgressOfRun, line_text, short
 from drift.engines.base import Progress
 from drift.engines.metrics import Reading, named, on_page
 from drift.engines.observed import SourceState, Timeline
@@ -588,10 +588,10 @@ def test_after_a_resume_no_number_says_that_anything_was_read(engine: Any, tmp_p
     with run() as again:
         checkpoint = again.resumed_from
         assert checkpoint is not None and 500 < again.progress.items_in <= stopped.report.items_in < 1000
-        line = ProgressLine(active=False)
-        line._line()
+        line = ProgressOfRun()
+        line.text()
         line.follow(again)
-        status, shown = Status(again), line._line().plain
+        status, shown = Status(again), line.text()
         for numbers in (status.sample(), status.sample()):
             assert (numbers["items_in"], numbers["in_per_s"]) == (again.report.items_before, 0.0)
             assert numbers["minimal_time"] == again.progress.reached == f"time {again.progress.minimal_time}"

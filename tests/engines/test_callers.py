@@ -33,7 +33,7 @@ def doubled_and_summed() -> drift.Dataflow:
 
 
 @given(visits(80), st.integers(0, 40))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_a_caller_that_stops_at_any_item_and_comes_again_misses_none(
     tmp_path_factory: pytest.TempPathFactory, several: list[Visit], count: int
 ) -> None:

@@ -131,7 +131,7 @@ def check_goes_on_over(engines: list[tuple[str, dict[str, Any]]], graph: Any, in
 
 @pytest.mark.parametrize("steps", [["scan", "group"], ["delay", "process"], ["sliding", "turn", "end"]], ids="-".join)
 def test_a_run_resumes_over_another_engine_and_with_other_workers(tmp_path: Path, steps: list[str]) -> None:
-    inputs = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(2500)] for rank in range(2)}
+    inputs = {f"in{rank}": [(10 + at // 3 - at * 7 % 5, at * 31 % 10) for at in range(1000)] for rank in range(2)}
     engines: list[tuple[str, dict[str, Any]]] = [("zeromq", {"workers": 3}), ("local", {}), ("zeromq", {"workers": 2})]
     check_goes_on_over(engines, with_later(steps), inputs, tmp_path)
 
