@@ -8,7 +8,7 @@ Why: the core has no numpy; where payloads are rows, it is there, and metas come
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from drift_graph.metas import (
     chosen_metas,
     numbers_of,
 )
+from drift_graph.metas.event import place_of
 
 Words = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -32,6 +33,9 @@ Bytes = npt.NDArray[np.uint8]
 _STAMP = 16  # bytes: time and tie
 #: The least ties of one byte behind the mark, of two and so on.
 _TIES = np.array([248, *(1 << 8 * size for size in range(1, 8))], np.uint64)
+
+#: Times of so many bits are packed into one number, with the first bits of their ties.
+_PACKED_MAX = 24
 
 _SIGN = np.uint64(1 << 63)
 
@@ -85,8 +89,8 @@ class StampMetas(EventMetas):
 
     @property
     def _words(self) -> Words:
-        """A row for each item: the time, as its bytes are in metas, and the tie."""
-        return np.frombuffer(self.stamps, ">u8").reshape(-1, 2)
+        """A row for each item: the time, as its bytes are in metas, the tie, and the ordinal if the stamps have it."""
+        return np.frombuffer(self.stamps, ">u8").reshape(-1, self._size // 8)
 
     def time_array(self) -> npt.NDArray[np.int64]:
         """`times` in an array."""
@@ -103,9 +107,39 @@ class StampMetas(EventMetas):
     def are_increasing(self) -> bool:
         return self.increasing or bool(_above(self._words[1:], self._words[:-1]).all())
 
-    def are_different(self) -> bool:
-        words = self._words
-        return not (words[1:] == words[:-1]).all(axis=1).any()
+    def alike(self, seen: Sequence[bytes]) -> dict[bytes, list[int]]:
+        """See `EventMetas`."""
+        order, ordered = self.sorted()
+        found: dict[bytes, list[int]] = {}
+        if ordered is not self:
+            words = np.frombuffer(ordered.stamps, ">u8").reshape(-1, 2)
+            edges = np.flatnonzero((words[1:] != words[:-1]).any(axis=1)) + 1
+            if len(edges) + 1 < len(words):
+                starts, ends = np.concatenate([[0], edges]), np.concatenate([edges, [len(words)]])
+                several = ends > starts + 1
+                for start, end in zip(starts[several].tolist(), ends[several].tolist()):
+                    found[ordered.stamps[_STAMP * start : _STAMP * (start + 1)]] = sorted(order[start:end])
+        for stamp in seen:
+            at = place_of(stamp, ordered.stamps)
+            assert at is not None
+            found.setdefault(stamp, [order[at]])
+        return found
+
+    def with_ordinals(self, ordinals: Mapping[int, int]) -> CountedMetas:
+        """See `EventMetas`."""
+        every = np.zeros(len(self), ">u8")
+        every[list(ordinals)] = list(ordinals.values())
+        return self._widened(every)
+
+    def _widened(self, ordinals: Words | int = 0) -> CountedMetas:
+        words = np.empty((len(self), 3), ">u8")
+        words[:, :2], words[:, 2] = self._words, ordinals
+        return CountedMetas(words.tobytes(), self._rank, self._ending[1:], self.increasing)
+
+    def followed_by(self, later: ComputedMetas) -> EventMetas | None:
+        if type(later) is not type(self) and isinstance(later, StampMetas):
+            return self._widened().followed_by(later._widened())
+        return super().followed_by(later)
 
     def later(self, suffix: bytes, ending: bytes, untils: npt.NDArray[np.int64], phase: int) -> Metas:
         """The metas of later children: those of `drift_graph.meta.later_metas` for parents with a suffix behind these.
@@ -114,27 +148,31 @@ class StampMetas(EventMetas):
             ending: what the map appends.
             untils: the time of each child.
         """
-        ties = self._words[:, 1].astype(np.uint64)
-        sizes = np.searchsorted(_TIES, ties, side="right")  # bytes of ties behind the mark
-        different = np.unique(sizes).tolist()
+        different = self._by_lengths()
         if len(different) == 1:
-            return WrittenMetas(self._later(suffix, ending, untils, phase, different[0]), b"")
+            return WrittenMetas(self._later(suffix, ending, untils, phase, *different[0][1]), b"")
         made = np.empty(len(self), object)
-        for size in different:
-            found = np.flatnonzero(sizes == size)
+        for found, sizes in different:
             some = self._with(self._words[found].tobytes(), increasing=True)
-            made[found] = WrittenMetas(some._later(suffix, ending, untils[found], phase, size), b"").listed()
+            made[found] = WrittenMetas(some._later(suffix, ending, untils[found], phase, *sizes), b"").listed()
         return made.tolist()
 
-    def _later(self, suffix: bytes, ending: bytes, untils: npt.NDArray[np.int64], phase: int, size: int) -> Bytes:
-        """See `later`; all ties have so many bytes behind the mark, or are one byte."""
-        stamps = self._words.view(np.uint8).reshape(-1, _STAMP)
-        mark = _bytes_of(varint((1 << 8 * size) - 1)[: 1 if size else 0])
-        tie = stamps[:, _STAMP - max(size, 1) :]
-        root_end = read_varint(self._ending, 0)[1]
-        rank, ordinal, path = map(_bytes_of, (self._rank, self._ending[:root_end], self._ending[root_end:] + suffix))
-        root = [stamps[:, :8], rank, mark, tie, ordinal]
-        parents = _beside(len(self), [*root, path, _bytes_of(ending)])
+    def _by_lengths(self) -> list[tuple[Words, tuple[int, ...]]]:
+        """The places of the metas of each length, and how many bytes their ties have behind the mark."""
+        sizes = _sizes(self._words[:, 1])
+        return [(np.flatnonzero(sizes == size), (size,)) for size in np.unique(sizes).tolist()]
+
+    def _root(self, *sizes: int) -> tuple[list[Bytes], bytes]:
+        """The global times in parts, see `_beside`, and the path; all have ties of so many bytes behind the mark."""
+        stamps = self._words.view(np.uint8).reshape(-1, self._size)
+        end = read_varint(self._ending, 0)[1]
+        tie = _varints(stamps[:, 8:16], sizes[0])
+        return [stamps[:, :8], _bytes_of(self._rank), *tie, _bytes_of(self._ending[:end])], self._ending[end:]
+
+    def _later(self, suffix: bytes, ending: bytes, untils: npt.NDArray[np.int64], phase: int, *sizes: int) -> Bytes:
+        """See `later` and `_root`."""
+        root, path = self._root(*sizes)
+        parents = _beside(len(self), [*root, _bytes_of(path + suffix), _bytes_of(ending)])
         digests = b"".join(map(xxhash.xxh3_128_digest, _listed(parents)))
         hashes = np.frombuffer(digests, np.uint8).reshape(-1, 16)
         times = (untils.view(np.uint64) ^ _SIGN).astype(">u8").view(np.uint8).reshape(-1, 8)
@@ -149,15 +187,79 @@ class StampMetas(EventMetas):
             return range(len(self)), self
         if self._sorted is None:
             words = self._words
-            found = np.lexsort((words[:, 1].astype(np.uint64), words[:, 0].astype(np.uint64)))
+            found = _order_of([words[:, at].astype(np.uint64) for at in range(words.shape[1])])
             order = array("q", found.astype(np.int64).tobytes())  # its numbers are Python's, for whoever reads them
             self._sorted = order, self._with(words[found].tobytes(), increasing=True)
         return self._sorted
 
 
+class CountedMetas(StampMetas):
+    """The same with an ordinal for each item: some have the time and tie of another one.
+
+    Args:
+        stamps: with the ordinal in 8 more bytes.
+        ending: the path.
+    """
+
+    __slots__ = ()
+    _size = _STAMP + 8
+
+    def _meta(self, stamp: bytes) -> bytes:
+        tie, ordinal = (varint(int.from_bytes(stamp[at : at + 8], "big")) for at in (8, _STAMP))
+        return stamp[:8] + self._rank + tie + ordinal + self._ending
+
+    def _widened(self, ordinals: Words | int = 0) -> CountedMetas:
+        return self
+
+    def _by_lengths(self) -> list[tuple[Words, tuple[int, ...]]]:
+        sizes = 16 * _sizes(self._words[:, 1]) + _sizes(self._words[:, 2])
+        return [(np.flatnonzero(sizes == size), divmod(size, 16)) for size in np.unique(sizes).tolist()]
+
+    def _root(self, *sizes: int) -> tuple[list[Bytes], bytes]:
+        stamps = self._words.view(np.uint8).reshape(-1, self._size)
+        tie, ordinal = _varints(stamps[:, 8:16], sizes[0]), _varints(stamps[:, 16:], sizes[1])
+        return [stamps[:, :8], _bytes_of(self._rank), *tie, *ordinal], self._ending
+
+    def _computed(self) -> list[bytes]:
+        made = np.empty(len(self), object)
+        for found, sizes in self._by_lengths():
+            root, path = self._with(self._words[found].tobytes(), increasing=True)._root(*sizes)
+            made[found] = _listed(_beside(len(found), [*root, _bytes_of(path)]))
+        return made.tolist()
+
+    def _rows(self, head_of: Callable[[int], bytes]) -> None:
+        return None
+
+
+def _sizes(numbers: Words) -> Words:
+    """How many bytes each has behind the mark, as a varint."""
+    return np.searchsorted(_TIES, numbers.astype(np.uint64), side="right")
+
+
+def _varints(numbers: Bytes, size: int) -> list[Bytes]:
+    """Numbers of 8 bytes as varints, in parts; see `_sizes`."""
+    return [_bytes_of(varint((1 << 8 * size) - 1)[: 1 if size else 0]), numbers[:, 8 - max(size, 1) :]]
+
+
+def _order_of(keys: Sequence[Words]) -> Words:
+    """The places of rows of keys in sorted order, equal ones as they are."""
+    first, second = keys[0] - keys[0].min(), keys[1] - keys[1].min()
+    bits, more = int(first.max()).bit_length(), int(second.max()).bit_length()
+    if len(keys) == 2 and 0 < bits <= _PACKED_MAX:
+        left_out = max(bits + more - 64, 0)
+        packed = first << np.uint64(more - left_out) | second >> np.uint64(left_out)
+        order: Words = np.argsort(packed, kind="stable")
+        first, second = first[order], second[order]
+        if not left_out or not ((first[1:] == first[:-1]) & (second[1:] < second[:-1])).any():
+            return order
+    return np.lexsort(keys[::-1])
+
+
 def _above(one: Words, other: Words) -> npt.NDArray[np.bool_]:
     """For each row of words whether it is above that of another."""
-    above: npt.NDArray[np.bool_] = (one[:, 0] > other[:, 0]) | ((one[:, 0] == other[:, 0]) & (one[:, 1] > other[:, 1]))
+    above: npt.NDArray[np.bool_] = one[:, -1] > other[:, -1]
+    for at in range(one.shape[1] - 2, -1, -1):
+        above = (one[:, at] > other[:, at]) | ((one[:, at] == other[:, at]) & above)
     return above
 
 

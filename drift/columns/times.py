@@ -4,25 +4,31 @@ Invariant: what is found for a row is what `drift_graph.stamps` finds for its di
 or one of another form, nothing is found for the batch, and the dicts decide.
 
 Why: a column of integers holds its times as they are, and a column of timestamps holds microseconds since 1970 in UTC.
+Of texts, and of times without a zone, each different one is read once, as that of a dict is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, tzinfo
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
+from drift.arrow import python_values
 from drift.columns.metas import StampMetas, Words, stamp_metas
-from drift_graph.canonical import NoCanonicalForm, hash64_each
-from drift_graph.meta import TIME_MAX
+from drift_graph.canonical import NoCanonicalForm, hash64, hash64_each
+from drift_graph.meta import TIME_MAX, TIME_MIN
+from drift_graph.moments import time_from
 from drift_graph.payloads import Rows, Timed
 
 Times = npt.NDArray[np.int64]
 
 _INTEGERS = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64})
+_HASHED = frozenset({pl.String, pl.Binary, pl.Boolean, pl.Date})
 #: The years that datetime holds, without a day at each end.
 _FIRST_MS, _LAST_MS = -62_135_510_400_000, 253_402_128_000_000
 _IN_MS = {"ms": 1, "us": 1000}
@@ -39,7 +45,19 @@ def times_of_column(column: pl.Series, zone: tzinfo | None) -> Times | None:
     if isinstance(kind, pl.Datetime) and kind.time_unit in _IN_MS and (kind.time_zone is not None or zone is UTC):
         times: Times = column.to_physical().to_numpy() // _IN_MS[kind.time_unit]
         return times if times.min() >= _FIRST_MS and times.max() <= _LAST_MS else None
+    if isinstance(kind, (pl.String, pl.Datetime)):
+        return _each_once(column, np.int64, lambda value: time_from(value, zone))
     return None
+
+
+def _each_once(column: pl.Series, kind: type[Any], number_of: Callable[[Any], int | None]) -> Words | None:
+    """The number of each row's value; None if one has none."""
+    found = column.to_arrow(compat_level=pl.CompatLevel.oldest()).dictionary_encode(null_encoding="encode")
+    try:
+        numbers = list(map(number_of, python_values(found.dictionary)))
+    except (pa.ArrowException, ValueError, OverflowError):  # raised again where dicts are made
+        return None
+    return None if None in numbers else np.array(numbers, kind)[found.indices.to_numpy()]
 
 
 class TimedRows(Timed):
@@ -57,13 +75,24 @@ class TimedRows(Timed):
         self._rows = rows
         self._ties = ties
 
-    def within(self, lateness: int) -> int | None:
-        least = int(self._times.min())
-        if self.greatest - least <= lateness:
-            return least
-        if self.greatest - least > TIME_MAX:  # 64 bits may be too few for a difference
+    def behind(self, greatest: int, least: int, lateness: int) -> Sequence[tuple[int, int, int]] | None:
+        times = self._times
+        low = int(times.min())
+        if low >= least and max(greatest, self.greatest) - low <= lateness:
+            return ()
+        if lateness > TIME_MAX:
             return None
-        return least if int((np.maximum.accumulate(self._times) - self._times).max()) <= lateness else None
+        befores = np.maximum.accumulate(np.concatenate([np.array([greatest]), times[:-1]]))
+        bounds = np.maximum(np.maximum(befores, TIME_MIN + lateness) - lateness, least)
+        at = np.flatnonzero(times < bounds)
+        return list(zip(at.tolist(), times[at].tolist(), bounds[at].tolist()))
+
+    def chosen(self, wanted: Sequence[int], rows: Rows) -> TimedRows | None:
+        mask = np.frombuffer(bytes(wanted), np.bool_)
+        if not mask.any():
+            return None
+        ties = None if self._ties is None else self._ties.filter(pl.Series(mask))
+        return TimedRows(self._times[mask], rows, ties)
 
     def metas(self, rank: bytes, ending: bytes) -> StampMetas | None:
         ties = self._hashes() if self._ties is None else _ties_of_column(self._ties)
@@ -77,8 +106,11 @@ class TimedRows(Timed):
 
 
 def _ties_of_column(column: pl.Series) -> Words | None:
-    """The tie of each row; None if one may not be an integer of 0 or more."""
-    if column.dtype not in _INTEGERS or column.null_count():
+    """The tie of each row; None if values may not be told apart by their bytes."""
+    if column.dtype in _INTEGERS and not column.null_count():
+        numbers = column.to_numpy()
+        if int(numbers.min()) >= 0:
+            return numbers
+    elif column.dtype not in _INTEGERS | _HASHED:
         return None
-    numbers = column.to_numpy()
-    return numbers if int(numbers.min()) >= 0 else None
+    return _each_once(column, np.uint64, lambda value: value if type(value) is int and value >= 0 else hash64(value))

@@ -8,16 +8,17 @@ Why: each item is judged against the greatest time before it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, islice
-from operator import lt, sub
+from operator import sub
 from typing import Any, NamedTuple
 
 from drift_graph.diverted import LATE, diverted
 from drift_graph.errors import LateItem
 from drift_graph.functions import safe_text
 from drift_graph.meta import TIME_MAX, TIME_MIN
-from drift_graph.payloads import Timed
+from drift_graph.payloads import Rows, Timed, in_order
 from drift_graph.policies import EventTime
 
 _CHUNK_ITEMS = 64  # the least and greatest time of a chunk are compared first, and single items only if necessary
@@ -67,15 +68,34 @@ class Lateness:
         """The heartbeat that `follow` would set."""
         return self.least if self.greatest is None else max(self.least, self.greatest - lateness, TIME_MIN)
 
-    def accept(self, timed: Timed, policy: EventTime, clock: int) -> bool:
-        """As `judge`, for rows of which all are accepted; if that is not sure, False, and nothing has changed."""
+    def judge_rows(
+        self, rows: Rows, timed: Timed, policy: EventTime, clock: int
+    ) -> tuple[Timed | None, Rows, list[Late], LateItem | None] | None:
+        """As `judge`, for rows; None, and nothing has changed, where it is not sure which of them are accepted.
+
+        Returns:
+            The times of the accepted rows, None if there are none; these rows, the late ones, and the late one that
+            ends the run.
+        """
         if policy.future_max is not None and self._some_ahead(timed.first, timed.greatest, clock, policy.future_max):
-            return False
-        least = timed.within(policy.lateness)
-        if least is None or least < self.least_behind(policy.lateness):
-            return False
-        self.greatest = timed.greatest if self.greatest is None else max(self.greatest, timed.greatest)
-        return True
+            return None
+        before = timed.first if self.greatest is None else self.greatest
+        behind = timed.behind(before, self.least, policy.lateness)
+        if behind is None:
+            return None
+        late, error = self._refused(rows, behind, policy)
+        accepted: Timed | None = timed
+        if behind:
+            wanted = bytearray(b"\1" * len(rows))
+            for at, _, _ in behind:
+                wanted[at] = 0
+            if error is not None:
+                first = behind[0][0]
+                wanted[first:] = bytes(len(rows) - first)
+            rows = rows.chosen(wanted)
+            accepted = timed.chosen(wanted, rows)
+        self.greatest = before if accepted is None else max(before, accepted.greatest)
+        return accepted, rows, late, error
 
     def judge(
         self, payloads: list[Any], times: list[int], policy: EventTime, clock: int
@@ -95,26 +115,36 @@ class Lateness:
         self.greatest = max(before, max(times))
         befores = list(islice(accumulate(times, max, initial=before), len(times)))
         heartbeats = [max(greatest - policy.lateness, self.least) for greatest in befores]
-        is_late = list(map(lt, times, heartbeats))
-        late = [
-            Late(self.source, payload, time, heartbeat, f"{heartbeat - time} behind the heartbeat")
-            for payload, time, heartbeat, yes in zip(payloads, times, heartbeats, is_late)
-            if yes
-        ]
-        if late and policy.late == "error":
-            first = is_late.index(True)
-            _, payload, time, heartbeat, _ = late[0]
+        each = enumerate(zip(times, heartbeats))
+        behind = [(at, time, heartbeat) for at, (time, heartbeat) in each if time < heartbeat]
+        late, error = self._refused(payloads, behind, policy)
+        if error is not None:
+            first = behind[0][0]
             self.greatest = max(before, max(times[:first], default=before))
-            behind = policy.lateness + heartbeat - time
-            return (
-                list(range(first)),
-                [],
-                LateItem(
-                    f"source {self.source!r} got an item at {time} below its heartbeat {heartbeat}; payload "
-                    f"{short(payload)}; set lateness to {behind} or more, or pass late='divert' to keep such items"
-                ),
+            return list(range(first)), [], error
+        refused = {at for at, _, _ in behind}
+        return [index for index in range(len(times)) if index not in refused], late, None
+
+    def _refused(
+        self, payloads: Any, behind: Sequence[tuple[int, int, int]], policy: EventTime
+    ) -> tuple[list[Late], LateItem | None]:
+        """The late items, or the first of them as an error.
+
+        Args:
+            behind: of the late ones the indices, the times, and the heartbeats that they are behind.
+        """
+        if behind and policy.late == "error":
+            first, time, heartbeat = behind[0]
+            return [], LateItem(
+                f"source {self.source!r} got an item at {time} below its heartbeat {heartbeat}; payload "
+                f"{short(payloads[first])}; set lateness to {policy.lateness + heartbeat - time} or more, or pass "
+                f"late='divert' to keep such items"
             )
-        return [index for index, yes in enumerate(is_late) if not yes], late, None
+        late = in_order(payloads, [at for at, _, _ in behind]) if behind else ()
+        return [
+            Late(self.source, payload, time, heartbeat, f"{heartbeat - time} behind the heartbeat")
+            for payload, (_, time, heartbeat) in zip(late, behind)
+        ], None
 
     def set_apart(
         self, payloads: list[Any], times: list[int], policy: EventTime, clock: int

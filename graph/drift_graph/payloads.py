@@ -29,8 +29,18 @@ class Timed:
     first: int
     greatest: int
 
-    def within(self, lateness: int) -> int | None:
-        """The least of the times; None if one is behind another before it by more than `lateness`, or may be."""
+    def behind(self, greatest: int, least: int, lateness: int) -> Sequence[tuple[int, int, int]] | None:
+        """The late rows: the index of each, its time and the heartbeat that it is behind; None if one may be late.
+
+        Args:
+            greatest: the greatest time before the rows, or that of the first.
+            least: the least time that is accepted.
+            lateness: how far a row may be behind the greatest time before it.
+        """
+        raise NotImplementedError
+
+    def chosen(self, wanted: Sequence[int], rows: Rows) -> Timed | None:
+        """The times of those for which `wanted` has a 1, which are these rows; None if there are none."""
         raise NotImplementedError
 
     def metas(self, rank: bytes, ending: bytes) -> EventMetas | None:

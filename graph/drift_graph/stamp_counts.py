@@ -1,7 +1,7 @@
 """Counts the items of a source with the same time and tie, its stamp; items with equal stamps get ordinals.
 
-Invariant: `are_new` is true only if the stamps of a batch differ from each other and from all stamps before; `count_of`
-says how many items had a stamp, for each stamp that may come again.
+Invariant: `alike` has the places of all items of a batch whose stamps do not differ from each other and from all stamps
+before; `count_of` says how many items had a stamp, for each stamp that may come again.
 
 Why: items with equal stamps are neighbours once a batch is sorted, which it has to be anyway. A stamp of an earlier
 batch can come again only with a time that the source still accepts and that is not above the greatest time so far. So
@@ -18,7 +18,7 @@ from itertools import repeat
 from typing import Any
 
 from drift_graph.meta import TIME_MIN, pack_time
-from drift_graph.metas.event import EventMetas, listed_stamps
+from drift_graph.metas.event import EventMetas, listed_stamps, place_of
 
 _RETAINED_MIN = 8192  # so many stamps may be retained before settled ones are searched for
 
@@ -34,31 +34,31 @@ class _Batches:
     def __init__(self) -> None:
         self.stamps: set[bytes] = set()
         self.greatest = TIME_MIN
-        self._batches: list[tuple[bytes, Sequence[Any] | None]] = []
-        self._firsts: dict[bytes, Any] | None = None  # the first payload of each stamp, once one was needed
+        #: Of each batch the sorted stamps; the places of their items, and the payloads, where these are stored.
+        self._batches: list[tuple[bytes, Sequence[int], Sequence[Any] | None]] = []
 
     def add(self, metas: EventMetas, payloads: Sequence[Any] | None, least: int) -> None:
         """Add a batch; no later item will have a time below `least`."""
-        ordered = metas.sorted()[1]
+        order, ordered = metas.sorted()
         self.stamps.update(listed_stamps(ordered.stamps_from(pack_time(least))))
-        self._batches.append((metas.stamps, payloads))
-        self._firsts = None
+        self._batches.append((ordered.stamps, () if payloads is None else order, payloads))
 
     def merge(self, batches: _Batches) -> None:
         self.stamps |= batches.stamps
         self.greatest = max(self.greatest, batches.greatest)
         self._batches += batches._batches
-        self._firsts = None
 
     def first(self, stamp: bytes) -> Any:
-        """The payload that first had a stamp; None if its batch was added without payloads."""
-        if self._firsts is None:
-            self._firsts = dict(self)
-        return self._firsts[stamp]
+        """The payload that first had a stamp, which is one of `stamps`; None if it was added without payloads."""
+        for stamps, order, payloads in self._batches:
+            if payloads is not None and (at := place_of(stamp, stamps)) is not None:
+                return payloads[order[at]]
+        return None
 
     def __iter__(self) -> Iterator[tuple[bytes, Any]]:
-        for stamps, payloads in self._batches:
-            yield from zip(listed_stamps(stamps), repeat(None) if payloads is None else payloads)
+        for stamps, order, payloads in self._batches:
+            each = repeat(None) if payloads is None else map(list(payloads).__getitem__, order)
+            yield from zip(listed_stamps(stamps), each)
 
 
 class StampCounts:
@@ -70,27 +70,31 @@ class StampCounts:
     """
 
     def __init__(self, known: dict[bytes, tuple[int, Any]] | None = None) -> None:
-        self._known = known or {}  # gets also the stamps of batches in which not all were new
+        self._known = known or {}  # of the stamps that came again
         self._retained_max = _RETAINED_MIN
         self._younger, self._older = _Batches(), _Batches()
 
-    def are_new(self, metas: EventMetas, payloads: Sequence[Any] | None, greatest: int, least: int) -> bool:
-        """Whether the stamps of a batch differ from each other and from all stamps before; if so, they are added.
+    def alike(self, metas: EventMetas, greatest: int) -> dict[bytes, list[int]]:
+        """The places of the items that have the stamp of another one, in this batch or before.
+
+        Args:
+            greatest: the greatest time before the batch; TIME_MIN if there was none.
+        """
+        candidates = listed_stamps(metas.sorted()[1].stamps_upto(pack_time(greatest)))
+        seen: list[bytes] = []
+        for known in (self._younger.stamps, self._older.stamps, self._known.keys()):
+            if known and not known.isdisjoint(candidates):
+                seen += filter(known.__contains__, candidates)
+        return metas.alike(seen)
+
+    def add(self, metas: EventMetas, payloads: Sequence[Any] | None, least: int) -> None:
+        """Add the stamps of a batch; for those that are not new, `set_count` is called.
 
         Args:
             payloads: of the batch, if a tie function must distinguish payloads.
-            greatest: the greatest time before the batch; TIME_MIN if there was none.
             least: no item after the batch will have a time below it.
         """
-        ordered = metas.sorted()[1]
-        if ordered is not metas and not ordered.are_different():  # if it is, every time is above the one before
-            return False
-        candidates = listed_stamps(ordered.stamps_upto(pack_time(greatest)))
-        for known in (self._younger.stamps, self._older.stamps, self._known.keys()):
-            if known and not known.isdisjoint(candidates):
-                return False
         self._younger.add(metas, payloads, least)
-        return True
 
     def count_of(self, stamp: bytes) -> tuple[int, Any]:
         """How many items had a stamp; and the first payload, if a tie function must distinguish payloads."""

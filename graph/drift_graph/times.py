@@ -10,7 +10,7 @@ order in which they came; as they are equal, it does not matter which comes firs
 
 from __future__ import annotations
 
-from itertools import islice, repeat
+from itertools import islice
 from operator import lt
 from typing import Any, NamedTuple, Self
 
@@ -35,7 +35,7 @@ from drift_graph.metas import (
     Metas,
     NumberedMetas,
 )
-from drift_graph.metas.event import listed_stamps, packed_stamp, packed_ties, stamps_of, time_and_tie
+from drift_graph.metas.event import packed_stamp, packed_ties, stamps_of, time_and_tie
 from drift_graph.operators import Source
 from drift_graph.payloads import in_order
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
@@ -172,11 +172,9 @@ class SourceMachine:
         if isinstance(self.policy, EventTime):
             before = self._lateness.greatest
             clock = now_ms if self.live else TIME_MIN
-            at_once = self._metas_at_once(payloads, self.policy, clock)
+            at_once = self._taken_at_once(payloads, self.policy, clock)
             if at_once is not None:
-                self._follow(self.policy)
-                self._count(at_once, late)
-                return Arrived(at_once, payloads, self.heartbeat, late, error)
+                return at_once
             if self._diverting:
                 payloads, times = times_or_diverted(payloads, self.policy, self._lateness, clock)
             else:
@@ -334,25 +332,65 @@ class SourceMachine:
         self.heartbeat = global_time(time, self._rank, 0, ordinal + count)
         return metas
 
-    def _metas_at_once(self, payloads: Any, policy: EventTime, clock: int) -> EventMetas | None:
-        """The global times of rows, found in arrays; None, and nothing has changed, if a row may be late, without a
-        time or tie, or have those of another.
+    def _taken_at_once(self, payloads: Any, policy: EventTime, clock: int) -> Arrived | None:
+        """Accept rows whose times and ties are found in arrays; None, and nothing has changed, if a row may be without
+        them, too far ahead or diverted, or if two different rows may have one tie.
         """
-        timed = timed_rows(payloads, policy)
         before = self._lateness.greatest
-        if timed is None or not self._lateness.accept(timed, policy, clock):
+        timed = timed_rows(payloads, policy)
+        judged = None if timed is None else self._lateness.judge_rows(payloads, timed, policy, clock)
+        if judged is None:
             return None
-        metas = timed.metas(varint(self._rank), _FIRST)
-        if metas is not None and self._are_new(metas, payloads, policy, before):
-            return metas
-        self._lateness.greatest = before
-        return None
+        timed, payloads, late, error = judged
+        metas: Metas | None = []
+        if self._late_apart and (late or error is not None):
+            metas = None
+        elif timed is not None:
+            made = timed.metas(varint(self._rank), _FIRST)
+            numbered, other = (None, None) if made is None else self._numbered(made, payloads, policy, before)
+            metas = numbered if other is None else None
+        if metas is None:
+            self._lateness.greatest = before
+            return None
+        self._follow(policy)
+        self._count(metas, late)
+        return Arrived(metas, payloads, self.heartbeat, late, error)
 
-    def _are_new(self, metas: EventMetas, payloads: Any, policy: EventTime, before: int | None) -> bool:
-        """Whether no item had these times and ties; see `StampCounts`."""
-        greatest = TIME_MIN if before is None else before
+    def _numbered(
+        self, metas: EventMetas, payloads: Any, policy: EventTime, before: int | None
+    ) -> tuple[Metas, tuple[int, Any, Any] | None]:
+        """The metas with the ordinals of their items.
+
+        Args:
+            before: the greatest time before these.
+
+        Returns:
+            The metas; and if two different payloads have one tie, the index of the second and both: then nothing has
+            changed.
+        """
+        counts = self._stamp_counts
+        alike = counts.alike(metas, TIME_MIN if before is None else before)
+        known = {stamp: counts.count_of(stamp) for stamp in alike}
+        firsts: dict[bytes, Any] = {}
+        if policy.tie is not None and alike:
+            firsts = {stamp: first for stamp, (count, first) in known.items() if count}
+            stamp_at = {at: stamp for stamp, places in alike.items() for at in places}
+            places = sorted(stamp_at)
+            for at, payload in zip(places, in_order(payloads, places)):
+                first = firsts.setdefault(stamp_at[at], payload)
+                agrees = first.may_be(payload) if type(first) is _Hashed else same(first, payload)
+                if type(first) is _Hashed:
+                    first = firsts[stamp_at[at]] = payload
+                if not agrees:
+                    return metas, (at, first, payload)
+        ordinals: dict[int, int] = {}
+        for stamp, places in alike.items():
+            count = known[stamp][0]
+            ordinals.update(zip(places, range(count, count + len(places))))
+            counts.set_count(stamp, count + len(places), firsts.get(stamp))
         compared = payloads if policy.tie is not None else None
-        return self._stamp_counts.are_new(metas, compared, greatest, self._lateness.least_behind(policy.lateness))
+        counts.add(metas, compared, self._lateness.least_behind(policy.lateness))
+        return metas.with_ordinals(ordinals) if ordinals else metas, None
 
     def _event_metas(
         self, payloads: list[Any], times: list[int], policy: EventTime, before: int | None
@@ -377,25 +415,15 @@ class SourceMachine:
         times = times if count == len(times) else times[:count]
         stamps = stamps_of(times, ties)
         every = EventMetas(stamps, varint(self._rank), _FIRST, increasing=all(map(lt, times, islice(times, 1, None))))
-        if self._are_new(every, payloads, policy, before):
-            return every, error
-        metas: list[bytes] = []
-        for stamp, meta, payload in zip(listed_stamps(stamps), every, repeat(None) if policy.tie is None else payloads):
-            ordinal, first = self._stamp_counts.count_of(stamp)
-            if not ordinal:
-                first = payload
-            elif type(first) is _Hashed:
-                first, agrees = payload, first.may_be(payload)
-            else:
-                agrees = same(first, payload)
-            if ordinal and not agrees:
-                return metas, InputError(
-                    f"the tie function of source {self.name!r} gave one value for two different payloads at time "
-                    f"{time_of(meta)}: {short(first)} and {short(payload)}; make it unique, or leave tie out"
-                )
-            self._stamp_counts.set_count(stamp, ordinal + 1, first)
-            metas.append(meta[:-1] + varint(ordinal))
-        return metas, error
+        metas, other = self._numbered(every, payloads[:count], policy, before)
+        if other is None:
+            return metas, error
+        at, first, payload = other
+        metas, _ = self._numbered(every[:at], payloads[:at], policy, before)  # type: ignore[arg-type]
+        return metas, InputError(
+            f"the tie function of source {self.name!r} gave one value for two different payloads at time "
+            f"{time_of(every[at])}: {short(first)} and {short(payload)}; make it unique, or leave tie out"
+        )
 
     def _follow(self, policy: EventTime) -> None:
         """Move the heartbeat after accepted items."""

@@ -10,6 +10,7 @@ from itertools import compress
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,8 +27,17 @@ from drift.machines.sliding import loop_over
 from drift.machines.worker import BARRIER, Worker
 from drift_graph.canonical import encode_metas, encode_plain
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, END_OF_TIME, MetaParts, pack_time, varint
-from drift_graph.metas import EventMetas, NumberedMetas, is_increasing, least_meta, metas_from_on, times_of, with_suffix
+from drift_graph.meta import BEGINNING, END_OF_TIME, MetaParts, later_metas, pack_time, varint
+from drift_graph.metas import (
+    EventMetas,
+    NumberedMetas,
+    is_increasing,
+    joined_metas,
+    least_meta,
+    metas_from_on,
+    times_of,
+    with_suffix,
+)
 from drift_graph.metas.event import packed_ties, stamps_of
 from drift_graph.times import Arrived, SourceMachine
 
@@ -71,16 +81,53 @@ def test_metas_in_event_time_are_as_in_a_list(
     if copies == 1:
         ordered = sorted_by_meta(together)
         assert is_increasing(ordered.metas) and list(ordered.metas) == sorted(expected)
-        assert kind.sorted()[1].are_different() and list(kind.sorted()[0]) == ordered.payloads
+        assert not kind.alike([]) and list(kind.sorted()[0]) == ordered.payloads
         assert [expected[payload] for payload in ordered.payloads] == sorted(expected)
+
+
+@given(
+    st.lists(st.tuples(TIMES, st.integers(0, 300) | TIES, st.integers(0, 2) | st.integers(240, 70000)), min_size=1),
+    st.integers(0, 300),
+    st.integers(0, 60),
+)
+def test_metas_of_rows_with_ordinals_are_as_in_a_list(stamps: list[tuple[int, int, int]], source: int, at: int) -> None:
+    rank, count = varint(source), len(stamps)
+    plain = event_metas([(time, tie) for time, tie, _ in stamps], rank, StampMetas)
+    ordinals = {each: ordinal for each, (_, _, ordinal) in enumerate(stamps) if ordinal}
+    kind = plain.with_ordinals(ordinals).with_suffix(b"\1\2")  # type: ignore[union-attr]
+    numbers = [ordinal for _, _, ordinal in stamps]
+    expected = [meta[:-1] + varint(number) + b"\1\2" for meta, number in zip(plain.listed(), numbers)]
+    assert list(kind) == expected and [kind[each] for each in range(count)] == expected
+    assert list(EventMetas(plain.stamps, rank, b"\0").with_ordinals(ordinals)) == [meta[:-2] for meta in expected]
+    assert encode_metas(kind) == encode_plain(expected) and kind.joined(b"x") == b"".join(b"x" + e for e in expected)
+    assert is_increasing(kind) == is_increasing(expected) and least_meta(kind) == min(expected)
+    assert times_of(kind) == [time for time, _, _ in stamps]
+    again = pickle.loads(pickle.dumps(kind))
+    assert type(again) is type(kind) and list(again) == expected
+    bound = expected[at % count]
+    for each in (bound, bound[:8], BEGINNING, END_OF_TIME):
+        assert sorted(metas_from_on(kind, each)) == [meta for meta in sorted(expected) if meta >= each]
+    before, behind = plain[:at].with_suffix(b"\1\2"), kind[at:]  # some without ordinals, and then with them
+    for one, other in ((before, behind), (behind, before)):
+        if one and other:
+            both = joined_metas([one, other])
+            assert isinstance(both, StampMetas) and list(both) == [*one, *other]
+    if len(set(expected)) == count:
+        ordered = sorted_by_meta(Columns(kind, list(range(count)), None))
+        assert isinstance(ordered.metas, StampMetas) and list(ordered.metas) == sorted(expected)
+        untils = np.array([2**63 - 1] * count)
+        later = later_metas(with_suffix(ordered.metas, b"\3"), b"\4\0", 2**63 - 1, 8)
+        assert list(ordered.metas.later(b"\3", b"\4\0", untils, 8)) == later
 
 
 def test_ties_that_differ_only_in_their_lowest_bits_are_distinguished() -> None:
     ties = [2**63 + tie for tie in range(100)][::-1]
-    metas = event_metas([(7, tie) for tie in ties])
-    for each in (metas, event_metas([(7, tie) for tie in ties], kind=StampMetas)):
-        ordered = sorted_by_meta(Columns(each, ties, None))
-        assert ordered.payloads == sorted(ties) and list(ordered.metas) == sorted(metas)
+    for times in (1, 2):
+        stamps = [(7 + tie % times, tie) for tie in ties]
+        expected, metas = [tie for _, tie in sorted(stamps)], event_metas(stamps)
+        for each in (metas, event_metas(stamps, kind=StampMetas)):
+            ordered = sorted_by_meta(Columns(each, ties, None))
+            assert ordered.payloads == expected and list(ordered.metas) == sorted(metas)
 
 
 ARRIVING = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=6), max_size=12)

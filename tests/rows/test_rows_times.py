@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import drift
 import drift_graph.times as times_module
-from drift.columns.metas import StampMetas
+from drift.columns.metas import CountedMetas, StampMetas
 from drift.columns.rows import Frame
 from drift_graph.item import Columns, sorted_by_meta
 from drift_graph.policies import EventTime
@@ -106,19 +106,32 @@ def test_columns_give_the_metas_late_items_and_errors_of_dicts(
             return
 
 
-@pytest.mark.parametrize("kind", ["int", "small", "ms", "us", "zone"])
-@pytest.mark.parametrize("tie", ["id", None])
+@pytest.mark.parametrize("kind", ["int", "small", "ms", "us", "zone", "naive", "text"])
+@pytest.mark.parametrize("tie", ["id", "name", None])
 def test_times_of_columns_are_found_at_once(kind: str, tie: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the test above would compare nothing."""
     monkeypatch.setattr(times_module, "times_of", None)
-    machine = SourceMachine("rows", 0, EventTime("at", tie=tie, lateness=10**7, future_max=10**7))
+    policy = EventTime("at", tie=tie, lateness=10**7, future_max=10**7, zone=BERLIN)
+    machine = SourceMachine("rows", 0, policy)
     for start in (0, 20):
         arrived = machine.take(Frame(frame_of([(start + at * 7 % 20, start + at) for at in range(20)], kind)))
         ordered = sorted_by_meta(Columns(arrived.metas, arrived.payloads, None))
         assert type(ordered.metas) is StampMetas and type(ordered.payloads) is Frame
         found = ordered.metas.time_array()
         assert found.dtype == np.int64 and found.tolist() == sorted(arrived.metas.times())
-        assert found.tolist() == [EventTime("at").time_of(row["at"]) for row in ordered.payloads]
+        assert found.tolist() == [policy.time_of(row["at"]) for row in ordered.payloads]
+
+
+@pytest.mark.parametrize("tie", ["id", None])
+def test_equal_rows_and_late_rows_are_found_at_once(tie: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(times_module, "times_of", None)
+    machine = SourceMachine("rows", 0, EventTime("at", tie=tie, lateness=9, late="divert"))
+    equal = machine.take(Frame(frame_of([(1, 1), (1, 1), (2, 2), (1, 1)], "int")))
+    assert [meta[-1] for meta in equal.metas] == [0, 1, 0, 2] and type(equal.metas) is CountedMetas
+    late = machine.take(Frame(frame_of([(20, 5), (5, 9), (11, 6), (2, 2)], "int")))
+    assert [each.time for each in late.late] == [5, 2] and [row["id"] for row in late.payloads] == [5, 6]
+    assert type(late.metas) is StampMetas and type(late.payloads) is Frame
+    assert machine.take(Frame(frame_of([(1, 7)], "int"))).payloads == []
 
 
 def graph_of(tie: str | None, schema: Any, lateness: int) -> drift.Graph:

@@ -13,8 +13,8 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, compress, islice
 from operator import eq, lt
 from typing import Self
 
@@ -40,6 +40,7 @@ class EventMetas(ComputedMetas):
 
     __slots__ = ("stamps", "_rank", "_ending", "increasing", "_sorted")
     one_length = False
+    _size = _STAMP  # of a stamp
 
     def __init__(self, stamps: bytes, rank: bytes, ending: bytes, increasing: bool = False) -> None:
         self.stamps = stamps
@@ -56,10 +57,10 @@ class EventMetas(ComputedMetas):
         return self.stamps, self._rank, self._ending
 
     def __len__(self) -> int:
-        return len(self.stamps) // _STAMP
+        return len(self.stamps) // self._size
 
     def _at(self, index: int) -> bytes:
-        return self._meta(self.stamps[_STAMP * index : _STAMP * (index + 1)])
+        return self._meta(self.stamps[self._size * index : self._size * (index + 1)])
 
     def _meta(self, stamp: bytes) -> bytes:
         return stamp[:8] + self._rank + varint(int.from_bytes(stamp[8:], "big")) + self._ending
@@ -68,12 +69,12 @@ class EventMetas(ComputedMetas):
         return type(self)(stamps, self._rank, self._ending, increasing)
 
     def _cut(self, start: int, stop: int) -> Self:
-        return self._with(self.stamps[_STAMP * start : _STAMP * stop], increasing=self.increasing)
+        return self._with(self.stamps[self._size * start : self._size * stop], increasing=self.increasing)
 
     def _computed(self) -> list[bytes]:
         made = self._rows(lambda length: b"")
         if made is None:
-            return list(map(self._meta, listed_stamps(self.stamps)))
+            return list(map(self._meta, listed_stamps(self.stamps, self._size)))
         rows, row_bytes, shorter = made
         metas = [meta for (meta,) in struct.iter_unpack(f"{row_bytes}s", rows)]
         for at in shorter:
@@ -87,7 +88,7 @@ class EventMetas(ComputedMetas):
         return times_of_stamps(self.stamps)
 
     def least(self) -> bytes:
-        return self[0] if self.increasing else self._meta(min(listed_stamps(self.stamps)))
+        return self[0] if self.increasing else self._meta(min(listed_stamps(self.stamps, self._size)))
 
     def are_increasing(self) -> bool:
         each, later = (struct.iter_unpack(f"{_STAMP}s", self.stamps[start:]) for start in (0, _STAMP))
@@ -107,13 +108,28 @@ class EventMetas(ComputedMetas):
             self._sorted = order, self._with(b"".join(map(each.__getitem__, order)), increasing=True)
         return self._sorted
 
-    def are_different(self) -> bool:
-        """Whether no two of these metas, which are sorted, are equal."""
-        ties = memoryview(self.stamps).cast("Q")[1::2].tolist()
-        if not any(map(eq, ties, islice(ties, 1, None))):
-            return True
-        each = listed_stamps(self.stamps)
-        return all(map(lt, each, islice(each, 1, None)))
+    def alike(self, seen: Sequence[bytes]) -> dict[bytes, list[int]]:
+        """The places of items that have the stamp of another of them, or one of those `seen` before."""
+        wanted = set(seen)
+        ordered = self.sorted()[1]
+        if ordered is not self:  # if it is, every time is above the one before
+            ties = memoryview(ordered.stamps).cast("Q")[1::2].tolist()
+            if any(map(eq, ties, islice(ties, 1, None))):
+                each = listed_stamps(ordered.stamps)
+                wanted.update(compress(each, map(eq, each, islice(each, 1, None))))
+        found: dict[bytes, list[int]] = {}
+        if wanted:
+            for at, stamp in enumerate(listed_stamps(self.stamps)):
+                if stamp in wanted:
+                    found.setdefault(stamp, []).append(at)
+        return found
+
+    def with_ordinals(self, ordinals: Mapping[int, int]) -> EventMetas | list[bytes]:
+        """These metas, which end with an ordinal of 0, with others at these places."""
+        metas = self.listed().copy()
+        for at, ordinal in ordinals.items():
+            metas[at] = metas[at][:-1] + varint(ordinal)
+        return metas
 
     def stamps_from(self, time: bytes) -> bytes:
         """The stamps at or above a time; the metas must be sorted."""
@@ -124,12 +140,11 @@ class EventMetas(ComputedMetas):
         return self.stamps[: _STAMP * self._count_below(time + b"\xff" * _STAMP)]
 
     def _count_below(self, bound: bytes) -> int:
-        stamps = self.stamps
-        return bisect_left(range(len(self)), bound, key=lambda at: stamps[_STAMP * at : _STAMP * (at + 1)])
+        return _count_below(bound, self.stamps)
 
     def from_on(self, bound: bytes) -> EventMetas:
         time = bound[:8]
-        selected = [stamp for stamp in listed_stamps(self.stamps) if stamp >= time]
+        selected = [stamp for stamp in listed_stamps(self.stamps, self._size) if stamp >= time]
         if len(bound) > 8:
             selected = [stamp for stamp in selected if not stamp.startswith(time) or self._meta(stamp) >= bound]
         return self._with(b"".join(selected), increasing=self.increasing)
@@ -221,12 +236,25 @@ def packed_ties(ties: Sequence[int]) -> bytes:
     return struct.pack(f">{len(ties)}Q", *ties)
 
 
-def listed_stamps(stamps: bytes) -> list[bytes]:
+def listed_stamps(stamps: bytes, size: int = _STAMP) -> list[bytes]:
     """The stamps as a list."""
+    if size != _STAMP:
+        return [stamps[at : at + size] for at in range(0, len(stamps), size)]
     end = len(stamps) - len(stamps) % (_STAMP * _AT_ONCE)
     each = list(chain.from_iterable(_several.iter_unpack(memoryview(stamps)[:end])))
     each += [stamps[at : at + _STAMP] for at in range(end, len(stamps), _STAMP)]
     return each
+
+
+def place_of(stamp: bytes, stamps: bytes) -> int | None:
+    """The index of the first stamp among sorted ones that is equal to this one."""
+    at = _count_below(stamp, stamps)
+    return at if stamps[_STAMP * at : _STAMP * (at + 1)] == stamp else None
+
+
+def _count_below(bound: bytes, stamps: bytes) -> int:
+    count = len(stamps) // _STAMP
+    return bisect_left(range(count), bound, key=lambda at: stamps[_STAMP * at : _STAMP * (at + 1)])
 
 
 def times_of_stamps(stamps: bytes) -> list[int]:
