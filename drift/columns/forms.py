@@ -12,6 +12,7 @@ made into Python values first.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
@@ -295,10 +296,19 @@ def _pieces(column: pa.Array, in_order: bool) -> Sequence[Piece]:
         return _with_lengths(column, _TEXT_HEADS, 32)
     if _kinds.is_binary(kind) or _kinds.is_large_binary(kind) or kind == pa.binary_view():
         return _with_lengths(column, _BYTES_HEADS, 0)
+    if _kinds.is_timestamp(kind):
+        column = common_column(column)
+        moments = _moments(column)
+        if moments is not None:
+            return moments
+    places = None
+    if _kinds.is_temporal(kind) or _kinds.is_decimal(kind):  # each different value is encoded once
+        encoded = column.dictionary_encode(null_encoding="encode")
+        column, places = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
     values = python_values(column)
-    forms = canonical_each(values) if in_order else stored_each(values)
-    strings = of_list(forms)
-    return [_Bodies(strings.data, strings.offsets[:-1], strings.lengths)]
+    strings = of_list(canonical_each(values) if in_order else stored_each(values))
+    starts, lengths = strings.offsets[:-1], strings.lengths
+    return [_Bodies(strings.data, *((starts, lengths) if places is None else (starts[places], lengths[places])))]
 
 
 def _valid(column: pa.Array) -> npt.NDArray[np.bool_] | None:
@@ -370,6 +380,55 @@ def _floats(column: pa.Array) -> Sequence[Piece]:
         return [_FLOAT, _Field(">f8", values)]
     marks, lengths = np.full(len(values), _FLOAT[0], np.uint8), np.full(len(values), 9, np.uint8)
     return [_first_bytes([_Field("u1", marks), _Field(">f8", values)], lengths, valid)]
+
+
+def _moments(column: pa.Array) -> Sequence[Piece] | None:
+    """Timestamps in microseconds; None if one may be beyond what Python holds, which is an error elsewhere."""
+    valid = _valid(column)
+    since = np.asarray((column if valid is None else column.fill_null(0)).cast(pa.int64()))
+    days, rest = np.divmod(since, 86_400_000_000)
+    least, greatest = int(days.min()) + _DAY_0, int(days.max()) + _DAY_0
+    if least < 1 or greatest > datetime.date.max.toordinal():
+        return None
+    different, at = np.unique(days, return_inverse=True)
+    dates = "".join([datetime.date.fromordinal(day + _DAY_0).isoformat() for day in different.tolist()])
+    seconds, micros = np.divmod(rest, 1_000_000)
+    text = np.empty((len(since), len(_MOMENT)), np.uint8)
+    text[:] = np.frombuffer(_MOMENT, np.uint8)
+    text[:, :10] = np.frombuffer(dates.encode(), np.uint8).reshape(-1, 10)[at]
+    for place, number in ((11, seconds // 3600), (14, seconds // 60 % 60), (17, seconds % 60)):
+        text[:, place : place + 2] = _DIGITS[number]
+    for place, unit in ((20, 10_000), (22, 100), (24, 1)):
+        text[:, place : place + 2] = _DIGITS[micros // unit % 100]
+    zone = None if column.type.tz is None else datetime.UTC
+    is_whole = micros == 0
+    forms = [_around(text[:, :shown], shown, zone) for shown in (19, len(_MOMENT))]
+    if valid is None and (is_whole.all() or not is_whole.any()):
+        form = forms[0 if is_whole[0] else 1]
+        return [_Field(f"V{form.shape[1]}", form.view(f"V{form.shape[1]}").ravel())]
+    (whole, exact), rows = forms, np.arange(len(since))
+    lengths = np.array([exact.shape[1], whole.shape[1]])[is_whole.astype(np.intp)]
+    starts = rows * lengths
+    starts[~is_whole] += whole.size
+    if valid is not None:
+        lengths[~valid], starts[~valid] = 1, whole.size + exact.size
+    return [_Bodies(np.concatenate([whole.ravel(), exact.ravel(), np.frombuffer(_NIL, np.uint8)]), starts, lengths)]
+
+
+def _around(text: Numbers, shown: int, zone: datetime.tzinfo | None) -> Numbers:
+    """The forms of moments, by their texts without a zone, which have so many characters."""
+    sample = datetime.datetime(2000, 1, 1, microsecond=0 if shown == 19 else 1, tzinfo=zone)
+    form = canonical(sample)
+    start = form.index(b"2000-01-01T")
+    made = np.empty((len(text), len(form)), np.uint8)
+    made[:] = np.frombuffer(form, np.uint8)
+    made[:, start : start + shown] = text
+    return made
+
+
+_DAY_0 = datetime.date(1970, 1, 1).toordinal()
+_MOMENT = b"0000-00-00T00:00:00.000000"
+_DIGITS = np.frombuffer(b"".join(b"%02d" % number for number in range(100)), np.uint8).reshape(-1, 2)
 
 
 def _booleans(column: pa.Array) -> Sequence[Piece]:
