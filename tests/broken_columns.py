@@ -340,7 +340,14 @@ BREAKAGES: list[Breakage] = [
         RESULTS,
         _UNSEEN,
     ),
-    one("all ties are of one length", _METAS, "np.unique(sizes)", "np.unique(sizes[:1])", RESULTS, _UNSEEN),
+    one(
+        "all ties are of one length",
+        _METAS,
+        "(size,)) for size in np.unique(sizes)",
+        "(size,)) for size in sizes[:1]",
+        RESULTS,
+        _UNSEEN,
+    ),
     one(
         "windows of other values are joined",
         "drift/columns/windows.py",

@@ -121,9 +121,9 @@ def test_metas_of_rows_with_ordinals_are_as_in_a_list(stamps: list[tuple[int, in
 
 
 def test_ties_that_differ_only_in_their_lowest_bits_are_distinguished() -> None:
-    ties = [2**63 + tie for tie in range(100)][::-1]
+    ties = [*range(2**63 + 99, 2**63 - 1, -1), 0]
     for times in (1, 2):
-        stamps = [(7 + tie % times, tie) for tie in ties]
+        stamps = [(7 + tie // 50 % times, tie) for tie in ties]
         expected, metas = [tie for _, tie in sorted(stamps)], event_metas(stamps)
         for each in (metas, event_metas(stamps, kind=StampMetas)):
             ordered = sorted_by_meta(Columns(each, ties, None))

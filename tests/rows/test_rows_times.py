@@ -84,6 +84,7 @@ def taken(machine: SourceMachine, payloads: Any) -> tuple[object, ...]:
 @example([(1, 1), (1, 1)], "int", {"tie": None}, (), 1, {})
 @example([(3, 1), (30, 2), (4, 3)], "int", {"tie": "id", "lateness": 9, "late": "divert"}, (), 3, {})
 @example([(2**63 + 5, 1), (0, 2)], "least", {"tie": "id", "lateness": 2**62, "late": "divert"}, (), 2, {})
+@example([(1, 1), (2**63 + 5, 2), (3, 3)], "least", {"tie": "id", "lateness": 2**62, "late": "divert"}, (), 3, {})
 @example([(1, 1), (2, 2), (3, 3), (4, 4)], "int", {"tie": "name"}, (3,), 9, {})
 @example([(1, 1), (2, 2), (3, 3), (4, 4)], "int", {"tie": "id"}, (1,), 9, {"diverting": True})
 @example([(31, 1)], "unsigned", {}, (), 1, {})
