@@ -65,9 +65,11 @@ def content_of(length: int) -> list[tuple[int, str, int]]:
 
 
 FILES = ["jsonl", "csv", "parquet", "parquet by word", "delta"]
+TARGETS = [*FILES, "sqlite", "postgres", "redis", "kafka"]  # of these, Kafka takes seconds to begin
+by_key_too = pytest.mark.parametrize("target", [*TARGETS, "kafka by key"], indirect=True)
 
 
-@pytest.fixture(params=[*FILES, "sqlite", "postgres", "redis", "kafka", "kafka by key"])
+@pytest.fixture(params=TARGETS)
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     name = f"out{next(numbers)}"
     of = request.getfixturevalue
@@ -160,6 +162,7 @@ def run(target: Target, length: int, batch_items: int = 5, **more: Any) -> drift
     return drift.run(echo(), {"rows": rows_of(length)}, sinks={"out": target.sink(**more)}, batch_items=batch_items)
 
 
+@by_key_too
 def test_a_sink_holds_every_item_once(target: Target) -> None:
     run(target, 20).finish()
     assert target.content() == content_of(20)
@@ -167,7 +170,14 @@ def test_a_sink_holds_every_item_once(target: Target) -> None:
     assert target.content() == content_of(20)
 
 
-@pytest.mark.parametrize("batches", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("target", "batches"),
+    [
+        *((target, batches) for target in TARGETS[:-1] for batches in (1, 2, 3)),
+        *((target, 2) for target in ("kafka", "kafka by key")),
+    ],
+    indirect=["target"],
+)
 def test_a_run_that_was_broken_off_is_continued_by_the_next(target: Target, batches: int) -> None:
     broken = run(target, 20)
     released = broken.batches()
@@ -215,6 +225,7 @@ def test_what_is_there_can_be_refused_or_replaced(target: Target, request: pytes
     assert target.content() == content_of(7)
 
 
+@by_key_too
 def test_a_sink_reports_the_last_position_that_is_safe(target: Target, request: pytest.FixtureRequest) -> None:
     run(target, 20).finish()
     sink: Any = target.sink()
@@ -239,6 +250,7 @@ def write(sink: Sink, start: int, end: int) -> None:
         sink.write(ids, [global_time(id, 0, 0, 0) for id in ids], [rows_of(id + 1)[id] for id in ids])
 
 
+@by_key_too
 def test_a_sink_resumes_from_a_checkpoint_whatever_was_written_after_it(
     target: Target, request: pytest.FixtureRequest
 ) -> None:
