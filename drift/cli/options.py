@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 from drift.all_engines import engine_kinds, engine_names
 from drift.cli.completion import complete_graph
 from drift.cli.specs import OnExisting, TimeOptions, by_name, refuse_one_file, sink_of, writes_to_stdout
+from drift.load import load_function
 from drift.sinks.base import Sink
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -105,6 +106,11 @@ _CHANGES = (
     click.option(
         "--drop-step", multiple=True, metavar="STEP", help="A step with state, or a sink, that the graph has no more."
     ),
+    click.option("--step-was", multiple=True, metavar="NEW=OLD", help="A step that was renamed, and keeps its states."),
+    click.option(
+        "--migrate-step", multiple=True, metavar="STEP=FILE:FUNCTION",
+        help="What gives the states of a step whose functions have changed, from those of then.",
+    ),
 )  # fmt: skip
 
 
@@ -187,13 +193,34 @@ def change_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def collected(
-        accept_changed_code: bool, accept_changed_graph: bool, drop_step: Sequence[str], **others: Any
+        accept_changed_code: bool,
+        accept_changed_graph: bool,
+        drop_step: Sequence[str],
+        step_was: Sequence[str],
+        migrate_step: Sequence[str],
+        **others: Any,
     ) -> Any:
         accepted = {"changed_code": accept_changed_code, "changed_graph": accept_changed_graph}
         changes: dict[str, Any] = {name: "accept" for name, given in accepted.items() if given}
-        return command(changes={**changes, **({"dropped": drop_step} if drop_step else {})}, **others)
+        functions = _of_steps("--migrate-step", migrate_step)
+        named = {
+            "dropped": drop_step,
+            "was": _of_steps("--step-was", step_was),
+            "migrate": {step: load_function(function) for step, function in functions.items()},
+        }
+        changes |= {name: value for name, value in named.items() if value}
+        return command(changes=changes, **others)
 
     return _with(_CHANGES, collected)
+
+
+def _of_steps(option: str, values: Sequence[str]) -> dict[str, str]:
+    """The values of a repeated option, STEP=VALUE."""
+    pairs = [value.partition("=")[::2] for value in values]
+    for value, (step, named) in zip(values, pairs):
+        if not step or not named:
+            raise SettingsError(f"{option} {value}: say which step, as STEP={value.strip('=') or '...'}")
+    return dict(pairs)
 
 
 def only_set(options: dict[str, Any]) -> dict[str, Any]:

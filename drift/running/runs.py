@@ -438,8 +438,6 @@ class Run(Exports):
         try:
             if self.resumed_from is None:
                 self._sinks.open()
-            if self._run_checkpoints is not None:
-                self._run_checkpoints.sinks_opened()
             if self._recorder is not None:
                 self._recorder.start()
             self._watching.start()

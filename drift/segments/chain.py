@@ -276,9 +276,6 @@ class ChainCheckpoints:
         self._has_paused = False
         self.resumed_from = self._last.resumed_from
 
-    def sinks_opened(self) -> None:
-        """See `RunCheckpoints`: a graph in segments cannot change."""
-
     def advance(self, items_in: int, taken: int) -> None:
         """See `RunCheckpoints`; for the last segment, by the number of its input items."""
         self._last.advance(self._feed.items_in, taken)

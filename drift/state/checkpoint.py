@@ -67,6 +67,7 @@ class Checkpoint:
             now.
         taken_ms: when it was taken, in milliseconds since 1970.
         released: items below it that each sink got, by name.
+        converted: hash of the function that converted the states of a step last, by name.
     """
 
     number: int
@@ -84,6 +85,7 @@ class Checkpoint:
     base: int = 0
     taken_ms: int = 0
     released: Mapping[str, int] = field(default_factory=dict)
+    converted: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_last(self) -> bool:

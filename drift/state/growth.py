@@ -7,19 +7,23 @@ the checkpoint.
 Why: a meta holds the ranks of operators, so those that stay keep the ranks of then, and new ones rank above
 (`Dataflow.with_ranks_of`); the order of items that pass only old ones is what it was. States belong to the grouping of
 their name, and have the form that its step gives them. Timers stand at phases that count the steps with timers in front
-of a step, so a step with state stays only behind the same steps with state.
+of a step, so a step with state stays only behind the same steps with state. A step that was renamed, or whose states
+are converted, gets all its states written anew with the checkpoint of the change, which either exists or does not; so
+no state is converted twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from drift.records.changes import compare, has_state, matched, step_edges, steps_of
+from drift.records.code import print_of
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift.state.checkpoint import DROPPED, Checkpoint
 from drift_graph.errors import GraphError, SettingsError
+from drift_graph.functions import name_of
 from drift_graph.graph import Dataflow
 from drift_graph.policies import TimePolicy
 from drift_graph.ranks import reached
@@ -28,6 +32,8 @@ from drift_graph.segments import Segment
 _ACCEPT = "pass changed_graph='accept' (--accept-changed-graph)"
 _ANEW = "give it another name, and drop the old one"
 _Edges = dict[tuple[str, str, bool], None]
+#: Forms of the states of steps that a user's function makes; the others are the library's own.
+_USERS_FORMS = frozenset({"ScanStage", "StepStage", "ProcessStage"})
 
 
 class Allowed(NamedTuple):
@@ -36,6 +42,25 @@ class Allowed(NamedTuple):
     changed_code: bool = False
     changed_graph: bool = False
     dropped: Collection[str] = ()
+    was: Mapping[str, str] = {}
+    migrate: Mapping[str, Callable[[Any], Any]] = {}
+
+
+class Move(NamedTuple):
+    """A grouping whose states are written anew.
+
+    Attributes:
+        step: its step, for messages.
+        before: its name in the checkpoint.
+        convert: gives the state of now for one of then; None if they stay as they are.
+        is_timed: whether a stored state has timers beside it.
+    """
+
+    step: str
+    name: str
+    before: str
+    convert: Callable[[Any], Any] | None
+    is_timed: bool
 
 
 class Fate(NamedTuple):
@@ -66,6 +91,8 @@ class Growth:
         is_changed: whether the graph is another one, and not only functions of it.
         code: the functions that changed, in words.
         differences: all that changed, in words.
+        moves: the groupings whose states are written anew.
+        names: of operators that were renamed, by their names in the checkpoint.
     """
 
     checkpoint: Checkpoint
@@ -78,12 +105,20 @@ class Growth:
     code: str
     differences: str
     allowed: Allowed
+    moves: tuple[Move, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def begins_at(self) -> Checkpoint:
         """The checkpoint, without the states of the steps that are dropped."""
         before = self.checkpoint.steps
         return replace(self.checkpoint, steps={name: self.steps[name] for name in before})
+
+    @property
+    def converted(self) -> Mapping[str, str]:
+        """See `Checkpoint`."""
+        found = {move.step: _code_of(move.convert) for move in self.moves if move.convert is not None}
+        return {**self.checkpoint.converted, **found}
 
     def check(self, algorithm: str, where: str) -> None:
         """Check whether the run can resume.
@@ -135,7 +170,8 @@ def grown(
     old, new = checkpoint.graph, fingerprint(dataflow, times)
     live, steps = checkpoint.live_steps, forms(dataflow)
     dropped = {name: DROPPED for name in checkpoint.steps if name not in steps}
-    if old["structure"] == new["structure"] and dict(live) == dict(steps):
+    is_moved = bool(allowed.was or allowed.migrate)
+    if old["structure"] == new["structure"] and dict(live) == dict(steps) and not is_moved:
         changes = [change for change in compare(old, new) if change.matters]
         texts = {change.step: change.text for change in changes}
         fates = tuple(Fate(name, "kept", texts.get(name, "")) for name in steps_of(new))
@@ -162,20 +198,32 @@ class _Changed:
         self._forms = forms
         self._allowed = allowed
         self._graph = graph
-        self._old, self._new = steps_of(checkpoint.graph), steps_of(graph)
+        self._new = steps_of(graph)
+        self._names = _renamed(_operators_of(checkpoint.graph), _operators_of(graph), allowed.was)
+        self._then = _with_names(checkpoint.graph, self._names)
+        #: The form of each grouping of then, by its name of now; renamed ones leave their states under the old name.
+        self._stored = {
+            **{name: DROPPED for name in checkpoint.steps if name in self._names},
+            **{self._names.get(name, name): form for name, form in checkpoint.steps.items()},
+        }
+        self._old = steps_of(self._then)
         self._pairs = matched(self._old, self._new, states_by_name=True)
         self._before = {new: old for old, new in self._pairs.items()}
-        self._edges_old, self._edges_new = step_edges(checkpoint.graph), step_edges(graph)
+        self._edges_old, self._edges_new = step_edges(self._then), step_edges(graph)
 
     def growth(self, steps: Mapping[str, str]) -> Growth:
-        old, new = self._checkpoint.graph, self._graph
+        old, new = self._then, self._graph
         ranked, whole = self._ranked()
         changes = [change for change in compare(old, new, states_by_name=True) if change.matters]
         code = [change for change in changes if change.kind in ("function", "value")]
         texts = {change.step: change.text for change in code}
-        fates = [self._fate_of(name, texts.get(name, "")) for name in self._new]
+        moves = self._moves(texts)
+        converted = {move.step for move in moves if move.convert is not None}
+        code = [change for change in code if change.step not in converted]
+        fates = [self._fate_of(name, texts.get(name, ""), is_converted=name in converted) for name in self._new]
         fates += [self._fate_of_old(name) for name in self._old if name not in self._pairs]
         is_changed = any(each.what != "kept" or each.refused or self._is_other(each.step) for each in fates)
+        fates += self._refused_moves(converted)
         if whole:
             fates.append(Fate(self._dataflow.name, "kept", refused=whole))
         return Growth(
@@ -185,11 +233,49 @@ class _Changed:
             steps,
             tuple(fates),
             tuple(name for name in self._new if name not in self._before and self._kind(name) == "sink"),
-            is_changed or bool(whole),
+            is_changed or bool(whole) or bool(moves),
             "; ".join(change.text for change in code),
             "; ".join(change.text for change in changes),
             self._allowed,
+            tuple(moves),
+            self._names,
         )
+
+    def _moves(self, code: Mapping[str, str]) -> list[Move]:
+        """What is written anew: states of a renamed step, and those of a step whose functions are others, and which has
+        a function that converts them.
+        """
+        stored, found = {now: then for then, now in self._names.items()}, []
+        for name in self._before:
+            is_other = name in code or self._has_other_parameters(name)
+            convert = self._allowed.migrate.get(name) if is_other else None
+            for each in self._new[name]:
+                form, before = self._forms.get(each["name"]), str(stored.get(each["name"], each["name"]))
+                if form is not None and (convert is not None or before != each["name"]):
+                    found.append(Move(name, each["name"], before, convert, form == "ProcessStage"))
+        return found
+
+    def _refused_moves(self, converted: Collection[str]) -> list[Fate]:
+        """What `was` and `migrate` say of steps that are not there, or cannot be moved."""
+        then, refused = steps_of(self._checkpoint.graph), dict[str, str]()
+        for name, before in self._allowed.was.items():
+            if name not in self._new:
+                refused[name] = f"is to have the states of {before!r}, and the graph has no such step"
+            elif before not in then and name not in then:
+                refused[name] = f"is to have the states of {before!r}, and the state has no such step"
+            elif before in then and name in then:
+                refused[name] = f"is to have the states of {before!r}, and the state has a step of that name"
+            elif self._kind(name) in ("source", "sink"):
+                refused[name] = f"is a {self._kind(name)}, whose name cannot change"
+        for name, convert in self._allowed.migrate.items():
+            forms = [self._forms[each["name"]] for each in self._new.get(name, ()) if each["name"] in self._forms]
+            if not forms:
+                refused[name] = "is to have its states converted, and the graph has no such step with state"
+            elif not _USERS_FORMS.issuperset(forms):
+                refused[name] = f"has states of drift's own ({', '.join(forms)}), which no function converts; {_ANEW}"
+            elif name in converted and self._checkpoint.converted.get(name) == _code_of(convert):
+                refused[name] = "was converted by this function before; take it out of migrate=, or pass another one"
+        return [Fate(name, "kept", refused=text) for name, text in refused.items()]
 
     def _ranked(self) -> tuple[Dataflow, str]:
         """The graph with the ranks of then, and why it cannot resume as a whole."""
@@ -211,18 +297,26 @@ class _Changed:
     def _kind(self, name: str) -> str:
         return str(self._new[name][0]["kind"])
 
-    def _fate_of(self, name: str, code: str) -> Fate:
+    def _fate_of(self, name: str, code: str, *, is_converted: bool) -> Fate:
         """Of a step of the graph."""
         step, before = self._new[name], self._before.get(name)
         if before is None:
             return Fate(name, "new", self._after(name), self._refused_new(name, step))
+        if before == name:  # or the state's graph had it under another name, which the user says
+            before = next((then for then, now in self._names.items() if now == step[0]["name"]), name)
         notes = [f"was named {before!r}"] if before != name else []
         if self._has_other_parameters(name):
             notes.append("has other parameters than before")
         if self._is_rewired(name):
             notes.append(f"gets its items from other steps than before: {self._after(name) or 'itself'}")
-        notes += [f"{code}; it needs changed_code='accept'"] if code and not self._allowed.changed_code else [code]
-        return Fate(name, "kept", "; ".join(filter(None, notes)), self._refused_kept(before, name))
+        if is_converted:
+            notes.append(f"its states are converted by {name_of(self._allowed.migrate[name])}, since {code}")
+        elif name in self._allowed.migrate:
+            notes.append("nothing is to be converted: its states are of these functions")
+        else:
+            notes += [f"{code}; it needs changed_code='accept'"] if code and not self._allowed.changed_code else [code]
+        refused = self._refused_kept(self._before[name], name, is_converted=is_converted)
+        return Fate(name, "kept", "; ".join(filter(None, notes)), refused)
 
     def _refused_new(self, name: str, step: list[dict[str, Any]]) -> str:
         if self._checkpoint.is_last:
@@ -232,13 +326,13 @@ class _Changed:
         if name in self._old and has_state([*step, *self._old[name]]):
             return f"is another kind of step than before; {_ANEW}"
         for each in step:
-            if self._checkpoint.steps.get(each["name"]) == DROPPED:
+            if self._stored.get(each["name"]) == DROPPED:
                 return "has the name of a step that was dropped, whose states are still there; give it another name"
         if name in self._allowed.dropped:
             return "is to be dropped, and the graph has it; take it out of one of the two"
         return "" if self._allowed.changed_graph else f"is new; {_ACCEPT}, to begin it empty at the checkpoint"
 
-    def _refused_kept(self, before: str, name: str) -> str:
+    def _refused_kept(self, before: str, name: str, *, is_converted: bool) -> str:
         old, new = self._old[before], self._new[name]
         if name in self._allowed.dropped:
             return "is to be dropped, and the graph has it; take it out of one of the two"
@@ -247,15 +341,15 @@ class _Changed:
                 return "has another time policy than before; start a new run with another state="
             if old[0]["rank"] != new[0]["rank"]:
                 return "stands at another place among the sources; declare them in the order of then"
-        inside_old, inside_new = _inside(self._checkpoint.graph, old), _inside(self._graph, new)
+        inside_old, inside_new = _inside(self._then, old), _inside(self._graph, new)
         if inside_old != inside_new or _feedback(self._mapped(before), name) != _feedback(self._edges_new, name):
             return f"has another loop than before; {_ANEW}"
         if not has_state(new):
             return ""
-        if self._has_other_parameters(name):
+        if self._has_other_parameters(name) and not is_converted:
             return f"has other parameters than before, which its states do not fit; {_ANEW}"
         for each in new:
-            form, then = self._forms.get(each["name"]), self._checkpoint.live_steps.get(each["name"])
+            form, then = self._forms.get(each["name"]), self._stored.get(each["name"])
             if form != then:
                 return f"has states of another form ({then} before, {form} now); {_ANEW}"
         then_behind, now_behind = (
@@ -310,6 +404,40 @@ class _Changed:
     def _after(self, name: str) -> str:
         origins = [a for a, b, back in self._edges_new if b == name and not back]
         return f"after {_listed(origins)}" if origins else ""
+
+
+def _operators_of(graph: Fingerprint) -> list[str]:
+    return [each["name"] for each in graph["operators"]]
+
+
+def _renamed(then: Collection[str], now: Collection[str], was: Mapping[str, str]) -> dict[str, str]:
+    """Names of operators of then -> names of now, of those that were renamed; a step's name begins those of its parts.
+
+    Args:
+        then, now: the operators' names.
+    """
+    found: dict[str, str] = {}
+    for name, before in was.items():
+        for each in then:
+            new = name + each.removeprefix(before)
+            if (each == before or each.startswith(f"{before}.")) and new in now and new not in then:
+                found[each] = new
+    return found
+
+
+def _with_names(graph: Fingerprint, names: Mapping[str, str]) -> Fingerprint:
+    """A graph whose operators, and their steps, have other names."""
+
+    def renamed(entry: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+        return {**entry, **{each: names.get(entry[each], entry[each]) for each in fields}}
+
+    operators = [renamed(each, ("name", "step")) for each in graph["operators"]]
+    edges = [renamed(each, ("origin", "target")) for each in graph["edges"]]
+    return {**graph, "operators": operators, "edges": edges}
+
+
+def _code_of(function: Callable[..., Any]) -> str:
+    return str(print_of(function)["code"])
 
 
 def _inside(graph: Fingerprint, step: list[dict[str, Any]]) -> set[tuple[int, int, bool]]:

@@ -112,12 +112,13 @@ class RestoredStates:
             if rows or timed:
                 changed = self._changed.of(step)
                 states[step] = Entries.of([*(entry for entry in rows if entry[0] not in changed), *timed])
-        later, known = chain(later_in(self._reader), self._changed.later()), self._forms.targets
-        return Snapshot(
-            checkpoint.at,
-            states,
-            self._forms.later(each for each in later if each.meta >= checkpoint.at and each.target in known),
-        )
+        known = self._forms.targets
+        later = self._forms.later(each for each in self.later(checkpoint.at) if each.target in known)
+        return Snapshot(checkpoint.at, states, later)
+
+    def later(self, at: bytes) -> Iterator[LaterForm]:
+        """The later items from a checkpoint on, for all targets that there were."""
+        return (each for each in chain(later_in(self._reader), self._changed.later()) if each.meta >= at)
 
     def all_of(self, step: str) -> tuple[Iterator[tuple[Any, Form]], Container[Any]]:
         """Every key of a step with its state as it was written, and the keys that have timers."""

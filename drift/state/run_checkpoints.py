@@ -20,7 +20,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -34,6 +34,7 @@ from drift.state.backend import Backend
 from drift.state.checkpoint import Checkpoint, Output, decoded, encoded
 from drift.state.files import FilesBackend
 from drift.state.growth import Allowed, Growth, grown
+from drift.state.moving import moved
 from drift.state.patience import Patience, PatientReader
 from drift.state.postgres import PostgresBackend
 from drift.state.redis import RedisBackend
@@ -72,6 +73,9 @@ class Checkpoints:
         changed_graph: "accept" to resume although the graph has changed: steps that stay keep their states, new ones
             begin empty at the checkpoint.
         dropped: names of the steps with state and the sinks that the graph no longer has.
+        was: for a step that was renamed, the name that it had when the states were made.
+        migrate: for a step whose functions have changed, a function that gives the state of now for one of then; a
+            checkpoint has its states in one form, so it is called once for each key.
         classes: classes of states that the modules of the graph's functions do not have by name.
         logs: a folder for logs of sources that cannot be read again; by default in the folder of the checkpoints, if
             they are in one.
@@ -94,6 +98,8 @@ class Checkpoints:
     changed_code: Literal["refuse", "accept"] = "refuse"
     changed_graph: Literal["refuse", "accept"] = "refuse"
     dropped: Sequence[str] = ()
+    was: Mapping[str, str] = field(default_factory=dict)
+    migrate: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     classes: Sequence[type] = ()
     logs: str | os.PathLike[str] | None = None
     logs_on_disk: bool = False
@@ -123,11 +129,16 @@ class Checkpoints:
                 raise SettingsError(f"{name}={value!r} is neither 'refuse' nor 'accept'")
         if isinstance(self.dropped, str) or not all(type(name) is str for name in self.dropped):
             raise SettingsError(f"dropped={self.dropped!r} is no list of names of steps")
+        if not all(type(name) is str for pair in self.was.items() for name in pair):
+            raise SettingsError(f"was={self.was!r} is no dict of names of steps by their new names")
+        if not all(type(name) is str and callable(each) for name, each in self.migrate.items()):
+            raise SettingsError(f"migrate={self.migrate!r} is no dict of functions by the names of steps")
 
     @property
     def allowed(self) -> Allowed:
         """The changes of the graph that are allowed."""
-        return Allowed(self.changed_code == "accept", self.changed_graph == "accept", tuple(self.dropped))
+        accepts = self.changed_code == "accept", self.changed_graph == "accept"
+        return Allowed(*accepts, tuple(self.dropped), self.was, self.migrate)
 
     def of_segments(self, count: int) -> list[Checkpoints]:
         """For each segment of a graph the same with its own interval; each retains checkpoints as far back as the next
@@ -366,7 +377,7 @@ def begin_elsewhere(
                 f"{store.where} has no checkpoint to resume from; the run that stored its state there took none"
             )
         growth.check(algorithm, store.where)
-        if growth.dataflow.ranks != dataflow.ranks:
+        if growth.dataflow.ranks != dataflow.ranks or growth.moves:
             raise SettingsError(
                 f"{store.where} is the state of a graph that was changed since it began, which a stream on Spark "
                 f"cannot resume; use drift.run, with any engine"
@@ -499,7 +510,11 @@ class RunCheckpoints:
             sink.open()
 
     def begin(self, engine: TakesCheckpoints, feed: SourcePositions, sinks: Mapping[str, Sink]) -> None:
-        """Set engine and sources to the checkpoint; called before any item flows."""
+        """Set engine and sources to the checkpoint; called before any item flows, with sinks open if the run resumes.
+
+        Raises:
+            SinkError: the graph has changed, and a sink has items that this one does not give at their positions.
+        """
         checkpoint = self.checkpoint
         self._run = engine, feed, sinks
         self._taken_s = self._now_s()
@@ -511,26 +526,27 @@ class RunCheckpoints:
         self._retained_sources.extend(
             each.sources for each in self._store.checkpoints() if each.number <= checkpoint.number
         )
+        if self._growth is not None:
+            checkpoint = self._change(self._growth, checkpoint, sinks)
         feed.resume(checkpoint.sources, checkpoint.at)
         engine.prepare_checkpoints(self._begin(checkpoint))
 
-    def sinks_opened(self) -> None:
-        """If the graph has changed, take a checkpoint of the new one, where it resumes from the old: called when the
-        sinks are open, before any output.
+    def _change(self, growth: Growth, checkpoint: Checkpoint, sinks: Mapping[str, Sink]) -> Checkpoint:
+        """Take a checkpoint of the changed graph, where it resumes from the old, with all states that move.
 
-        So whatever ends the run, the next one resumes with the new graph, and what is behind the checkpoint in a sink
-        is of one graph.
+        So whatever ends the run, the next one resumes with the new graph, what is behind the checkpoint in a sink is of
+        one graph, and states are converted once.
 
         Raises:
-            SinkError: a sink has items that this graph does not give at their positions.
+            SinkError: see `begin`.
         """
-        if self._growth is None or self.checkpoint is None or self._run is None:
-            return
-        checkpoint, (_, _, sinks) = self.checkpoint, self._run
         for name, sink in sinks.items():
-            self._check_sink(name, sink, checkpoint.output.position, is_new=name in self._growth.new_sinks)
+            self._check_sink(name, sink, checkpoint.output.position, is_new=name in growth.new_sinks)
         committed = {name: sink.commit() for name, sink in sinks.items() if isinstance(sink, Committing)}
-        self.checkpoint = replace(
+        before = self._store.states(checkpoint, self._forms)
+        parts = moved(before, growth, checkpoint.at, self._forms)
+        snapshots = {f"moved-{number}": data for number, data in enumerate(parts)}
+        changed = replace(
             checkpoint,
             number=checkpoint.number + 1,
             graph=self._graph,
@@ -538,15 +554,18 @@ class RunCheckpoints:
             sinks=committed,
             keys=0,
             taken_ms=time.time_ns() // 1_000_000,
+            converted=growth.converted,
         )
         self._retained_sources.append(checkpoint.sources)
-        self._store.commit(self.checkpoint, {}, self._store.blocks(checkpoint), lambda: None)
+        self._store.commit(changed, snapshots, self._store.blocks(checkpoint), lambda: None)
         self._store.wait()
+        self.checkpoint = self._store.checkpoints()[-1]
+        return self.checkpoint
 
     @staticmethod
     def _check_sink(name: str, sink: Sink, position: int, *, is_new: bool) -> None:
         """Raises:
-        SinkError: see `sinks_opened`.
+        SinkError: see `begin`.
         """
         stored = getattr(sink, "committed_position", None)
         last = None if stored is None else stored()
@@ -619,6 +638,7 @@ class RunCheckpoints:
             keys=sum(len(entries) for snapshot in of_engine.snapshots.values() for entries in snapshot.states.values()),
             taken_ms=time.time_ns() // 1_000_000,
             released=dict(self.watched.released) if self.watched is not None else {},
+            converted={} if self.checkpoint is None else self.checkpoint.converted,
         )
         told = self.watched.told() if self.watched is not None else None
         snapshots = {name: self._forms.encoded(snapshot) for name, snapshot in of_engine.snapshots.items()}

@@ -119,7 +119,7 @@ class Forms:
         Raises:
             PayloadError: a state has no stored form, or could not be read back.
         """
-        return _encode(self.stored(snapshot))
+        return encoded_snapshot(self.stored(snapshot))
 
     def stored(self, snapshot: Snapshot) -> StoredSnapshot:
         """A snapshot in stored form, not joined yet."""
@@ -147,6 +147,16 @@ class Forms:
             except NoCanonicalForm:
                 joined = b"".join([self._form(name, value) for value in values])
         return _array(len(values), joined)
+
+    def form(self, name: str, value: Any) -> bytes:
+        """The stored form of a state, which was read back.
+
+        Raises:
+            PayloadError: it has none, or could not be read back.
+        """
+        form = self._form(name, value)
+        self._check(name, form)
+        return form
 
     def _form(self, name: str, value: Any) -> bytes:
         try:
@@ -184,6 +194,11 @@ class Forms:
 
     def later(self, forms: Iterable[LaterForm]) -> list[LaterSent]:
         return [LaterSent(*each[:3], self.value(each.payload), each.diff) for each in forms]
+
+
+def encoded_snapshot(snapshot: StoredSnapshot) -> bytes:
+    """The bytes of a snapshot in stored form."""
+    return _encode(snapshot)
 
 
 def states_of(entries: Iterable[tuple[Any, Form | None]], timed: Container[Any]) -> States:

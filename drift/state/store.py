@@ -175,6 +175,8 @@ class Store:
         self._write({"cuts": later, "snapshots": unneeded})
         self._names = checkpoint.snapshots
         self._hashes_from = checkpoint.output.blocks
+        if self._restored is not None:
+            self._restored.close()
         self._restored = RestoredStates(self._new_reader(), checkpoint, forms, self.where)
         return self._restored
 

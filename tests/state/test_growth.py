@@ -317,11 +317,8 @@ def test_what_a_sink_has_behind_the_checkpoint_is_of_the_graph_before(tmp_path: 
         for _ in zip(range(300), run):
             pass
     older = {"from_checkpoint": number, "changed_graph": "accept"}
-    run = drift.run(
-        graph_of(after=a_branch), {"numbers": ROWS}, state=replace(state, **older), sinks=sinks, batch_items=100
-    )
     with pytest.raises(drift.SinkError, match="from behind the checkpoint, which the graph before wrote"):
-        run.finish()
+        drift.run(graph_of(after=a_branch), {"numbers": ROWS}, state=replace(state, **older), sinks=sinks)
 
 
 def test_the_target_of_a_new_sink_is_empty(tmp_path: Path) -> None:
@@ -380,3 +377,143 @@ def test_a_stream_on_spark_refuses_the_state_of_a_graph_that_was_changed(tmp_pat
     times = {"numbers": drift.EventTime(as_time, lateness=0)}
     with pytest.raises(drift.SettingsError, match="stream on Spark cannot resume"):
         begin_elsewhere(drift.Checkpoints(tmp_path / "kept"), dataflow, times, fused=True, algorithm="xxh3_128")
+
+
+# Renamed steps, and states that are converted.
+
+
+def in_pairs(total: tuple[int, int], n: int) -> tuple[tuple[int, int], int]:
+    return (total[0] + n, total[1] + 1), total[0] + n
+
+
+def with_count(total: int) -> tuple[int, int]:
+    return total, 0
+
+
+def failing(total: int) -> tuple[int, int]:
+    raise ValueError("no such state")
+
+
+def at_each(total: int, n: int, time: int) -> tuple[int, list[Any]]:
+    return total + n, [total + n, drift.at(time + 200, n)]
+
+
+def at_each_in_pairs(total: tuple[int, int], n: int, time: int) -> tuple[tuple[int, int], list[Any]]:
+    return (total[0] + n, total[1]), [total[0] + n, drift.at(time + 200, n)]
+
+
+def in_the_end(total: Any, n: int, time: int) -> tuple[Any, list[Any]]:
+    return total, [f"{n} at {time}"]
+
+
+def stateful(prefix: str = "", *, in_two: bool = False) -> drift.Graph:
+    """A graph with a scan, a process with timers, later items and windows of two kinds."""
+    graph = drift.Graph("stateful")
+    numbers = graph.source("numbers", time=drift.EventTime(as_time, lateness=0))
+    initial, step, on_item = ((0, 0), in_pairs, at_each_in_pairs) if in_two else (0, add, at_each)
+    numbers.scan(key_of, initial, step, name=f"{prefix}sums").sink(SINK)
+    numbers.process(as_time, initial, on_item, in_the_end, name=f"{prefix}timers").sink("to timers")
+    keyed = numbers.key_by(key_of)
+    keyed.window(drift.windows.tumbling(700)).count(name=f"{prefix}tumbling").sink("to tumbling")
+    keyed.window(drift.windows.sliding(700, 350)).count(name=f"{prefix}sliding").sink("to sliding")
+    later = numbers.map(in_a_while, later=True, name=f"{prefix}later")
+    later.scan(other_key, 0, count, name=f"{prefix}of later").sink("to later")
+    return graph
+
+
+def in_a_while(n: int) -> Any:
+    return drift.at(n + 150, n)
+
+
+NAMES = ("sums", "timers", "tumbling", "sliding", "later", "of later")
+RENAMED = {f"new {name}": name for name in NAMES}
+CONVERTED = {"sums": with_count, "timers": with_count}
+
+
+@pytest.mark.parametrize(
+    ("new", "allowed"),
+    [
+        (lambda: stateful("new "), {"was": RENAMED}),
+        (lambda: stateful(in_two=True), {"migrate": CONVERTED}),
+        (
+            lambda: stateful("new ", in_two=True),
+            {"was": RENAMED, "migrate": {f"new {name}": each for name, each in CONVERTED.items()}},
+        ),
+    ],
+    ids=["renamed", "converted", "both"],
+)
+def test_steps_that_are_renamed_or_converted_go_on_with_all_their_states(
+    tmp_path: Path, engine: dict[str, Any], new: Callable[[], drift.Graph], allowed: dict[str, Any]
+) -> None:
+    whole = items_of(drift.run(stateful(), {"numbers": ROWS}))
+    first = stopped(tmp_path, stateful(), **engine)
+    state = drift.Checkpoints(tmp_path, changed_graph="accept", every_s=0, **allowed)
+    found, half = first, len(first[SINK]) + 250
+    run = drift.run(new(), {"numbers": Gated(ROWS, 500)}, state=state, batch_items=50, **engine)
+    for item in run:
+        found.setdefault(item.sink, []).append((item.meta, repr(item.payload)))
+        if len(found[SINK]) == half:
+            run.stop()
+    # What the call says stays as it is: nothing is moved twice.
+    for name, items in items_of(drift.run(new(), {"numbers": ROWS}, state=state, batch_items=100, **engine)).items():
+        found.setdefault(name, []).extend(items)
+    assert found == whole
+
+
+def test_a_conversion_that_raises_or_was_done_changes_nothing(tmp_path: Path) -> None:
+    stopped(tmp_path, stateful())
+    graph = stateful(in_two=True)
+
+    def go_on(graph: drift.Graph, **migrate: Any) -> drift.Run:
+        state = drift.Checkpoints(tmp_path, changed_graph="accept", migrate=migrate)
+        return drift.run(graph, {"numbers": ROWS}, state=state, batch_items=100)
+
+    with pytest.raises(drift.StepError, match=r"failing.*'timers' raised ValueError: no such state, for the state \d+"):
+        go_on(graph, sums=with_count, timers=failing)
+    with pytest.raises(drift.GraphError, match=r"changed_code='accept'"):
+        go_on(graph, sums=with_count)
+    with go_on(graph, sums=with_count, timers=with_count) as run:
+        next(run)
+    with pytest.raises(drift.GraphError, match=r"'sums' was converted by this function before"):
+        go_on(stateful(), sums=with_count, timers=int)
+    with go_on(graph, sums=with_count, timers=with_count) as run:
+        next(run)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "message"),
+    [
+        ({"was": {"more": "sums"}}, "'more' is to have the states of 'sums', and the graph has no such step"),
+        ({"was": {"counts": "more"}}, "no error"),
+        ({"was": {"sums": "counts"}}, "'sums' is to have the states of 'counts', and the state has a step of that"),
+        ({"was": {SINK: "sums"}}, "the state has a step of that name"),
+        ({"migrate": {"more": with_count}}, "'more' is to have its states converted, and the graph has no such step"),
+        ({"migrate": {"counts": with_count}}, "'counts' has states of drift's own"),
+    ],
+)
+def test_what_cannot_be_moved_is_refused(tmp_path: Path, allowed: dict[str, Any], message: str) -> None:
+    stopped(tmp_path, graph_of())
+    graph = other_graph(function=count)
+    state = {"changed_graph": "accept", "changed_code": "accept", **allowed}
+    if message == "no error":  # it was renamed in an earlier run
+        resumed(tmp_path, graph, **state).finish()
+        return
+    with pytest.raises(drift.GraphError, match=message):
+        resumed(tmp_path, graph, **state)
+
+
+def test_the_command_says_what_is_renamed_and_converted(tmp_path: Path) -> None:
+    stopped(tmp_path / "kept", stateful())
+    (tmp_path / "graphs.py").write_text("from test_growth import stateful, with_count\nnew = stateful(in_two=True)\n")
+    file = f"{tmp_path / 'graphs.py'}"
+
+    def plan(*options: str) -> Any:
+        words = ["state", "plan", f"{file}:new", str(tmp_path / "kept"), "--accept-changed-graph", *options]
+        return CliRunner().invoke(drift.cli.drift, words)
+
+    assert plan().exit_code == 3
+    converted = [word for name in CONVERTED for word in ("--migrate-step", f"{name}={file}:with_count")]
+    told = plan(*converted)
+    assert told.exit_code == 0 and "kept     'sums': its states are converted by with_count, since" in told.output
+    assert "REFUSED: is to have the states of 'less'" in plan(*converted, "--step-was", "more=less").output
+    assert "--step-was more: say which step, as STEP=more" in plan("--step-was", "more").output
