@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from drift.all_engines import engine_kind
-from drift.auditing.checks import FILE_NOT_LISTED, THE_GRAPH, Audit, Check, Trouble
+from drift.auditing.checks import FILE_NOT_LISTED, THE_GRAPH, Audit, Check, Trouble, judged
 from drift.auditing.intact import intact_checks, unreadable
 from drift.auditing.replay import changes_since, dataflow_of
 from drift.records.format import MANIFEST, Manifest, RecordError, Snapshot, read_snapshot
@@ -138,13 +138,9 @@ def _snapshot(folder: Path) -> Snapshot | RecordError:
 def _authentic(folder: Path, record: Record | None, expect: str, key: Any) -> Iterator[Check]:
     if expect:
         found = record.hash if record is not None else ""
-        troubles: tuple[Trouble, ...] = ()
-        if found != expect:
-            text = f"the record has hash {found}, and {expect} was expected: it is another record, or was changed"
-            troubles = (Trouble("not the expected record", text, MANIFEST),)
-        found_text = troubles[0].text if troubles else "the same"
-        result = "trouble" if troubles else "ok"
-        yield Check("signed", "the record's hash", "the expected hash", result, found_text, troubles)  # type: ignore[arg-type]
+        text = f"the record has hash {found}, and {expect} was expected: it is another record, or was changed"
+        troubles = [Trouble("not the expected record", text, MANIFEST)] if found != expect else []
+        yield judged("signed", "the record's hash", "the expected hash", troubles, "the same")
     if key is not None:
         from drift.auditing.signature import check_signature
 
@@ -183,8 +179,7 @@ def _reproduced(
             watch.begin(f"computing it again, simulated by seed {seed}")
             yield check_simulated(record, dataflow, seed, inquiry)
     except RecordError as error:  # all its hashes agree, and still no run writes such a record
-        trouble = Trouble("not of a run", str(error))
-        yield Check("reproduced", "the run", "the recorded output", "trouble", str(error), (trouble,))
+        yield judged("reproduced", "the run", "the recorded output", [Trouble("not of a run", str(error))], "")
     except CannotRestore as error:
         found = f"a recorded payload cannot be read: {error}"
         yield Check("reproduced", "the run", "the recorded output", "not checked", found)

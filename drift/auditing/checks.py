@@ -143,9 +143,11 @@ class Audit:
         return {"ok": self.ok, **plain, "checks": [check.as_dict() for check in self.checks]}
 
 
-def found_by(troubles: Sequence[Trouble], otherwise: str) -> str:
-    """The text of a check: its first trouble and how many more, or that there is none."""
+def judged(
+    level: Level, what: str, against: str, troubles: Sequence[Trouble], otherwise: str, seconds: float = 0.0
+) -> Check:
+    """A check by its troubles: it says the first, and how many more there are; `otherwise` if there is none."""
     if not troubles:
-        return otherwise
+        return Check(level, what, against, "ok", otherwise, seconds=seconds)
     more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
-    return troubles[0].text + more
+    return Check(level, what, against, "trouble", troubles[0].text + more, tuple(troubles), seconds)

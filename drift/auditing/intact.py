@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from drift.auditing.checks import Check, Trouble, found_by
+from drift.auditing.checks import Check, Trouble, judged
 from drift.auditing.unlisted import unlisted_checks
 from drift.records.blocks import Block, checks
 from drift.records.format import (
@@ -60,8 +60,7 @@ def check_intact(path: Path) -> list[Check]:
 
 def unreadable(error: RecordError) -> Check:
     """The only check of a record whose manifest cannot be read."""
-    trouble = Trouble("manifest unreadable", str(error), MANIFEST)
-    return Check("intact", "manifest.json", "its format", "trouble", trouble.text, (trouble,))
+    return judged("intact", "manifest.json", "its format", [Trouble("manifest unreadable", str(error), MANIFEST)], "")
 
 
 def intact_checks(path: Path, snapshot: Snapshot, watch: Watch) -> Iterator[Check]:
@@ -95,8 +94,7 @@ class _Timed:
     def __call__(self, what: str, against: str, troubles: list[Trouble], well: str) -> Check:
         now = time.perf_counter()
         seconds, self._since = now - self._since, now
-        result = "trouble" if troubles else "ok"
-        return Check("intact", what, against, result, found_by(troubles, well), tuple(troubles), seconds)  # type: ignore[arg-type]
+        return judged("intact", what, against, troubles, well, seconds)
 
 
 # The manifest.

@@ -101,20 +101,20 @@ class Lineage:
         """Whether it goes back to the input everywhere."""
         return not any(made.cut for made in self.items)
 
-    def as_dict(self, show: Callable[[Any], Any] = lambda payload: safe_text(repr, payload, 500)) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """For JSON: items refer to their parents by number."""
         return {
             "position": self.position,
             "sink": self.item.step,
             "time": self.item.time,
             "meta": self.item.meta.hex(),
-            "payload": show(self.item.payload),
-            "recorded": show(self.recorded.payload) if self.recorded is not None else None,
+            "payload": _shown(self.item.payload),
+            "recorded": _shown(self.recorded.payload) if self.recorded is not None else None,
             "complete": self.complete,
-            "items": [self._item_as_dict(made, show) for made in self.items],
+            "items": [self._item_as_dict(made) for made in self.items],
         }
 
-    def _item_as_dict(self, made: Made, show: Callable[[Any], Any]) -> dict[str, Any]:
+    def _item_as_dict(self, made: Made) -> dict[str, Any]:
         return {
             "number": made.number,
             "kind": made.kind,
@@ -123,8 +123,8 @@ class Lineage:
             "where": made.where,
             "time": made.time,
             "meta": made.meta.hex(),
-            "payload": show(made.payload),
-            "key": show(made.key) if made.kind in ("state", "timer") else None,
+            "payload": _shown(made.payload),
+            "key": _shown(made.key) if made.kind in ("state", "timer") else None,
             "child": made.child,
             "before": made.before,
             "first": self.input_name(made.first) if made.first else None,
@@ -137,6 +137,10 @@ class Lineage:
         parts = MetaParts(global_time)
         ordinal = f", number {parts.ordinal}" if parts.ordinal else ""
         return f"{self.sources[parts.source_rank]} at {parts.time}{ordinal}"
+
+
+def _shown(payload: Any) -> str:
+    return safe_text(repr, payload, 500)
 
 
 def lineage_of(

@@ -22,13 +22,13 @@ from drift_graph.meta import END, is_later
 _PARENTS_SHOWN = 6
 _STYLES = {"failure": "red", "state": "yellow", "input": "green", "output": "bold"}
 _WIDTH = 1_000_000
+CHARACTERS_MAX = 120  # of a payload
 
 
-def as_tree(lineage: Lineage, *, characters_max: int = 120, parents_max: int = _PARENTS_SHOWN) -> Tree:
+def as_tree(lineage: Lineage, *, parents_max: int = _PARENTS_SHOWN) -> Tree:
     """The output item, and below each item those it was made of, for a terminal.
 
     Args:
-        characters_max: of a payload.
         parents_max: items of a window; for longer ones the last are shown, with the number of the others.
     """
     root = Tree("", guide_style="dim")
@@ -37,7 +37,7 @@ def as_tree(lineage: Lineage, *, characters_max: int = 120, parents_max: int = _
     while todo:
         above, made = todo.pop()
         line = Text(overflow="fold")
-        line.append(shown_payload(made, characters_max), _STYLES.get(made.kind, ""))
+        line.append(shown_payload(made, CHARACTERS_MAX), _STYLES.get(made.kind, ""))
         again = made.number in shown and bool(made.made_of)
         line.append(f"  {words_of(lineage, made)}" + ("  as above" if again else ""), "dim")
         branch = above.add(line)

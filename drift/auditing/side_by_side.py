@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from drift.auditing.lineage import Lineage, Made
-from drift.auditing.show import left_out_words, shown_payload, words_of
+from drift.auditing.show import CHARACTERS_MAX, left_out_words, shown_payload, words_of
 from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.functions import safe_text
 from drift_graph.item import Failure, Item
 
 _SHOWN_MAX = 6  # parents of one item, as in an outline
-_CHARACTERS_MAX = 120
 NOT_KNOWN = "not known: it takes the recorded code"
 
 
@@ -67,7 +66,7 @@ class SideBySide:
         """The first difference, or a possible one; None if it is before what is shown."""
         return next((pair for pair in self.pairs if pair.parts), None)
 
-    def as_dict(self, show: Callable[[Any], Any] = lambda payload: safe_text(repr, payload, 500)) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """For JSON; items by their numbers in `lineage` and `recorded_lineage`."""
 
         def described(made: Made | None, lineage: Lineage | None) -> dict[str, Any] | None:
@@ -75,7 +74,7 @@ class SideBySide:
                 return None
             number = made.number if lineage is not None and made in lineage.items else None
             return {"number": number, "kind": made.kind, "step": made.step, "where": made.where,
-                    "payload": show(made.payload)}  # fmt: skip
+                    "payload": safe_text(repr, made.payload, 500)}  # fmt: skip
 
         return {
             "complete": self.old is not None,
@@ -283,7 +282,7 @@ def side_by_side_lines(both: SideBySide) -> Iterator[str]:
             if made is not None:
                 words = words_of(lineage, made) if lineage is not None else ""
                 words += ", as above" * pair.again
-                yield start.format(mark) + "  ".join(filter(None, (shown_payload(made, _CHARACTERS_MAX), words)))
+                yield start.format(mark) + "  ".join(filter(None, (shown_payload(made, CHARACTERS_MAX), words)))
             elif not pair.known:
                 yield start.format(mark) + NOT_KNOWN
     if both.old is None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from drift.auditing.checks import Check, Trouble, found_by
+from drift.auditing.checks import Check, Trouble, judged
 from drift.records.format import MANIFEST, SIGNATURE, RecordError, hash_file, read_snapshot, write_safely
 from drift.records.journal import JOURNAL
 from drift_graph.errors import SettingsError, SinkError
@@ -128,17 +128,9 @@ def check_signature(folder: Path, key: Any) -> Check:
     started = time.perf_counter()
     public = public_key(key)
     troubles, signed = _signature_troubles(folder, public)
-    found = found_by(troubles, f"signed by this key at {signed}, and not changed since")
-    result = "trouble" if troubles else "ok"
-    return Check(
-        "signed",
-        "manifest.sig and SHA-256 of every file",
-        "the public key",
-        result,  # type: ignore[arg-type]
-        found,
-        tuple(troubles),
-        time.perf_counter() - started,
-    )
+    well = f"signed by this key at {signed}, and not changed since"
+    seconds = time.perf_counter() - started
+    return judged("signed", "manifest.sig and SHA-256 of every file", "the public key", troubles, well, seconds)
 
 
 def _signature_troubles(folder: Path, public: Ed25519PublicKey) -> tuple[list[Trouble], str]:

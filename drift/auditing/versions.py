@@ -59,7 +59,6 @@ def versions(
     dataflow: Dataflow,
     *,
     key: Callable[[Any], Any] | None = None,
-    states: int = 3,
     **settings: Any,
 ) -> Versions:
     """Run a record's input through another version of its graph, and compare the outputs item by item.
@@ -74,7 +73,7 @@ def versions(
     until = None if record.manifest.complete else record.manifest.items_out
     with replayed(record, dataflow, until=until, **settings) as run:
         found = difference(rows_of_record(record), rows_of_run(run), key and _key_of_data(key, classes))
-    return Versions(changes, found, _lineages(record, dataflow, found, states), classes)
+    return Versions(changes, found, _lineages(record, dataflow, found), classes)
 
 
 def _key_of_data(key: Callable[[Any], Any], classes: Classes) -> Callable[[bytes], Any]:
@@ -87,16 +86,14 @@ def _key_of_data(key: Callable[[Any], Any], classes: Classes) -> Callable[[bytes
     return key_of
 
 
-def _lineages(record: Record, dataflow: Dataflow, found: Difference, states: int) -> dict[int, Lineage]:
+def _lineages(record: Record, dataflow: Dataflow, found: Difference) -> dict[int, Lineage]:
     lineages: dict[int, Lineage] = {}
     run_input = RecordedInput(record, dataflow)
     for kind in KINDS:
         for example in found.first[kind][:1]:
             if example.new is not None:
                 try:
-                    lineage = lineage_of(
-                        dataflow, run_input, example.new.meta, position=example.new.position, loops_max=states
-                    )
+                    lineage = lineage_of(dataflow, run_input, example.new.meta, position=example.new.position)
                 except InputError:
                     continue  # an impure function: the audit of the same graph reports it
                 lineages[example.new.position] = lineage

@@ -83,10 +83,9 @@ def steps_of(fingerprint: Fingerprint) -> dict[str, _Step]:
     return steps
 
 
-def _content(step: _Step, same_python: bool = True) -> bytes:
+def _content(step: _Step) -> bytes:
     """What a step does, without names and ranks."""
-    which = "code" if same_python else "source"
-    functions = [[(role, found[which]) for role, found in each["functions"].items()] for each in step]
+    functions = [[(role, found["code"]) for role, found in each["functions"].items()] for each in step]
     return canonical([(each["kind"], each["parameters"]) for each in step]) + canonical(functions)
 
 

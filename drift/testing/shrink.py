@@ -41,18 +41,10 @@ class Shrinker:
             strategy knows which payloads are valid.
     """
 
-    def __init__(
-        self,
-        result: Result,
-        *,
-        items: bool = True,
-        payloads: bool = True,
-        runs_max: int = RUNS_MAX,
-    ) -> None:
+    def __init__(self, result: Result, *, items: bool = True, payloads: bool = True) -> None:
         assert result.failure is not None
         self.best = result
         self.runs = 0
-        self._runs_max = runs_max
         self._items = items
         self._payloads = payloads
         self._plans: dict[bool, Plan] = {}  # of the latest case's graph: fused, and not
@@ -82,7 +74,7 @@ class Shrinker:
     def _settle(self) -> None:
         """Run all passes in turn, until none makes the case smaller."""
         before = None
-        while before != (before := self._size()) and self.runs < self._runs_max:
+        while before != (before := self._size()) and self.runs < RUNS_MAX:
             if self._items:
                 self._shrink_items()
             self._shrink_graph()
@@ -103,7 +95,7 @@ class Shrinker:
 
     def _try(self, case: Case) -> bool:
         """Whether a case fails; if so, it becomes the best one, with its schedule made explicit."""
-        if self.runs >= self._runs_max:
+        if self.runs >= RUNS_MAX:
             return False
         self.runs += 1
         try:
@@ -389,6 +381,6 @@ def _simpler(value: Any) -> Iterator[Any]:
         yield from (0, None)
 
 
-def shrunk(result: Result, *, items: bool = True, payloads: bool = True, runs_max: int = RUNS_MAX) -> Result:
+def shrunk(result: Result, *, items: bool = True, payloads: bool = True) -> Result:
     """The smallest case that fails like a failed one; see `Shrinker`."""
-    return Shrinker(result, items=items, payloads=payloads, runs_max=runs_max).run()
+    return Shrinker(result, items=items, payloads=payloads).run()
