@@ -230,8 +230,8 @@ BREAKAGES = [
     one(
         "any hash is the expected one",
         _AUDIT,
-        "        if found != expect:",
-        "        if not expect:",
+        " if found != expect else []",
+        " if not expect else []",
         AUDIT,
         NO_AUDIT,
     ),

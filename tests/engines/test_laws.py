@@ -329,6 +329,7 @@ def test_patience_of_workers_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     """Workers wait with every batch, by clocks that differ."""
     monkeypatch.setattr(worker_node, "_PATIENT_ITEMS_MIN", 1)
 
+    @settings(max_examples=settings.default.max_examples // 4)  # of many turns, each
     @given(cases(items_max=12), st.integers(2, 3), st.data())
     def law(case: Case, workers: int, data: st.DataObject) -> None:
         assert simulated(case, data, workers=workers) == reference(case, data)
