@@ -260,10 +260,31 @@ BREAKAGES = [
     ),
     broken(
         "a file of Delta that was read to its end has to be there",
-        "drift/sources/delta.py",
+        "drift/sources/lake.py",
         "            if self._skip[1] == self._files[0][1].rows:",
         "            if self._skip[1] == -1:",
         *DELTA,
+    ),
+    broken(
+        "a snapshot of Iceberg that deletes rows is read on",
+        "drift/sources/iceberg.py",
+        "        if added and operation != Operation.APPEND:\n",
+        "        if False:\n",
+        *ICEBERG,
+    ),
+    broken(
+        "compacted files of Iceberg are read again",
+        "drift/sources/iceberg.py",
+        "        if added and operation == Operation.REPLACE:\n            return {}\n",
+        "        if operation == Operation.REPLACE:\n            operation = Operation.APPEND\n",
+        *ICEBERG,
+    ),
+    broken(
+        "rows of Iceberg whose snapshots have expired unread are lost",
+        "drift/sources/iceberg.py",
+        "        added = added and snapshot.parent_snapshot_id is not None",
+        "        added = added",
+        *ICEBERG,
     ),
     broken(
         "a commit to Iceberg is repeated behind rows of another run",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from broken import Breakage, Edit, one
 
 LAW = ("tests/sinks/test_outside.py",)
+CHANGES = ("tests/sources/test_changes.py",)
+NO_POSTGRES = "the harness asks no Postgres"
 SOURCES = ("tests/sources/test_sources_brokers.py", "-k", "offsets")
 NO_SERVERS = "the harness has no servers"
 _DELIVERING, _KAFKA, _RESUMING = "drift/sinks/delivering.py", "drift/sinks/kafka.py", "drift/sinks/resuming.py"
@@ -17,6 +19,30 @@ def broken(name: str, file: str, old: str, new: str) -> Breakage:
 REFUSED = ("tests/sinks/test_sinks_refused.py", "-k", "sqlite")
 
 BREAKAGES = [
+    one(
+        "a slot of Postgres moves with what is read, before a checkpoint is behind it",
+        "drift/sources/changes.py",
+        "        needed = self._needed\n",
+        "        needed = self._returned[0]\n",
+        CHANGES,
+        NO_POSTGRES,
+    ),
+    one(
+        "a run that goes on within a transaction of Postgres has its first changes again",
+        "drift/sources/changes.py",
+        "                        if mark > (commit, number):\n",
+        "                        if mark[0] >= commit:\n",
+        CHANGES,
+        NO_POSTGRES,
+    ),
+    one(
+        "of the old row of Postgres what is not known is None",
+        "drift/sources/pgoutput.py",
+        " and (is_key or not only_key)\n",
+        "\n",
+        CHANGES,
+        NO_POSTGRES,
+    ),
     broken(
         "kafka: each message expires on its own",
         _KAFKA,

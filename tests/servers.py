@@ -86,7 +86,7 @@ def postgres_server() -> Iterator[str]:
         data = f"{folder}/data"
         made = [str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "drift", "--no-sync"]
         subprocess.run(made, check=True, stdout=subprocess.DEVNULL, cwd=folder, **as_user)
-        settings = ["-D", data, "-k", folder, "-c", "listen_addresses=", "-c", "fsync=off"]
+        settings = ["-D", data, "-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "wal_level=logical"]
         server = subprocess.Popen(
             [str(programs / "postgres"), *settings], stderr=subprocess.DEVNULL, cwd=folder, **as_user
         )

@@ -16,7 +16,7 @@ from drift.engines.feed import Feed
 from drift.engines.logged import ArrivalLog, Entry, why_logged
 from drift.engines.observed import SourceState
 from drift.machines.nodes.intake import Fed
-from drift.sources.base import Acknowledging, Backlogged, Diverts, Positioned, Reader, Source
+from drift.sources.base import Acknowledging, Backlogged, Diverts, Positioned, Reader, Retaining, Source
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
@@ -150,10 +150,15 @@ class SourceFeed(Feed):
             reader.released(position.reader)
 
     def committed(self, positions: Mapping[str, Any]) -> None:
-        """The run can resume from these positions, so drop log entries that only earlier checkpoints need."""
+        """The run can resume from these positions, so drop what only earlier checkpoints need."""
         for rank, log in self._logs.items():
             position = from_plain(self.name_of(rank), positions[self.name_of(rank)])
             log.drop_below(position.entry or 0)
+        for rank, reader in enumerate(self._readers):
+            if isinstance(reader, Retaining):
+                position = from_plain(self.name_of(rank), positions[self.name_of(rank)])
+                if position.reader is not None:
+                    reader.drop_below(position.reader)
 
     def resume(self, positions: Mapping[str, Any], checkpoint: bytes) -> None:
         """Resume at a checkpoint: called before anything is read, so that the sources give everything at or above the

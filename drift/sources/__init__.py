@@ -4,7 +4,9 @@ from drift.schemas import registry_decoder
 from drift.sources import files as _files
 from drift.sources.arguments import as_source
 from drift.sources.base import Reader, Source
+from drift.sources.changes import postgres_changes
 from drift.sources.delta import delta
+from drift.sources.iceberg import iceberg
 from drift.sources.iterables import IterableSource
 from drift.sources.kafka import kafka
 from drift.sources.parquet import parquet
@@ -26,11 +28,13 @@ __all__ = [
     "as_source",
     "csv",
     "delta",
+    "iceberg",
     "jsonl",
     "kafka",
     "live",
     "parquet",
     "postgres",
+    "postgres_changes",
     "redis",
     "registry_decoder",
     "sqlite",

@@ -101,6 +101,14 @@ class Acknowledging(Protocol):
 
 
 @runtime_checkable
+class Retaining(Protocol):
+    """A reader of a source that keeps what may be read again, until it is told that nobody will."""
+
+    def drop_below(self, position: Any) -> None:
+        """No run resumes from before one of its positions; called by any thread, until it is closed."""
+
+
+@runtime_checkable
 class Backlogged(Protocol):
     """A reader that knows how much is left to read; asked by the thread that reads."""
 

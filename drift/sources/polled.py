@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from drift.sources.base import Acknowledging, Backlogged
+from drift.sources.base import Acknowledging, Backlogged, Retaining
 from drift.sources.wake import Buffered
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
@@ -138,6 +138,11 @@ class _Polled:
         """See `Acknowledging`."""
         assert isinstance(self._poller, Acknowledging)
         self._poller.released(position)
+
+    def drop_below(self, position: Any) -> None:
+        """See `Retaining`."""
+        if isinstance(self._poller, Retaining):
+            self._poller.drop_below(position)
 
     def backlog(self) -> tuple[int, str] | None:
         """See `Backlogged`."""

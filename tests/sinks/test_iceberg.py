@@ -12,10 +12,10 @@ import pytest
 from dying import Death, Taken, dying, write_steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_delta import expected, meta_at, opened, row_at, write
+from test_delta import drained, expected, meta_at, opened, row_at, write
 
 import drift
-from drift import SettingsError, SinkError, sinks
+from drift import InputError, SettingsError, SinkError, sinks, sources
 from drift.sinks.iceberg import IcebergSink
 
 pyiceberg = pytest.importorskip("pyiceberg")
@@ -229,3 +229,120 @@ def test_a_run_writes_each_item_once(tmp_path: Path) -> None:
     for _ in range(2):
         drift.run(graph, {"rows": rows}, sinks={"out": sink_in(tmp_path, part_items=7)}, batch_items=3).finish()
         assert rows_in(tmp_path) == expected(20)
+
+
+def source_in(folder: Path, **more: Any) -> Any:
+    return sources.iceberg(NAME, catalog=catalog_in(folder), **more)
+
+
+def rewritten(folder: Path) -> None:
+    """The files of the table are compacted, as by another engine: rows are where they were not, and none is another."""
+    import pyiceberg.table.update.snapshot as updates
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files
+    from pyiceberg.table.snapshots import Operation, Summary
+    from pyiceberg.table.update.snapshot import _OverwriteFiles
+
+    counted = updates.update_snapshot_summaries
+
+    def summaries(summary: Any, **before: Any) -> Any:  # PyIceberg has none for such a snapshot
+        made = counted(Summary(Operation.OVERWRITE, **summary.additional_properties), **before)
+        return Summary(summary.operation, **made.additional_properties)
+
+    table = table_in(folder)
+    rows = table.scan().to_arrow()
+    with pytest.MonkeyPatch.context() as patch, table.transaction() as transaction:
+        patch.setattr(updates, "update_snapshot_summaries", summaries)
+        update = _OverwriteFiles(operation=Operation.REPLACE, transaction=transaction, io=table.io)
+        with update as overwrite:
+            for task in table.scan().plan_files():
+                overwrite.delete_data_file(task.file)
+            for file in _dataframe_to_data_files(table_metadata=table.metadata, df=rows, io=table.io):
+                overwrite.append_data_file(file)
+
+
+def test_a_reader_goes_on_from_any_row_and_with_later_snapshots(tmp_path: Path) -> None:
+    for start in range(0, 12, 3):
+        wrote(tmp_path, 0, start + 3, partition_by="day")
+    numbers = [row["n"] for row in drained(source_in(tmp_path))]
+    assert sorted(numbers) == list(range(12)) and sorted(numbers[:3]) == [0, 1, 2], "in the order of snapshots"
+    found = [(drained(source_in(tmp_path), most=most), drained.position) for most in range(13)]  # type: ignore[attr-defined]
+    then = table_in(tmp_path).current_snapshot().snapshot_id
+    wrote(tmp_path, 0, 14, partition_by="day")
+    rewritten(tmp_path)
+    wrote(tmp_path, 0, 15, partition_by="day")
+    for rows, position in found:
+        rest = drained(source_in(tmp_path), position)
+        assert [row["n"] for row in rows + rest][:12] == numbers
+        assert sorted(row["n"] for row in rest[12 - len(rows) :]) == [12, 13, 14]
+    assert [row["n"] for row in drained(source_in(tmp_path, snapshot=then))] == numbers
+    assert sorted(drained(source_in(tmp_path, columns=["day", "n"], payload="tuple"))) == sorted(
+        (row_at(n)["day"], n) for n in range(15)
+    )
+    drained(source_in(tmp_path))
+    position = drained.position  # type: ignore[attr-defined]
+    table_in(tmp_path).delete("n = 2")
+    with pytest.raises(InputError, match=r"\((delete|overwrite)\) takes rows away that were read"):
+        drained(source_in(tmp_path), position)
+
+
+def test_snapshots_that_appear_are_followed(tmp_path: Path) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog("default", **catalog_in(tmp_path))
+    catalog.create_namespace("days")
+    sink = opened(sink_in(tmp_path, part_items=2))
+    names = ("position", "time", "n")
+    sink._table = catalog.create_table(NAME, pa.schema([(name, pa.int64()) for name in names]))
+    reader: Any = source_in(tmp_path, follow=True, payload="value", columns=["n"]).open()
+    found: list[Any] = []
+    try:
+        for n in range(0, 8, 2):
+            write(sink, n, n + 2, lambda n: {"n": n})
+            while len(found) < n + 2:
+                found += reader.read(7)
+        position = reader.position()
+    finally:
+        reader.close()
+    assert found == list(range(8))
+    write(sink, 8, 10, lambda n: {"n": n})
+    assert drained(source_in(tmp_path, follow=True, payload="value", columns=["n"]), position, 2) == [8, 9]
+
+
+def test_a_run_writes_and_another_reads(tmp_path: Path) -> None:
+    graph = drift.Graph("echo")
+    graph.source("rows").sink("out")
+    rows = [row_at(n) for n in range(20)]
+    drift.run(graph, {"rows": rows}, sinks={"out": sink_in(tmp_path, part_items=7)}, batch_items=3).finish()
+    source = source_in(tmp_path, columns=["n", "day"])
+    assert [item.payload for item in drift.run(graph, {"rows": source})] == rows
+
+
+def test_what_is_no_longer_in_the_history_of_a_table_is_refused(tmp_path: Path) -> None:
+    for end in (3, 6, 9):
+        wrote(tmp_path, 0, end)
+    first, second, _ = (each.snapshot_id for each in table_in(tmp_path).metadata.snapshots)
+    drained(source_in(tmp_path), most=7)
+    position = drained.position  # type: ignore[attr-defined]
+    of_none = {**position, "first": 0, "version": 0, "file": "", "row": 0}
+    drained(source_in(tmp_path, snapshot=first))
+    of_first = drained.position  # type: ignore[attr-defined]
+    assert len(drained(source_in(tmp_path), of_first)) == 6
+    table = table_in(tmp_path)
+    table.maintenance.expire_snapshots().by_id(second).commit()
+    with pytest.raises(InputError, match="not in its history any more"):
+        drained(source_in(tmp_path), of_first)
+    assert len(drained(source_in(tmp_path), position)) == 2
+    assert [row["n"] for row in drained(source_in(tmp_path), of_none)] == list(range(9)), "also of what has expired"
+    table = table_in(tmp_path)
+    table.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
+    with pytest.raises(InputError, match="it was rolled back"):
+        drained(source_in(tmp_path), position)
+    with pytest.raises(InputError, match=r"snapshot 5 of days\.rows cannot be read"):
+        source_in(tmp_path, snapshot=5).open()
+    for name in ("days.none", "none.rows"):
+        with pytest.raises(InputError, match=f"{name} cannot be read as a table of Iceberg"):
+            sources.iceberg(name, catalog=catalog_in(tmp_path)).open()
+    with pytest.raises(SettingsError, match="has a namespace and a name"):
+        sources.iceberg("rows")
+    with pytest.raises(InputError, match="has no column 'x'"):
+        drained(source_in(tmp_path, columns=["x"]))
