@@ -12,6 +12,7 @@ import errno
 import glob
 import io
 import os
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -52,11 +53,13 @@ class Opened(NamedTuple):
         file: with peek, read1, seek and tell.
         size: in bytes; 0 if it is not known.
         etag: as of `Stat`.
+        pipe: the descriptor, if it is a pipe or a device.
     """
 
     file: Any
     size: int
     etag: str = ""
+    pipe: int | None = None
 
 
 class Storage(Protocol):
@@ -100,9 +103,11 @@ class Local:
     def open(self, path: str) -> Opened:
         file = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115
         try:
-            return Opened(file, os.fstat(file.fileno()).st_size)
-        except OSError:  # standard input may be replaced by something without a descriptor
+            number = file.fileno()
+            found = os.fstat(number)
+        except (OSError, AttributeError):  # standard input may be replaced by something without a descriptor
             return Opened(file, 0)
+        return Opened(file, found.st_size) if stat.S_ISREG(found.st_mode) else Opened(file, 0, pipe=number)
 
     def stat(self, path: str) -> Stat | None:
         try:
@@ -290,6 +295,7 @@ class Files:
         if not is_folder:
             parts = parts[: -1 if self.one else next(at for at, part in enumerate(parts) if glob.has_magic(part))]
         self.folder = "/".join(parts) if storage.remote else str(Path(*parts))
+        self._start = "" if self.folder == "." else f"{self.folder.rstrip('/')}/"
 
     def names(self) -> list[str]:
         """The names of those that are there, in order; of a file itself also where it is not there.
@@ -301,14 +307,14 @@ class Files:
 
     def path_of(self, name: str) -> str:
         """The path of a file."""
-        return f"{self.folder}/{name}" if self.storage.remote else str(Path(self.folder, name))
+        return self._start + name
 
     def stat(self, name: str) -> Stat | None:
         """See `Storage`."""
         return self.storage.stat(self.path_of(name))
 
     def _inside(self, path: str) -> str:
-        return path[len(self.folder) + 1 :] if self.storage.remote else Path(path).relative_to(self.folder).as_posix()
+        return path[len(self._start) :] if self.storage.remote else Path(path).relative_to(self.folder).as_posix()
 
 
 def asked(path: str, call: Callable[[], Result]) -> Result:

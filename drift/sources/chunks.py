@@ -134,7 +134,7 @@ class File:
         self._last = b""  # the last bytes read of a file that grows
         self._decoder = _decoder(lines, diverts_as)
         try:
-            opened, self._size, self._etag = self._storage.open(path)
+            opened, self._size, self._etag, self.pipe = self._storage.open(path)
         except OSError as error:
             raise InputError(f"{path} cannot be opened: {error.strerror}; {_advice(error)}") from None
         except AttributeError:
@@ -142,7 +142,6 @@ class File:
         self._raw: Any = opened
         self._bytes: Any = opened
         self._zipped = False
-        self.pipe = _pipe(opened)
         try:
             if path.endswith(".gz") or (hasattr(opened, "peek") and opened.peek(2)[:2] == _GZIP_MAGIC):
                 self._bytes = gzip.GzipFile(fileobj=opened)
@@ -442,15 +441,6 @@ def _decoder(lines: Lines, diverts_as: str) -> Any:
 
 def _as_utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-def _pipe(opened: Any) -> int | None:
-    """The descriptor of a pipe or device."""
-    try:
-        fileno: int = opened.fileno()
-        return None if stat.S_ISREG(os.fstat(fileno).st_mode) else fileno
-    except (OSError, AttributeError):
-        return None
 
 
 def _advice(error: OSError) -> str:

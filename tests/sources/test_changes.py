@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -165,10 +166,10 @@ KILLED = """
 import os, signal, sys
 import drift
 
-url, name, folder, dies_at = sys.argv[1:]
+url, name, folder = sys.argv[1:]
 
 def number(change):
-    if change["row"]["n"] == int(dies_at):
+    if change["row"]["n"] == int(os.environ["DIES_AT"]):
         os.kill(os.getpid(), signal.SIGKILL)
     return change["row"]["n"]
 
@@ -187,8 +188,9 @@ def test_a_run_that_is_killed_has_each_change_once(postgres_url: str, tmp_path: 
             rows = ", ".join(f"({n}, {n})" for n in range(start, start + 10))
             connection.execute(f"insert into {name} values {rows}".encode())
         for dies_at in (60, 133, -1):
-            arguments = [postgres_url, name, str(tmp_path), str(dies_at)]
-            ended = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, capture_output=True)
+            command = [sys.executable, "-c", KILLED, postgres_url, name, str(tmp_path)]
+            there = {**os.environ, "DIES_AT": str(dies_at)}
+            ended = subprocess.run(command, env=there, check=False, capture_output=True)
             assert ended.returncode == (0 if dies_at < 0 else -signal.SIGKILL), ended.stderr
         states = {0: 0, 1: 0, 2: 0}
         expected = [[n, states.__setitem__(n % 3, states[n % 3] + n) or states[n % 3]] for n in range(200)]
