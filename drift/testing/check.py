@@ -11,7 +11,7 @@ source's heartbeat), it gets the items and heartbeats that the run's sources gav
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from drift.engines.simulated.schedule import Key
 from drift.engines.simulated.simulation import Simulation
 from drift.machines.plan import Plan, feeding_step
 from drift.testing.calls import InTurn, reference_answers
+from drift.testing.merging import are_close, unmerged
 from drift.testing.schedule import Deviation, Player, Schedule, arrival_order
 from drift_barrier.digest import Digest
 from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of
@@ -233,7 +234,7 @@ def check(
     released = outcome or Outcome(run.released, run.barrier.digest.hexdigest(), None, [], 0)
     output = Output([Row(*row[1:]) for row in released.items()], released.digest, released.error, released.late)
     if failure is None:
-        failure = _compared(expected, output)
+        failure = _compared(expected, output) or _compared_merges(case, handed, expected)
     return Result(case, expected, output, outcome, player.made, failure, run, numbers, handed)
 
 
@@ -316,6 +317,23 @@ def _compared_late(expected: Sequence[Late], got: Sequence[Late], *, complete: b
     at = next((at for at, pair in enumerate(zip(left, right)) if pair[0] != pair[1]), min(len(left), len(right)))
     texts = [repr(late[at]) if at < len(late) else "none" for late in (expected, got)]
     return Failure("other late items", f"late item {at} is {texts[1]}, and with the reference {texts[0]}")
+
+
+def _compared_merges(case: Case, handed: Sequence[tuple[str, Arrived]] | None, expected: Output) -> Failure | None:
+    """The first item that hangs on how an aggregate's parts are merged by a function of the user's."""
+    dataflow = unmerged(case.dataflow)
+    if dataflow is None or expected.error is not None:
+        return None
+    one_by_one = reference(replace(case, dataflow=dataflow), handed)
+    for at, (got, without) in enumerate(zip(expected.rows, one_by_one.rows)):
+        if not are_close(got.payload, without.payload):
+            message = (
+                "a function that merges parts of windows does not give what adding their payloads one by one gives, so "
+                "the output hangs on how windows share slices: leave merge= out, or mend it (it gets the accumulators "
+                "of two parts, one after the other)"
+            )
+            return Failure("a wrong merge", message, at, without, got)
+    return None
 
 
 def equal_rows(left: Sequence[Row], right: Sequence[Row]) -> bool:

@@ -69,6 +69,7 @@ def _headline(result: Result) -> str:
         "another output": "another output than the reference",
         "another error": "another error than the reference",
         "other late items": "other late items than the reference",
+        "a wrong merge": "windows whose parts are merged wrong",
     }.get(what, f"no output: {what}")
 
 
@@ -110,6 +111,10 @@ def _difference(result: Result) -> list[str]:
     if failure.position < 0:
         return [failure.message]
     lines = [f"the first difference, item {failure.position} of the output"]
+    if failure.what == "a wrong merge":
+        lines[:0] = [failure.message, ""]
+        lines += [f"  one by one  {_shown(failure.expected)}", f"  merged      {_shown(failure.got)}"]
+        return lines
     lines.append(f"  reference  {_shown(failure.expected)}")
     lines.append(f"  this run   {_shown(failure.got)}")
     if failure.expected is not None and failure.got is not None:
