@@ -41,20 +41,8 @@ from drift.cli.state import state_group
 from drift.sinks.lines import drop_stdout
 from drift_graph.errors import SinkError
 
-EXIT_CODES = """\b
-Exit codes:
-  0    done
-  1    a bug in drift; its traceback is printed
-  2    the call is wrong: an option, a path, a name
-  3    the graph is wrong, or the file it is in raised
-  4    a step failed: one of your functions raised
-  5    the input is wrong, or an item came too late
-  6    a process of the run died or hung
-  7    the output could not be written
-  8    what was compared differs: a simulated run from the reference, a record from another, its run, or its hashes
-  9    the state of a run could not be stored, or not be read again
-  130  stopped by Ctrl-C; what was released before is intact
-"""
+#: Those of the module's docstring.
+EXIT_CODES = "\b\nExit codes:\n" + "\n".join(line[2:] for line in (__doc__ or "").splitlines() if line[:4] == "    ")
 
 
 class _Drift(click.Group):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from multiprocessing.connection import wait
 
-from drift.cli.seeding import Failed, Ready, Run, RunCase, RunSeed, SeedReport, Setup, Tally
+from drift.cli.seeding import Failed, Ready, SeedReport, Setup, Tally
 from drift.engines.companion import Companion
 
 #: Strategies are drawn in blocks of as many seeds; see `drift.testing.seeds`.
@@ -80,7 +80,7 @@ class Search:
                 end = upcoming - upcoming % size + size
                 end = end if stop is None else min(end, stop)
                 process = idle.pop(0)
-                process.send(Run(upcoming, end))
+                process.send(("run", upcoming, end))
                 running[process] = upcoming
                 upcoming = end
             if not in_time and failed is None:
@@ -102,19 +102,19 @@ class Search:
 
     def run_seed(self, seed: int) -> SeedReport:
         """All about one seed."""
-        return self._request(RunSeed(seed))
+        return self._request("seed", seed)
 
     def run_case(self, path: str) -> SeedReport:
         """All about a case file."""
-        return self._request(RunCase(path))
+        return self._request("case", path)
 
-    def _request(self, request: RunSeed | RunCase) -> SeedReport:
+    def _request(self, kind: str, about: int | str) -> SeedReport:
         """Ask a process that has run nothing before, so that the report depends only on the request."""
         if self._has_run_seeds:
             self.close()
             self._start(1)
         process = self._processes[0]
-        process.send(request)
+        process.send((kind, about))
         reported: SeedReport = process.receive()
         return reported
 

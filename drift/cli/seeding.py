@@ -119,30 +119,10 @@ class SeedReport:
     step_error: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True)
-class Run:
-    """Run these seeds; the answer is tallies, and then either the number of the seed after them or a Failed."""
-
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class RunSeed:
-    """Run one seed and report it in full; the answer is a SeedReport."""
-
-    seed: int
-
-
-@dataclass(frozen=True)
-class RunCase:
-    """Run a case file; the answer is a SeedReport."""
-
-    path: str
-
-
 class Work:
-    """Answers the requests."""
+    """Answers the requests: ("run", start, stop), with tallies, and then either the number of the seed after them or a
+    Failed; ("seed", number) and ("case", path), with a SeedReport.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -404,14 +384,15 @@ def main() -> None:
         return
     caller.send(Ready(work.seeds.dataflow.name, work.described, work.is_drawn) if work else Ready("", {}, False))
     while True:
-        request = caller.receive()
+        kind, *about = caller.receive()
         try:
-            if isinstance(request, RunCase):
-                caller.send(_run_case(setup, request.path))
-            elif work is not None and isinstance(request, Run):
-                work.run(request.start, request.stop, caller)
-            elif work is not None and isinstance(request, RunSeed):
-                caller.send(work.run_seed(request.seed))
+            if kind == "case":
+                caller.send(_run_case(setup, *about))
+            elif work is not None and kind == "run":
+                start, stop = about
+                work.run(start, stop, caller)
+            elif work is not None:
+                caller.send(work.run_seed(*about))
         except DriftError as error:
             caller.send(error)
         except BaseException as error:
