@@ -22,7 +22,7 @@ test: .venv/test .venv/spark.jsa
 
 QUICK := -m 'not kills and not spark and not long'
 quick: .venv/test
-	$(BIN)/pytest -n 2 $(QUICK)
+	$(BIN)/pytest -n 3 $(QUICK)
 
 # The interpreters: python3.12 and newer in the PATH, and pyenv's.
 VERSIONS ?= $(foreach minor,12 13 14,python3.$(minor) $(lastword $(sort $(wildcard $(HOME)/.pyenv/versions/3.$(minor).*/bin/python))))
