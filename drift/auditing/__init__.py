@@ -3,7 +3,7 @@
 It reads what `drift.records` wrote, and runs it again; records do not depend on it.
 """
 
-from drift.auditing.inputs import Input, InputBatch
 from drift.auditing.lineage import Lineage, Made, lineage_of
+from drift.auditing.trace import Input, InputBatch
 
 __all__ = ["Input", "InputBatch", "Lineage", "Made", "lineage_of"]

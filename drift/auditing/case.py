@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from drift.auditing.divergence import Divergence
-from drift.auditing.inputs import Input
 from drift.auditing.lineage import Lineage, lineage_of
+from drift.auditing.trace import Input
 from drift.purity import PurityCheck
 from drift.testing.case import line_again, save_case
 from drift.testing.check import Case, Failure, Result, Row, check, in_order, reference

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drift.auditing.inputs import InputBatch
 from drift.auditing.lineage import Lineage, lineage_of
 from drift.auditing.replay import batches_of, changes_since, classes_for, dataflow_of, replayed
+from drift.auditing.trace import InputBatch
 from drift.records.answers import AnswersOfRecord
 from drift.records.changes import changes_text
 from drift.records.reader import Record

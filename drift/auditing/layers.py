@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from drift.auditing.inputs import Input
 from drift.auditing.route import behind
-from drift.auditing.trace import Node, Tracer, cut_behind, nodes_of
+from drift.auditing.trace import Input, Node, Tracer, cut_behind, nodes_of
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Worker
 from drift_barrier.barrier import Barrier

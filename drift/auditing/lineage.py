@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from drift.auditing.inputs import Input
 from drift.auditing.layers import Layers
 from drift.auditing.route import Relevant
-from drift.auditing.trace import Node, Tracer, cut_behind
+from drift.auditing.trace import Input, Node, Tracer, cut_behind
 from drift.engines.memory import rare_collections
 from drift.operators import LoopFunction, ScanKey, State, Timer
 from drift_graph.errors import InputError

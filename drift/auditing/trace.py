@@ -15,14 +15,38 @@ Where a process can tell how many of its last items a state is made of (`kept`),
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from drift.operators import ProcessState, ProcessTimers, State, Timer
 from drift_graph.canonical import same
 from drift_graph.graph import Dataflow
 from drift_graph.meta import global_time_of
+from drift_graph.metas import Metas
 from drift_graph.operators import Map
 from drift_graph.reference import Answers, Reference
+
+
+class InputBatch(NamedTuple):
+    """A batch of a source, and the heartbeat after it: no later item has a lower global time."""
+
+    source: str
+    metas: Metas
+    payloads: list[Any]
+    heartbeat: bytes
+
+
+class Input(Protocol):
+    """An input that can be read repeatedly; with `answer(call, meta, payload)`, for graphs with calls."""
+
+    def batches(self) -> Iterator[InputBatch]:
+        """From its start, in the order of arrival."""
+
+    def at(self, global_time: bytes) -> Any:
+        """The payload of one input item.
+
+        Raises:
+            InputError: there is none at that global time.
+        """
 
 
 class Node:

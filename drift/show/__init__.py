@@ -9,8 +9,7 @@ A `drift.Graph` prints as its text, and a notebook shows its picture. For files:
 from __future__ import annotations
 
 from drift.show.mermaid import as_mermaid
-from drift.show.picture import write_picture
-from drift.show.svg import as_svg
+from drift.show.svg import as_svg, write_picture
 from drift.show.text import as_text
 
 __all__ = ["as_mermaid", "as_svg", "as_text", "write_picture"]

@@ -1,4 +1,4 @@
-"""A graph as SVG: boxes for operators, frames around the operators of one step, dotted lines for feedback edges.
+"""A graph as a picture: boxes for operators, frames around the operators of one step, dotted lines for feedback edges.
 
 Invariant: no text is wider than its box. Why: the font is monospaced, so a text's width is its length, and a text that
 is too long is cut with an ellipsis; the box's tooltip has the full text.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 from drift.show.layout import Box, Frame, Layout, Line, Point, Rectangle, lay_out
 from drift.show.steps import columns_of, cut, rank_label, short_location, steps_of, what_it_does
+from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Edge
 
@@ -23,6 +25,7 @@ _TITLE, _DETAIL = 13.0, 10.5  # font sizes
 _PADDING = 12.0
 _MARGIN, _LIVE_MARGIN = 20.0, 16.0
 _CHARACTERS_MAX = 40
+_PNG_ZOOM = 2.0  # pixels for each point
 #: Room beside an edge for its numbers: two lines.
 _NUMBERS = (128.0, 30.0)
 
@@ -46,6 +49,32 @@ def as_svg(dataflow: Dataflow, *, live: bool = False, steps: bool = False) -> st
     """
     colours = {name: f"var(--{name})" for name in _COLOURS} if live else _COLOURS
     return _Picture(dataflow, colours, live, steps).svg()
+
+
+def write_picture(dataflow: Dataflow, path: str | Path) -> None:
+    """Write a .svg or .png file.
+
+    Raises:
+        SettingsError: for another ending, or where the extra `picture` is not installed.
+    """
+    path = Path(path)
+    ending = path.suffix.lower()
+    if ending == ".svg":
+        path.write_text(as_svg(dataflow), encoding="utf-8")
+    elif ending == ".png":
+        path.write_bytes(_as_png(as_svg(dataflow)))
+    else:
+        raise SettingsError(f"a picture's name ends in .svg or .png; {str(path)!r} does not")
+
+
+def _as_png(svg: str) -> bytes:
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError as error:
+        raise SettingsError(
+            f"to write a PNG drift needs resvg-py ({error}); pip install 'drifting-state[picture]', or write a .svg"
+        ) from None
+    return bytes(svg_to_bytes(svg_string=svg, zoom=_PNG_ZOOM))
 
 
 class _Part(NamedTuple):
