@@ -14,6 +14,7 @@ _RECOVERY, _WORKER, _SNAPSHOTS = f"{_NODES}/recovery.py", f"{_NODES}/worker.py",
 _NETWORK = "drift/engines/simulated/network.py"
 
 
+_HOSTS = "tests/engines/test_hosts.py"
 _SHELF = ("tests/machines/test_shelf.py",)
 
 
@@ -230,6 +231,51 @@ BREAKAGES = [
                 " if before.log.joins(checkpoint.at, after)]",
                 "]",
                 ("tests/engines/test_recovery_acceptance.py",),
+            ),
+        )
+    ),
+    *(
+        one(name, f"drift/engines/zeromq/{file}", old, new, (_HOSTS, *chosen), "it has no machines")
+        for name, file, old, new, *chosen in (
+            (
+                "a replacement on another machine does not get its snapshots",
+                "engine.py",
+                "                    child.process.bring(Path(self._folder), effect.order.snapshots)\n",
+                "                    pass\n",
+                "-k",
+                "killed",
+            ),
+            (
+                "a snapshot on another machine is named, and not sent",
+                "roles.py",
+                "        if self.shelf is None:\n            return\n",
+                "        return\n",
+                "-k",
+                "killed",
+            ),
+            (
+                "a broken connection between two machines is not noticed",
+                "sockets.py",
+                "        return self.lost\n",
+                "        return False\n",
+                "-k",
+                "noticed",
+            ),
+            (
+                "nobody looks whether a machine has other code",
+                "process.py",
+                '    if found["digest"] == wanted["digest"]:\n',
+                "    if True:\n",
+                "-k",
+                "other_code",
+            ),
+            (
+                "a machine with other versions takes part",
+                "hosts.py",
+                "        if wrong:\n",
+                "        if False:\n",
+                "-k",
+                "other_version",
             ),
         )
     ),

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from drift.engines.zeromq.sockets import Outbox
 from drift_graph.errors import ProcessError
@@ -52,7 +51,7 @@ class Lines:
             return
         self._next_check_s = now_s + _CHECK_INTERVAL_S
         for task, box in self._boxes.items():
-            for event in _events(box):
+            for event in box.events():
                 if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                     self._waiting.pop(task, None)
                 else:
@@ -70,10 +69,3 @@ class Lines:
                     f"task {task} of the worker gang cannot be reached at {self._addresses[task]}; the tasks of a gang "
                     f"connect to each other, so the network has to let executors through to each other on any port"
                 )
-
-
-def _events(box: Outbox) -> list[int]:
-    found: list[int] = []
-    while box.monitor is not None and box.monitor.poll(0):
-        found.append(recv_monitor_message(box.monitor, zmq.NOBLOCK)["event"])
-    return found

@@ -120,6 +120,16 @@ class RestoredStates:
         """The later items from a checkpoint on, for all targets that there were."""
         return (each for each in chain(later_in(self._reader), self._changed.later()) if each.meta >= at)
 
+    def whole(self, checkpoint: Checkpoint) -> Snapshot:
+        """All of it, for processes that cannot read the store: every state is in memory at once."""
+        if checkpoint.is_last:
+            return Snapshot(checkpoint.at, {}, [])
+        states = {
+            step: Entries.of((key, self._forms.value(bytes(form))) for key, form in self.all_of(step)[0])
+            for step in checkpoint.live_steps
+        }
+        return self.at_once(checkpoint)._replace(states=states)
+
     def all_of(self, step: str) -> tuple[Iterator[tuple[Any, Form]], Container[Any]]:
         """Every key of a step with its state as it was written, and the keys that have timers."""
         changed = self._changed.of(step)

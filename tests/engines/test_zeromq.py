@@ -552,7 +552,7 @@ def test_a_consumer_that_takes_its_time_is_not_an_error() -> None:
     items = [next(run)]
     for each in engine_of(run)._children:  # nobody listened for so long, and the signs of life wait in the pipe
         silent(each, 2 * HANG_S)
-        zmq.select([each.reader.number], [], [])
+        zmq.select([each.numbers[0]], [], [])
     assert items + list(run) == list(drift.run(wordcount(), {"lines": WORDS}))
 
 

@@ -1,9 +1,11 @@
 """A process of a run over ZeroMQ, as seen by the calling process: its pipes, its signs of life, its end.
 
-Invariant: when `kill` or `end` returns, the process does not run any more, and its descriptors are closed.
+Invariant: when `kill` or `end` returns, a process of this machine does not run any more, and its descriptors are
+closed; one of another machine is ordered to end, and what it still sends is refused.
 
-Why: `drift.children` starts it, notices its end and kills it; whether it is alive is decided here alone, and nobody
-waits longer than `silence_max_s` for a sign of life.
+Why: `drift.children` starts it, notices its end and kills it, here or for `drift worker` on the other machine; whether
+it is alive is decided here alone, and nobody waits longer than `silence_max_s` for a sign of life. Frames carry the
+secret of their generation, which those that count as dead do not get.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ import os
 import pickle
 import time
 from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
 
 import zmq
 
 from drift.children import Child, main_of
 from drift.engines.observed import Bar
-from drift.engines.zeromq.control import Answered, Awake, Fatal, Merged, Ready, SignOfLife, UpwardReader, block_of
+from drift.engines.zeromq.control import Answered, Awake, Fatal, Merged, Ready, SignOfLife, UpwardDecoder, block_of
 from drift.engines.zeromq.settings import ZeromqSettings
 from drift.machines.nodes.messages import Answer
 from drift_graph.errors import ProcessError, StepError
@@ -25,6 +30,106 @@ from drift_graph.errors import ProcessError, StepError
 _STOP_S = 2.0
 #: Bars of a process's timeline that are stored until somebody takes them; the oldest go first.
 _BARS_MAX = 1000
+
+
+class Place(Protocol):
+    """Where a process of the run is, and its pipes there.
+
+    Attributes:
+        ended: nothing more will be read from it.
+        numbers: descriptors that are readable when it has written something, or ended; none if others tell.
+        pid: of the process, there.
+        name: the process in messages.
+    """
+
+    ended: bool
+    numbers: list[int]
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+
+    def write(self, data: bytes) -> None:
+        """Write to its standard input; if it has ended, that is ignored here and found elsewhere."""
+
+    def bring(self, folder: Path, names: Sequence[bytes]) -> None:
+        """Have it find these files in its folder of the run."""
+
+    def read(self) -> bytes:
+        """What it has written, without waiting."""
+
+    def wait_for_more(self, timeout_s: float) -> None:
+        """Wait until it has written something, or ended."""
+
+    def poll(self) -> int | None:
+        """An exit code once it has ended; None before."""
+
+    def how_it_ended(self) -> str: ...
+
+    def end(self, reason: str) -> None:
+        """Kill it, and close its pipes."""
+
+
+class LocalProcess(Child):
+    """A process on this machine; a `Place`.
+
+    Args:
+        folder: of the run.
+        module: whose `main` it runs, with the number of its pipe, the folder and `more`.
+    """
+
+    def __init__(self, title: str, folder: str, module: str, *more: str) -> None:
+        down, up = os.pipe()
+        program, arguments = main_of(f"drift.engines.zeromq.{module}", str(up), folder, *more)
+        try:
+            super().__init__(
+                title,
+                program,
+                arguments,
+                environment={"PYTHONUNBUFFERED": "1"},
+                stdout=2,  # prints of users' functions do not mix with the caller's output
+                hand_on=(up,),
+            )
+        except BaseException:
+            os.close(down)
+            raise
+        finally:
+            os.close(up)
+        os.set_blocking(down, False)
+        self._down = down
+        end = self.watched()
+        self.ended = False
+        self.numbers = [down, *([] if end is None else [end])]
+
+    @property
+    def name(self) -> str:
+        return f"pid {self.pid}"
+
+    def bring(self, folder: Path, names: Sequence[bytes]) -> None:
+        """See `Place`: it shares the folder."""
+
+    def read(self) -> bytes:
+        """See `Place`; sets `ended` when the child's end is closed."""
+        parts: list[bytes] = []
+        while not self.ended:
+            try:
+                data = os.read(self._down, 65536)
+            except BlockingIOError:
+                break
+            self.ended = not data
+            parts.append(data)
+        return b"".join(parts)
+
+    def wait_for_more(self, timeout_s: float) -> None:
+        """See `Place`."""
+        zmq.select([self._down], [], [], timeout_s)
+
+    def end(self, reason: str = "") -> None:
+        """See `Place`."""
+        super().end()
+        for number in self.numbers:
+            os.close(number)
 
 
 class EngineChild:
@@ -38,26 +143,11 @@ class EngineChild:
 
     role: int
 
-    def __init__(self, name: str, graph: str, folder: str, awake: Awake, module: str, *more: str) -> None:
+    def __init__(self, name: str, process: Place, awake: Awake) -> None:
         self.name = name
+        self.process = process
         self._awake = awake
-        down, up = os.pipe()
-        program, arguments = main_of(f"drift.engines.zeromq.{module}", str(up), folder, *more)
-        try:
-            self.process = Child(
-                f"drift {name} of {graph}",
-                program,
-                arguments,
-                environment={"PYTHONUNBUFFERED": "1"},
-                stdout=2,  # prints of users' functions do not mix with the caller's output
-                hand_on=(up,),
-            )
-        except BaseException:
-            os.close(down)
-            raise
-        finally:
-            os.close(up)
-        self.reader = UpwardReader(down)
+        self._decoder = UpwardDecoder()
         self.inbox = ""
         self.address = ""
         self.is_new = False
@@ -67,15 +157,14 @@ class EngineChild:
         self.fatal: Fatal | None = None
         self.answers: list[Answer] = []
         self.merged: list[Merged] = []
-        self._end = self.process.watched()
-        self.numbers = [self.reader.number, *([] if self._end is None else [self._end])]
+        self.numbers = list(process.numbers)
 
     def order(self, block: bytes) -> None:
         self.process.write(block_of(block))
 
     def listen(self) -> None:
         """Read its messages."""
-        for message in self.reader.read():
+        for message in self._decoder.decoded(self.process.read()):
             self.last_sign_s = self._awake.now_s()
             if isinstance(message, Ready):
                 self.address = message.address
@@ -101,19 +190,19 @@ class EngineChild:
     @property
     def has_ended(self) -> bool:
         """Whether it has ended; the pipe shows it first, unless a function has forked, and the fork holds the pipe."""
-        return self.reader.ended or self.process.poll() is not None
+        return self.process.ended or self.process.poll() is not None
 
     def death(self, settings: ZeromqSettings) -> ProcessError | None:
         """An error if it has died, gives no sign of life, or is in a call for too long; it may be replaced."""
         if self.has_ended:
             return ProcessError(
-                f"{self.name} (pid {self.process.pid}) {self.process.how_it_ended()}; everything released before it "
+                f"{self.name} ({self.process.name}) {self.process.how_it_ended()}; everything released before it "
                 f"stands. Run again; if it was killed for memory, lower in_flight_max or use fewer workers"
             )
         call_s, function = self.sign.call
         if settings.call_max_s is not None and call_s > settings.call_max_s:
             return ProcessError(
-                f"{self.name} (pid {self.process.pid}) is hung: it has been in one call of {function} for {call_s:.1f} "
+                f"{self.name} ({self.process.name}) is hung: it has been in one call of {function} for {call_s:.1f} "
                 f"s; everything released before it stands. If the function needs so long, raise call_max_s"
             )
         if self._awake.now_s() - self.last_sign_s > settings.silence_max_s:
@@ -121,7 +210,7 @@ class EngineChild:
         silent_s = self._awake.now_s() - self.last_sign_s
         if silent_s > settings.silence_max_s:
             return ProcessError(
-                f"{self.name} (pid {self.process.pid}) is hung: no sign of life for {silent_s:.1f} s; everything "
+                f"{self.name} ({self.process.name}) is hung: no sign of life for {silent_s:.1f} s; everything "
                 f"released before it stands. If a function holds the interpreter that long, raise silence_max_s"
             )
         return None
@@ -130,13 +219,11 @@ class EngineChild:
         """After the order to stop: wait for at most two seconds, then kill."""
         deadline = time.monotonic() + _STOP_S
         while not self.has_ended and time.monotonic() < deadline:
-            zmq.select([self.reader.number], [], [], 0.05)
+            self.process.wait_for_more(0.05)
             self.listen()
         self.listen()  # it may have ended since, after its last sign
-        self.kill()
+        self.kill("the run is over")
 
-    def kill(self) -> None:
-        """Kill it at once, and wait until it has ended."""
-        self.process.end()
-        for number in self.numbers:
-            os.close(number)
+    def kill(self, reason: str) -> None:
+        """Kill it at once; see the module."""
+        self.process.end(reason)

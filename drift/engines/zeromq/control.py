@@ -39,6 +39,7 @@ class SignOfLife(msgspec.Struct, tag=True):
         call: seconds spent in the present call of a user's function, and the function's location.
         log_bytes: size of its link logs.
         last: the process ends after this sign.
+        lost: the secret of the generation in which a connection to another process was lost; 0 for none.
         counts: if counting is on, by operator what left it in this process.
         bars: its timeline since the last sign.
         memory_bytes, cpu_s, at_s: see `ProcessState`.
@@ -52,6 +53,7 @@ class SignOfLife(msgspec.Struct, tag=True):
     call: tuple[float, str] = (0.0, "")
     log_bytes: int = 0
     last: bool = False
+    lost: int = 0
     counts: dict[str, Left] = {}
     bars: list[Bar] = []
     memory_bytes: int = 0
@@ -130,25 +132,15 @@ def write_upward(number: int, message: Upward) -> None:
             data = data[os.write(number, data) :]
 
 
-class UpwardReader:
-    """Reads a child's messages without blocking."""
+class UpwardDecoder:
+    """A child's messages, from the bytes of its pipe, however they are cut."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.ended = False
+    def __init__(self) -> None:
         self._buffer = b""
-        os.set_blocking(number, False)
 
-    def read(self) -> list[Upward]:
-        """The messages that have arrived; sets `ended` when the child's end is closed."""
-        while not self.ended:
-            try:
-                data = os.read(self.number, 65536)
-            except BlockingIOError:
-                break
-            if not data:
-                self.ended = True
-            self._buffer += data
+    def decoded(self, data: bytes) -> list[Upward]:
+        """The messages that are complete with these bytes."""
+        self._buffer += data
         messages: list[Upward] = []
         while len(self._buffer) >= _length.size:
             end = _length.size + _length.unpack_from(self._buffer)[0]

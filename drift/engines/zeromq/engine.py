@@ -4,15 +4,16 @@ Invariant: whatever ends a run, its processes, its sockets and its folder are go
 released before stands.
 
 Why: `close` orders every process to end, kills those that do not, waits for all, and removes the folder. If the calling
-process itself is killed, the others see their pipe end, remove the folder and exit.
+process itself is killed, the others see their pipe end, remove the folder and exit. On other machines `drift worker`
+does the same when it is told to, or its connection has ended.
 """
 
 from __future__ import annotations
 
+import logging
 import pickle
 import secrets
 import shutil
-import tempfile
 import time
 import warnings
 from collections import deque
@@ -31,19 +32,30 @@ from drift.engines.observed import Observed, ProcessState, added, own_state
 from drift.engines.packing import in_values
 from drift.engines.surroundings import surroundings
 from drift.engines.zeromq.calls import last_call
-from drift.engines.zeromq.child import EngineChild
+from drift.engines.zeromq.child import EngineChild, LocalProcess
 from drift.engines.zeromq.control import STOP, Awake
+from drift.engines.zeromq.hosts import Hosts
 from drift.engines.zeromq.process import FirstOrder, Role
+from drift.engines.zeromq.remote import key_of
 from drift.engines.zeromq.roles import Assignment, Carrier, Peers, connected, poll_ms
-from drift.engines.zeromq.settings import ZeromqSettings
+from drift.engines.zeromq.settings import ZeromqSettings, port_of
 from drift.engines.zeromq.shelf import SnapshotFiles
-from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, check_descriptors, drop_all, flush_all
+from drift.engines.zeromq.sockets import (
+    Inbox,
+    Outbox,
+    Transport,
+    check_descriptors,
+    drop_all,
+    flush_all,
+    have_private,
+    new_folder,
+)
 from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode, digest_of
 from drift.machines.nodes.checkpointing import LOG_BYTES_FULL, CheckpointPace
 from drift.machines.nodes.feeding import FeedNode
-from drift.machines.nodes.messages import AckMessage, Batch, Finished, Message, Order, Restart, Rewind
+from drift.machines.nodes.messages import AckMessage, Batch, Finished, Message, Order, Restart, Rewind, SnapshotPart
 from drift.machines.nodes.node import ACKER, CALLER, CALLER_NUMBER, Send
 from drift.machines.nodes.pacing import needs_pace, pacing_of
 from drift.machines.nodes.recovery import (
@@ -61,6 +73,7 @@ from drift.machines.nodes.snapshots import SnapshotName
 from drift.machines.nodes.together import WithAcker
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, timed_steps
+from drift.records.fingerprint import fingerprint
 from drift.spilled import Spilled
 from drift.state.checkpoint import Output
 from drift.state.run_checkpoints import Begin, Taken
@@ -70,6 +83,8 @@ from drift_graph.errors import GraphError, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.segments import has_borders
+
+_LOG = logging.getLogger("drift")
 
 _TICK_MS = 1  # while the clock may have to move the heartbeat of a live source, and something waits for it
 #: The heartbeats of the only source let nothing go if it is in arrival time and nothing has a timer.
@@ -95,6 +110,11 @@ class ZeromqEngine:
     def __init__(self, dataflow: Dataflow, feed: Feed, settings: ZeromqSettings) -> None:
         if settings.workers > 1024:
             raise SettingsError(f"workers={settings.workers} is more than 1024")
+        if settings.listen is not None and has_borders(dataflow):
+            raise SettingsError(
+                f"listen={settings.listen!r}: graph {dataflow.name!r} has calls or durable steps, which make several "
+                f"runs of it, and workers of other machines join one; leave listen out, or use engine='spark'"
+            )
         self.progress = Progress()
         self._dataflow = dataflow
         self._feed = feed
@@ -105,7 +125,7 @@ class ZeromqEngine:
         _warn_of_slow_cycles(plan, settings.workers)
         self._recovers = settings.recover
         self._begin: Begin | None = None
-        self._folder = _new_folder()
+        self._folder = new_folder()
         self._shelf = SnapshotFiles(self._folder, "caller", timed_steps(plan))
         self._node = FeedNode(plan, settings.workers, feed.intake, starts_small=True)
         if _is_alone(feed) and not plan.puts_later and not self._shelf.timed:
@@ -117,6 +137,8 @@ class ZeromqEngine:
         self._recovery: RecoveryNode | None = None
         if settings.recover:
             self._log_for_rewind()
+        self._hosts: Hosts | None = None  # if workers are on other machines
+        self._vacant: deque[int] = deque()  # roles of processes that died, while no machine is idle
         self._spare: EngineChild | None = None
         self._merger: EngineChild | None = None
         self._merging: tuple[int, list[SnapshotName]] | None = None
@@ -138,7 +160,7 @@ class ZeromqEngine:
         self._sockets: list[zmq.Socket[bytes]] = []
         self._boxes: list[Outbox] = []
         self._watched: set[int] = set()
-        self._readable: set[int] = set()  # descriptors that are readable if a process has sent something, or ended
+        self._readable: set[object] = set()  # descriptors that are readable if a process has sent something, or ended
         self._next_check_s = 0.0
 
     # Its state.
@@ -159,7 +181,8 @@ class ZeromqEngine:
         if begin is None:
             return
         checkpoint, blocks, states, _ = begin
-        snapshot = states.at_once(checkpoint)  # workers look up the rest
+        # Workers look up the rest, unless they are on machines that may not reach it.
+        snapshot = states.at_once(checkpoint) if self._settings.listen is None else states.whole(checkpoint)
         output = Restart(
             checkpoint.output.position, checkpoint.output.last, list(blocks), list(checkpoint.output.opened)
         )
@@ -208,6 +231,8 @@ class ZeromqEngine:
             output = digest_of(self._node.restart(), self._settings.digest)
             self._node.finished = Finished(output.hexdigest(), output.blocks)
             return
+        if self._settings.listen is not None:
+            yield from self._awaited_hosts()
         self._start()
         feed, node, progress, poller = self._feed, self._node, self.progress, self._poller
         is_polled = has_borders(self._dataflow)  # the next segment polls, and waits itself
@@ -320,6 +345,9 @@ class ZeromqEngine:
         received = False
         for message in self._inbox.receive(self._node.messages_max):
             received = True
+            if isinstance(message, SnapshotPart):
+                self._shelf.take(message)
+                continue
             (output if isinstance(message, Batch | AckMessage) else self._inbound).append(message)
         if output or time.monotonic() >= self._output.wake_s:
             self._take_output(output)
@@ -359,16 +387,26 @@ class ZeromqEngine:
         check_descriptors(_DESCRIPTORS + _DESCRIPTORS_OF_WORKER * settings.workers)
         work = shipping.packed(self._dataflow)
         secret = secrets.randbits(64)
-        if settings.transport == "ipc":
+        if settings.transport == "ipc" and settings.listen is None:
             transport = Transport(self._folder)
         else:
             if not zmq.has("curve"):
                 raise SettingsError("this build of pyzmq has no CURVE, which tcp needs; use transport='ipc'")
             public_key, secret_key = zmq.curve_keypair()
             transport = Transport("", public_key, secret_key)
+        states = print_of_graph = None
+        if settings.listen is not None:
+            host, _ = port_of(settings.listen) or ("", 0)
+            transport = replace(transport, host=host, silence_max_s=settings.silence_max_s)
+            print_of_graph = fingerprint(self._dataflow)
+        elif self._begin is not None:
+            states = shipping.packed(self._dataflow, self._begin.at)
         self._transport, self._secret = transport, secret
-        states = None if self._begin is None else shipping.packed(self._dataflow, self._begin.at)
-        self._first_block = pickle.dumps((surroundings(), FirstOrder(transport, settings, states), work))
+        first = FirstOrder(transport, settings, states, print_of_graph)
+        self._first_block = pickle.dumps((surroundings(), first, work))
+        if self._hosts is not None and settings.recover:
+            self._start_merger()  # which removes the folder if this process is killed
+            have_private(Path(self._folder))
         for worker in range(settings.workers):
             self._children.append(self._new_child(role_name(worker)))
         for worker, child in enumerate(self._children):
@@ -393,7 +431,7 @@ class ZeromqEngine:
         for deaths in range(1, DEATHS_MAX + 1):
             child = self._children[worker]
             while not child.address:
-                zmq.select([child.reader.number], [], [], 0.1)
+                child.process.wait_for_more(0.1)
                 child.listen()
                 child.last_sign_s = self._awake.now_s()
                 if (failure := child.failure()) is not None:
@@ -408,8 +446,9 @@ class ZeromqEngine:
                 raise death
             if deaths == DEATHS_MAX:
                 raise died_starting(worker) from death
-            child.kill()
+            child.kill(str(death))
             self.progress.died.append(child.name)
+            self._await_host()
             self._children[worker] = self._new_child(role_name(worker))
             self._prepare(self._children[worker], worker)
         raise AssertionError("the last death raises")
@@ -418,8 +457,32 @@ class ZeromqEngine:
         child.order(self._first_block)
         self._give_role(child, worker)
 
-    def _new_child(self, name: str, module: str = "process", *more: str) -> EngineChild:
-        return EngineChild(name, self._dataflow.name, self._folder, self._awake, module, *more)
+    def _awaited_hosts(self) -> Iterator[Released]:
+        """Listen for workers of other machines, and wait for as many as there are to be."""
+        settings = self._settings
+        assert settings.listen is not None and settings.key is not None
+        key = key_of(Path(settings.key))
+        self._hosts = Hosts(settings.listen, key, self._folder, settings.silence_max_s, self._dataflow.name)
+        for what in self._hosts.awaited(settings.workers):
+            self.progress.held_by = what
+            yield Released(self.progress.items_out, [], [], "")
+        self._poller.register(self._hosts.socket, zmq.POLLIN)
+        self._readable.add(self._hosts.socket)
+
+    def _await_host(self) -> None:
+        if self._hosts is not None:
+            for what in self._hosts.awaited(1):
+                self.progress.held_by = what
+
+    def _new_child(self, name: str) -> EngineChild:
+        """A process that is to be a worker: here, or on a machine that is idle."""
+        if self._hosts is not None:
+            return EngineChild(name, self._hosts.start(name), self._awake)
+        return self._local_child(name, "process", "")
+
+    def _local_child(self, name: str, module: str, *more: str) -> EngineChild:
+        title = f"drift {name} of {self._dataflow.name}"
+        return EngineChild(name, LocalProcess(title, self._folder, module, *more), self._awake)
 
     def _give_role(self, child: EngineChild, role: int) -> None:
         """Order a process to take a role; the name of its inbox is new in the run."""
@@ -449,7 +512,7 @@ class ZeromqEngine:
             ready: descriptors that are readable.
         """
         for child in self._children:
-            if any(number in ready for number in child.numbers):
+            if not child.numbers or any(number in ready for number in child.numbers):
                 child.listen()
         failures = [child.failure() for child in self._children]
         deaths = [(child, death) for child in self._children if (death := child.death(self._settings)) is not None]
@@ -460,24 +523,48 @@ class ZeromqEngine:
         if deaths and not self._recovers:
             raise deaths[0][1]
         if deaths:
-            self._replace([child for child, _ in deaths])
+            self._replace(deaths)
+        elif self._hosts is not None and self._has_lost_connection():
+            self._rewind("a connection between its machines was lost")
+        while self._vacant and self._hosts is not None and self._hosts.idle:
+            self._start_another(self._vacant.popleft())
+            self._hosts.found()
         if self._recovery is not None:
             self._hear()
 
+    def _has_lost_connection(self) -> bool:
+        """Whether messages of this generation may have been lost with a connection; looked at between rewinds."""
+        if self._recovery is not None and self._recovery.rewinding:
+            return False
+        here = [box.check() for box in self._boxes]
+        return any(here) or any(child.sign.lost == self._secret for child in self._children)
+
+    def _rewind(self, reason: str) -> None:
+        """Have all processes rewind, and send again what may have been lost.
+
+        Raises:
+            ProcessError: the run does not recover.
+        """
+        if self._recovery is None or not self._recovers:
+            raise ProcessError(f"{reason}; everything released before it stands. Run again, with recover=True")
+        _LOG.warning("graph %r: %s; all rewind to a checkpoint", self._dataflow.name, reason)
+        self._rewinding_since_s = time.monotonic()
+        self._do(self._recovery.died([]))
+
     # The way back from a death.
 
-    def _replace(self, dead: list[EngineChild]) -> None:
+    def _replace(self, deaths: Sequence[tuple[EngineChild, ProcessError]]) -> None:
         assert self._recovery is not None
         if not self._recovery.rewinding:
             self._rewinding_since_s = time.monotonic()
         calls: dict[int, Call] = {}
-        for child in dead:
-            self._remove(child)
+        for child, death in deaths:
+            self._remove(child, str(death))
             if (call := last_call(Path(self._folder, f"{child.inbox}.call"))) is not None:
                 calls[child.role] = call
             self._children.remove(child)
             self.progress.died.append(child.name)
-        self._do(self._recovery.died([child.role for child in dead], calls))
+        self._do(self._recovery.died([child.role for child, _ in deaths], calls))
 
     def _hear(self) -> None:
         """Tell the recovery about replacements that are ready, and answers to its orders."""
@@ -507,6 +594,8 @@ class ZeromqEngine:
                     to_do += self._obey(effect.role, effect.order)
                     continue
                 child = next(child for child in self._children if effect.role == child.role)
+                if isinstance(effect.order, Rewind):
+                    child.process.bring(Path(self._folder), effect.order.snapshots)
                 child.order(pickle.dumps(Assignment(effect.order, *(rewound or ()))))
             elif isinstance(effect, Send):
                 self._carry([effect])
@@ -532,9 +621,13 @@ class ZeromqEngine:
         return () if answer is None else self._recovery.answered(role, answer)
 
     def _start_another(self, role: int) -> None:
-        """Give a role to the spare process, or to a new one."""
+        """Give a role to the spare process, or to a new one; later, if it is to be on a machine and none is idle."""
         child, self._spare = self._spare, None
-        if child is None or child.process.poll() is not None:
+        if child is None or child.has_ended:
+            if self._hosts is not None and not self._hosts.idle:
+                self._vacant.append(role)
+                self._hosts.missing(len(self._vacant))
+                return
             child = self._new_child(role_name(role))
             child.order(self._first_block)
         child.is_new = True
@@ -548,11 +641,11 @@ class ZeromqEngine:
         for number in child.numbers:
             self._poller.register(number, zmq.POLLIN)
 
-    def _remove(self, child: EngineChild) -> None:
+    def _remove(self, child: EngineChild, reason: str) -> None:
         self._readable.difference_update(child.numbers)
         for number in child.numbers:
             self._poller.unregister(number)
-        child.kill()
+        child.kill(reason)
 
     def _start_companions(self) -> None:
         """Start the spare process and, once there are snapshots to merge, the merger; not in short runs."""
@@ -560,7 +653,9 @@ class ZeromqEngine:
         is_short = not self.progress.died and self._awake.now_s() - self._began_s < after_s
         if not self._recovers or is_short or (self._recovery is not None and self._recovery.rewinding):
             return
-        if self._spare is None:
+        if self._spare is not None and self._hosts is not None and self._spare.has_ended:
+            self._spare = None  # with its machine
+        if self._spare is None and (self._hosts is None or self._hosts.idle):
             self._spare = self._new_child("spare")
             self._spare.order(self._first_block)
         if (
@@ -568,10 +663,13 @@ class ZeromqEngine:
             and self._node.rewind_log is not None
             and self._node.rewind_log.due_to_merge() is not None
         ):
-            self._started += 1
-            self._merger = self._new_child("merger", "merger", f"merger-{self._started}")
-            self._merger.order(self._first_block)
-            self._listen_to(self._merger)
+            self._start_merger()
+
+    def _start_merger(self) -> None:
+        self._started += 1
+        self._merger = self._local_child("merger", "merger", f"merger-{self._started}")
+        self._merger.order(self._first_block)
+        self._listen_to(self._merger)
 
     def _merge_snapshots(self, ready: Container[object]) -> None:
         """Have the merger merge snapshots of checkpoints, and remove snapshots that are not needed any more."""
@@ -596,7 +694,7 @@ class ZeromqEngine:
                 self._merging, self._mergers_died = None, 0
             merger.merged = []
             if merger.has_ended:
-                self._remove(merger)
+                self._remove(merger, "")
                 self._merger = self._merging = None
                 self._mergers_died += 1
                 if self._mergers_died == DEATHS_MAX:
@@ -622,6 +720,9 @@ class ZeromqEngine:
         now_s = self._awake.now_s()
         if self._quiet_since_s is None:
             self._quiet_since_s = now_s
+        elif now_s - self._quiet_since_s > self._settings.silence_max_s and self._hosts is not None:
+            self._quiet_since_s = None
+            self._rewind("a message between its machines was lost")
         elif now_s - self._quiet_since_s > self._settings.silence_max_s:
             refused = sum(sign.refused_frames for sign in signs) + self._inbox.refused
             raise ProcessError(
@@ -649,6 +750,8 @@ class ZeromqEngine:
             progress.peak_memory_bytes[child.name] = child.sign.peak_memory_bytes
         if progress.died and self._recovery is not None and not self._node.restored:
             progress.held_by = f"the death of {progress.died[-1]}"
+            if self._vacant and self._hosts is not None:
+                progress.held_by = self._hosts.missing(len(self._vacant))
             return
         if self._node.awaits_room:
             progress.held_by = f"no room in {Path(self._folder).parent}"
@@ -687,7 +790,7 @@ class ZeromqEngine:
         children = self._children
         for companion in (self._spare, self._merger):
             if companion is not None:
-                companion.kill()
+                companion.kill("the run is over")
         try:
             for child in children:
                 child.order(STOP)
@@ -696,6 +799,8 @@ class ZeromqEngine:
             if self._sockets:
                 self._note()
         finally:
+            if self._hosts is not None:
+                self._hosts.close("the run is over")
             drop_all(self._boxes, self._poller)
             for socket in self._sockets:  # each one: at interpreter exit the context has lost track of them
                 socket.close(linger=0)
@@ -720,13 +825,3 @@ def _warn_of_slow_cycles(plan: Plan, workers: int) -> None:
         f"with workers={workers} that is slower than with one, and engine='local' is faster still (docs/engines.md)",
         stacklevel=2,
     )
-
-
-def _new_folder() -> str:
-    """Path of a new folder, short enough for the path of a socket.
-
-    A process of the run makes the folder, once it watches this process, which may be killed at any moment.
-    """
-    name = f"drift-{secrets.token_hex(8)}"
-    folder = Path(tempfile.gettempdir(), name)
-    return str(folder if len(str(folder)) <= 80 else Path("/tmp", name))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import platform
 import shutil
 import signal
 import sys
@@ -19,6 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
@@ -32,7 +34,9 @@ from drift.engines.zeromq.roles import Assignment, Loop, Peers, make_loop
 from drift.engines.zeromq.settings import ZeromqSettings
 from drift.engines.zeromq.shelf import SnapshotFiles
 from drift.engines.zeromq.sockets import Transport, have_private
-from drift_graph.errors import DriftBug, DriftError
+from drift.records.fingerprint import Fingerprint, fingerprint
+from drift_graph.errors import DriftBug, DriftError, GraphError
+from drift_graph.graph import Dataflow
 
 SIGN_INTERVAL_S = 0.25
 #: A longer time between two signs was spent suspended, or waiting for a processor, and not in a call.
@@ -43,12 +47,14 @@ class FirstOrder(NamedTuple):
     """The first order to a process: prepare to be any worker.
 
     Attributes:
-        states: the shipped location of the states that the run resumes from; None if it begins.
+        states: the shipped location of the states that the run resumes from; None if it begins, or if they are sent.
+        fingerprint: of the graph, if this process may be on a machine with other modules.
     """
 
     transport: Transport
     settings: ZeromqSettings
     states: bytes | None
+    fingerprint: Fingerprint | None = None
 
 
 class Role(NamedTuple):
@@ -144,15 +150,23 @@ class Orders:
 
 
 def main() -> None:
-    """Read the order, bind, report the address, read the addresses of the others, and run."""
-    number, folder = int(sys.argv[1]), sys.argv[2]
+    """Read the order, bind, report the address, read the addresses of the others, and run.
+
+    The third argument is the address of this machine for the others; "" if all are on one.
+    """
+    number, folder, here = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     orders = Orders(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(100_000, 20, 100)
     order: FirstOrder
     surroundings, order, work = pickle.loads(orders.take())
     try:
-        dataflow = rebuilt(work, surroundings, "a process of the run")
+        if here:
+            sys.path.append(str(Path.cwd()))  # where `drift worker` was started
+        dataflow = rebuilt(work, surroundings, "a process of the run", same_machine=not here)
+        transport = replace(order.transport, host=here) if here else order.transport
+        if order.fingerprint is not None:
+            _check_code(order.fingerprint, dataflow)
         role: Role = pickle.loads(orders.take())
         base = None
         if order.states is not None:
@@ -162,7 +176,7 @@ def main() -> None:
         with orders.binding:
             have_private(Path(folder))
             shelf = SnapshotFiles(folder, role.address, (), lambda: orders.binding)
-            loop = make_loop(*role, order.transport, dataflow, order.settings, shelf, base)
+            loop = make_loop(*role, transport, dataflow, order.settings, shelf, base)
         write_upward(number, Ready(loop.inbox.address))
         begins = pickle.loads(orders.take())
         if isinstance(begins, Assignment):  # a replacement
@@ -178,6 +192,23 @@ def main() -> None:
         loop.run(lambda answer: write_upward(number, Answered(answer)))
     except BaseException as error:
         report_fatal(number, error)
+
+
+def _check_code(wanted: Fingerprint, dataflow: Dataflow) -> None:
+    """
+    Raises:
+        GraphError: the graph computes something else here, since modules differ.
+    """
+    found = fingerprint(dataflow)
+    if found["digest"] == wanted["digest"]:
+        return
+    pairs = zip(wanted["operators"], found["operators"])
+    steps = {one["step"] for one, other in pairs if one["functions"] != other["functions"]}
+    raise GraphError(
+        f"the graph has other code on {platform.node()} than in the calling process, in "
+        f"{', '.join(map(repr, sorted(steps))) or 'its structure'}: a module that it imports is another version there; "
+        f"install the same"
+    )
 
 
 def report_fatal(number: int, error: BaseException) -> None:

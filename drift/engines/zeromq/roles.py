@@ -28,7 +28,7 @@ from drift.engines.zeromq.sockets import Inbox, Outbox, Transport, drop_all, flu
 from drift.engines.zeromq.wire import Codec, opened
 from drift.machines.checkpoints import Lookup
 from drift.machines.nodes.links import LinkLogs
-from drift.machines.nodes.messages import Answer, Batch, Message, Order, Rewind
+from drift.machines.nodes.messages import Answer, Batch, CheckpointReply, Message, Order, Rewind
 from drift.machines.nodes.node import ACKER, CALLER, Node, Send
 from drift.machines.nodes.rewind_log import parts_decoder
 from drift.machines.nodes.worker import WorkerNode
@@ -37,6 +37,8 @@ from drift.machines.worker import BARRIER, timed_steps
 from drift_graph.graph import Dataflow
 
 _POLL_MS = 100
+#: Between two looks at the connections to other machines.
+_CHECK_INTERVAL_S = 0.2
 #: A turn without items, for example of the acker, is only noted if it takes longer.
 _LONG_S = 0.001
 
@@ -64,12 +66,16 @@ class Carrier:
 
     Attributes:
         boxes: outboxes by receiver.
+        shelf: if the calling process is on another machine: the shelf of snapshots, which are sent to it before the
+            reply that names them.
     """
 
     def __init__(self, codec: Codec, here: Container[int] = ()) -> None:
         self._codec = codec
         self._here = here
         self.boxes: dict[int, Outbox] = {}
+        self.shelf: SnapshotFiles | None = None
+        self._sent: set[bytes] = set()  # names of snapshots that the last reply had
 
     def carry(self, sends: Iterable[Send], unsent: Callable[[Send, Exception], list[Send]]) -> list[Message]:
         """Send each message, in order; returns those for nodes of this process.
@@ -93,8 +99,22 @@ class Carrier:
                 last = send.message
             if send.logged is not None:
                 send.logged.content = frame
+            if isinstance(send.message, CheckpointReply):
+                self._send_snapshots(send.message, self.boxes[send.to])
             self.boxes[send.to].send(frame)
         return here
+
+    def _send_snapshots(self, reply: CheckpointReply, box: Outbox) -> None:
+        """Send those that a reply names, although the last one may have, since that may be lost; drop the others."""
+        if self.shelf is None:
+            return
+        names = {snapshot.name for snapshot in reply.snapshots or ()}
+        for name in sorted(self._sent - names):
+            self.shelf.drop(name)
+        for name in sorted(names):
+            for part in self.shelf.parts(name):
+                box.send(self._codec.encode(part))
+        self._sent = names
 
     def _frame(self, send: Send) -> bytes:
         message = send.message
@@ -121,6 +141,9 @@ class Loop:
         self.plan: Plan | None = None  # of a worker
         self.timeline: Timeline | None = None  # if the run is watched
         self.call_file: Path | None = None  # of a worker
+        self.lost = 0  # the secret of the generation in which a connection to another machine was lost
+        self.watches_connections = False
+        self._next_check_s = 0.0
         self._watch: Watch | None = None
         self._noted_tombstones = 0
         self._took_s = 0.0  # the last turn
@@ -189,6 +212,10 @@ class Loop:
             if self.timeline is not None:
                 self._note(messages, began_s, self._took_s)
         flush_all(self.carrier.boxes.values(), self.poller)
+        if self.watches_connections and began_s >= self._next_check_s:
+            self._next_check_s = began_s + _CHECK_INTERVAL_S
+            if any(box.check() for box in self.carrier.boxes.values()):
+                self.lost = self.codec.secret
 
     def close(self, linger_ms: int) -> None:
         """Close the sockets; sent frames have `linger_ms` to leave."""
@@ -222,6 +249,7 @@ class Loop:
             refused_frames=self.inbox.refused,
             last_refusal=self.inbox.last_refusal,
             log_bytes=self.node.log_bytes,
+            lost=self.lost,
         )
         if self.timeline is not None:
             state = own_state("")
@@ -270,6 +298,8 @@ def make_loop(
     worker.base = base
     loop = Loop(worker, address, index + 1, secret, transport)
     loop.plan = plan
+    if settings.listen is not None:
+        loop.carrier.shelf, loop.watches_connections = shelf, True
     loop.call_file = shelf.folder / f"{address}.call"
     if settings.counted:
         loop.timeline = Timeline()

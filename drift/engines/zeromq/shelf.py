@@ -12,16 +12,20 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
 from drift.engines.by_key import ByKey, FileByKey, write_by_key
+from drift.machines.nodes.messages import SnapshotPart
 from drift.machines.nodes.snapshots import Layer, LoadedLayer, NoRoom, packed, unpacked
 from drift.machines.worker import Snapshot
+from drift_graph.errors import ProcessError
 
+#: Most bytes of a file in one message to another machine.
+PART_BYTES = 1 << 20
 _AS_IT_IS, _BY_KEY = b"\0", b"\1"
 
 
@@ -75,6 +79,32 @@ class SnapshotFiles:
             else:
                 layers.append(ByKey(list(map(FileByKey, group))))
         return layers
+
+    def parts(self, name: bytes) -> Iterator[SnapshotPart]:
+        """A snapshot, for a shelf on another machine."""
+        data = self._data(name)
+        for begin in range(0, len(data), PART_BYTES):
+            end = begin + PART_BYTES
+            yield SnapshotPart(name, begin, bytes(data[begin:end]), end >= len(data))
+
+    def take(self, part: SnapshotPart) -> None:
+        """Store the next part of a snapshot of a shelf on another machine.
+
+        Raises:
+            ProcessError: there is no room for it.
+        """
+        path = self.folder / Path(os.fsdecode(part.name)).name
+        unfinished = path.with_suffix(".unfinished")
+        try:
+            with unfinished.open("wb" if part.begin == 0 else "ab") as file:
+                file.write(part.data)
+            if part.is_last:
+                unfinished.rename(path)
+        except OSError as error:
+            raise ProcessError(
+                f"the snapshot of a worker on another machine cannot be stored in {self.folder}: {error.strerror}; "
+                f"everything released before stands. Make room, or let TMPDIR name another folder, and run again"
+            ) from error
 
     def _data(self, name: bytes) -> memoryview:
         with (self.folder / os.fsdecode(name)).open("rb") as file:

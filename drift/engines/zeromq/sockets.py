@@ -5,14 +5,19 @@ Invariant: nobody without the run's keys or the user's own rights can connect; e
 
 from __future__ import annotations
 
+import math
 import os
+import secrets
 import stat
+import tempfile
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Outdated, Refused
 from drift.machines.nodes.messages import Message
@@ -61,6 +66,17 @@ class Transport:
             socket.curve_serverkey = self.public_key
             socket.curve_publickey, socket.curve_secretkey = self.public_key, self.secret_key
         socket.connect(address)
+
+
+def new_folder() -> str:
+    """Path of a new folder, short enough for the path of a socket.
+
+    A process of the run makes the folder, once it watches the process that started it, which may be killed at any
+    moment.
+    """
+    name = f"drift-{secrets.token_hex(8)}"
+    folder = Path(tempfile.gettempdir(), name)
+    return str(folder if len(str(folder)) <= 80 else Path("/tmp", name))
 
 
 def have_private(folder: Path) -> None:
@@ -151,6 +167,7 @@ class Outbox:
 
     Attributes:
         monitor: reports when the connection is made and when it ends, if the transport has heartbeats.
+        lost: see `check`.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], transport: Transport, address: str) -> None:
@@ -158,6 +175,8 @@ class Outbox:
         self.socket.sndhwm = QUEUE_FRAMES_MAX
         self.socket.linger = 0
         self._waiting: deque[bytes] = deque()
+        self.lost = False
+        self._connect_until_s = time.monotonic() + transport.silence_max_s  # unless it is connected
         self.monitor: zmq.Socket[bytes] | None = None
         if transport.silence_max_s:
             self.socket.heartbeat_timeout = int(transport.silence_max_s * 1000)
@@ -171,6 +190,20 @@ class Outbox:
             self.socket.disable_monitor()
             self.monitor.close(linger=0)
         self.socket.close(linger=linger_ms)
+
+    def events(self) -> Iterator[int]:
+        """What the monitor has reported."""
+        while self.monitor is not None and self.monitor.poll(0):
+            yield recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
+
+    def check(self) -> bool:
+        """Whether frames may have been lost: the connection has ended, or could not be made for `silence_max_s`."""
+        for event in self.events():
+            self._connect_until_s = math.inf
+            self.lost |= event == zmq.EVENT_DISCONNECTED
+        if self.monitor is not None and time.monotonic() > self._connect_until_s:
+            self.lost = True
+        return self.lost
 
     def send(self, frame: bytes) -> None:
         if self._waiting:

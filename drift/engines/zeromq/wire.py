@@ -35,6 +35,7 @@ from drift.machines.nodes.messages import (
     MinimalTime,
     Oversized,
     Pace,
+    SnapshotPart,
 )
 
 VERSION = 1
@@ -57,6 +58,7 @@ class Kind(enum.IntEnum):
     COMMITTED = 5
     PACE = 6
     DONE = 7
+    SNAPSHOT_PART = 8
 
 
 _kinds: dict[type, Kind] = {
@@ -67,6 +69,7 @@ _kinds: dict[type, Kind] = {
     Committed: Kind.COMMITTED,
     Pace: Kind.PACE,
     Done: Kind.DONE,
+    SnapshotPart: Kind.SNAPSHOT_PART,
 }
 _pack = msgspec.msgpack.Encoder().encode
 _unpack: dict[int, Callable[[Any], Message]] = {
@@ -88,19 +91,22 @@ class Codec:
     Args:
         sender: the number of the process, below 2**16.
         secret: the number that the processes of the generation share, 64 bits.
+
+    Attributes:
+        secret: the present one.
     """
 
     def __init__(self, sender: int, secret: int) -> None:
         self._sender = sender
-        self._secret = secret
+        self.secret = secret
         self._secrets: list[int] = []  # of earlier generations
 
     def reseed(self, secret: int) -> bool:
         """From now on make and accept only frames with this secret; returns whether it is new."""
-        if secret == self._secret:
+        if secret == self.secret:
             return False
-        self._secrets.append(self._secret)
-        self._secret = secret
+        self._secrets.append(self.secret)
+        self.secret = secret
         return True
 
     def encode(self, message: Message) -> bytes:
@@ -119,7 +125,7 @@ class Codec:
             size = len(body) + _HEADER_BYTES
             raise Oversized(f"a message of {size:,} bytes is longer than a frame may be, {FRAME_BYTES_MAX:,} bytes")
         header = _header.pack(_MAGIC, VERSION, kind, self._sender, len(body))
-        return header + _checksum.pack(_sum(header, body, self._secret)) + body
+        return header + _checksum.pack(_sum(header, body, self.secret)) + body
 
     def decode(self, frame: bytes) -> Message:
         """The message of a frame.
@@ -139,7 +145,7 @@ class Codec:
         if len(body) != length:
             raise Refused(f"a frame with {len(body)} of {length} bytes")
         checksum = _checksum.unpack_from(frame, _header.size)[0]
-        if checksum != _sum(header, body, self._secret):
+        if checksum != _sum(header, body, self.secret):
             if any(checksum == _sum(header, body, secret) for secret in self._secrets):
                 raise Outdated("a frame of an older generation")
             raise Refused("a frame with another run's checksum")

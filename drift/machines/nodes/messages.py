@@ -100,6 +100,21 @@ class CheckpointReply(msgspec.Struct, array_like=True):
     tried_s: float = 0.0
 
 
+class SnapshotPart(msgspec.Struct, array_like=True):
+    """The next part of a snapshot that the calling process, on another machine, is to store: sent by a shell before the
+    reply that names the snapshot.
+
+    Attributes:
+        begin: where in the snapshot the part begins.
+        is_last: it ends the snapshot.
+    """
+
+    name: bytes
+    begin: int
+    data: bytes
+    is_last: bool
+
+
 class Committed(msgspec.Struct, array_like=True):
     """A checkpoint is committed: no process will restart below it.
 
@@ -243,6 +258,7 @@ Message = (
     | BreakOff
     | TakeCheckpoint
     | CheckpointReply
+    | SnapshotPart
     | Committed
 )
 
