@@ -34,6 +34,7 @@ from drift.flow.early import (
     key_of_window,
 )
 from drift.flow.fields import names_of
+from drift.flow.filling import Each, Following, NextOf
 from drift.flow.opened import CLOSED as CLOSED
 from drift.flow.opened import EMPTY as EMPTY
 from drift.flow.opened import Early as Early
@@ -71,6 +72,11 @@ class Windows:
         """The processes, one after the other, that these windows are lowered to."""
         raise NotImplementedError
 
+    @property
+    def following(self) -> Following | None:
+        """What gives the window after another one; None of windows that do not stand at fixed times."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class _Tumbling(Windows):
@@ -81,6 +87,10 @@ class _Tumbling(Windows):
         item = TumblingItem(key, aggregate, self.size, self.offset)
         return _timed(item, Ended(item), early)
 
+    @property
+    def following(self) -> Following:
+        return Each(self.size)
+
 
 @dataclass(frozen=True, slots=True)
 class _Calendar(Windows):
@@ -89,6 +99,10 @@ class _Calendar(Windows):
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
         item = CalendarItem(key, aggregate, self.calendar)
         return _timed(item, Ended(item), early)
+
+    @property
+    def following(self) -> Following:
+        return NextOf(self.calendar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +131,10 @@ class _Sliding(Windows):
         sliced = SliceItem(key, aggregate, self.size, self.every, self.offset)
         merged = _Merged(aggregate, self.size, self.every, self.offset)
         return [Step(key, sliced, Ended(sliced)), Step(key_of_slice, merged, _MergedEnd(merged))]
+
+    @property
+    def following(self) -> Following:
+        return Each(self.every)
 
 
 @dataclass(frozen=True, slots=True)

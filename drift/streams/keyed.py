@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeGuard, TypeVar, ove
 
 from drift.flow.aggregates import Aggregate
 from drift.flow.ends import at_end
+from drift.flow.filling import NOT_FILLED
 from drift.flow.running import running_fields, running_step
 from drift.flow.windows import Early, Windows
 from drift.streams.adding import parts_of
@@ -180,7 +181,7 @@ class KeyedStream(Generic[K, T]):
         made._fields = fields
         return made._durable_if(durable)  # type: ignore[no-any-return]
 
-    def window(self, windows: Windows, *, early: Early | None = None) -> WindowedStream[K, T]:
+    def window(self, windows: Windows, *, early: Early | None = None, fill: Any = NOT_FILLED) -> WindowedStream[K, T]:
         """Windows of each key; see `Stream.window`.
 
         >>> import drift
@@ -190,7 +191,7 @@ class KeyedStream(Generic[K, T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [Window(key=2, start=0, end=2, value=2, early=False)]
         """
-        return WindowedStream(self._stream, self._key, windows, early)
+        return WindowedStream(self._stream, self._key, windows, early, fill)
 
     def at_end(
         self, aggregate: Aggregate[T, V], *, parts: Span | None = None, name: str | None = None, durable: bool = False

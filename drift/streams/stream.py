@@ -14,6 +14,7 @@ from drift.flow.aggregates import Aggregate
 from drift.flow.choosing import all_items
 from drift.flow.ends import at_end
 from drift.flow.fields import key_of
+from drift.flow.filling import NOT_FILLED
 from drift.flow.logic import Logic, is_timed, process_of
 from drift.flow.windows import Early, Windows
 from drift.operators import CountStep, Process, ReduceStep
@@ -445,7 +446,9 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
 
     # Windows, and aggregates at the end.
 
-    def window(self, windows: Windows, *, early: Early | None = None) -> WindowedStream[None, T]:
+    def window(
+        self, windows: Windows, *, early: Early | None = None, fill: Any = NOT_FILLED
+    ) -> WindowedStream[None, T]:
         """Windows over all items; `key_by(f).window(...)` for windows of each key.
 
         >>> import drift
@@ -458,8 +461,11 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
         Args:
             windows: one of `drift.windows`, such as `drift.windows.tumbling(60)`.
             early: see `drift.windows.every`: results before the end, marked `early=True`.
+            fill: the value of windows without items between two of a key that have some, of tumbling, sliding and
+                calendar windows; a dict where the value is one. They come with the next window that has items, right
+                before it. By default there are none.
         """
-        return WindowedStream(self, all_items, windows, early)
+        return WindowedStream(self, all_items, windows, early, fill)
 
     def at_end(
         self,

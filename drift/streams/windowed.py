@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from drift.flow import aggregates as agg
 from drift.flow.aggregates import Aggregate, check_aggregate, several
 from drift.flow.choosing import all_items
-from drift.flow.opened import FlatRow
+from drift.flow.filling import NOT_FILLED, Filling, key_of_result
+from drift.flow.opened import FlatRow, Step
 from drift.flow.windows import Early, Window, Windows, check_windows
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller
@@ -26,11 +27,22 @@ class WindowedStream(Generic[K, T]):
     """A stream cut into windows; an aggregate defines the result of each. `Stream.window` makes it."""
 
     def __init__(
-        self, stream: Stream[T], key: Callable[[T], Any], windows: Windows, early: Early | None = None
+        self,
+        stream: Stream[T],
+        key: Callable[[T], Any],
+        windows: Windows,
+        early: Early | None = None,
+        fill: Any = NOT_FILLED,
     ) -> None:
         check_windows(windows)
         if early is not None and not isinstance(early, Early):
             raise GraphError(f"early= takes drift.windows.every(...), not {early!r:.80} (at {caller()})")
+        if fill is not NOT_FILLED and windows.following is None:
+            raise GraphError(
+                f"fill= takes tumbling, sliding and calendar windows, whose bounds are known without items, not "
+                f"{windows!r:.80} (at {caller()})"
+            )
+        self._fill = fill
         self._stream = stream
         self._key = key
         self._windows = windows
@@ -80,9 +92,12 @@ class WindowedStream(Generic[K, T]):
         chosen = several(**named) if aggregate is None else aggregate
         check_aggregate(chosen, "aggregate:")
         steps = self._windows.steps(self._key, chosen, self._early)
-        return self._stream._steps(steps, self._stream._named(name, "window by", self._key), "slices")._durable_if(
-            durable
-        )
+        step = self._stream._named(name, "window by", self._key)
+        windows = self._stream._steps(steps, step, "slices")
+        if self._windows.following is not None and self._fill is not NOT_FILLED:
+            filling = Filling(self._windows.following, self._fill)
+            windows = windows._step(Step(key_of_result, filling, None), f"{step}.filled")
+        return windows._durable_if(durable)
 
     def rows(
         self, /, *, name: str | None = None, durable: bool = False, **named: Aggregate[T, Any]
@@ -103,6 +118,11 @@ class WindowedStream(Generic[K, T]):
             named: aggregates, such as `rows(n=drift.agg.count(), last=drift.agg.last())`.
         """
         row = FlatRow(self._key is not all_items, self._early is not None)
+        if self._fill is not NOT_FILLED and (type(self._fill) is not dict or self._fill.keys() != named.keys()):
+            raise GraphError(
+                f"fill= takes a dict of the values that windows without items have, for rows with "
+                f"{', '.join(named)}, not {self._fill!r:.80} (at {caller()})"
+            )
         taken = [each for each in named if each in row.names]
         if taken or not named:
             raise GraphError(
