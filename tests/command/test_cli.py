@@ -224,7 +224,7 @@ def test_the_version_is_the_packages(call: Callable[..., Result]) -> None:
 
 
 def test_help_lists_the_exit_codes_and_gives_examples(call: Callable[..., Result]) -> None:
-    assert "130  stopped by Ctrl-C" in call("--help").stdout
+    assert "130  ended by Ctrl-C" in call("--help").stdout
     assert "drift run wordcount.py:graph" in call("run", "--help").stdout
     assert "drift show wordcount.py:graph" in call("show", "--help").stdout
 
