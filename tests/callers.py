@@ -85,7 +85,7 @@ def visited(
         after: the folder for the state as the caller leaves it, which is removed first.
     """
     given: list[Item[Any]] = []
-    with _written_at_once():
+    with written_at_once():
         checkpoints = replace(checkpoints, every_items=visit.every_items, every_s=10**6)
         run = made_run(dataflow, sources, state=checkpoints, batch_items=visit.batch_items, **more)
         begin = 0 if run.resumed_from is None else run.resumed_from.output.position
@@ -165,7 +165,7 @@ def _copy(checkpoints: Checkpoints, to: Path) -> None:
 
 
 @contextmanager
-def _written_at_once() -> Iterator[None]:
+def written_at_once() -> Iterator[None]:
     """A context in which a checkpoint is on the disk when it was taken, so that a caller's death finds as many as it
     can.
     """

@@ -355,8 +355,12 @@ def _chosen(
     if growth is not None:
         growth.check(algorithm, store.where)
         if growth.dataflow.ranks != dataflow.ranks:
-            raise StorageError(f"{store.where} could not be read, or was changed, while the run was made; run it again")
+            raise StorageError(_changed_meanwhile(store.where))
     return growth
+
+
+def _changed_meanwhile(where: str) -> str:
+    return f"{where} could not be read, or was changed, while the run was made; run it again"
 
 
 def begin_elsewhere(
@@ -473,6 +477,7 @@ class RunCheckpoints:
         Raises:
             SinkBehind: a sink has less than it had at all of them.
             SinkError: a sink cannot be opened.
+            StorageError: the checkpoints are not there any more.
         """
         if self._chosen is None:
             return
@@ -489,7 +494,8 @@ class RunCheckpoints:
                 _LOG.warning("resumes from checkpoint %d at %s: %s", checkpoint.number, checkpoint.reached, first)
             self.resumed_from = self.checkpoint = checkpoint
             return
-        assert first is not None
+        if first is None:
+            raise StorageError(_changed_meanwhile(self._store.where))
         if first is last:
             raise first
         raise SinkBehind(f"{first}. Neither can the run resume from an earlier checkpoint, down to {earliest}: {last}")

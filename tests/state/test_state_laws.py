@@ -14,111 +14,15 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
+from outside import FAULTS, Server, states_on
 from strategies import cases
 from test_checkpoints import later_steps, rows, with_later
 
 import drift
-import drift.state.run_checkpoints
-import drift.state.store
-from drift.state.backend import Away, Changes, Expected, older_error
 from drift.testing.values import Flags, Noted
 from drift_graph.errors import StorageError
 
-#: What may befall a call. "older N" goes back by N writes; "lost" is a write that succeeds and whose answer is lost.
-FAULTS = ("away", "lost", "full", "older 1", "older 2", "older 5", "older 99", "slow")
 faults = st.dictionaries(st.integers(0, 120), st.sampled_from(FAULTS), max_size=4)
-
-Tables = Mapping[str, Mapping[bytes, bytes]]
-
-
-class Server:
-    """Tables, and what they were after each write.
-
-    Attributes:
-        faults: by the number of the call.
-        is_slow: whether a write waits for the run to go on.
-    """
-
-    def __init__(self) -> None:
-        self.history: list[Tables] = [{}]
-        self.calls = 0
-        self.faults: Mapping[int, str] = {}
-        self.going_on = threading.Event()
-        self.pausing = threading.Event()
-        self.is_slow = False
-
-    @property
-    def tables(self) -> Tables:
-        return self.history[-1]
-
-    def befalls(self) -> str:
-        """What befalls this call; the past is what is left after a restart."""
-        fault = self.faults.get(self.calls, "")
-        self.calls += 1
-        if fault == "away":
-            raise Away("no route")
-        if fault.startswith("older"):
-            del self.history[max(len(self.history) - int(fault.split()[1]), 1) :]
-        return fault
-
-    def write(self, changes: Changes, expected: Sequence[Expected]) -> None:
-        fault = self.befalls()
-        if fault == "full":
-            raise StorageError("no room in the model; run again")
-        if fault == "slow":
-            self.is_slow = True
-            self.pausing.set()
-            self.going_on.wait()
-            self.going_on.clear()
-        for each in expected:
-            if not is_there(self.tables, each):
-                raise older_error("the model", each)
-        tables = {name: dict(its_rows) for name, its_rows in self.tables.items()}
-        for name, changed in changes.items():
-            for key, value in changed.items():
-                if value is None:
-                    tables.get(name, {}).pop(key, None)
-                else:
-                    tables.setdefault(name, {})[key] = value
-        self.history.append(tables)
-        if fault == "lost":
-            raise Away("the connection was lost")
-
-
-def is_there(tables: Tables, expected: Expected) -> bool:
-    return expected.is_met(tables.get(expected.table, {}).get(expected.key))
-
-
-class Model:
-    """See `Backend`."""
-
-    logs = ""
-    where = "the model"
-    is_behind = False
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-
-    def exists(self) -> bool:
-        return True
-
-    def open(self) -> None: ...
-
-    def reader(self) -> Model:
-        return self
-
-    def sizes(self, table: str) -> dict[bytes, int]:
-        self._server.befalls()
-        return {key: len(value) for key, value in self._server.tables.get(table, {}).items()}
-
-    def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        self._server.befalls()
-        return [self._server.tables.get(table, {}).get(key) for key in keys]
-
-    def write(self, changes: Changes, expected: Sequence[Expected] = ()) -> None:
-        self._server.write(changes, expected)
-
-    def close(self) -> None: ...
 
 
 def check_law(
@@ -129,13 +33,10 @@ def check_law(
     expected = [(item.position, item.sink, item.meta, repr(item.payload)) for item in whole]
     server = Server()
     seen = 0
-    checkpoints = drift.Checkpoints(
-        "model://", every_s=0, keep=1 + len(breaks) % 2, classes=(Noted, Flags), away_max_s=0.05
-    )
-    with (
-        mock.patch.dict(drift.state.run_checkpoints._SERVERS, {"model": lambda _: Model(server)}),  # type: ignore[dict-item]
-        mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1),
-    ):
+    with states_on(server) as url:
+        checkpoints = drift.Checkpoints(
+            url, every_s=0, keep=1 + len(breaks) % 2, classes=(Noted, Flags), away_max_s=0.05
+        )
         for count, faults_of_run in [*zip(breaks, troubles), (10**9, {})]:
             server.faults, server.calls = faults_of_run, 0
             run: drift.Run | None = None
@@ -216,6 +117,8 @@ def counted() -> drift.Dataflow:
 def test_whatever_call_a_trouble_meets_there_is_no_gap(fault: str) -> None:
     for call in range(60):
         check_law(counted(), {"items": range(16)}, [4, 4], [{call: fault}, {call // 2: fault}])
+    for call in range(16):  # where a run begins that could resume
+        check_law(counted(), {"items": range(16)}, [4, 4], [{}, {call: fault}])
 
 
 def breaks_the_law(breaks: list[int], troubles: list[Mapping[int, str]]) -> bool:
@@ -229,7 +132,7 @@ def breaks_the_law(breaks: list[int], troubles: list[Mapping[int, str]]) -> bool
 @pytest.mark.parametrize("broken", ["a write into older data", "a look into older data"])
 def test_the_law_finds(broken: str) -> None:
     if broken == "a write into older data":
-        breakage = mock.patch(f"{__name__}.is_there", lambda tables, expected: True)
+        breakage = mock.patch("outside.is_there", lambda tables, expected: True)
     else:
         breakage = mock.patch("drift.state.restored.check_base", lambda *_: None)
     found = settings(max_examples=3000, database=None, deadline=None, phases=[Phase.generate], derandomize=True)
