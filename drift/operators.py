@@ -473,6 +473,14 @@ class ProlongsWindows:
         """The output of a window."""
         raise NotImplementedError
 
+    def sessions(self, timers: tuple[bytes, bytes, int]) -> Any:
+        """A `drift.columns.sessions.Sessions`; None if rows are to be added one by one.
+
+        Args:
+            timers: see `MergesSlices.merging`.
+        """
+        return None
+
 
 class Process(_ByValue, frozen=True):
     """The functions of a process, and the position of its timers in the order at a time.

@@ -29,6 +29,7 @@ RUNNING, CHECKPOINT = (
 
 _OPENED, RESULTS = "drift/columns/opened.py", ("tests/rows/test_window_rows.py",)
 _MERGING, SLIDING = "drift/columns/merging.py", ("tests/rows/test_sliding_rows.py",)
+_SESSIONS, IN_SESSIONS = "drift/columns/sessions.py", ("tests/rows/test_session_rows.py",)
 _COUNTED, BY_NUMBER = "drift/columns/counted.py", ("tests/rows/test_running.py", "-k", "by_number or resumes")
 IN_ARRAYS = ("tests/rows/test_running.py", "-k", "any_order_are_those")
 IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
@@ -574,6 +575,64 @@ BREAKAGES: list[Breakage] = [
         "judged = None if timed is None else",
         "judged = None if True else",
         TIMED,
+        _UNSEEN,
+    ),
+    one("a session ends one row late", _SESSIONS, ">= self._gap)", "> self._gap)", IN_SESSIONS, _UNSEEN),
+    one("a session that a row ends is lost", _SESSIONS, "(before != _NONE)]]", "(before == 1)]]", IN_SESSIONS, _UNSEEN),
+    one(
+        "a timer is not set again by the last row",
+        _SESSIONS,
+        "ended.dues < self._untils",
+        "ended.dues > self._untils",
+        IN_SESSIONS,
+        _UNSEEN,
+    ),
+    one(
+        "a timer is set again once in a batch",
+        _SESSIONS,
+        "        while len(active):",
+        "        if len(active):",
+        IN_SESSIONS,
+        _UNSEEN,
+    ),
+    one(
+        "the first hash has no path",
+        _SESSIONS,
+        "_bytes_of(path + self._hashed",
+        "_bytes_of(self._hashed",
+        IN_SESSIONS,
+        _UNSEEN,
+    ),
+    one(
+        "sessions that end are not in order",
+        _SESSIONS,
+        "(2, 1, 0)), ended.dues)",
+        "(0, 1, 2)), ended.dues)",
+        IN_SESSIONS,
+        _UNSEEN,
+    ),
+    one(
+        "a session goes on with another's rows",
+        _SESSIONS,
+        "old_slots = slots[of_key[begins[goes_on]]]",
+        "old_slots = slots[of_key[begins[goes_on]] * 0]",
+        IN_SESSIONS,
+        _UNSEEN,
+    ),
+    one(
+        "restored sessions have no hash",
+        _SESSIONS,
+        "made.hashes[at] = np.frombuffer(timer",
+        "_ = np.frombuffer(timer",
+        IN_SESSIONS,
+        _UNSEEN,
+    ),
+    one(
+        "rows and objects that wait are one run",
+        "drift/machines/nodes/ordering.py",
+        "runs[at].has_rows is rows",
+        "True",
+        IN_SESSIONS,
         _UNSEEN,
     ),
 ]

@@ -131,10 +131,19 @@ class StampMetas(EventMetas):
         every[list(ordinals)] = list(ordinals.values())
         return self._widened(every)
 
-    def _widened(self, ordinals: Words | int = 0) -> CountedMetas:
+    @property
+    def shared(self) -> tuple[bytes, bytes]:
+        """What is in all of them: rank and path."""
+        return self._rank, self._ending[1:]
+
+    def roots(self, ordinals: Words | int = 0) -> Words:
+        """What is in the global times besides, a row for each: time, as its bytes are in metas, tie and ordinal."""
         words = np.empty((len(self), 3), ">u8")
         words[:, :2], words[:, 2] = self._words, ordinals
-        return CountedMetas(words.tobytes(), self._rank, self._ending[1:], self.increasing)
+        return words
+
+    def _widened(self, ordinals: Words | int = 0) -> CountedMetas:
+        return CountedMetas(self.roots(ordinals).tobytes(), *self.shared, self.increasing)
 
     def followed_by(self, later: ComputedMetas) -> EventMetas | None:
         if type(later) is not type(self) and isinstance(later, StampMetas):
@@ -173,11 +182,9 @@ class StampMetas(EventMetas):
         """See `later` and `_root`."""
         root, path = self._root(*sizes)
         parents = _beside(len(self), [*root, _bytes_of(path + suffix), _bytes_of(ending)])
-        digests = b"".join(map(xxhash.xxh3_128_digest, _listed(parents)))
-        hashes = np.frombuffer(digests, np.uint8).reshape(-1, 16)
         times = (untils.view(np.uint64) ^ _SIGN).astype(">u8").view(np.uint8).reshape(-1, 8)
         moment = _bytes_of(bytes((LATER_MARK,)) + varint(0) + bytes((phase,)))
-        return _beside(len(self), [times, moment, *root, _bytes_of(varint(1)), hashes, _bytes_of(ending)])
+        return _beside(len(self), [times, moment, *root, _bytes_of(varint(1)), _hashed(parents), _bytes_of(ending)])
 
     def in_order(self, order: Sequence[int], *, increasing: bool) -> StampMetas:
         return self._with(self._words[np.asarray(order, np.int64)].tobytes(), increasing=increasing)
@@ -208,6 +215,13 @@ class CountedMetas(StampMetas):
         tie, ordinal = (varint(int.from_bytes(stamp[at : at + 8], "big")) for at in (8, _STAMP))
         return stamp[:8] + self._rank + tie + ordinal + self._ending
 
+    @property
+    def shared(self) -> tuple[bytes, bytes]:
+        return self._rank, self._ending
+
+    def roots(self, ordinals: Words | int = 0) -> Words:
+        return self._words
+
     def _widened(self, ordinals: Words | int = 0) -> CountedMetas:
         return self
 
@@ -216,9 +230,7 @@ class CountedMetas(StampMetas):
         return [(np.flatnonzero(sizes == size), divmod(size, 16)) for size in np.unique(sizes).tolist()]
 
     def _root(self, *sizes: int) -> tuple[list[Bytes], bytes]:
-        stamps = self._words.view(np.uint8).reshape(-1, self._size)
-        tie, ordinal = _varints(stamps[:, 8:16], sizes[0]), _varints(stamps[:, 16:], sizes[1])
-        return [stamps[:, :8], _bytes_of(self._rank), *tie, *ordinal], self._ending
+        return _roots(self._words, self._rank, *sizes), self._ending
 
     def _computed(self) -> list[bytes]:
         made = np.empty(len(self), object)
@@ -229,6 +241,19 @@ class CountedMetas(StampMetas):
 
     def _rows(self, head_of: Callable[[int], bytes]) -> None:
         return None
+
+
+def _roots(roots: Words, rank: bytes, *sizes: int) -> list[Bytes]:
+    """Global times in parts, see `_beside`, whose ties and ordinals have so many bytes behind the mark."""
+    stamps = np.ascontiguousarray(roots, ">u8").view(np.uint8).reshape(-1, 24)
+    tie, ordinal = _varints(stamps[:, 8:16], sizes[0]), _varints(stamps[:, 16:], sizes[1])
+    return [stamps[:, :8], _bytes_of(rank), *tie, *ordinal]
+
+
+def _hashed(rows: Bytes) -> Bytes:
+    """The hash of each row of bytes."""
+    digests = b"".join(map(xxhash.xxh3_128_digest, _listed(rows)))
+    return np.frombuffer(digests, np.uint8).reshape(-1, 16)
 
 
 def _sizes(numbers: Words) -> Words:

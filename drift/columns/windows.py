@@ -149,11 +149,27 @@ def window_rows(
         names: see `WindowRows`.
     """
     try:
-        columns = [np.repeat(np.array(each, np.int64), counts) for each in zip(*bounds)]
+        starts, ends = (np.repeat(np.array(each, np.int64), counts) for each in zip(*bounds))
+    except OverflowError:
+        return None
+    return windows_between(kind, keys, fields, starts, ends, values, names)
+
+
+def windows_between(
+    kind: Callable[..., Any],
+    keys: Sequence[Any],
+    fields: int,
+    starts: Array,
+    ends: Array,
+    values: Sequence[Array],
+    names: tuple[str, ...] | None,
+) -> WindowRows | None:
+    """See `window_rows`; start and end of each window."""
+    try:
         made = [pl.Series(list(each)) for each in (zip(*keys) if fields > 1 else [keys] * fields)]
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
         return None
     if any(each.dtype not in (pl.String, pl.Int64, pl.Null) for each in made):
         return None
-    every = [*made, *map(pl.Series, columns), *map(pl.Series, values)]
+    every = [*made, pl.Series(starts), pl.Series(ends), *map(pl.Series, values)]
     return WindowRows(pl.DataFrame([each.alias(str(at)) for at, each in enumerate(every)]), kind, fields, names)

@@ -275,6 +275,14 @@ class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
         """The open window as it is."""
         return Window(key, state[0], state[1] + self.gap, self.aggregate.result(state[2]))
 
+    def sessions(self, timers: tuple[bytes, bytes, int]) -> Any:
+        values, names = self.aggregate.values_in_columns, () if self.key is all_items else names_of(self.key)
+        if values is None or names is None:
+            return None
+        from drift.columns.sessions import Sessions  # here: it needs numpy
+
+        return Sessions(names, values, self.gap, timers, Window)
+
     def start(self, state: Any, time: int) -> int:
         """Start of the open session."""
         return state[0]  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import ProcessLogic, ScanLogic
-from drift.machines.merging import MergingStage
+from drift.machines.merging import MergingStage, SessionStage
 from drift.machines.stage import Stage
 from drift.machines.windowing import WindowStage
 from drift.operators import (
@@ -22,6 +22,7 @@ from drift.operators import (
     ProcessOutput,
     ProcessState,
     ProcessTimers,
+    ProlongsWindows,
     ScanKey,
     ScanOutput,
     ScanState,
@@ -86,6 +87,8 @@ def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: 
             return WindowStage(group, state, timers, process, ranks)
         if isinstance(process.on_item, MergesSlices) and not cyclic:
             return MergingStage(ProcessLogic(process), place, process.on_item)
+        if isinstance(process.on_item, ProlongsWindows) and not cyclic:
+            return SessionStage(ProcessLogic(process), place, process.on_item)
         return KeyedStage(ProcessLogic(process), place, cyclic=cyclic)
 
     return Fused(output.name, (state.name, timers.name, output.name), process.key, stage)

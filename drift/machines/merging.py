@@ -1,6 +1,7 @@
-"""The stage that merges slices into sliding windows: in arrays where they come so, and key by key elsewhere.
+"""Stages whose states are in arrays where items come so, and key by key elsewhere: slices that are merged into sliding
+windows, and rows that prolong sessions.
 
-Invariant: its slices and timers are all in arrays, or all in the keyed machine that it extends; outputs and metas are
+Invariant: its states and timers are all in arrays, or all in the keyed machine that it extends; outputs and metas are
 those of that machine.
 
 Why: nothing can come below what is in arrays. What is not sure there, and what asks for states of another time, finds
@@ -16,20 +17,20 @@ from drift.machines.checkpoints import DELETED, Entries
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import Logic
 from drift.machines.maps import Ports
-from drift.operators import MergesSlices
+from drift.operators import ProlongsWindows
 from drift_graph.item import Columns, joined
 from drift_graph.metas import with_suffix
-from drift_graph.payloads import are_rows
+from drift_graph.payloads import are_rows, have_fields
 
 
 class MergingStage(KeyedStage):
     """See `KeyedStage`.
 
     Args:
-        merges: the process's function for slices.
+        merges: the process's function for slices, a `MergesSlices`.
     """
 
-    def __init__(self, logic: Logic, place: Place, merges: MergesSlices) -> None:
+    def __init__(self, logic: Logic, place: Place, merges: Any) -> None:
         super().__init__(logic, place)
         self._merges = merges
         self._merging: Any = None  # a `Merging` once slices in arrays have come
@@ -60,12 +61,18 @@ class MergingStage(KeyedStage):
         metas, slices, diffs = columns
         if not metas or diffs is not None or not are_rows(slices) or metas[-1] >= self.complete_below:
             return False
-        if self._states or self._debts or self._blocked or self._paged is not None or super().least_timer is not None:
+        if not self._has_no_objects:
             return False
         if self._merging is None:
             timers = self._group_suffix, self._first_timer, self._logic.phase
             self._merging = self._merges.merging(slices, timers)
         return self._merging is not None and bool(self._merging.takes(slices))
+
+    @property
+    def _has_no_objects(self) -> bool:
+        """Whether nothing is in the keyed machine."""
+        no_states = not self._states and not self._debts and not self._blocked and self._paged is None
+        return no_states and super().least_timer is None
 
     def _fire_arrays(self, bound: bytes) -> Columns:
         timers, keys, windows = self._merging.fire(bound)
@@ -115,6 +122,67 @@ class MergingStage(KeyedStage):
     @property
     def held(self) -> int:
         return super().held + (len(self._merging) if self._merging is not None else 0)
+
+
+class SessionStage(MergingStage):
+    """The same for sessions.
+
+    Args:
+        prolongs: the process's function for items.
+    """
+
+    def __init__(self, logic: Logic, place: Place, prolongs: ProlongsWindows) -> None:
+        super().__init__(logic, place, prolongs)
+        self._prolongs = prolongs
+
+    def process(self, columns: Columns, ports: Ports) -> Columns:
+        made = self._added(columns)
+        if made is not None:
+            return made
+        self._make_objects()
+        return KeyedStage.process(self, columns, ports)
+
+    def _added(self, columns: Columns) -> Columns | None:
+        """What rows give that were added in arrays; None where that is not possible."""
+        metas, rows, diffs = columns
+        if not metas or diffs is not None or not have_fields(rows) or metas[-1] >= self.complete_below:
+            return None
+        if self._merging is None:
+            self._merging = self._prolongs.sessions((self._group_suffix, self._first_timer, self._logic.phase))
+        batch = self._merging.batch(metas, rows) if self._merging is not None else None
+        if batch is None:
+            return None
+        self._settle_complete(metas[0])
+        self.get([metas[-1]] * len(batch.keys), batch.keys)
+        if not self._has_no_objects and not self._is_absorbed(batch.metas.shared):
+            return None
+        made = self._merging.add(batch)
+        return None if made is None else Columns(with_suffix(made[0], self._output_suffixes[0]), made[1], None)
+
+    def _is_absorbed(self, shared: tuple[bytes, bytes]) -> bool:
+        """Whether all states and timers are in arrays now; before, they were in the keyed machine."""
+        timers = self._timers
+        if self._debts or self._blocked or self._paged is not None or len(self._log) or self._histories:
+            return False
+        if len(self._merging) or timers.by_key.keys() != self._states.keys():
+            return False
+        entries = [
+            (key, (state, [(due.meta, due.timer) for due in timers.by_key[key]])) for key, state in self._states.items()
+        ]
+        if not self._merging.absorb(shared, entries):
+            return False
+        self._states.clear()
+        timers.by_key.clear()
+        timers.upcoming.clear()
+        return True
+
+    def _fire_arrays(self, bound: bytes) -> Columns:
+        timers, keys, windows, again = self._merging.fire(bound)
+        if self._touched is not None:
+            self._touched.note(timers, keys)
+            for timer, key in again:
+                self._touched.note_one(timer, key)
+        return Columns(with_suffix(timers, self._output_suffixes[0]), windows, None)
 
 
 def _joined(made: Sequence[Columns]) -> Columns:

@@ -7,8 +7,9 @@ Why: if one process does everything, it releases no item before the sources are 
 useless while there is more to read: older items come later, and the results have to be corrected. If there is nothing
 to read, time is free, and everything is taken.
 
-The waiting items of a source are sorted runs, each longer than the next: an item is sorted again only when its run
-doubles, so a source that is ahead by n items costs log n for each.
+The waiting items of a source are sorted runs, each longer than the next of its kind: an item is sorted again only when
+its run doubles, so a source that is ahead by n items costs log n for each. Rows and objects are runs of their own: what
+is joined of both is objects, and so would all be that is joined with it later.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from drift.machines.nodes.batching import BatchPolicy
 from drift.machines.nodes.intake import Fed
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import END_OF_TIME
+from drift_graph.payloads import are_rows
 
 #: Items that wait, of one source: its name, and the items in the order of their metas.
 Taken = tuple[str, Columns]
@@ -39,6 +41,10 @@ class _Run:
     def __getitem__(self, index: int) -> bytes:
         """The meta of a waiting item, by index."""
         return self._columns.metas[self._start + index]
+
+    @property
+    def has_rows(self) -> bool:
+        return are_rows(self._columns.payloads)
 
     def take(self, bound: bytes) -> Columns:
         """Take the items below a bound."""
@@ -65,6 +71,11 @@ def _merged(older: Columns, newer: Columns) -> Columns:
     return joined([older.slice(0, begin), both, newer.slice(end, len(newer.metas))])
 
 
+def _last_of_kind(runs: list[_Run], rows: bool) -> int | None:
+    """The index of the last run of rows, or of objects."""
+    return next((at for at in range(len(runs) - 1, -1, -1) if runs[at].has_rows is rows), None)
+
+
 class Ordering:
     """See the module.
 
@@ -88,8 +99,10 @@ class Ordering:
             if arrived.metas:
                 runs = self._runs.setdefault(name, [])
                 run = sorted_by_meta(Columns(arrived.metas, arrived.payloads, None))
-                while runs and len(runs[-1]) <= len(run.metas):
-                    run = _merged(runs.pop().rest(), run)
+                while (at := _last_of_kind(runs, are_rows(run.payloads))) is not None and len(runs[at]) <= len(
+                    run.metas
+                ):
+                    run = _merged(runs.pop(at).rest(), run)
                 runs.append(_Run(run))
 
     def put_back(self, taken: list[Taken]) -> None:

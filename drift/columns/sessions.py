@@ -1,0 +1,421 @@
+"""Sessions of rows in columns: windows that each row of a key prolongs.
+
+Invariant: the windows, their metas and the states are those of `drift.machines.sessions.Prolonging`; or nothing has
+changed, and the answer is None.
+
+Why: rows come in order, and nothing comes below them. So the rows of a key, put behind its open session, are cut where
+two of them are further apart than the gap. The timer of a session fires at its end as it was when the timer was set; it
+ends the session, or sets itself again at what the end is by then. Each time is one hash, made for all sessions at once
+whose timers fire: first for all that fire a first time in the batch, then for those of them that fire again, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from drift.columns.aggregates import Array, InColumns, _codes, _Keyed, _NotHere
+from drift.columns.groups import Groups, _narrow, arrays_of, listed, results_of
+from drift.columns.merging import _NONE, _TIME_MAX, _UNUSED_MIN, _Numbers
+from drift.columns.metas import (
+    _SIGN,
+    Bytes,
+    StampMetas,
+    WrittenMetas,
+    _beside,
+    _bytes_of,
+    _hashed,
+    _listed,
+    _roots,
+    _sizes,
+    _varints,
+)
+from drift.columns.rows import Frame
+from drift.columns.windows import windows_between
+from drift.operators import Timer
+from drift_graph.later import HOPS_MAX
+from drift_graph.meta import LATER_MARK, TIME_MIN, hops_of, read_varint, root_of, time_of, varint
+from drift_graph.metas import Metas
+from drift_graph.payloads import Rows
+
+
+class _Open(NamedTuple):
+    """Sessions, each with its timer.
+
+    Attributes:
+        firsts, lasts: times of the first row and the last one; without a row, `lasts` is `_NONE`.
+        roots: of the first row what is in its global time: time, tie and ordinal, as in `CountedMetas`.
+        dues, hops, hashes: what is in the meta of the timer besides: its time, how often it was set, and the hash.
+        arrays: of each aggregate the accumulators, in one array or two.
+    """
+
+    firsts: Array
+    lasts: Array
+    roots: Array
+    dues: Array
+    hops: Array
+    hashes: Bytes
+    arrays: list[list[Array]]
+
+    def at(self, places: Any) -> _Open:
+        """The sessions at these places."""
+        arrays = [[each[places] for each in every] for every in self.arrays]
+        first, last, roots, dues, hops, hashes = (each[places] for each in self[:6])
+        return _Open(first, last, roots, dues, hops, hashes, arrays)
+
+    def followed_by(self, others: _Open) -> _Open:
+        """These sessions and then others."""
+        first, last, roots, dues, hops, hashes = (np.concatenate(each) for each in zip(self[:6], others[:6]))
+        arrays = [list(map(np.concatenate, zip(*every))) for every in zip(self.arrays, others.arrays)]
+        return _Open(first, last, roots, dues, hops, hashes, arrays)
+
+    def set(self, places: Array, others: _Open) -> None:
+        """Put others in these places."""
+        for each, other in zip(self[:6], others[:6]):
+            each[places] = other
+        for every, others_of in zip(self.arrays, others.arrays):
+            for each, other in zip(every, others_of):
+                each[places] = other
+
+
+class Batch(NamedTuple):
+    """Rows with the numbers of their keys, and the keys."""
+
+    metas: StampMetas
+    rows: Frame
+    codes: Array
+    keys: Sequence[Any]
+
+
+class Sessions:
+    """The open sessions of all keys, and their timers.
+
+    Args:
+        key: names of the fields; of one the key is its value, of several a tuple, of none None.
+        values: names of what a window has, None for one value; and the aggregates.
+        gap: see `drift.operators.ProlongsWindows`.
+        timers: see `drift.operators.MergesSlices.merging`.
+        result: makes a window of its key, start, end and value.
+    """
+
+    def __init__(
+        self,
+        key: Sequence[str],
+        values: tuple[tuple[str, ...] | None, Sequence[InColumns]],
+        gap: int,
+        timers: tuple[bytes, bytes, int],
+        result: Callable[..., Any],
+    ) -> None:
+        self._key, (self._names, self._aggregates), self._gap, self._result = key, values, gap, result
+        suffix, self._ending, phase = timers
+        self._hashed_ending = suffix + self._ending
+        self._moment = bytes((LATER_MARK,)) + varint(0) + bytes((phase,))
+        self._shared: tuple[bytes, bytes] | None = None  # rank of the source, and path of the rows
+        self._numbers = _Numbers()
+        self._keys: list[Any] = []
+        self._open = self._none(0, [])
+        self._last = b""  # the last meta that was here: of a row or of a timer that has fired
+
+    def _none(self, count: int, dtypes: Sequence[Sequence[Any]]) -> _Open:
+        times = [np.full(count, each, np.int64) for each in (0, _NONE, 0, 0)]
+        arrays = [[np.zeros(count, each) for each in every] for every in dtypes]
+        roots, hashes = np.zeros((count, 3), ">u8"), np.zeros((count, 16), np.uint8)
+        return _Open(times[0], times[1], roots, times[2], times[3], hashes, arrays)
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._open.lasts != _NONE))
+
+    def is_below(self, checkpoint: bytes) -> bool:
+        """Whether all that has come or fired was below a checkpoint."""
+        return self._last < checkpoint
+
+    def batch(self, metas: Metas, rows: Rows) -> Batch | None:
+        """Rows as `add` takes them; None where they are to be added one by one."""
+        if not isinstance(metas, StampMetas) or not isinstance(rows, Frame):
+            return None
+        times = metas.time_array()
+        if int(times[0]) < -_TIME_MAX or int(times[-1]) > _TIME_MAX - self._gap or self._gap > _TIME_MAX:
+            return None
+        try:
+            names = self._key
+            codes, keys = _codes(_narrow(rows, names), names) if names else (np.zeros(len(rows), np.int64), [None])
+        except _NotHere:
+            return None
+        return Batch(metas, rows, codes, keys)
+
+    def add(self, batch: Batch) -> tuple[Metas, Any] | None:
+        """Add rows below which nothing will come; the metas of the timers of sessions that have ended, and these."""
+        metas, rows, codes, keys = batch
+        if self._shared is None:
+            self._shared = metas.shared
+        if self._shared != metas.shared:
+            return None
+        slots = self._slots_of(keys)
+        times, keyed = metas.time_array(), _Keyed(codes, len(keys))
+        order = keyed.order
+        of_key, sorted_times = codes[order], times[order]
+        is_first = np.r_[True, of_key[1:] != of_key[:-1]]  # of its key
+        before = np.r_[0, sorted_times[:-1]]
+        before[is_first] = self._open.lasts[slots[of_key[is_first]]]
+        is_new = (before == _NONE) | (sorted_times - before >= self._gap)
+        begins = np.flatnonzero(is_first | is_new)
+        session = np.cumsum(is_first | is_new) - 1
+        numbers = np.empty(len(session), np.int64)
+        numbers[order] = session
+        groups = Groups(rows, range(len(begins)), numbers, order[begins], [(0, len(begins))])
+        goes_on = np.flatnonzero(~is_new[begins])
+        old_slots = slots[of_key[begins[goes_on]]]
+        known = self._open.at(old_slots)
+        try:
+            arrays = [
+                list(groups.folded(of, goes_on, known.arrays[at] if len(goes_on) else ()))
+                for at, of in enumerate(self._aggregates)
+            ]
+            if not self._has_types(arrays):
+                return None
+            made = self._none(len(begins), [])._replace(arrays=arrays)
+            new = np.flatnonzero(is_new[begins])
+            firsts = metas.in_order(order[begins[new]].tolist(), increasing=False)
+            self._begin(made, new, firsts)
+            for each, other in zip((*made[:1], *made[2:6]), (*known[:1], *known[2:6])):
+                each[goes_on] = other
+            ends = np.r_[begins[1:], len(session)]
+            made.lasts[:] = sorted_times[ends - 1]
+            self._prolong(made, sorted_times, before, session, ends)
+            has_ended = np.r_[of_key[begins[1:]] == of_key[begins[:-1]], False]
+            over = slots[of_key[is_first & is_new & (before != _NONE)]]  # the first rows of their keys come behind them
+            ended = self._open.at(over).followed_by(made.at(np.flatnonzero(has_ended)))
+            self._move(ended, np.flatnonzero(ended.dues < self._untils(ended)), self._untils(ended))
+            results = results_of(self._aggregates, ended.arrays)
+        except _NotHere:
+            return None
+        left = np.flatnonzero(~has_ended)
+        self._open.set(slots[of_key[begins[left]]], made.at(left))
+        self._last = metas[-1]
+        numbers = np.r_[over, slots[of_key[begins[has_ended]]]]
+        return self._ended(ended, [self._keys[at] for at in numbers.tolist()], results)[:2]
+
+    def _has_types(self, arrays: list[list[Array]]) -> bool:
+        """Whether accumulators are of the types of those that are here, whose arrays are made with the first ones."""
+        open_arrays = self._open.arrays
+        if not open_arrays or not len(self):
+            self._open = self._open._replace(
+                arrays=[[np.zeros(len(self._open.lasts), each.dtype) for each in every] for every in arrays]
+            )
+            return True
+        return all(
+            one.dtype == other.dtype for every, others in zip(arrays, open_arrays) for one, other in zip(every, others)
+        )
+
+    def _slots_of(self, keys: Sequence[Any]) -> Array:
+        """The places of keys among the open sessions."""
+        if len(self._numbers) > _UNUSED_MIN + 4 * len(self):
+            self._number_again()
+        slots = np.fromiter(map(self._numbers.__getitem__, keys), np.int64, len(keys))
+        missing = len(self._numbers) - len(self._open.lasts)
+        if len(self._numbers) > len(self._keys):
+            self._keys = list(self._numbers)
+        if missing > 0:
+            dtypes = [[each.dtype for each in every] for every in self._open.arrays]
+            grown = self._none(len(self._numbers) + len(self._numbers) // 2, dtypes)
+            grown.set(np.arange(len(self._open.lasts)), self._open)
+            self._open = grown
+        return slots
+
+    def _number_again(self) -> None:
+        """Forget the keys without a session."""
+        found = np.flatnonzero(self._open.lasts != _NONE)
+        self._open, self._keys = self._open.at(found), [self._keys[at] for at in found.tolist()]
+        self._numbers = _Numbers(zip(self._keys, range(len(found))))
+
+    def _untils(self, sessions: _Open) -> Array:
+        """The last times of sessions, if no row comes any more."""
+        untils: Array = sessions.lasts + (self._gap - 1)
+        return untils
+
+    # Timers.
+
+    def _begin(self, made: _Open, new: Array, firsts: Any) -> None:
+        """Set the timers of new sessions, which begin with rows of these metas."""
+        roots, times = firsts.roots(), firsts.time_array()
+        made.firsts[new], made.roots[new] = times, roots
+        made.dues[new], made.hops[new] = times + (self._gap - 1), 1
+        rank, path = firsts.shared
+        for at, sizes in _by_length(roots, made.hops[new]):
+            root = _roots(roots[at], rank, sizes[0], sizes[1])
+            made.hashes[new[at]] = _hashed(_beside(len(at), [*root, _bytes_of(path + self._hashed_ending)]))
+
+    def _prolong(self, made: _Open, times: Array, before: Array, session: Array, ends: Array) -> None:
+        """Set timers again where a row comes behind them.
+
+        Args:
+            times, session: of the rows, in the order of sessions.
+            before: for each row the time of the one before it, in its session.
+            ends: of each session, the place behind its last row.
+        """
+        least, span = int(times.min()), int(times.max()) - int(times.min()) + 2
+        if span * len(ends) > _TIME_MAX:
+            raise _NotHere
+        places = session * span + (times - least)
+        active = np.arange(len(ends))
+        while len(active):
+            due = np.clip(made.dues[active] - least, -1, span - 2)
+            behind = np.searchsorted(places, active * span + due, side="right")
+            is_behind = behind < ends[active]
+            active, behind = active[is_behind], behind[is_behind]
+            untils = np.zeros(len(ends), np.int64)
+            untils[active] = before[behind] + (self._gap - 1)
+            self._move(made, active, untils)
+
+    def _move(self, made: _Open, at: Array, untils: Array) -> None:
+        """Set the timers at these places again, for a later time each; see `later_meta`."""
+        if not len(at):
+            return
+        if int(made.hops[at].max()) >= HOPS_MAX:
+            raise _NotHere
+        for some, rows in self._timer_rows(made, at):
+            made.hashes[at[some]] = _hashed(_beside(len(some), [rows, _bytes_of(self._hashed_ending)]))
+        made.dues[at] = untils[at]
+        made.hops[at] += 1
+
+    def _timer_rows(self, made: _Open, at: Array) -> Iterator[tuple[Array, Bytes]]:
+        """The metas of timers, those of one length at a time."""
+        assert self._shared is not None
+        rank = self._shared[0]
+        roots, hops, dues = made.roots[at], made.hops[at], made.dues[at]
+        for some, sizes in _by_length(roots, hops):
+            times = _words(dues[some].view(np.uint64) ^ _SIGN)
+            count = _varints(_words(hops[some]), sizes[2])
+            root = _roots(roots[some], rank, sizes[0], sizes[1])
+            parts = [times, _bytes_of(self._moment), *root, *count, made.hashes[at[some]], _bytes_of(self._ending)]
+            yield some, _beside(len(some), parts)
+
+    def _timers(self, made: _Open, at: Array) -> list[bytes]:
+        """The metas of timers."""
+        found = np.empty(len(at), object)
+        for some, rows in self._timer_rows(made, at):
+            found[some] = _listed(rows)
+        timers: list[bytes] = found.tolist()
+        return timers
+
+    @property
+    def least(self) -> bytes | None:
+        """The meta of the first timer."""
+        found = np.flatnonzero(self._open.lasts != _NONE)
+        if not len(found):
+            return None
+        dues = self._open.dues[found]
+        return min(self._timers(self._open, found[dues == dues.min()]))
+
+    def fire(self, bound: bytes) -> tuple[Metas, list[Any], Any, list[tuple[bytes, Any]]]:
+        """Fire the timers below the time of a bound, those of its own time are left: metas, keys and windows of those
+        that have ended their sessions, and metas and keys of those that were set again.
+        """
+        time = int.from_bytes(bound[:8], "big") + TIME_MIN
+        sessions = self._open
+        due = np.flatnonzero((sessions.lasts != _NONE) & (sessions.dues < time))
+        nothing: tuple[Metas, list[Any], Any, list[tuple[bytes, Any]]] = [], [], [], []
+        if not len(due):
+            return nothing
+        ready = sessions.at(due)
+        untils = self._untils(ready)
+        goes_on = np.flatnonzero(ready.dues < untils)
+        is_over = untils < time
+        try:
+            results = results_of(self._aggregates, ready.at(is_over).arrays)
+            moved = self._timers(ready, goes_on)
+            moved_keys = [self._keys[at] for at in due[goes_on].tolist()]
+            self._move(ready, goes_on, untils)
+        except _NotHere:
+            return nothing
+        sessions.set(due, ready)
+        sessions.lasts[due[is_over]] = _NONE
+        over = np.flatnonzero(is_over)
+        timers, windows, keys = self._ended(ready.at(over), [self._keys[at] for at in due[over].tolist()], results)
+        self._last = max(self._last, max(moved, default=b""), timers[-1] if timers else b"")
+        return timers, keys, windows, list(zip(moved, moved_keys))
+
+    def _ended(self, ended: _Open, keys: list[Any], results: list[Array]) -> tuple[Metas, Any, list[Any]]:
+        """The metas of the last timers of sessions, in order, with their windows and keys."""
+        if not keys:
+            return [], [], []
+        order = np.lexsort((*(ended.roots[:, at].astype(np.uint64) for at in (2, 1, 0)), ended.dues))
+        ended, keys = ended.at(order), [keys[at] for at in order.tolist()]
+        results = [each[order] for each in results]
+        starts, ends = ended.firsts, ended.lasts + self._gap
+        parts = list(self._timer_rows(ended, np.arange(len(keys))))
+        timers: Metas = WrittenMetas(parts[0][1], b"") if len(parts) == 1 else self._timers(ended, np.arange(len(keys)))
+        rows: Any = windows_between(self._result, keys, len(self._key), starts, ends, results, self._names)
+        if rows is None:
+            lists = [each.tolist() for each in results]
+            values = lists[0] if self._names is None else [dict(zip(self._names, each)) for each in zip(*lists)]
+            rows = list(map(self._result, keys, starts.tolist(), ends.tolist(), values))
+        return timers, rows, keys
+
+    # As states.
+
+    def entries(self) -> Iterator[tuple[Any, Any]]:
+        """The states of the keys with their timers, as the process would have them."""
+        found = np.flatnonzero(self._open.lasts != _NONE)
+        sessions = self._open.at(found)
+        lists = [listed(kind, arrays) for (kind, _), arrays in zip(self._aggregates, sessions.arrays)]
+        accumulators = (lists[0] if self._names is None else list(zip(*lists))) if lists else []
+        timers = self._timers(sessions, np.arange(len(found)))
+        bounds = zip(sessions.firsts.tolist(), sessions.lasts.tolist())
+        for at, (first, last), accumulator, timer in zip(found.tolist(), bounds, accumulators, timers):
+            key = self._keys[at]
+            yield key, ((first, last, accumulator), [(timer, Timer(key, key))])
+
+    def absorb(self, shared: tuple[bytes, bytes], entries: Sequence[tuple[Any, Any]]) -> bool:
+        """Take states and timers as of `entries`, while there are none here; False where that is not possible.
+
+        Args:
+            shared: rank and path of the rows that will be added.
+        """
+        rank, every = shared[0], [(key, state, timers[0][0]) for key, (state, timers) in entries if len(timers) == 1]
+        parts = [key for key, _, _ in every] if len(self._key) < 2 else [part for key, _, _ in every for part in key]
+        roots = [root_of(timer) for _, _, timer in every]
+        if len(every) < len(entries) or not set(map(type, parts)) <= {str, int, type(None)}:
+            return False
+        if any(root[8 : 8 + len(rank)] != rank for root in roots) or any(state[1] > _TIME_MAX for _, state, _ in every):
+            return False
+        accumulators = [state[2] for _, state, _ in every]
+        lists = [accumulators] if self._names is None else list(zip(*accumulators))
+        try:
+            arrays = [list(arrays_of(kind, each)) for (kind, _), each in zip(self._aggregates, lists)]
+        except _NotHere:
+            return False
+        for (kind, _), (values, *_) in zip(self._aggregates, arrays):
+            if kind in ("min", "max") and (np.isnan(values).any() or np.signbit(values[values == 0]).any()):
+                return False
+        self._shared = shared
+        self._keys = [key for key, _, _ in every]
+        self._numbers = _Numbers(zip(self._keys, range(len(every))))
+        made = self._none(len(every), [])._replace(arrays=arrays)
+        for at, (_, (first, last, _), timer) in enumerate(every):
+            tie, end = read_varint(roots[at], 8 + len(rank))
+            made.firsts[at], made.lasts[at], made.dues[at], made.hops[at] = first, last, time_of(timer), hops_of(timer)
+            made.roots[at] = int.from_bytes(roots[at][:8], "big"), tie, read_varint(roots[at], end)[0]
+            made.hashes[at] = np.frombuffer(timer[-16 - len(self._ending) : -len(self._ending)], np.uint8)
+        self._open = made
+        return True
+
+    def take(self) -> list[tuple[Any, Any]]:
+        """Take out all; see `entries`."""
+        entries = list(self.entries())
+        self._open.lasts[:] = _NONE
+        return entries
+
+
+def _by_length(roots: Array, hops: Array) -> Iterator[tuple[Array, tuple[int, int, int]]]:
+    """The places of metas of each length, and how many bytes tie, ordinal and hops have behind the mark."""
+    sizes = 256 * _sizes(roots[:, 1]) + 16 * _sizes(roots[:, 2]) + _sizes(hops)
+    for size in np.unique(sizes).tolist():
+        yield np.flatnonzero(sizes == size), (size >> 8, size >> 4 & 15, size & 15)
+
+
+def _words(numbers: Array) -> Bytes:
+    """The 8 bytes of each number."""
+    return numbers.astype(">u8").view(np.uint8).reshape(-1, 8)

@@ -1,0 +1,127 @@
+"""Sessions of rows in arrays are the windows, metas and states that rows one by one give."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from columns import meta_at
+from hypothesis import given
+from hypothesis import strategies as st
+from test_running import AGGREGATES, KEYS, SCHEMA, Rows, names_in_columns, rows_of, tame
+
+import drift
+from drift.columns.metas import stamp_metas
+from drift.columns.rows import Frame
+from drift.columns.sessions import Sessions
+from drift.machines.merging import SessionStage
+from drift.machines.plan import Plan
+from drift_graph.canonical import canonical_each, same
+from drift_graph.item import Columns
+from drift_graph.meta import END_OF_TIME, varint
+
+steps = st.lists(st.sampled_from([0, 0, 1, 1, 1, 2, 3, 9]), min_size=40, max_size=40)
+
+
+def stage_of(key: tuple[str, ...], names: list[str], gap: int) -> Any:
+    graph = drift.Graph("sessions")
+    windows = graph.source("rows", schema=SCHEMA).key_by(*key).window(drift.windows.session(gap=gap))
+    windows.rows(**{name: AGGREGATES[name]() for name in names}).sink("out")
+    (stage,) = Plan(graph.build()).stages().values()
+    return stage
+
+
+@given(tame | rows_of, st.sampled_from(KEYS), names_in_columns, st.sampled_from([1, 2, 3, 5, 9]), steps, st.data())
+def test_rows_in_arrays_prolong_sessions_as_rows_do(
+    rows: Rows, key: tuple[str, ...], names: list[str], gap: int, apart: list[int], data: st.DataObject
+) -> None:
+    """One machine gets rows in columns, and now and then as a list; another always as a list."""
+    machines = stage_of(key, names, gap), stage_of(key, names, gap)
+    assert isinstance(machines[0], SessionStage)
+    mixed, counted = data.draw(st.booleans()), data.draw(st.booleans())
+    times = list(accumulate(apart))
+    sent: tuple[Counter[tuple[bytes, bytes]], Counter[tuple[bytes, bytes]]] = (Counter(), Counter())
+    for stage in machines:
+        stage.track()
+    at = 0
+    while at < len(rows):
+        size = data.draw(st.integers(1, 9))
+        batch = times[at : at + size][: len(rows) - at]
+        frame = Frame(pl.DataFrame(rows[at : at + size], schema=SCHEMA))
+        numbers = np.array([240 + at + each for each in range(len(batch))], np.uint64)  # of one byte, and of two
+        metas: Any = stamp_metas(np.array(batch, np.int64), numbers, varint(0), varint(0))
+        if counted and data.draw(st.integers(0, 1)):
+            metas = metas.with_ordinals({len(batch) // 2: 300 * size})
+        at += size
+        bound = meta_at(times[at])[:8] if at < len(rows) else END_OF_TIME
+        is_parted = metas[-1] >= bound  # rows of one time are in two batches, between which is no checkpoint
+        is_listed = mixed and data.draw(st.integers(0, 3)) == 0
+        for stage, some, out in zip(machines, (list(frame) if is_listed else frame, list(frame)), sent):
+            stage.heartbeat = stage.complete_below = bound
+            if is_parted:
+                stage.complete_below = metas[-1] + b"\0"
+            for made in (stage.process(Columns(metas, some, None), {}), stage.fire({})):
+                out.update(zip(made.metas, canonical_each(made.payloads)))
+        assert sent[0] == sent[1]
+        assert machines[0].held == machines[1].held and machines[0].least_timer == machines[1].least_timer
+        if not is_parted and data.draw(st.integers(0, 3)) == 0:
+            for stage in machines:
+                stage.settle(bound)
+            found, expected = (
+                {each: value if type(value) is tuple else None for each, value in stage.changed(bound)}
+                for stage in machines
+            )
+            assert found.keys() == expected.keys()
+            assert all(same(found[each], expected[each]) for each in found)
+        if not is_parted and data.draw(st.integers(0, 9)) == 0:
+            machines[0].rewind(bound)
+    assert set(sent[0].values()) <= {1}
+
+
+@pytest.mark.parametrize("key", [(), *KEYS])
+@pytest.mark.parametrize("tie", ["n", None])
+def test_sessions_stay_in_arrays(key: tuple[str, ...], tie: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the tests of their digests would compare nothing."""
+    rows = [{"zone": f"{at % 9}", "day": at + at * 7 % 50, "n": at, "fare": at / 7} for at in range(300)]
+    rows += [{**rows[-1], "n": rows[-1]["n"]}]  # equal ones
+    graph = drift.Graph("sessions")
+    source = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", tie=tie, lateness=60))
+    windows = (source.key_by(*key) if key else source).window(drift.windows.session(gap=8))
+    windows.rows(total=drift.agg.sum("fare"), mean=drift.agg.mean("n")).sink("out")
+    windows.aggregate(drift.agg.count()).sink("counts")
+    expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
+
+    def never(self: object) -> Any:
+        raise AssertionError(f"{self} made objects")
+
+    monkeypatch.setattr(Sessions, "take", never)
+    table = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
+    assert drift.run(graph, {"rows": table}, batch_items=64).finish().digest == expected
+
+
+def test_sessions_go_on_in_arrays_behind_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"zone": f"{at % 9}", "day": at // 3, "n": at, "fare": at / 7} for at in range(900)]
+    graph = drift.Graph("sessions")
+    timed = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", tie="n")).key_by("zone")
+    timed.window(drift.windows.session(gap=3)).rows(total=drift.agg.sum("fare")).sink("out")
+    expected = list(drift.run(graph, {"rows": rows}, engine="reference"))
+    absorbed, checkpoints = [], []
+    absorb, entries = Sessions.absorb, Sessions.entries
+    monkeypatch.setattr(Sessions, "absorb", lambda *given: absorbed.append(absorb(*given)) or absorbed[-1])
+    monkeypatch.setattr(Sessions, "take", None)
+    monkeypatch.setattr(Sessions, "entries", lambda self: checkpoints.append(len(self)) or entries(self))
+    found: list[Any] = []
+    for _ in range(2):  # the first one stops
+        state = drift.Checkpoints(tmp_path / "state", every_s=3600, every_items=40)
+        table = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
+        run = drift.run(graph, {"rows": table}, batch_items=40, state=state)
+        for item in run:
+            found.append(item)
+            if len(found) == 150:
+                run.stop()
+    assert found == expected and any(checkpoints) and absorbed and all(absorbed)
