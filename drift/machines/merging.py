@@ -17,7 +17,6 @@ from drift.machines.checkpoints import DELETED, Entries
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import Logic
 from drift.machines.maps import Ports
-from drift.operators import ProlongsWindows
 from drift_graph.item import Columns, joined
 from drift_graph.metas import with_suffix
 from drift_graph.payloads import are_rows, have_fields
@@ -33,7 +32,7 @@ class MergingStage(KeyedStage):
     def __init__(self, logic: Logic, place: Place, merges: Any) -> None:
         super().__init__(logic, place)
         self._merges = merges
-        self._merging: Any = None  # a `Merging` once slices in arrays have come
+        self._merging: Any = None  # a `Merging`, or `Sessions`, once something in arrays has come
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         metas, slices, diffs = columns
@@ -125,15 +124,7 @@ class MergingStage(KeyedStage):
 
 
 class SessionStage(MergingStage):
-    """The same for sessions.
-
-    Args:
-        prolongs: the process's function for items.
-    """
-
-    def __init__(self, logic: Logic, place: Place, prolongs: ProlongsWindows) -> None:
-        super().__init__(logic, place, prolongs)
-        self._prolongs = prolongs
+    """The same for sessions: `merges` is a `ProlongsWindows`."""
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
         made = self._added(columns)
@@ -148,7 +139,7 @@ class SessionStage(MergingStage):
         if not metas or diffs is not None or not have_fields(rows) or metas[-1] >= self.complete_below:
             return None
         if self._merging is None:
-            self._merging = self._prolongs.sessions((self._group_suffix, self._first_timer, self._logic.phase))
+            self._merging = self._merges.sessions((self._group_suffix, self._first_timer, self._logic.phase))
         batch = self._merging.batch(metas, rows) if self._merging is not None else None
         if batch is None:
             return None
