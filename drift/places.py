@@ -193,6 +193,8 @@ class Remote:
             files = self.files
             if self.is_pattern(path):
                 listed = files.glob(path, detail=True)
+                if "/." not in path:  # as in a folder of this machine, where a pattern matches no hidden names
+                    listed = {name: each for name, each in listed.items() if "/." not in name}
             else:
                 listed = {each["name"]: each for each in files.ls(path, detail=True)}
                 listed = {name: each for name, each in listed.items() if not _name(name).startswith(_HIDDEN)}

@@ -16,14 +16,14 @@ import logging
 import re
 import threading
 from collections.abc import Generator, Sequence
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Diverting, Reader
 from drift.sources.pgoutput import Change, Messages, payload_of
-from drift.sources.polled import Fetched, FiniteReader, LiveReader
+from drift.sources.polled import Fetched, PolledSource
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.urls import checked_url, cleaned
 from drift_graph.errors import InputError, SettingsError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.2
 _AT_ONCE = 4096  # changes that are taken from the log at once, and what else is of their last transaction
+_GUARANTEE = SourceGuarantee("from a position", "a commit in the log, which the slot keeps")
 _LOG = logging.getLogger("drift")
 #: Values as text are the same whatever the server and the user have set.
 _FORMS = (
@@ -42,7 +43,7 @@ _FORMS = (
 _NAME = re.compile(r"[a-z0-9_]{1,40}")
 
 
-def postgres_changes(url: str, publication: str, *, slot: str, until_end: bool = False) -> ChangesSource:
+def postgres_changes(url: str, publication: str, *, slot: str, until_end: bool = False) -> PolledSource:
     """Each row that is inserted, updated or deleted in tables of Postgres is a payload, in the order of commits.
 
     A payload is {"op": "insert", "update", "delete" or "truncate", "table": "public.trips", "time": of the commit, in
@@ -65,28 +66,20 @@ def postgres_changes(url: str, publication: str, *, slot: str, until_end: bool =
         SettingsError: an argument is not valid, or a library is missing.
     """
     need("postgres", "drift.sources.postgres_changes")
+    from psycopg.adapt import Transformer
+
     if not isinstance(slot, str) or not _NAME.fullmatch(slot):
         raise SettingsError(f"slot={slot!r:.80} is no name of at most 40 small letters, digits and _")
-    return ChangesSource(checked_url(url), publication, slot, until_end)
+    shown, live = f"postgres_changes({publication!r}, slot={slot!r})", not until_end
+    poll = partial(_Poller, shown, checked_url(url), publication, slot, live=live)
+    return PolledSource(shown, _GUARANTEE, poll, partial(_decoded, Transformer()), live=live)
 
 
-class ChangesSource(Diverting):
-    """See `postgres_changes`."""
+def _decoded(loaders: Any, change: Change) -> dict[str, Any]:
+    """The payload of a change."""
+    from psycopg.pq import Format
 
-    guarantee: ClassVar = SourceGuarantee("from a position", "a commit in the log, which the slot keeps")
-
-    def __init__(self, url: str, publication: str, slot: str, until_end: bool) -> None:
-        self._url = url
-        self._publication = publication
-        self._slot = slot
-        self.live = not until_end
-
-    def open(self) -> Reader:
-        poller = _Poller(repr(self), self._url, self._publication, self._slot, live=self.live)
-        return (LiveReader if self.live else FiniteReader)(poller, poller.decode, self._diverts_as)
-
-    def __repr__(self) -> str:
-        return f"postgres_changes({self._publication!r}, slot={self._slot!r})"
+    return payload_of(change, lambda number, data: loaders.get_loader(number, Format.TEXT).load(data))
 
 
 class _Poller:
@@ -94,9 +87,7 @@ class _Poller:
 
     def __init__(self, source: str, url: str, publication: str, slot: str, *, live: bool) -> None:
         import psycopg
-        from psycopg.adapt import Transformer
 
-        self._loaders = Transformer()
         self._source = source
         self._url = url
         self._publication = publication
@@ -159,12 +150,6 @@ class _Poller:
                 f"{self._source}: the slot is of the plugin {plugin}, or of another database; take another"
             )
         return int(place)
-
-    def decode(self, change: Change) -> dict[str, Any]:
-        """The payload of a change."""
-        from psycopg.pq import Format
-
-        return payload_of(change, lambda number, data: self._loaders.get_loader(number, Format.TEXT).load(data))
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         """See `Poller`."""

@@ -13,7 +13,8 @@ from urllib.parse import unquote
 import msgspec
 
 from drift.extras import need
-from drift.sources.lake import BATCH_ROWS, LakeFile, LakeSource, Versions
+from drift.sources.lake import BATCH_ROWS, LakeFile, Versions, lake_source
+from drift.sources.polled import PolledSource
 from drift.sources.positions import position_lost
 from drift.urls import path_text
 from drift_graph.errors import InputError, SettingsError
@@ -28,7 +29,7 @@ def delta(
     version: int | None = None,
     follow: bool = False,
     storage_options: Mapping[str, str] | None = None,
-) -> LakeSource:
+) -> PolledSource:
     """Each row of a Delta table is a payload, with values as from `drift.sources.table`.
 
     A run with state that is called again goes on with what later versions have added. A source that is read anew begins
@@ -50,7 +51,7 @@ def delta(
     if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
         raise SettingsError(f"delta version={version!r:.80} is not an int of 0 or more")
     named, options = path_text("delta", path, "table"), dict(storage_options or {})
-    return LakeSource(
+    return lake_source(
         f"delta({named!r})", lambda: _DeltaVersions(named, options, version), columns, payload, type, follow
     )
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
-from drift.sources.lake import BATCH_ROWS, LakeFile, LakeSource, Versions
+from drift.sources.lake import BATCH_ROWS, LakeFile, Versions, lake_source
+from drift.sources.polled import PolledSource
 from drift.sources.positions import position_lost
 from drift_graph.errors import InputError, SettingsError
 
@@ -30,7 +31,7 @@ def iceberg(
     type: Any = None,
     snapshot: int | None = None,
     follow: bool = False,
-) -> LakeSource:
+) -> PolledSource:
     """Each row of an Iceberg table is a payload, with values as from `drift.sources.table`.
 
     A run with state that is called again goes on with what later snapshots have added. A source that is read anew
@@ -53,7 +54,7 @@ def iceberg(
     if not isinstance(table, str) or not all(table.split(".")) or "." not in table:
         raise SettingsError(f"iceberg({table!r:.80}): a table has a namespace and a name, such as 'trips.counts'")
     properties = {"name": catalog} if isinstance(catalog, str) else dict(catalog)
-    return LakeSource(
+    return lake_source(
         f"iceberg({table!r})", lambda: _Snapshots(table, properties, snapshot), columns, payload, type, follow
     )
 

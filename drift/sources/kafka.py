@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.aligned import Aligned, Message
-from drift.sources.base import Diverting, Reader
 from drift.sources.offsets import Offsets, Range
-from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, decoder
+from drift.sources.polled import Decode, Fetched, PolledSource, decoder
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _LOOK_MAX_S = 5.0
 _PATIENCE_S = 10.0  # for a partition that is not at its end and gives nothing, while messages of others wait for it
 _WAITING_MAX = 8192
 _FETCHED_MIN = 1024
+_GUARANTEE = SourceGuarantee("from a position", "the offsets of its partitions, while Kafka has them")
 _LOG = logging.getLogger("drift")
 _SILENT = logging.getLogger("drift.kafka")  # librdkafka's messages to standard error are reported in errors instead
 _SILENT.addHandler(logging.NullHandler())
@@ -43,7 +45,7 @@ def kafka(
     until_end: bool = False,
     group: str | None = None,
     config: Mapping[str, Any] | None = None,
-) -> KafkaSource:
+) -> PolledSource:
     """The value of each message of a topic is a payload; a message without a value (a tombstone of Kafka) is None.
 
     All partitions are read, of a live source also those that are added, and the offsets are part of the run's own
@@ -66,62 +68,37 @@ def kafka(
     need("kafka", "drift.sources.kafka")
     if start not in ("earliest", "latest") and not isinstance(start, Mapping):
         raise SettingsError(f"kafka start={start!r:.80} is neither 'earliest' nor 'latest' nor offsets by partition")
-    return KafkaSource(servers, topic, decoder("kafka", decode, type), start, until_end, group, dict(config or {}))
+    settings = {
+        "bootstrap.servers": servers,
+        "group.id": group or "drift",  # librdkafka requires one
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",  # offsets that Kafka no longer has are an error, not skipped
+        **(config or {}),
+    }
+    live, poll = not until_end, partial(_opened, settings, topic, group, start, not until_end)
+    as_payload = decoder("kafka", decode, type)
+    # partitions that are read in parallel have another order each time
+    return PolledSource(f"kafka({topic!r})", _GUARANTEE, poll, as_payload, live=live, same_order=until_end)
 
 
-class KafkaSource(Diverting):
-    """See `kafka`."""
+def _opened(
+    config: dict[str, Any], topic: str, group: str | None, start: str | Mapping[int, int], live: bool
+) -> _Poller:
+    from confluent_kafka import Consumer, KafkaException
 
-    guarantee: ClassVar = SourceGuarantee("from a position", "the offsets of its partitions, while Kafka has them")
-
-    def __init__(
-        self,
-        servers: str,
-        topic: str,
-        decode: Decode,
-        start: Literal["earliest", "latest"] | Mapping[int, int],
-        until_end: bool,
-        group: str | None,
-        config: dict[str, Any],
-    ) -> None:
-        self._group = group
-        self.live = not until_end
-        self.same_order = until_end  # partitions read in parallel have another order each time
-        self._topic = topic
-        self._decode = decode
-        self._start = start
-        self._config = {
-            "bootstrap.servers": servers,
-            "group.id": group or "drift",  # librdkafka requires one
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",  # offsets that Kafka no longer has are an error, not skipped
-            **config,
-        }
-
-    def open(self) -> Reader:
-        from confluent_kafka import Consumer, KafkaException
-
-        consumer: Consumer | None = None
+    with ExitStack() as failing:
         try:
-            commits = _Commits(self._topic, self._group)
-            consumer = Consumer({"on_commit": commits.was_made, **self._config}, logger=_SILENT)
-            offsets = Offsets(self._topic, _ranges(consumer, self._topic), self._start)
+            commits = _Commits(topic, group)
+            consumer = Consumer({"on_commit": commits.was_made, **config}, logger=_SILENT)
+            failing.callback(consumer.close)
+            offsets = Offsets(topic, _ranges(consumer, topic), start)
         except KafkaException as error:
-            if consumer is not None:
-                consumer.close()
             raise InputError(
-                f"topic {self._topic!r} of Kafka cannot be read: {error.args[0].str()}; check servers and topic"
+                f"topic {topic!r} of Kafka cannot be read: {error.args[0].str()}; check servers and topic"
             ) from None
-        except BaseException:
-            if consumer is not None:
-                consumer.close()
-            raise
-        poller = _Poller(consumer, offsets, commits, live=self.live)
-        return (LiveReader if self.live else FiniteReader)(poller, self._decode, self._diverts_as)
-
-    def __repr__(self) -> str:
-        return f"kafka({self._topic!r})"
+        failing.pop_all()
+    return _Poller(consumer, offsets, commits, live=live)
 
 
 def _ranges(consumer: Consumer, topic: str) -> dict[int, Range]:

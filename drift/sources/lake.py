@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import msgspec
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Diverting, Reader
-from drift.sources.polled import Fetched, FiniteReader, LiveReader
+from drift.sources.polled import Fetched, PolledSource
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.sources.rows import Maker, check_payload, without
 from drift_graph.errors import InputError, SettingsError
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 Payload = Literal["dict", "tuple", "value"]
 _POLL_S = 0.5
+_GUARANTEE = SourceGuarantee("from a position", "a version, a file and a row, until files are removed")
 BATCH_ROWS = 1 << 12
 
 
@@ -45,51 +45,43 @@ class LakeFile(NamedTuple):
     batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
 
 
-class LakeSource(Diverting):
-    """Args:
-    shown: the call that made it.
-    versions: opens the table.
+def lake_source(
+    shown: str,
+    versions: Callable[[], Versions],
+    columns: Sequence[str] | None,
+    payload: Payload,
+    kind: Any,
+    follow: bool,
+) -> PolledSource:
+    """The source of a table.
+
+    Args:
+        shown: the call that makes it.
+        versions: opens the table.
+
+    Raises:
+        SettingsError: an argument is not valid.
     """
+    function = shown.partition("(")[0]
+    check_payload(function, payload, kind)
+    if payload not in ("dict", "tuple", "value"):
+        raise SettingsError(f"{function} payload={payload!r} is neither 'dict', 'tuple' nor 'value'")
+    wanted = None if columns is None else list(columns)
 
-    guarantee: ClassVar = SourceGuarantee("from a position", "a version, a file and a row, until files are removed")
-
-    def __init__(
-        self,
-        shown: str,
-        versions: Callable[[], Versions],
-        columns: Sequence[str] | None,
-        payload: Payload,
-        kind: Any,
-        follow: bool,
-    ) -> None:
-        function = shown.partition("(")[0]
-        check_payload(function, payload, kind)
-        if payload not in ("dict", "tuple", "value"):
-            raise SettingsError(f"{function} payload={payload!r} is neither 'dict', 'tuple' nor 'value'")
-        self._shown = shown
-        self._versions = versions
-        self._columns = None if columns is None else list(columns)
-        self._payload: Payload = payload
-        self._kind = kind
-        self.live = follow
-
-    def open(self) -> Reader:
-        poller = _Poller(self._versions(), self._payloads, follow=self.live)
-        kind = self._kind
-        return (LiveReader if self.live else FiniteReader)(
-            poller, (lambda row: row) if kind is None else (lambda row: msgspec.convert(row, kind)), self._diverts_as
-        )
-
-    def _payloads(self, name: str, file: LakeFile, row: int) -> Iterator[list[Any]]:
-        """The payloads of a file, from a row on."""
-        columns = file.columns if self._columns is None else self._columns
+    def payloads(name: str, file: LakeFile, row: int) -> Iterator[list[Any]]:
+        """Those of a file, from a row on."""
+        columns = file.columns if wanted is None else wanted
         if missing := [each for each in columns if each not in file.columns]:
             raise InputError(f"{name} has no column {missing[0]!r}; it has {', '.join(map(repr, file.columns))}")
-        make = Maker(name, columns, self._payload, None)
-        return map(make.plain, without(row, file.batches(columns)))
+        return map(Maker(name, columns, payload, None).plain, without(row, file.batches(columns)))
 
-    def __repr__(self) -> str:
-        return f"{self._shown}{', followed' if self.live else ''}"
+    return PolledSource(
+        f"{shown}{', followed' if follow else ''}",
+        _GUARANTEE,
+        lambda: _Poller(versions(), payloads, follow=follow),
+        (lambda row: row) if kind is None else (lambda row: msgspec.convert(row, kind)),
+        live=follow,
+    )
 
 
 class Versions:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from drift.sources.base import Acknowledging, Backlogged, Retaining
+from drift.guarantees import SourceGuarantee
+from drift.sources.base import Acknowledging, Backlogged, Diverting, Reader, Retaining
 from drift.sources.wake import Buffered
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
@@ -147,6 +148,42 @@ class _Polled:
     def backlog(self) -> tuple[int, str] | None:
         """See `Backlogged`."""
         return self._poller.backlog() if isinstance(self._poller, Backlogged) else None
+
+
+class PolledSource(Diverting):
+    """A source that is polled.
+
+    Args:
+        shown: the call that made it.
+        rereads: its guarantee.
+        poll: opens it.
+        decode: from what is fetched its payload.
+        live: whether it has no end.
+        same_order: whether items come in the same order each time.
+    """
+
+    def __init__(
+        self,
+        shown: str,
+        rereads: SourceGuarantee,
+        poll: Callable[[], Poller],
+        decode: Decode,
+        *,
+        live: bool,
+        same_order: bool = True,
+    ) -> None:
+        self._shown = shown
+        self.guarantee = rereads
+        self._poll = poll
+        self._decode = decode
+        self.live = live
+        self.same_order = same_order
+
+    def open(self) -> Reader:
+        return (LiveReader if self.live else FiniteReader)(self._poll(), self._decode, self._diverts_as)
+
+    def __repr__(self) -> str:
+        return self._shown
 
 
 class FiniteReader(_Polled):

@@ -6,18 +6,21 @@ Invariant: what is read is what lies behind the ID that it began with, each entr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Diverting, Reader
-from drift.sources.polled import Decode, Fetched, FiniteReader, LiveReader, Undecodable, decoder
+from drift.sources.polled import Fetched, PolledSource, Undecodable, decoder
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.urls import checked_url, cleaned
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
     import redis as redis_client
+
+
+_GUARANTEE = SourceGuarantee("from a position", "the ID of an entry, as long as the stream keeps it")
 
 
 def redis(
@@ -29,7 +32,7 @@ def redis(
     type: Any = None,
     start: str = "0",
     until_end: bool = False,
-) -> RedisSource:
+) -> PolledSource:
     """Each entry of a Redis stream is a payload.
 
     Args:
@@ -42,43 +45,24 @@ def redis(
         until_end: end with the entries that exist when the run begins; without it the source is live, and does not end.
     """
     need("redis", "drift.sources.redis")
-    if decode == "fields":
-        if type is not None:
-            raise SettingsError("redis type= is for decode='json', not for 'fields'")
-        return RedisSource(url, stream, _fields, None, start, until_end)
-    return RedisSource(url, stream, decoder("redis", decode, type), field.encode(), start, until_end)
+    if decode == "fields" and type is not None:
+        raise SettingsError("redis type= is for decode='json', not for 'fields'")
+    name = None if decode == "fields" else field.encode()
+    as_payload = _fields if decode == "fields" else decoder("redis", decode, type)
+    poll = partial(_opened, checked_url(url), stream, name, start, until_end)
+    return PolledSource(f"redis({stream!r})", _GUARANTEE, poll, as_payload, live=not until_end)
 
 
-class RedisSource(Diverting):
-    """See `redis`."""
+def _opened(url: str, stream: str, field: bytes | None, start: str, until_end: bool) -> _Poller:
+    import redis
 
-    guarantee: ClassVar = SourceGuarantee("from a position", "the ID of an entry, as long as the stream keeps it")
-
-    def __init__(self, url: str, stream: str, decode: Decode, field: bytes | None, start: str, until_end: bool) -> None:
-        self.live = not until_end
-        self._url = checked_url(url)
-        self._stream = stream
-        self._decode = decode
-        self._field = field
-        self._start = start
-
-    def open(self) -> Reader:
-        import redis
-
-        try:
-            client = redis.Redis.from_url(self._url)
-            found: Any = client.xrevrange(self._stream, count=1)
-        except (redis.RedisError, ValueError) as error:
-            raise InputError(
-                f"stream {self._stream!r} of Redis cannot be read: {cleaned(error, self._url)}; check the URL"
-            ) from None
-        newest = found[0][0].decode() if found else "0"
-        start = newest if self._start == "$" else self._start
-        poller = _Poller(client, self._stream, self._field, start, None if self.live else newest)
-        return (LiveReader if self.live else FiniteReader)(poller, self._decode, self._diverts_as)
-
-    def __repr__(self) -> str:
-        return f"redis({self._stream!r})"
+    try:
+        client = redis.Redis.from_url(url)
+        found: Any = client.xrevrange(stream, count=1)
+    except (redis.RedisError, ValueError) as error:
+        raise InputError(f"stream {stream!r} of Redis cannot be read: {cleaned(error, url)}; check the URL") from None
+    newest = found[0][0].decode() if found else "0"
+    return _Poller(client, stream, field, newest if start == "$" else start, newest if until_end else None)
 
 
 class _Poller:

@@ -24,7 +24,9 @@ from test_sources_positions import check
 
 import drift
 from drift import InputError, SettingsError, SinkError, sinks, sources
+from drift.cli.specs import sink_of, source_of
 from drift.places import Local, Opened, Stat
+from drift.sinks.parquet import ParquetSink
 from drift_graph.meta import global_time
 
 pytest.importorskip("moto")
@@ -100,7 +102,9 @@ def fault_of_opening(source: Any) -> str:
 def test_partitions_in_an_object_store_are_columns(store: ObjectStore, bucket: str) -> None:
     for day in ("2013-01-02", "2013-01-01"):
         store.files.pipe_file(f"{bucket}/trips/day={day}/part.parquet", in_parquet([{"n": int(day[-1])}]))
-    for path in (f"{bucket}/trips", f"{bucket}/trips/*/*.parquet"):
+        store.files.pipe_file(f"{bucket}/trips/day={day}/.hidden.parquet", in_parquet([{"n": 7}]))
+    store.files.pipe_file(f"{bucket}/trips/.waiting.parquet", in_parquet([{"n": 8}]))
+    for path in (f"{bucket}/trips", f"{bucket}/trips/", f"{bucket}/trips/*/*.parquet"):
         source = sources.parquet(path, hive={"day": pa.date32()}, storage_options=store.options)
         found = [(row["n"], row["day"].isoformat()) for row in all_of(source)]
         assert found == [(1, "2013-01-01"), (2, "2013-01-02")]
@@ -313,8 +317,15 @@ def test_a_page_of_a_web_server_is_read(tmp_path: Path) -> None:
 
 
 def test_a_url_that_nothing_reads_says_so() -> None:
-    with pytest.raises(SettingsError, match="Protocol not known: nowhere"):
-        sources.text("nowhere://bucket/a.txt")
+    for wrong in (lambda: sources.text("nowhere://bucket/a.txt"), lambda: source_of("nowhere://bucket/a.txt")):
+        with pytest.raises(SettingsError, match="Protocol not known: nowhere"):
+            wrong()
+    assert [*map(repr, map(source_of, ("s3://logs/*.jsonl", "follow:csv:s3://logs/in")))] == [
+        "jsonl('s3://logs/*.jsonl')", "csv('s3://logs/in'), followed",
+    ]  # fmt: skip
+    with pytest.raises(SettingsError, match="what is in s3://logs/in"):
+        source_of("s3://logs/in")
+    assert isinstance(sink_of("s3://logs/out.parquet?part_every=5m", "continue"), ParquetSink)
     with pytest.raises(SettingsError, match="is a local path"):
         sources.text("a.txt", storage_options={"key": "x"})
     for sink in (sinks.jsonl, sinks.csv):
