@@ -234,7 +234,9 @@ class _Poller:
             self._changes.close()
         try:
             self._move_slot()
-        except InputError as error:  # the next run moves it
+            dropped = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s"
+            self._ask(dropped, self._copy)
+        except InputError as error:  # the next run moves it, and the server drops the copy with the connection
             _LOG.warning("%s; until a run has moved its slot, the server keeps its log", error)
         finally:
             self._connection.close()

@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sourced import all_of
 from test_sources_positions import check
+from waiting import wait_until
 
 import drift
 from drift import InputError, SettingsError, sinks, sources
@@ -40,8 +41,16 @@ def table(url: str, columns: str = "id int primary key, n int, text text") -> It
         try:
             yield name, connection
         finally:
-            connection.execute("select pg_drop_replication_slot(%s)", (name,))
+            wait_until(lambda: is_dropped(connection, name), "the server knows that a killed run is gone")
             connection.execute(f"drop publication {name}; drop table {name}".encode())
+
+
+def is_dropped(connection: psycopg.Connection, slot: str) -> bool:
+    try:
+        connection.execute("select pg_drop_replication_slot(%s)", (slot,))
+    except psycopg.errors.ObjectInUse:
+        return False
+    return True
 
 
 def place(connection: psycopg.Connection, slot: str) -> int:
