@@ -187,7 +187,7 @@ def test_each_item_is_in_the_sinks_once_and_in_its_place_or_a_run_says_what_is_w
             states_on(outside.server),
             written_at_once(),
             mock.patch("confluent_kafka.Consumer", outside.broker.consumer),
-            mock.patch.object(KAFKA, "LiveReader", steady(outside.broker)),
+            mock.patch.object(drift.sources.polled, "LiveReader", steady(outside.broker)),
             mock.patch.object(KAFKA, "_LOOK_S", -1.0),
             mock.patch.object(KAFKA, "time", SimpleNamespace(monotonic=lambda: outside.broker.now_s)),
         ):
