@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -63,10 +63,20 @@ from drift_graph.moments import Span, span_from
 from drift_graph.payloads import Rows
 
 
+def _written(text: str) -> Any:
+    """A field for `Windows.span`, which makes no windows differ."""
+    return field(default=text, compare=False, repr=False)
+
+
 class Windows:
     """Windows of one kind; the functions of `drift.windows` make them."""
 
     __slots__ = ()
+
+    @property
+    def span(self) -> str:
+        """A length as it was written in seconds and the like; "" for numbers."""
+        return ""
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
         """The processes, one after the other, that these windows are lowered to."""
@@ -82,6 +92,7 @@ class Windows:
 class _Tumbling(Windows):
     size: int
     offset: int
+    span: str = _written("")
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
         item = TumblingItem(key, aggregate, self.size, self.offset)
@@ -108,6 +119,7 @@ class _Calendar(Windows):
 @dataclass(frozen=True, slots=True)
 class _Session(Windows):
     gap: int
+    span: str = _written("")
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
         item = SessionItem(key, aggregate, self.gap)
@@ -119,6 +131,7 @@ class _Sliding(Windows):
     size: int
     every: int
     offset: int
+    span: str = _written("")
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
         if early is not None:
@@ -639,7 +652,8 @@ def tumbling(size: Span, offset: Span = 0) -> Windows:
         size: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "1h 30m".
         offset: shifts all windows; without it they are aligned to time 0.
     """
-    return _Tumbling(_span("tumbling", "size", size, 1), _span("tumbling", "offset", offset, None))
+    sizes = _span("tumbling", "size", size, 1), _span("tumbling", "offset", offset, None)
+    return _Tumbling(*sizes, _text_of(size, offset))
 
 
 def calendar(every: str, zone: str = "UTC") -> Windows:
@@ -692,6 +706,7 @@ def sliding(size: Span, every: Span, offset: Span = 0) -> Windows:
         _span("sliding", "size", size, 1),
         _span("sliding", "every", every, 1),
         _span("sliding", "offset", offset, None),
+        _text_of(size, every, offset),
     )
 
 
@@ -709,7 +724,7 @@ def session(gap: Span) -> Windows:
     Args:
         gap: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "30m".
     """
-    return _Session(_span("session", "gap", gap, 1))
+    return _Session(_span("session", "gap", gap, 1), _text_of(gap))
 
 
 def count(size: int, every: int | None = None, *, partial: bool = False) -> Windows:
@@ -788,6 +803,11 @@ def check_windows(value: object) -> None:
         raise GraphError(
             f"window takes one of drift.windows, such as drift.windows.tumbling(60), not {value!r:.80} (at {caller()})"
         )
+
+
+def _text_of(*lengths: object) -> str:
+    """The first of them that is no number."""
+    return next((str(each) for each in lengths if type(each) is not int), "")
 
 
 def _span(what: str, argument: str, value: object, least: int | None) -> int:

@@ -6,6 +6,9 @@ the callers have asked for more. What one takes from a batch, those behind it an
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from drift.batches import EVERYTHING
@@ -16,10 +19,14 @@ from drift.state.run_checkpoints import RunCheckpoints
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
-from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
 if TYPE_CHECKING:
     from drift.records.recorder import Recorder
+
+
+#: In seconds 2001 to 2286, in milliseconds the first months of 1970.
+_SECONDS_FROM, _SECONDS_TO = 10**9, 10**10
 
 
 class Observer:
@@ -36,6 +43,26 @@ class Observer:
             Whether the run ends here.
         """
         return False
+
+
+class Units(Observer):
+    """Warns if windows are of "10s" and the like, which are milliseconds, and times look like seconds since 1970."""
+
+    def __init__(self, spans: Sequence[str]) -> None:
+        self._spans = spans
+
+    def take(self, batch: Released) -> Released:
+        if self._spans and batch.metas:
+            if _SECONDS_FROM <= (time := time_of(batch.metas[0])) < _SECONDS_TO:
+                read, meant = (datetime.fromtimestamp(each, UTC).date() for each in (time / 1000, time))
+                warnings.warn(
+                    f"a window is {self._spans[0]} long, which is milliseconds, and the first output has time {time}: "
+                    f"that is {read} in milliseconds, and {meant} in seconds; let time= give 1000 "
+                    f"times as much if they are seconds, or write lengths as numbers",
+                    stacklevel=2,
+                )
+            self._spans = ()
+        return batch
 
 
 class Limit(Observer):

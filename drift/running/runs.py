@@ -29,7 +29,7 @@ from drift.extras import need
 from drift.guarantees import Guarantee, guarantee
 from drift.running.checks import check_named, check_state
 from drift.running.exports import Exports
-from drift.running.observers import Acknowledging, Checkpointing, Limit, Observer, Recording
+from drift.running.observers import Acknowledging, Checkpointing, Limit, Observer, Recording, Units
 from drift.running.report import Report
 from drift.running.sinks import Sinks, check_unchanged
 from drift.running.watching import Watching
@@ -155,7 +155,16 @@ class Run(Exports):
             Checkpointing(self._run_checkpoints, self._engine) if self._run_checkpoints is not None else None
         )
         recording = Recording(self._recorder, self._engine) if self._recorder is not None else None
-        observers = (self._limit, recording, self._sinks, self._watching, self._acknowledging, self._checkpointing)
+        units = Units(dataflow.spans)
+        observers = (
+            units,
+            self._limit,
+            recording,
+            self._sinks,
+            self._watching,
+            self._acknowledging,
+            self._checkpointing,
+        )
         self._observers: list[Observer] = [each for each in observers if each is not None]
         self._outcome: tuple[str, BaseException | None] = ("stopped", None)
         self._batches = Batches(self._run(), self._end)

@@ -42,6 +42,8 @@ class WindowedStream(Generic[K, T]):
                 f"fill= takes tumbling, sliding and calendar windows, whose bounds are known without items, not "
                 f"{windows!r:.80} (at {caller()})"
             )
+        if windows.span:
+            stream._graph._draft.spans.append(windows.span)
         self._fill = fill
         self._stream = stream
         self._key = key

@@ -45,6 +45,7 @@ class Dataflow:
         operators: in the order of their declaration.
         edges: in the order of their declaration.
         schemas: of operators that give rows: their fields and types, as a text; nothing depends on it.
+        spans: of windows: what was written in seconds and the like, so that times are to be milliseconds; for warnings.
         fixed_ranks: ranks that operators had in an earlier version of the graph, and keep; see `with_ranks_of`.
     """
 
@@ -53,6 +54,7 @@ class Dataflow:
     edges: tuple[Edge, ...]
     fixed_ranks: tuple[tuple[str, int], ...] = field(default=(), kw_only=True)
     schemas: dict[str, str] = field(default_factory=dict, compare=False, repr=False, kw_only=True)
+    spans: tuple[str, ...] = field(default=(), compare=False, repr=False, kw_only=True)
 
     def __getitem__(self, name: str) -> Operator:
         return self._by_name[name]
@@ -147,6 +149,7 @@ class Draft:
 
     name: str
     schemas: dict[str, str] = field(default_factory=dict)
+    spans: list[str] = field(default_factory=list)
     _operators: dict[str, Operator] = field(default_factory=dict)
     _edges: list[Edge] = field(default_factory=list)
     _loops: dict[str, str] = field(default_factory=dict)  # name of an open or closed loop -> where it was declared
@@ -242,4 +245,4 @@ class Draft:
         operators = tuple(each for name, each in self._operators.items() if name not in left_out)
         check(self.name, operators, tuple(edges))
         schemas = {each.name: self.schemas[each.name] for each in operators if each.name in self.schemas}
-        return Dataflow(self.name, operators, tuple(edges), schemas=schemas)
+        return Dataflow(self.name, operators, tuple(edges), schemas=schemas, spans=tuple(self.spans))
