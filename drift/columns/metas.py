@@ -92,6 +92,11 @@ class StampMetas(EventMetas):
         """A row for each item: the time, as its bytes are in metas, the tie, and the ordinal if the stamps have it."""
         return np.frombuffer(self.stamps, ">u8").reshape(-1, self._size // 8)
 
+    def _stamps_at(self, places: Any) -> bytes:
+        """The stamps at these places; twice as fast as rows of words are chosen."""
+        found: bytes = np.frombuffer(self.stamps, f"V{self._size}")[places].tobytes()
+        return found
+
     def time_array(self) -> npt.NDArray[np.int64]:
         """`times` in an array."""
         return (self._words[:, 0].astype(np.uint64) ^ _SIGN).view(np.int64)
@@ -102,7 +107,7 @@ class StampMetas(EventMetas):
 
     def chosen(self, wanted: bytes) -> StampMetas:
         """The metas for which `wanted` has a 1."""
-        return self._with(self._words[np.frombuffer(wanted, np.bool_)].tobytes(), increasing=self.increasing)
+        return self._with(self._stamps_at(np.frombuffer(wanted, np.bool_)), increasing=self.increasing)
 
     def are_increasing(self) -> bool:
         return self.increasing or bool(_above(self._words[1:], self._words[:-1]).all())
@@ -113,7 +118,8 @@ class StampMetas(EventMetas):
         found: dict[bytes, list[int]] = {}
         if ordered is not self:
             words = np.frombuffer(ordered.stamps, ">u8").reshape(-1, 2)
-            edges = np.flatnonzero((words[1:] != words[:-1]).any(axis=1)) + 1
+            times, ties = (words[1:, at] != words[:-1, at] for at in (0, 1))  # by column: a tenth of what rows take
+            edges = np.flatnonzero(times | ties) + 1
             if len(edges) + 1 < len(words):
                 starts, ends = np.concatenate([[0], edges]), np.concatenate([edges, [len(words)]])
                 several = ends > starts + 1
@@ -162,7 +168,7 @@ class StampMetas(EventMetas):
             return WrittenMetas(self._later(suffix, ending, untils, phase, *different[0][1]), b"")
         made = np.empty(len(self), object)
         for found, sizes in different:
-            some = self._with(self._words[found].tobytes(), increasing=True)
+            some = self._with(self._stamps_at(found), increasing=True)
             made[found] = WrittenMetas(some._later(suffix, ending, untils[found], phase, *sizes), b"").listed()
         return made.tolist()
 
@@ -187,7 +193,7 @@ class StampMetas(EventMetas):
         return _beside(len(self), [times, moment, *root, _bytes_of(varint(1)), _hashed(parents), _bytes_of(ending)])
 
     def in_order(self, order: Sequence[int], *, increasing: bool) -> StampMetas:
-        return self._with(self._words[np.asarray(order, np.int64)].tobytes(), increasing=increasing)
+        return self._with(self._stamps_at(np.asarray(order, np.int64)), increasing=increasing)
 
     def sorted(self) -> tuple[Sequence[int], EventMetas]:
         if self.increasing:
@@ -196,7 +202,7 @@ class StampMetas(EventMetas):
             words = self._words
             found = _order_of([words[:, at].astype(np.uint64) for at in range(words.shape[1])])
             order = array("q", found.astype(np.int64).tobytes())  # its numbers are Python's, for whoever reads them
-            self._sorted = order, self._with(words[found].tobytes(), increasing=True)
+            self._sorted = order, self._with(self._stamps_at(found), increasing=True)
         return self._sorted
 
 
@@ -235,7 +241,7 @@ class CountedMetas(StampMetas):
     def _computed(self) -> list[bytes]:
         made = np.empty(len(self), object)
         for found, sizes in self._by_lengths():
-            root, path = self._with(self._words[found].tobytes(), increasing=True)._root(*sizes)
+            root, path = self._with(self._stamps_at(found), increasing=True)._root(*sizes)
             made[found] = _listed(_beside(len(found), [*root, _bytes_of(path)]))
         return made.tolist()
 
