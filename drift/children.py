@@ -1,4 +1,5 @@
-"""Child processes: fresh interpreters, each with a title, that notice when their parent is gone.
+"""Child processes: fresh interpreters, each with a title, that notice when their parent is gone; `Channel` is one that
+gets framed messages, and answers with such (`drift.parent`).
 
 Invariant: only the parent holds the writing end of a child's standard input; so the child's input ends when the parent
 ends, for whatever reason.
@@ -11,25 +12,37 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
+import select
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from weakref import WeakSet
 
+from drift.parent import HEAD_BYTES, head_of
+from drift_graph.errors import ProcessError
 from drift_graph.functions import own_folders
 
 #: -P keeps the current folder off the path until our modules are imported: a types.py of the user is not Python's.
 #: Imported objects stay, so garbage collection is off meanwhile; it would take a sixth of the time.
-_MAIN = "import gc, sys; sys.path += sys.argv[{}:]; gc.disable(); from {} import main; gc.enable(); main()"
+_MAIN = (
+    "import gc, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.path += sys.argv[{}:]; gc.disable(); "
+    "from {} import main; gc.enable(); main()"
+)
 
 
 def main_of(module: str, *arguments: str) -> tuple[str, list[str]]:
     """A program that runs `main` of one of our modules with `arguments` as `sys.argv[1:]`; and its arguments."""
-    folders = dict.fromkeys(str(Path(folder).parent) for folder in own_folders)
-    return _MAIN.format(len(arguments) + 1, module), [*arguments, *folders]
+    return _MAIN.format(len(arguments) + 1, module), [*arguments, *folders_of_ours()]
+
+
+def folders_of_ours() -> list[str]:
+    """The folders from which a fresh interpreter imports our packages."""
+    return list(dict.fromkeys(str(Path(folder).parent) for folder in own_folders))
 
 
 class Child:
@@ -82,21 +95,12 @@ class Child:
         except (AttributeError, OSError):  # older systems, and others than Linux
             return None
 
-    @property
-    def stdout(self) -> IO[bytes] | None:
-        return self._process.stdout
-
     def write(self, data: bytes) -> None:
         """Write all of the data to its standard input; a dead child is ignored here, and found elsewhere."""
         left = memoryview(data)
         with contextlib.suppress(BrokenPipeError):
             while left:
                 left = left[self.stdin.write(left) :]
-
-    def stderr_text(self) -> str:
-        """The piped standard error of a child that has ended."""
-        pipe = self._process.stderr
-        return pipe.read().decode(errors="replace") if pipe is not None else ""
 
     def how_it_ended(self) -> str:
         """In words; waits for the end."""
@@ -118,8 +122,164 @@ class Child:
         self._process.kill()
         self._process.wait()
         self.stdin.close()
-        if self._process.stderr is not None:
-            self._process.stderr.close()
+
+
+class Channel(Child):
+    """A process that this process has started, and the messages to it and from it.
+
+    Args:
+        title: the text that `ps` shows first.
+        module: of ours, whose `main` it runs.
+        arguments: its `sys.argv[2:]`; the first one is the descriptor that it answers on.
+        program: Python source that it runs instead of the module.
+        environment, stdout, stderr, hand_on, as_here: as for `Child`.
+
+    Attributes:
+        number: a descriptor that is readable if the child has answered, or closed its end.
+        numbers: the same, and one that is readable once the process has ended, on systems that have such.
+        closed: whether the child's end is closed.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        module: str = "",
+        arguments: Sequence[str] = (),
+        *,
+        program: str = "",
+        environment: Mapping[str, str] | None = None,
+        stdout: int | None = subprocess.DEVNULL,
+        stderr: int | None = None,
+        hand_on: Sequence[int] = (),
+        as_here: bool = True,
+    ) -> None:
+        self.number, up = os.pipe()
+        arguments = [str(up), *arguments]
+        if module:
+            program, arguments = main_of(module, *arguments)
+        try:
+            super().__init__(
+                title,
+                program,
+                arguments,
+                environment=environment or {},
+                stdout=stdout,
+                stderr=stderr,
+                hand_on=(up, *hand_on),
+                as_here=as_here,
+            )
+        except BaseException:
+            os.close(self.number)
+            raise
+        finally:
+            os.close(up)
+        os.set_blocking(self.number, False)
+        end = self.watched()
+        self.numbers = [self.number, *([] if end is None else [end])]
+        self.closed = False
+        self._torn = False
+        self._buffer = b""
+        self._frames: deque[bytes] = deque()
+
+    # To the process.
+
+    def write(self, body: bytes) -> None:
+        """Write a message.
+
+        A torn message, of a caller that was interrupted, cannot be continued, so nothing follows it.
+
+        Raises:
+            BrokenPipeError: the process has ended.
+        """
+        if self._torn:
+            return
+        self._torn = True
+        left = [memoryview(head_of(body)), memoryview(body)]
+        while left:
+            written = os.writev(self.stdin.fileno(), left)
+            while left and written >= len(left[0]):
+                written -= len(left.pop(0))
+            if left:
+                left[0] = left[0][written:]
+        self._torn = False
+
+    def send(self, value: Any) -> None:
+        """Write a value; that the process has ended is found where its answer does not come."""
+        with contextlib.suppress(BrokenPipeError):
+            self.write(pickle.dumps(value))
+
+    def close_input(self) -> None:
+        """Let its input end, although this process lives on."""
+        self.stdin.close()
+
+    # From the process.
+
+    def read(self) -> list[bytes]:
+        """The messages that have arrived; does not wait."""
+        while not self.closed:
+            try:
+                data = os.read(self.number, 1 << 16)
+            except BlockingIOError:
+                break
+            self.closed = not data
+            self._buffer += data
+        while len(self._buffer) >= HEAD_BYTES:
+            end = HEAD_BYTES + int.from_bytes(self._buffer[:HEAD_BYTES], "big")
+            if len(self._buffer) < end:
+                break
+            self._frames.append(self._buffer[HEAD_BYTES:end])
+            self._buffer = self._buffer[end:]
+        frames = list(self._frames)
+        self._frames.clear()
+        return frames
+
+    def wait_for(self, timeout_s: float | None = None) -> bytes | None:
+        """The next message; None if the process has ended without one, or after the timeout."""
+        poller = select.poll()
+        for number in self.numbers:
+            poller.register(number, select.POLLIN)
+        while not self._frames:
+            has_ended = self.has_ended  # before the messages are read, which came before the end
+            self._frames.extend(self.read())
+            if self._frames or has_ended or not (self.closed or poller.poll(timeout_s and timeout_s * 1000)):
+                break
+        return self._frames.popleft() if self._frames else None
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """The next value that the process sends; if that is an exception, it is raised.
+
+        Raises:
+            ProcessError: the process has died.
+            TimeoutError: nothing came in time.
+        """
+        frame = self.wait_for(timeout_s)
+        if frame is None and not self.has_ended:
+            raise TimeoutError(f"process {self.pid} has not answered within {timeout_s} s")
+        if frame is None:
+            raise ProcessError(f"process {self.pid} {self.how_it_ended()}")
+        return value_of(frame)
+
+    # Its end.
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended; the pipe shows it first, unless a function has forked, and the fork holds the pipe."""
+        return self.closed or self.poll() is not None
+
+    def end(self) -> None:
+        """See `Child`."""
+        super().end()
+        self.closed = self._torn = True
+        while self.numbers:
+            os.close(self.numbers.pop())
+
+
+def value_of(frame: bytes) -> Any:
+    """The value of a message; if it is an exception, it is raised."""
+    value = pickle.loads(frame)
+    if isinstance(value, BaseException):
+        raise value
+    return value
 
 
 _started: WeakSet[Child] = WeakSet()

@@ -59,7 +59,7 @@ BREAKAGES = [
     ),
     one(
         "half a frame is taken",
-        "drift/records/inbox.py",
+        "drift/parent.py",
         "            if not count:\n                return None",
         "            if not count:\n                return data[: -len(view)] if len(view) < len(data) else None",
         RECORDS,
@@ -99,15 +99,15 @@ BREAKAGES = [
     ),
     one(
         "the rest of a message that a pipe took in part is not sent",
-        _RECORDER,
-        "                if rest:\n                    rest[0] = rest[0][written:]\n",
-        "                rest = []\n",
+        "drift/children.py",
+        "            if left:\n                left[0] = left[0][written:]\n",
+        "            left = []\n",
         RECORDS,
         NO_RECORDS,
     ),
     one(
         "more is told after half a message",
-        _RECORDER,
+        "drift/children.py",
         "        if self._torn:\n            return\n",
         "",
         RECORDS,

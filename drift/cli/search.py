@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import time
 from multiprocessing.connection import wait
+from subprocess import DEVNULL
 
+from drift.children import Channel, value_of
 from drift.cli.seeding import Failed, Ready, SeedReport, Setup, Tally
-from drift.engines.companion import Companion
 
 #: Strategies are drawn in blocks of as many seeds; see `drift.testing.seeds`.
 _DRAWN_BLOCK = 100
 _BLOCK = 20
 _WAIT_S = 0.2
+_ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 
 
 class Search:
@@ -39,8 +41,8 @@ class Search:
         self.seconds = 0.0
         self.ready: Ready
         self._setup = setup
-        self._processes: list[Companion] = []
-        self._running: dict[Companion, int] = {}  # first seed of the block that a process is at
+        self._processes: list[Channel] = []
+        self._running: dict[Channel, int] = {}  # first seed of the block that a process is at
         self._has_run_seeds = False
         self._start(processes)
 
@@ -53,7 +55,7 @@ class Search:
     def close(self) -> None:
         """End the processes; may be called twice."""
         for process in self._processes:
-            process.close()
+            process.end()
         self._processes, self._running = [], {}
 
     def run(self, first: int, count: int | None, seconds_max: float | None) -> Failed | None:
@@ -88,17 +90,16 @@ class Search:
             waited_for = [process for process, start in running.items() if failed is None or start < failed.seed]
             if not waited_for:
                 return failed
-            connections = {process.connection: process for process in waited_for}
-            for connection in wait(list(connections), _WAIT_S):
-                process = connections[connection]  # type: ignore[index]
-                message = process.receive()
-                if isinstance(message, Tally):
-                    self.tally.add(message)
-                    continue
-                del running[process]
-                idle.append(process)
-                if isinstance(message, Failed) and (failed is None or message.seed < failed.seed):
-                    failed = message
+            ready = wait([process.number for process in waited_for], _WAIT_S)
+            for process in (each for each in waited_for if each.number in ready):
+                for message in (process.receive(), *map(value_of, process.read())):
+                    if isinstance(message, Tally):
+                        self.tally.add(message)
+                        continue
+                    del running[process]
+                    idle.append(process)
+                    if isinstance(message, Failed) and (failed is None or message.seed < failed.seed):
+                        failed = message
 
     def run_seed(self, seed: int) -> SeedReport:
         """All about one seed."""
@@ -121,7 +122,7 @@ class Search:
     def _start(self, count: int) -> None:
         try:
             for _ in range(count):
-                process = Companion("drift.cli.seeding", {"PYTHONHASHSEED": "0"}, "simulate")
+                process = Channel("drift simulate", "drift.cli.seeding", environment=_ENVIRONMENT, stderr=DEVNULL)
                 self._processes.append(process)
                 process.send(self._setup)
             for process in self._processes:

@@ -6,6 +6,7 @@ its hash seed, and the seeds that are checked for purity are chosen by their num
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from drift import load
 from drift.calling.asks import calls_of
 from drift.cli.specs import by_name, source_of
-from drift.engines.companion import ToCaller
 from drift.engines.surroundings import Surroundings
+from drift.parent import Parent
 from drift.purity import PurityCheck
 from drift.testing.calls import answered
 from drift.testing.case import as_json, check_case, load_case, write_report
@@ -149,7 +150,7 @@ class Work:
             check_purity(self._purity, case)
         return self.seeds.run(seed)
 
-    def run(self, start: int, stop: int, caller: ToCaller) -> None:
+    def run(self, start: int, stop: int, caller: Parent) -> None:
         tally, sent_s = Tally(), time.monotonic()
         for seed in range(start, stop):
             purity = seed < _PURITY_FIRST or seed % _PURITY_EVERY == 0
@@ -374,7 +375,7 @@ def _lists_of(strategy: Any) -> Callable[[int], Any]:
 
 def main() -> None:
     """Answer until the pipe ends."""
-    caller = ToCaller()
+    caller = Parent(int(sys.argv[1]))
     setup: Setup = caller.receive()
     setup.environment.enter()
     try:

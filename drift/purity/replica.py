@@ -4,12 +4,15 @@ caller's side, `main` the process.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import traceback
 from typing import Any
 
+from drift.children import Channel
 from drift.engines import shipping
-from drift.engines.companion import Companion, ToCaller
 from drift.engines.surroundings import Surroundings, surroundings
+from drift.parent import Parent
 from drift.purity import trials
 from drift.purity.elsewhere import at_home, go_elsewhere
 from drift.purity.watch import Subject
@@ -29,9 +32,14 @@ class Replica:
     """
 
     def __init__(self, work: bytes, hash_seed: int) -> None:
-        self._process = Companion("drift.purity.replica", {"PYTHONHASHSEED": str(hash_seed)}, "purity check")
+        self._process = Channel(
+            "drift purity check",
+            "drift.purity.replica",
+            environment={"PYTHONHASHSEED": str(hash_seed)},
+            stderr=subprocess.DEVNULL,
+        )
         self._process.send((surroundings(), work))
-        self.close = self._process.close
+        self.close = self._process.end
         self.ask = self._process.send
 
     def answer(self) -> Any:
@@ -41,13 +49,13 @@ class Replica:
             GraphError: the process could not load the functions.
             ProcessError: it has died or hangs.
         """
-        if not self._process.connection.poll(_ANSWER_MAX_S):
+        try:
+            return self._process.receive(_ANSWER_MAX_S)
+        except TimeoutError:
             raise ProcessError(
                 f"the purity check called a step again in another process (pid {self._process.pid}), and that call has "
                 f"not come back for {_ANSWER_MAX_S:.0f} s; check what the step waits for, or leave out check_purity"
-            )
-        try:
-            return self._process.receive()
+            ) from None
         except ProcessError as error:
             raise ProcessError(
                 f"the purity check calls steps again in another process, and {error}; check whether a step ends its "
@@ -57,7 +65,7 @@ class Replica:
 
 def main() -> None:
     """Load the functions, then answer until the pipe ends."""
-    caller = ToCaller()
+    caller = Parent(int(sys.argv[1]))
     around, work = caller.receive()
     subjects, error = _loaded(around, work)
     checked = [0] * len(subjects)

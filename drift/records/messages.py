@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from drift.records.inbox import LENGTH_BYTES
 from drift_graph.canonical import encode_metas
 from drift_graph.metas import Metas, numbers_of
 
@@ -126,19 +125,8 @@ class Ended(msgspec.Struct):
     full: bool = False
 
 
-_encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Message).decode
-
-
-def frame(message: Message) -> bytes:
-    """A message with its length before it."""
-    return b"".join(parts(message))
-
-
-def parts(message: Message) -> tuple[bytes, bytes]:
-    """The length and the message, apart."""
-    body = _encode(message)
-    return len(body).to_bytes(LENGTH_BYTES, "big"), body
 
 
 def split_metas(metas: Metas) -> tuple[int | None, bytes]:
@@ -148,13 +136,4 @@ def split_metas(metas: Metas) -> tuple[int | None, bytes]:
     return numbers_of(metas) or (None, encode_metas(metas))
 
 
-def decode_ended(data: bytes) -> Ended | None:
-    """The writer's last message; None if it died without one."""
-    try:
-        return msgspec.json.decode(data, type=Ended)
-    except msgspec.DecodeError:
-        return None
-
-
-def encode_ended(ended: Ended) -> bytes:
-    return msgspec.json.encode(ended)
+decode_ended = msgspec.msgpack.Decoder(Ended).decode

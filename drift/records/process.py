@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drift.parent import Parent
 from drift.records.format import Outcome
-from drift.records.inbox import Inbox
-from drift.records.messages import Begin, Ended, Finish, decode, encode_ended
+from drift.records.messages import Begin, Ended, Finish, decode, encode
 from drift.records.writing import Writing
 from drift_graph.errors import DriftBug, DriftError
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from drift.records.writer import RecordWriter
 
 
-def write_record(inbox: Inbox) -> RecordWriter | None:
+def write_record(run: Parent) -> RecordWriter | None:
     """Write all messages until the pipe ends; None if there was no message.
 
     Raises:
         OSError: the disk is full or unmounted; everything sealed before remains.
     """
-    from drift.records.writer import RecordWriter  # loads numpy and PyArrow, while the inbox is read
+    from drift.records.writer import RecordWriter  # loads numpy and PyArrow, while the pipe is read
 
-    first = inbox.take()
+    first = run.take()
     if first is None:
         return None
     begin = decode(first)
@@ -44,7 +44,7 @@ def write_record(inbox: Inbox) -> RecordWriter | None:
     try:
         writer = RecordWriter(begin)
         try:
-            _write(writer, inbox, begin.seal_after_s)
+            _write(writer, run, begin.seal_after_s)
         except BaseException as error:
             writer.abandon()
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -56,10 +56,10 @@ def write_record(inbox: Inbox) -> RecordWriter | None:
     return writer
 
 
-def _write(writer: RecordWriter, inbox: Inbox, seal_after_s: float) -> None:
+def _write(writer: RecordWriter, run: Parent, seal_after_s: float) -> None:
     sealed_s = time.monotonic()
-    while not inbox.ended:
-        frame = inbox.take(max(sealed_s + seal_after_s - time.monotonic(), 0.05))
+    while not run.ended:
+        frame = run.take(max(sealed_s + seal_after_s - time.monotonic(), 0.05))
         if frame is not None:
             message = decode(frame)
             writer.handle(message)
@@ -86,19 +86,18 @@ class _Without:
             raise ModuleNotFoundError(f"{fullname} is not loaded here", name=fullname)
 
 
-def main(inbox: Inbox) -> None:
-    """Write a record; the last message goes to standard output."""
+def main(run: Parent) -> None:
+    """Write a record; the last message says how that ended."""
     sys.meta_path.insert(0, _Without())
     sys.setswitchinterval(0.0005)  # the run may wait for the reading thread
     ended = Ended()
     code = 0
     try:
-        write_record(inbox)
+        write_record(run)
     except OSError as error:
         ended = Ended(f"{error.strerror or error}", full=error.errno in (errno.ENOSPC, errno.EDQUOT))
         code = 1
     except DriftError as error:
         ended, code = Ended(str(error)), 1
-    with suppress(BrokenPipeError):  # the run was killed; the record says how it ended
-        os.write(sys.stdout.fileno(), encode_ended(ended))
+    run.write(encode(ended))
     os._exit(code)  # the reading thread may block on a pipe that another process keeps open

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -24,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from drift.children import Child
+from drift.children import Channel, folders_of_ours
 from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
 from drift.records.messages import (
     Answers,
@@ -38,7 +37,7 @@ from drift.records.messages import (
     Output,
     Stored,
     decode_ended,
-    parts,
+    encode,
     split_metas,
 )
 from drift.records.storable import Storable
@@ -47,7 +46,6 @@ from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_by_block
 from drift_graph.canonical import encode_metas, stored, stored_each, stored_plain
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
-from drift_graph.functions import own_folders
 from drift_graph.item import Failure
 from drift_graph.metas import numbers_of
 from drift_graph.times import Arrived
@@ -55,14 +53,14 @@ from drift_graph.times import Arrived
 #: The writer needs little of drift, so the package is set up without its imports; and it reads before it imports the
 #: rest: nothing of this may delay the run.
 PROGRAM = """
-import io, sys, types
+import sys, types
 drift = sys.modules["drift"] = types.ModuleType("drift")
-drift.__path__, drift.__version__ = [sys.argv[1]], sys.argv[2]
-sys.path += sys.argv[3:]
-from drift.records.inbox import Inbox
-inbox = Inbox(io.FileIO(0, closefd=False))
+drift.__path__, drift.__version__ = [sys.argv[2]], sys.argv[3]
+sys.path += sys.argv[4:]
+from drift.parent import Parent
+run = Parent(int(sys.argv[1]), None, waiting_bytes_max=64 << 20)
 from drift.records.process import main
-main(inbox)
+main(run)
 """
 #: For the writer. Numpy would start threads, a third of its import time; and glibc would return memory to the system
 #: after each batch and request it again, a sixth of the writer's time.
@@ -122,9 +120,7 @@ class Recorder:
         self._sinks = {name: index for index, name in enumerate(manifest.sinks)}
         self._storable = Storable()
         self._sent_classes = 0
-        self._process: Child | None = None
-        self._pipe = -1
-        self._torn = False
+        self._process: Channel | None = None
         self._read = 0, b""  # number of payloads read last, and their bytes
         self._batch = 0
         self._heartbeats: dict[int, Arrival] = {}
@@ -155,18 +151,15 @@ class Recorder:
         except OSError as error:
             raise SinkError(f"the record {self._folder} cannot be made: {error.strerror}") from error
         package, version = str(Path(__file__).parents[1]), sys.modules["drift"].__version__
-        folders = dict.fromkeys(str(Path(folder).parent) for folder in own_folders)
-        self._process = Child(
+        self._process = Channel(
             f"drift record {self._folder.name} of {self._manifest.graph}",
-            PROGRAM,
-            [package, version, *folders],
+            arguments=[package, version, *folders_of_ours()],
+            program=PROGRAM,
             environment=_ENVIRONMENT,
-            stdout=subprocess.PIPE,
             as_here=False,
         )
-        self._pipe = self._process.stdin.fileno()
         with contextlib.suppress(OSError):
-            fcntl.fcntl(self._pipe, _F_SETPIPE_SZ, _PIPE_BYTES)
+            fcntl.fcntl(self._process.stdin, _F_SETPIPE_SZ, _PIPE_BYTES)
         self._send(begin)
 
     # What the run reports.
@@ -282,21 +275,9 @@ class Recorder:
             self._sent_classes = len(targets)
             for name, target in new:
                 self._send(Learned(name, target))
-        if self._torn:
-            return
-        self._torn = True  # a torn frame cannot be continued, so nothing follows it
-        self._write(*parts(message))
-        self._torn = False
-
-    def _write(self, length: bytes, body: bytes) -> None:
-        rest = [memoryview(length), memoryview(body)]
+        assert self._process is not None
         try:
-            while rest:
-                written = os.writev(self._pipe, rest)
-                while rest and written >= len(rest[0]):
-                    written -= len(rest.pop(0))
-                if rest:
-                    rest[0] = rest[0][written:]
+            self._process.write(encode(message))
         except BrokenPipeError:
             raise self._failure() from None
 
@@ -329,20 +310,16 @@ class Recorder:
             raise self._failure(last)
 
     def _writers_end(self) -> Ended | None:
-        assert self._process is not None and self._process.stdout is not None
-        if self._process.stdout.closed:
-            return None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        answer = self._process.stdout.read()
-        self._process.stdout.close()
+        assert self._process is not None
+        self._process.close_input()
+        answer = self._process.wait_for()
         self._process.wait()
-        return decode_ended(answer)
+        self._process.end()
+        return None if answer is None else decode_ended(answer)
 
     def _failure(self, last: Ended | None = None) -> Exception:
         """The error for a writer that has ended."""
         self._ended = True
-        self._torn = True
         if last is None:
             last = self._writers_end()
         sealed = _sealed_text(self._folder)

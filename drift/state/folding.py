@@ -11,16 +11,15 @@ key, which is more than the key's item takes.
 from __future__ import annotations
 
 import os
-import pickle
-import subprocess
 import sys
-import threading
+import traceback
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from drift.children import Child, main_of
+from drift.children import Channel
+from drift.parent import Parent
 from drift.state.backend import Backend, Expected, Reader
 from drift.state.checkpoint import Checkpoint, decoded, encoded
 from drift.state.patience import Patience, PatientReader
@@ -82,19 +81,9 @@ class Folding:
 
     def __init__(self, backend: Backend, checkpoint: Checkpoint, away_max_s: float) -> None:
         deputy, descriptors = backend.deputy()
-        program, arguments = main_of("drift.state.folding")
         self._where = backend.where
-        self._child = Child(
-            f"drift folds the state in {backend.where}",
-            program,
-            arguments,
-            environment={},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            hand_on=descriptors,
-        )
-        order = pickle.dumps((deputy, encoded(checkpoint), away_max_s))
-        self._child.write(len(order).to_bytes(8, "big") + order)
+        self._process = Channel(f"drift folds the state in {backend.where}", "drift.state.folding", hand_on=descriptors)
+        self._process.send((deputy, encoded(checkpoint), away_max_s))
 
     def is_done(self, *, wait: bool = False) -> bool:
         """Whether the base is at the checkpoint.
@@ -102,31 +91,27 @@ class Folding:
         Raises:
             StorageError: folding failed.
         """
-        if wait:
-            self._child.wait()
-        code = self._child.poll()
-        if code is None:
+        if not wait and not self._process.has_ended:
             return False
-        stderr = self._child.stderr_text()
-        self._child.end()
-        if code != 0:
-            raise StorageError(
-                f"older checkpoints in {self._where} cannot be merged: {stderr.strip() or f'exit code {code}'}"
-            )
+        failure = self._process.wait_for()
+        how, has_failed = self._process.how_it_ended(), self._process.poll() != 0
+        self._process.end()
+        if has_failed:
+            why = f"the process {how}" if failure is None else failure.decode()
+            raise StorageError(f"older checkpoints in {self._where} cannot be merged: {why}")
         return True
 
     def end(self) -> None:
         """Kill the process; the base is as of the old checkpoint or the new one."""
-        self._child.end()
+        self._process.end()
 
 
 def main() -> None:
     """Fold what the starting process orders, and end with it."""
     os.nice(_NICE)
-    pipe = sys.stdin.buffer
+    parent = Parent(int(sys.argv[1]))
     backend: Any
-    backend, encoded_cut, away_max_s = pickle.loads(pipe.read(int.from_bytes(pipe.read(8), "big")))
-    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    backend, encoded_cut, away_max_s = parent.receive()
     patience = Patience(backend.where, away_max_s)
     try:
         patience.call(backend.open)
@@ -135,14 +120,8 @@ def main() -> None:
         patience.call(lambda: fold(backend, reader, checkpoint))
         reader.close()
         backend.close()
-    except DriftError as error:
-        sys.stderr.write(str(error))
-        sys.stderr.flush()
+    except Exception as error:
+        text = str(error) if isinstance(error, DriftError) else traceback.format_exc()
+        parent.write(text.encode(errors="backslashreplace"))
         os._exit(1)
     os._exit(0)
-
-
-def _end_with(pipe: Any) -> None:
-    """End this process when the starting process has ended."""
-    pipe.read()
-    os._exit(1)

@@ -5,21 +5,19 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from framed import frame, written
 
 import drift
 from drift.auditing.intact import check_intact
 from drift.records import writer
 from drift.records.format import Manifest, SourceInfo
-from drift.records.inbox import Inbox
-from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output, frame
-from drift.records.process import write_record
+from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output
 from drift_graph.canonical import canonical, encode_many, encode_metas, stored
 from drift_graph.meta import END_OF_TIME, global_time, pack_time, varint
 
@@ -51,7 +49,7 @@ def messages(folder: Path) -> list[Message]:
 def record(request: pytest.FixtureRequest, tmp_path: Path) -> drift.Record:
     if request.param == "as it was written":
         return drift.Record(FOLDER)
-    write_record(Inbox(io.BytesIO(b"".join(map(frame, messages(tmp_path))))))  # type: ignore[arg-type]
+    written(b"".join(map(frame, messages(tmp_path))))
     return drift.Record(tmp_path)
 
 
@@ -98,4 +96,4 @@ if __name__ == "__main__":
     folder.mkdir(parents=True)
     versions = {"drift": "0.1.0", "python": "CPython 3.11", "platform": "any", "packages": {"msgspec": "0"}}
     writer.environment = lambda: versions  # type: ignore[attr-defined]
-    write_record(Inbox(io.BytesIO(b"".join(map(frame, messages(folder.absolute()))))))  # type: ignore[arg-type]
+    written(b"".join(map(frame, messages(folder.absolute()))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from framed import written
 from test_records_journal import ITEMS, begun, graph, seal
 from test_records_trouble_while_writing import FULL, frames, run_script
 from waiting import HANG_S, wait_until
@@ -22,8 +22,6 @@ import drift
 from drift.auditing.intact import intact_checks
 from drift.records import writer
 from drift.records.format import read_manifest, read_snapshot
-from drift.records.inbox import Inbox
-from drift.records.process import write_record
 from drift.records.reader import Record
 from drift.records.watch import Watch
 from drift.records.writing import Writing, is_written
@@ -146,7 +144,7 @@ def test_where_nothing_more_can_be_written_readers_see_that_nobody_writes(
     sealing = writer.RecordWriter.seal
     monkeypatch.setattr(writer.RecordWriter, "seal", seal_and_fill)
     with pytest.raises(OSError, match="No space left"):
-        write_record(Inbox(io.BytesIO(b"".join(frames(tmp_path)))))  # type: ignore[arg-type]
+        written(b"".join(frames(tmp_path)))
     assert read_manifest(tmp_path).outcome.state == "running"
     record = Record(tmp_path)
     assert record.manifest.outcome.state == "broken off" and 0 < record.counts["output"] < 1000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+from framed import frame, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import Case, arrival_inputs, event_inputs, recipes
@@ -18,10 +18,9 @@ import drift
 from drift.auditing.intact import check_intact
 from drift.auditing.replay import replayed
 from drift.auditing.reproduced import check_simulated
+from drift.parent import head_of
 from drift.records import recorder
-from drift.records.inbox import Inbox
-from drift.records.messages import Begin, Message, frame
-from drift.records.process import write_record
+from drift.records.messages import Begin, Message
 from drift.records.reader import Record
 from drift_graph.canonical import canonical, stored
 
@@ -33,11 +32,8 @@ class Kept(recorder.Recorder):
 
     def start(self) -> None:
         self.frames = []
-        self._process = mock.Mock()
+        self._process = mock.Mock(write=lambda body: self.frames.append(head_of(body) + body))
         self._manifest.started = "2026-01-01T00:00:00+00:00"
-
-    def _write(self, length: bytes, body: bytes) -> None:
-        self.frames.append(length + body)
 
     def close(self) -> None:
         pass
@@ -85,9 +81,9 @@ def recorded(case: Case, folder: Path, **settings: Any) -> tuple[Found, list[byt
 
 
 @contextmanager
-def written(frames: list[bytes], folder: Path) -> Iterator[Record]:
+def writing(frames: list[bytes], folder: Path) -> Iterator[Record]:
     with mock.patch("drift.records.writer.os.fsync"), mock.patch("drift.records.format.os.fsync"):
-        write_record(Inbox(io.BytesIO(b"".join(frames))))  # type: ignore[arg-type]
+        written(b"".join(frames))
     yield Record(folder)
 
 
@@ -102,7 +98,7 @@ def test_a_replay_gives_what_the_run_gave(case: Case, batch_items: int, again_it
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found, frames = recorded(case, folder, batch_items=batch_items)
-        with written(frames, folder) as record:
+        with writing(frames, folder) as record:
             rows = [(item.position, item.meta, item.sink, canonical(item.payload)) for item in record.items()]
             assert rows == found.items
             assert late_rows(record.late()) == found.late
@@ -122,7 +118,7 @@ def test_wherever_a_record_ends_its_replay_begins_with_what_it_has(
         folder = Path(name)
         found, frames = recorded(case, folder, batch_items=batch_items)
         cut = 1 + cut % (len(frames) - 1)
-        with written([*frames[:cut], frames[cut][: min(torn, len(frames[cut]) - 1)]], folder) as record:
+        with writing([*frames[:cut], frames[cut][: min(torn, len(frames[cut]) - 1)]], folder) as record:
             assert record.manifest.outcome.state == "broken off"
             rows = [(item.position, item.meta, item.sink, canonical(item.payload)) for item in record.items()]
             assert rows == found.items[: len(rows)]

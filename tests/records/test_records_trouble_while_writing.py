@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
@@ -13,17 +12,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from framed import frame, written
 from waiting import HANG_S
 
 import drift
 from drift.auditing.intact import check_intact
 from drift.records import recorder
 from drift.records.format import Manifest, SourceInfo, read_manifest
-from drift.records.inbox import Inbox
-from drift.records.messages import Arrival, Begin, Finish, Output, frame
-from drift.records.process import write_record
+from drift.records.messages import Arrival, Begin, Finish, Output
 from drift.records.reader import Record
-from drift.records.recorder import Recorder
 from drift_graph.canonical import encode_many, encode_metas
 from drift_graph.meta import END_OF_TIME, pack_time
 from drift_graph.metas import NumberedMetas
@@ -113,15 +110,16 @@ def test_what_comes_after_half_a_message_is_not_reported(
     """Ctrl-C may come while a message is written; the run is then closed, which would tell more."""
     messages = 0
 
-    def write(self: Recorder, length: bytes, body: bytes) -> None:
+    def write(number: int, parts: list[memoryview]) -> int:
         nonlocal messages
         messages += 1
-        whole(self, length, body[: len(body) // 2] if messages == told else body)
         if messages == told:
+            os.write(number, b"".join(parts)[: 8 + len(parts[1]) // 2])
             raise KeyboardInterrupt
+        return whole(number, parts)
 
-    whole = Recorder._write
-    monkeypatch.setattr(Recorder, "_write", write)
+    whole = os.writev
+    monkeypatch.setattr("drift.children.os.writev", write)
     items = []
     with pytest.raises(KeyboardInterrupt):
         items.extend(drift.run(words(), {"lines": ["to be"] * 100}, record=tmp_path / "record", batch_items=10))
@@ -163,7 +161,7 @@ def test_wherever_the_pipe_breaks_what_came_is_a_record_whose_output_its_input_a
 ) -> None:
     made = frames(tmp_path)
     whole = b"".join(made[: cut + 1]) + made[cut + 1][:torn]
-    write_record(Inbox(io.BytesIO(whole)))  # type: ignore[arg-type]
+    written(whole)
     record = Record(tmp_path)
     assert record.manifest.outcome.state == "broken off"
     items = list(record.items())
@@ -179,7 +177,7 @@ def test_wherever_the_pipe_breaks_what_came_is_a_record_whose_output_its_input_a
 
 
 def test_a_pipe_that_carries_all_is_a_finished_record(tmp_path: Path) -> None:
-    write_record(Inbox(io.BytesIO(b"".join(frames(tmp_path)))))  # type: ignore[arg-type]
+    written(b"".join(frames(tmp_path)))
     record = Record(tmp_path)
     assert (record.manifest.outcome.state, record.manifest.items_out) == ("finished", 1000)
     assert len(record.manifest.of("output")) > 1
@@ -189,7 +187,7 @@ def test_a_run_with_another_digest_than_its_record_is_a_bug_that_is_reported(tmp
     made = frames(tmp_path)
     made[-1] = frame(Finish("finished", "", "", False, "2026-01-01", "0" * 32))
     with pytest.raises(drift.DriftBug, match="and the run's 00000000000000000000000000000000; please report it"):
-        write_record(Inbox(io.BytesIO(b"".join(made))))  # type: ignore[arg-type]
+        written(b"".join(made))
 
 
 def test_the_writer_reads_before_it_loads_what_takes_long() -> None:
@@ -197,7 +195,10 @@ def test_the_writer_reads_before_it_loads_what_takes_long() -> None:
     program = reads + "\nprint(drift.__version__, *{'numpy', 'pyarrow', 'msgspec', 'drift.running'} & set(sys.modules))"
     package = str(Path(drift.__file__).parent)
     said = subprocess.run(
-        [sys.executable, "-P", "-c", program, package, "7"], stdin=subprocess.DEVNULL, capture_output=True, text=True
+        [sys.executable, "-P", "-c", program, "1", package, "7"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
     assert (said.stdout, said.stderr) == ("7\n", "")
 
