@@ -180,7 +180,7 @@ class ParquetSink(Gathering, ResumingSink):
     def open(self) -> None:
         super().open()
         if self._checkpoint is not None:
-            self._hashes = dict(self._checkpoint[1].get("files") or {})
+            self._hashes = dict(self._checkpoint[1]["files"])
 
     def compare(self, committed: Any) -> str:
         """See `Comparing`. If a part has the items of a hidden file now, the checksums of its pages are checked."""
@@ -188,9 +188,7 @@ class ParquetSink(Gathering, ResumingSink):
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
-        (last,), files = from_committed(self._target, committed), committed.get("files")
-        if files is None:
-            return f"{self._path} cannot be compared: an earlier version wrote it"
+        (last,), files = from_committed(self._target, committed), committed["files"]
         try:
             for name, stored in files.items():
                 if self._parts.stat(name) is not None:

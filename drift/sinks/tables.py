@@ -258,7 +258,7 @@ class TableSink(AppendingSink):
         """See `Comparing`."""
         (last,) = from_committed(self._target, committed)
         if (stored := committed.get("rows")) is None:
-            return f"{self._target} cannot be compared: its rows are written by a statement, or by an earlier version"
+            return f"{self._target} cannot be compared: its rows are written by a statement"
         rows, total = stored[0], int(stored[1])
         with self._opened_to_read():
             found = (0, 0) if last is None else self._sum_of_rows(-1, last.position)
