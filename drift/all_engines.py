@@ -10,7 +10,7 @@ from typing import Literal
 from drift.engines.base import Engine
 from drift.engines.feed import Feed
 from drift.engines.kinds import EngineKind, engine_kind, engine_kinds, engine_names, register
-from drift.engines.settings import LocalSettings, Settings
+from drift.engines.settings import Settings, StatefulSettings
 from drift.engines.zeromq.kind import ZEROMQ
 from drift.spark.kind import SPARK
 from drift_graph.graph import Dataflow
@@ -21,7 +21,7 @@ __all__ = ["EngineKind", "EngineName", "engine_kind", "engine_kinds", "engine_na
 EngineName = Literal["local", "reference", "zeromq", "spark"]
 
 
-def _local(dataflow: Dataflow, feed: Feed, settings: LocalSettings) -> Engine:
+def _local(dataflow: Dataflow, feed: Feed, settings: StatefulSettings) -> Engine:
     from drift.engines.local import LocalEngine
 
     return LocalEngine(dataflow, feed, settings)
@@ -33,7 +33,7 @@ def _reference(dataflow: Dataflow, feed: Feed, settings: Settings) -> Engine:
     return ReferenceEngine(dataflow, feed, settings)
 
 
-LOCAL = EngineKind("local", _local, LocalSettings, stores_state=True)
+LOCAL = EngineKind("local", _local, StatefulSettings, stores_state=True)
 REFERENCE = EngineKind("reference", _reference)
 
 for _kind in (LOCAL, REFERENCE, ZEROMQ, SPARK):

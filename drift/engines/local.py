@@ -17,7 +17,7 @@ from drift.engines.feed import Feed
 from drift.engines.memory import rare_collections
 from drift.engines.observed import Observed, Timeline, own_state
 from drift.engines.overflow import Overflow
-from drift.engines.settings import LocalSettings
+from drift.engines.settings import StatefulSettings
 from drift.machines.checkpoints import Lookup
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.ordering import Ordering
@@ -33,7 +33,7 @@ from drift_barrier.digest import BLOCK_ITEMS, Digest, Encoded
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
 from drift_graph.segments import has_borders
-from drift_graph.sizes import bytes_in, made_bytes
+from drift_graph.sizes import made_bytes
 
 #: How long to wait for live items before the clock moves the heartbeats of sources that have none.
 _TICK_S = 0.001
@@ -44,7 +44,7 @@ class LocalEngine:
 
     needs_items = True
 
-    def __init__(self, dataflow: Dataflow, feed: Feed, settings: LocalSettings) -> None:
+    def __init__(self, dataflow: Dataflow, feed: Feed, settings: StatefulSettings) -> None:
         self._plan = Plan(dataflow, fused=settings.fused, counted=time.perf_counter if settings.counted else None)
         self._checkpoint_at = BEGINNING
         self._timeline = Timeline() if settings.counted else None
@@ -53,7 +53,7 @@ class LocalEngine:
         self._batch_items = settings.batch_items
         self._policy = feed.intake.policy
         self._policy.begin()
-        self._memory_max = bytes_in(settings.memory_max) if settings.memory_max is not None else None
+        self._memory_max = settings.memory_of_worker
         self._overflow: Overflow | None = None
         self._worker = self._hired()
         self._acker = AckTable(range(len(dataflow.sources)))

@@ -123,15 +123,21 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class LocalSettings(Settings):
-    """Settings of engine "local", in addition to those of all engines.
+class StatefulSettings(Settings):
+    """Settings of engines whose states may be larger than memory ("local", "zeromq"), in addition to those of all.
 
     Attributes:
-        memory_max: how much memory the states of keys may take, as an estimate: a number of bytes, or a text such as
-            "2 GB". States of keys without items lately are then dropped to files in the folder for temporary files,
-            and come back with an item of their key. None for all in memory.
+        memory_max: how much memory the states of keys may take in all workers, as an estimate: a number of bytes, or a
+            text such as "2 GB". States of keys without items lately are then dropped to files in the folder for
+            temporary files, and come back with an item of their key. None for all in memory.
     """
 
     memory_max: int | str | None = setting(
-        None, optional(size), "Memory for states of keys, such as '2 GB'; the rest is on disk (local)."
+        None, optional(size), "Memory for states of keys, such as '2 GB'; the rest is on disk (local, zeromq)."
     )
+
+    @property
+    def memory_of_worker(self) -> int | None:
+        """The bytes that the states in one worker may take."""
+        in_all = None if self.memory_max is None else bytes_in(self.memory_max)
+        return None if in_all is None else max(in_all // self.workers_in_all, 1)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
+from unittest import mock
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -12,6 +16,8 @@ from strategies import scheduled_cases
 from test_checkpoints import later_steps, rows, with_later
 
 import drift
+from drift.engines import overflow
+from drift.engines.overflow import Overflow
 from drift.engines.simulated.schedule import Key
 from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes.links import LinkLogs
@@ -58,6 +64,22 @@ def test_nor_do_they_where_items_come_at_later_times(
     assert result.failure is None, result.failure
 
 
+@contextmanager
+def dropped_states() -> Iterator[None]:
+    """Workers drop all states that they may, after each turn."""
+    dropping = partial(WorkerNode, relief=partial(Overflow, 1))
+    with mock.patch("drift.engines.simulated.nodes.WorkerNode", dropping), mock.patch.object(overflow, "_TURNS", 1):
+        yield
+
+
+@settings(max_examples=40, phases=UNSHRUNK)
+@given(scheduled_cases(schedule=DEATHS, items_min=1, items_max=12))
+def test_nor_do_they_where_all_states_are_dropped_that_may_be(case: Case) -> None:
+    with dropped_states():
+        result = check(case)
+    assert result.failure is None, result.failure
+
+
 def summed() -> Dataflow:
     """A sum by key, the last three sums of each of seven keys, and a map behind them."""
     graph = drift.Graph("summed")
@@ -96,6 +118,13 @@ def test_one_process_dies_at_each_turn_in_order(role: int) -> None:
         result = killed({str(turn): (role,)})
         assert result.failure is None, (turn, result.failure)
         assert len(result.simulation.died) == 1
+
+
+def test_who_restarts_finds_the_states_that_it_had_dropped_and_those_of_the_checkpoint() -> None:
+    with dropped_states():
+        for turn in range(0, TURNS, TURNS // 12):
+            result = killed({str(turn): (0, 1)})
+            assert result.failure is None, (turn, result.failure)
 
 
 def test_several_die_at_once_and_again_while_all_go_back() -> None:

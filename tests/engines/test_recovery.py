@@ -36,9 +36,9 @@ def expected() -> str:
     return drift.run(summed(), {"numbers": range(ITEMS)}).finish().digest
 
 
-def run_of(numbers: Any = range(ITEMS), **settings: Any) -> drift.Run:
+def run_of(numbers: Any = range(ITEMS), graph: drift.Graph | None = None, **settings: Any) -> drift.Run:
     chosen = {"workers": 2, "batch_items": 256, "checkpoint_interval_s": 0.05, **settings}
-    return drift.run(summed(), {"numbers": numbers}, engine="zeromq", **chosen)
+    return drift.run(graph or summed(), {"numbers": numbers}, engine="zeromq", **chosen)
 
 
 def watch_rewinds(run: drift.Run) -> None:
@@ -98,6 +98,22 @@ def test_a_run_resumes_where_a_process_is_killed(name: str, expected: str) -> No
     report = run.report
     assert report.recoveries == 1 and report.died == (name,)
     assert report.fed_again <= ITEMS and report.recovering_s > 0
+
+
+def test_states_that_do_not_fit_in_memory_are_found_by_survivors_and_replacements() -> None:
+    graph = drift.Graph("many keys")
+    graph.source("numbers").scan(lambda n: n * n % 9973, 0, lambda total, n: (total + n, (n, total))).sink("out")
+    expected = drift.run(graph, {"numbers": range(ITEMS)}).finish().digest
+    mapped: list[str] = []
+
+    def look(run: drift.Run) -> None:
+        mapped.extend(Path(f"/proc/{each.process.pid}/maps").read_text() for each in engine_of(run)._children)
+
+    actions = {2000: kill("worker 0"), 9000: look, 14_000: kill("worker 1"), 25_000: look}
+    run, items = acted(actions, graph=graph, memory_max=2)
+    assert (run.digest, len(items)) == (expected, ITEMS)
+    assert run.progress.died == ["worker 0", "worker 1"]
+    assert all("(deleted)" in each for each in mapped) and len(mapped) == 4  # their files have no names
 
 
 def test_all_at_once_and_one_after_the_other(expected: str) -> None:

@@ -182,7 +182,7 @@ def test_a_size_is_a_number_of_bytes_or_has_a_unit() -> None:
     for wrong in ("2 parsecs", "", "GB", 0, -1, 1.5, True, "0"):
         with pytest.raises(drift.SettingsError, match=r"memory_max=.* is not a number of bytes, or a text such as"):
             drift.run(counting(), {"numbers": []}, memory_max=wrong)
-    with pytest.raises(drift.SettingsError, match="is a setting of engine='local'"):
+    with pytest.raises(drift.SettingsError, match="is a setting of engine='local' or engine='zeromq'"):
         drift.run(counting(), {"numbers": []}, engine="reference", memory_max=1)
 
 

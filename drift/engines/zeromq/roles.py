@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import zmq
 
 from drift.engines.observed import Timeline, own_state
+from drift.engines.overflow import Overflow
 from drift.engines.packing import in_forms
 from drift.engines.zeromq.calls import Watch
 from drift.engines.zeromq.control import SignOfLife
@@ -294,7 +296,9 @@ def make_loop(
     plan = Plan(dataflow, fused=settings.fused, counted=time.perf_counter if settings.counted else None)
     links = LinkLogs(parts_decoder(opened), lasting=(BARRIER,)) if settings.recover else None
     shelf.timed = timed_steps(plan)
-    worker = WorkerNode(plan, index, settings.workers, links=links, shelf=shelf, starts_small=True)
+    memory_max = settings.memory_of_worker
+    relief = None if memory_max is None else partial(Overflow, memory_max)
+    worker = WorkerNode(plan, index, settings.workers, links=links, shelf=shelf, starts_small=True, relief=relief)
     worker.base = base
     loop = Loop(worker, address, index + 1, secret, transport)
     loop.plan = plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from drift.engines.settings import Settings, count, either, flag, optional, seconds, setting
+from drift.engines.settings import StatefulSettings, count, either, flag, optional, seconds, setting
 from drift_graph.errors import SettingsError
 
 
@@ -30,7 +30,7 @@ def _path(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class ZeromqSettings(Settings):
+class ZeromqSettings(StatefulSettings):
     """Settings of engine "zeromq", in addition to those of all engines.
 
     Attributes:

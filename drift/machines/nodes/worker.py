@@ -19,6 +19,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from typing import Protocol
 
 from drift.machines.checkpoints import Lookup
 from drift.machines.nodes.batching import BatchPolicy
@@ -42,6 +43,19 @@ _MADE_MAX = 2 * BATCH_BYTES
 _AHEAD_BYTES_MAX = 4 * BATCH_BYTES
 
 
+class Relief(Protocol):
+    """Drops states of a worker from memory, and finds them again.
+
+    Attributes:
+        lookup: by name of the grouping, the lookup for keys that are not in memory.
+    """
+
+    lookup: Callable[[str], Lookup]
+
+    def relieve(self, worker: Worker) -> None:
+        """Drop states if they take too much memory."""
+
+
 class WorkerNode(Node):
     """See the module.
 
@@ -53,6 +67,7 @@ class WorkerNode(Node):
         links: logs what is sent to neighbours, which may have to be replaced; None: nothing is logged.
         shelf: stores snapshots of checkpoints, if there are `links`.
         starts_small: whether it takes few items at first, as it does not know what is made of them.
+        relief: makes what drops states, from the lookup for keys that were never dropped; None: all are in memory.
 
     Attributes:
         base: the lookup for keys that no snapshot has, by name of the grouping.
@@ -72,9 +87,13 @@ class WorkerNode(Node):
         links: LinkLogs | None = None,
         shelf: Shelf | None = None,
         starts_small: bool = False,
+        relief: Callable[[Callable[[str], Lookup] | None], Relief] | None = None,
     ) -> None:
         self._starts_small = starts_small
-        self.machine = Worker(plan, index, workers, rewinds=links is not None, tracks=links is not None)
+        self._plan, self._index, self._workers = plan, index, workers
+        self._make_relief = relief
+        self._relief: Relief | None = None
+        self.machine = self._hired(None, rewinds=links is not None)
         self.links = links
         self.base: Callable[[str], Lookup] | None = None
         self._shelf = shelf
@@ -88,9 +107,6 @@ class WorkerNode(Node):
         self.receivers = [*(other for other in range(workers) if other != index), BARRIER, ACKER]
         if links is not None:  # snapshots of checkpoints go to the calling process
             self.receivers.append(CALLER)
-        self._plan = plan
-        self._index = index
-        self._workers = workers
         self._ledger = Ledger(index + 1)
         self._later = LaterHeld(self._ledger)
         self._groupings = {name for component in plan.components for name in component}
@@ -102,6 +118,14 @@ class WorkerNode(Node):
         self._sources = len(sources)
         self._reported_tombstones = 0
         self._begin(BEGINNING)
+
+    def _hired(self, below: Callable[[str], Lookup] | None, *, rewinds: bool) -> Worker:
+        """A worker without states; `below` finds those of keys that it asks for first."""
+        machine = Worker(self._plan, self._index, self._workers, rewinds=rewinds, tracks=rewinds)
+        if self._make_relief is not None:
+            self._relief = self._make_relief(below)
+            machine.page(self._relief.lookup)
+        return machine
 
     def _begin(self, reached: bytes) -> None:
         """Start with nothing in flight, at this minimal time."""
@@ -132,7 +156,6 @@ class WorkerNode(Node):
         self._later = LaterHeld(self._ledger)
         self._order, self._watched_to = order, order.checkpoint
         if self._index in order.replaced:
-            self.machine = Worker(self._plan, self._index, self._workers, rewinds=True, tracks=True)
             self._reported_tombstones, self._snapshots, self._later_sends, self._unstored_snapshot = 0, [], {}, None
             self.links.reset(order.generation)
             self._begin(order.since)
@@ -147,9 +170,11 @@ class WorkerNode(Node):
         lookup.
         """
         if not snapshots and self.base is None:
+            self.machine = self._hired(None, rewinds=True)
             return
         assert self._shelf is not None
         snapshot, lookup = restored_from(self._shelf.get(snapshots), since, self.base)
+        self.machine = self._hired(lookup, rewinds=True)
         self.machine.restore(snapshot, lookup)
         self._later_sends = self.machine.restore_later(snapshot.later)
 
@@ -219,6 +244,8 @@ class WorkerNode(Node):
             sends += self._map(self._next_input(), now_s)
         elif self._waiting and now_s >= self._patient_until_s():
             sends += self._work([heappop(self._waiting)[2]], now_s)
+        if self._worked and self._relief is not None:
+            self._relief.relieve(self.machine)
         has_more = self._at_once or self.machine.is_due or self._may_map
         self.wake_s = now_s if has_more else self._patient_until_s() if self._waiting else math.inf
         return sends
