@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, EngineName, engine_kind
 from drift.calling.asks import Calls
-from drift.running.runs import MakeFeed, Run
-from drift.segments.answers import AnswersOfRun
+from drift.running.runs import Run, RunPlan
 from drift.state.run_checkpoints import Checkpoints
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
@@ -70,76 +70,29 @@ def run(
     dataflow = graph.build() if isinstance(graph, Graph) else graph
     if not isinstance(dataflow, Dataflow):
         raise SettingsError(f"run takes a drift.Graph, not {dataflow!r:.80}")
-    return made_run(
-        dataflow,
-        sources,
-        engine=engine,
-        workers=workers,
-        times=times,
-        sinks=sinks,
-        on_late=on_late,
-        digest=digest,
-        record=record,
-        web=web,
-        state=state,
-        otel=otel,
-        calls=calls,
-        target=_target_of(graph, dataflow) if record is not None else "",
-        **more,
-    )
+    target = _target_of(graph, dataflow) if record is not None else ""
+    given = {"web": web, "state": state, "otel": otel, "calls": calls, "record": record, "target": target}
+    settings = {"workers": workers, "digest": digest, **more}
+    return made_run(dataflow, sources, engine=engine, times=times, sinks=sinks, on_late=on_late, **given, **settings)
+
+
+_OF_PLANS = frozenset(each.name for each in fields(RunPlan))
 
 
 def made_run(
-    dataflow: Dataflow,
-    sources: Mapping[str, Any],
-    *,
-    engine: str | EngineKind = "local",
-    times: Mapping[str, TimePolicy] | None = None,
-    sinks: Mapping[str, Any] | None = None,
-    on_late: Callable[[Late], None] | None = None,
-    record: Any = None,
-    target: str = "",
-    feed: MakeFeed | None = None,
-    until: int | None = None,
-    web: int | str | None = None,
-    state: Any = None,
-    otel: bool = False,
-    calls: Calls = "ask",
-    answered: AnswersOfRun | None = None,
-    **settings: Any,
+    dataflow: Dataflow, sources: Mapping[str, Any], *, engine: str | EngineKind = "local", **given: Any
 ) -> Run:
     """`run` for a built graph, whose FILE:NAME is known, or whose input does not come from sources.
 
     Args:
-        target: "file.py:name" of the graph, for the record.
-        feed: makes the input of the engine, in place of `sources`, from the handler of late items and batch_items.
-        until: end before this position.
-        web: address of the page.
-        state: where the run keeps its state; see `run`.
-        web, otel, calls: as for `run`.
-        answered: answers of an earlier run, which are not asked for.
-        settings: of the engine.
+        given: fields of `RunPlan`, None for their defaults, and settings of the engine.
     """
     kind = engine if isinstance(engine, EngineKind) else engine_kind(engine)
-    is_watched = web is not None or otel
-    return Run(
-        dataflow,
-        sources,
-        engine=kind,
-        settings=kind.settings_of({**settings, "counted": True} if is_watched else settings),
-        times=times or {},
-        sinks=sinks or {},
-        on_late=on_late,
-        record=record,
-        target=target,
-        make_feed=feed,
-        until=until,
-        web=web,
-        state=state,
-        otel=otel,
-        calls=calls,
-        answers=answered,
-    )
+    of_plan = {name: value for name, value in given.items() if name in _OF_PLANS and value is not None}
+    settings = {name: value for name, value in given.items() if name not in _OF_PLANS}
+    if of_plan.get("web") is not None or of_plan.get("otel"):
+        settings["counted"] = True
+    return Run(RunPlan(dataflow, sources, kind, kind.settings_of(settings), **of_plan))
 
 
 def _target_of(graph: Graph | Dataflow, dataflow: Dataflow) -> str:

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, engine_kinds
@@ -65,6 +65,36 @@ if TYPE_CHECKING:
 MakeFeed = Callable[[Callable[[Late], None], int], Feed]
 
 
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run is made of.
+
+    Attributes:
+        target: "file.py:name" of the graph, for the record.
+        feed: makes the input of the engine, in place of `sources`.
+        until: the run ends before this position.
+        answered: answers of calls in an earlier run, which are not asked for.
+        sources, times, sinks, on_late, record, web, state, otel, calls: see `drift.run`.
+    """
+
+    dataflow: Dataflow
+    sources: Mapping[str, Any]
+    engine: EngineKind
+    settings: Settings
+    times: Mapping[str, TimePolicy] = field(default_factory=dict)
+    sinks: Mapping[str, Any] = field(default_factory=dict)
+    on_late: Callable[[Late], None] | None = None
+    record: Any = None
+    target: str = ""
+    feed: MakeFeed | None = None
+    until: int | None = None
+    web: int | str | None = None
+    state: Any = None
+    otel: bool = False
+    calls: Calls = "ask"
+    answered: AnswersOfRun | None = None
+
+
 class Run(Exports):
     """Iterates over the released items; `finish` runs to the end without making item objects.
 
@@ -74,62 +104,45 @@ class Run(Exports):
             replay.
     """
 
-    def __init__(
-        self,
-        dataflow: Dataflow,
-        sources: Mapping[str, Any],
-        *,
-        engine: EngineKind,
-        settings: Settings,
-        times: Mapping[str, TimePolicy],
-        sinks: Mapping[str, Any],
-        on_late: Callable[[Late], None] | None,
-        record: Any = None,
-        target: str = "",
-        make_feed: MakeFeed | None = None,
-        until: int | None = None,
-        web: int | str | None = None,
-        state: Any = None,
-        otel: bool = False,
-        calls: Calls = "ask",
-        answers: AnswersOfRun | None = None,
-    ) -> None:
+    def __init__(self, plan: RunPlan) -> None:
+        times, settings, state = plan.times, plan.settings, plan.state
+        dataflow = plan.dataflow
         if state is not None:
             dataflow = with_stored_ranks(dataflow, state, times, fused=settings.fused)
         self.dataflow = dataflow
-        self.engine = engine.name
+        self.engine = plan.engine.name
         self.settings = settings
         self.late: list[Late] = []
-        check_named(dataflow, sources if make_feed is None else None, times, sinks)
-        take_late = taker_of_late(on_late, self.late.append)
+        check_named(dataflow, plan.sources if plan.feed is None else None, times, plan.sinks)
+        take_late = taker_of_late(plan.on_late, self.late.append)
         if state is not None:
-            check_state(record, until)
+            check_state(plan.record, plan.until)
         self._started = time.perf_counter()
         self._seconds: float | None = None
-        self._sinks = Sinks(sinks)
-        opened = {name: as_source(name, source) for name, source in sources.items()}
+        self._sinks = Sinks(plan.sinks)
+        opened = {name: as_source(name, source) for name, source in plan.sources.items()}
         self._purity: PurityCheck | None = None
-        watched, watched_times = as_asked(dataflow, calls), times
+        watched, watched_times = as_asked(dataflow, plan.calls), times
         if settings.check_purity:
             self._purity = _purity_check(watched, times, settings)
             watched, watched_times = self._purity.dataflow, self._purity.times
         self._recorder: Recorder | None = None
-        if record is not None:
-            self._recorder = self._make_recorder(record, target, times, opened)
-        self._answers = answers or AnswersOfRun(missing=missing_answer if calls == "replay" else None)
+        if plan.record is not None:
+            self._recorder = self._make_recorder(plan, opened)
+        self._answers = plan.answered or AnswersOfRun(missing=missing_answer if plan.calls == "replay" else None)
         if self._recorder is not None:
             self._answers = replace(self._answers, on_passed=self._recorder.answered)
         self.guarantee: Guarantee | None = None
-        if make_feed is not None:
-            self._feed = make_feed(take_late, settings.batch_items)
+        if plan.feed is not None:
+            self._feed = plan.feed(take_late, settings.batch_items)
         else:
             policies = {source.name: times.get(source.name, source.time) for source in dataflow.sources}
             of_sources = {name: (source, policies[name]) for name, source in opened.items()}
-            asking = [*calls_of(dataflow)] if calls != "replay" else []
+            asking = [*calls_of(dataflow)] if plan.calls != "replay" else []
             self.guarantee = guarantee(of_sources, self._sinks.by_name, with_state=state is not None, calls=asking)
             self._feed = self._make_feed(watched, opened, watched_times, take_late, state)
         try:
-            self._engine = self._make_engine(engine, watched, state)
+            self._engine = self._make_engine(plan.engine, watched, state)
         except BaseException:
             self._feed.close()
             raise
@@ -137,7 +150,7 @@ class Run(Exports):
         try:
             if state is not None:
                 self._run_checkpoints = self._prepared_checkpoints(state, times)
-            self._watching = self._made_watching(web, otel)
+            self._watching = self._made_watching(plan)
         except BaseException:
             with ExitStack() as closing:
                 closing.callback(self._engine.close)
@@ -148,8 +161,8 @@ class Run(Exports):
             raise
         self._items_before = self._engine.progress.items_in
         self._limit: Limit | None = None  # if the engine may release more than is given
-        if until is not None or (isinstance(self._feed, RecordedFeed) and not self._feed.ends):
-            self._limit = Limit(until, Digest(settings.digest, new_parts=Spilled))
+        if plan.until is not None or (isinstance(self._feed, RecordedFeed) and not self._feed.ends):
+            self._limit = Limit(plan.until, Digest(settings.digest, new_parts=Spilled))
         self._acknowledging = Acknowledging(self._engine, self._feed)
         self._checkpointing = (
             Checkpointing(self._run_checkpoints, self._engine) if self._run_checkpoints is not None else None
@@ -311,26 +324,24 @@ class Run(Exports):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _make_recorder(
-        self, record: Any, target: str, times: Mapping[str, TimePolicy], sources: Mapping[str, Source]
-    ) -> Recorder:
+    def _make_recorder(self, plan: RunPlan, sources: Mapping[str, Source]) -> Recorder:
         need("records", "a record")
         from drift.records.describe import describe
         from drift.records.recorder import Recorder, as_recording
 
         manifest = describe(
             self.dataflow,
-            target=target,
+            target=plan.target,
             engine=self.engine,
             workers=self.settings.workers_in_all,
             settings=self.settings,
             algorithm=self.settings.digest,
-            times=times,
+            times=plan.times,
             live={name: source.live for name, source in sources.items()},
             frames={name: source for name, source in sources.items() if isinstance(source, FrameSource)},
         )
         diverting = [rank for rank, each in enumerate(self.dataflow.sources) if each.diverting or each.late_apart]
-        return Recorder(as_recording(record), manifest, diverting)
+        return Recorder(as_recording(plan.record), manifest, diverting)
 
     def _make_feed(
         self,
@@ -391,18 +402,18 @@ class Run(Exports):
             raise
         return run_checkpoints
 
-    def _made_watching(self, web: int | str | None, otel: bool) -> Watching:
+    def _made_watching(self, plan: RunPlan) -> Watching:
         """The object that watches the run, and gives checkpoints what they store of that."""
         checkpoints = self._run_checkpoints
         if checkpoints is None:
-            return Watching(self, web, otel)
+            return Watching(self, plan.web, plan.otel)
         stored, history, before = checkpoints.history, None, checkpoints.resumed_from
         if stored is not None and before is not None:
             try:
                 history = decoded_history(stored, checkpoints.where)
             except StateDamaged as error:
                 warnings.warn(f"{error}; so this run counts deaths, recoveries and time from 0", stacklevel=2)
-        watching = Watching(self, web, otel, history, before)
+        watching = Watching(self, plan.web, plan.otel, history, before)
         checkpoints.watched = watching
         return watching
 

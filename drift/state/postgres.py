@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import psycopg
 
 _SCHEMA = """
-create table if not exists drift_state_runs (run text primary key, folded bigint not null, owner text not null);
+create table if not exists drift_state_runs (run text primary key, owner text not null);
 create table if not exists drift_state_rows (
     run text, name text, id bytea, key bytea, value bytea, primary key (run, name, id)
 );
@@ -85,7 +85,6 @@ class PostgresBackend(ServerBackend):
         connection = _Connection(self._url, self.where)
         try:
             with connection.used() as used:
-                self._refuse_form_of_before(used)
                 reader = used.execute("select to_regclass('drift_state_runs')").fetchone()
                 if reader is None or reader[0] is None:
                     return False
@@ -101,29 +100,17 @@ class PostgresBackend(ServerBackend):
         try:
             with self._opened(), self._connection.used() as used:
                 used.execute("select pg_advisory_lock(%s)", (_LOCK,))  # two that make the tables at once
-                self._refuse_form_of_before(used)
                 used.execute(_SCHEMA)
                 used.execute("select pg_advisory_unlock(%s)", (_LOCK,))
                 self._lock(used)
                 used.execute(
-                    "insert into drift_state_runs values (%s, 0, %s) on conflict (run) do update "
+                    "insert into drift_state_runs values (%s, %s) on conflict (run) do update "
                     "set owner = excluded.owner",
                     (self._run, self._token),
                 )
         except BaseException:
             self.close()
             raise
-
-    def _refuse_form_of_before(self, used: psycopg.Connection[Any]) -> None:
-        """The version before had a table for manifests."""
-        found = used.execute("select to_regclass('drift_state_cuts')").fetchone()
-        if found is None or found[0] is None:
-            return
-        if used.execute("select 1 from drift_state_cuts where run = %s", (self._run,)).fetchone():
-            raise StorageError(
-                f"the state in {self.where} was written by the version of drift before, which this one does not read; "
-                f"resume with that version, or start a new run with another name, after # in the URL"
-            )
 
     def _lock(self, used: psycopg.Connection[Any]) -> None:
         """Take the lock, if this session does not have it yet; a lost connection gets a new session."""

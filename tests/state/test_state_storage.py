@@ -732,16 +732,6 @@ def test_a_table_of_postgres_that_was_restored_from_a_backup_ends_the_run(
     assert again.report.digest == whole.digest
 
 
-def test_state_of_the_version_before_is_refused_in_postgres(postgres_url: str) -> None:
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("create table if not exists drift_state_cuts (run text, number bigint, manifest bytea)")
-        connection.execute("insert into drift_state_cuts values ('of before', 1, 'x')")
-        for state in (f"{postgres_url}#of before", drift.Checkpoints(f"{postgres_url}#of before", away_max_s=0)):
-            with pytest.raises(drift.StorageError, match="version of drift before"):
-                drift.run(graph, {"items": range(ITEMS)}, state=state)
-        connection.execute("drop table drift_state_cuts")
-
-
 @pytest.mark.parametrize("table", ["history", "hashes", "cuts"])
 def test_a_file_that_is_written_over_is_replaced_whole(tmp_path: Path, table: str) -> None:
     """A kill in the middle leaves the one before: hashes that are committed may not be cut off by those that follow."""
