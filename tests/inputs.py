@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from drift.auditing import InputBatch
+from drift.engines.settings import Settings
 from drift.engines.source_feed import SourceFeed
 from drift.sources.arguments import as_source
 from drift_graph.graph import Dataflow
@@ -28,9 +29,8 @@ class Given:
 
     def batches(self) -> Iterator[InputBatch]:
         opened = {name: as_source(name, made()) for name, made in self._sources.items()}
-        feed = SourceFeed(
-            self._dataflow, opened, {}, batch_items=self._batch_items, in_flight_max=10**9, on_late=lambda late: None
-        )
+        settings = Settings(batch_items=self._batch_items, in_flight_max=10**9)
+        feed = SourceFeed(self._dataflow, opened, {}, settings, on_late=lambda late: None)
         while not feed.finished:
             for name, _, arrived in feed.poll(BEGINNING):
                 yield InputBatch(name, arrived.metas, arrived.payloads, arrived.heartbeat)

@@ -9,16 +9,16 @@ import select
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from drift.engines.observed import SourceState
 from drift.machines.nodes.intake import Fed, Intake
 from drift.sources.base import Source
-from drift.undisturbed import undisturbed
 from drift_graph.errors import SettingsError
 from drift_graph.lateness import Late
 from drift_graph.policies import TimePolicy
-from drift_graph.times import Arrived, SourceMachine
+from drift_graph.times import SourceMachine
 
 if TYPE_CHECKING:
     from drift.records.messages import Stored
@@ -31,36 +31,32 @@ class Feed:
 
     Args:
         machines: of the sources, by rank.
-        sources: for each source of the graph, where its items come from, if they are read from sources.
         batch_items: most items read from a source at once.
         in_flight_max: most unsettled items of a source.
         on_late: called with each item that a policy diverts.
-        on_fed: called with each batch of a source before the engine gets it.
 
     Attributes:
         intake: decides which source is read, and for how many items; an engine may set the batch size.
         error: the error that the input ends with, once all sources have reached its time.
         late_items: number of late items diverted and reported.
+        sources: for each source of the graph, where its items come from, if they are read from sources.
         on_stored: called with a batch that the engine itself reads from a source, before it is processed.
     """
 
+    sources: Mapping[str, Source] = MappingProxyType({})
     on_stored: Callable[[Stored], None] | None = None
 
     def __init__(
         self,
         machines: Sequence[SourceMachine],
-        sources: Mapping[str, Source],
         *,
         batch_items: int,
         in_flight_max: int = sys.maxsize,
         on_late: Callable[[Late], None],
-        on_fed: Callable[[str, int, Arrived], None] | None = None,
     ) -> None:
-        self.sources = sources
         self.stopped = False
         self.late_items = 0
         self._on_late = on_late
-        self._on_fed = on_fed
         self.intake = Intake(machines, batch_items=batch_items, in_flight_max=in_flight_max, now_s=time.monotonic())
 
     def poll(self, minimal_time: bytes) -> list[Fed]:
@@ -184,10 +180,8 @@ class Feed:
             self.late_items += 1
             self._on_late(late)
 
-    @undisturbed
     def _announce(self, batch: Fed) -> None:
-        if self._on_fed is not None:
-            self._on_fed(*batch)
+        """A batch is about to be given."""
 
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
         """The error to end with if nothing is being processed and no source may be read."""

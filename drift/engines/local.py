@@ -50,7 +50,6 @@ class LocalEngine:
         self._timeline = Timeline() if settings.counted else None
         self.progress = Progress()
         self._feed = feed
-        self._batch_items = settings.batch_items
         self._policy = feed.intake.policy
         self._policy.begin()
         self._memory_max = settings.memory_of_worker
@@ -197,9 +196,9 @@ class LocalEngine:
     def _learn(self, items: int, made: Sequence[Part]) -> None:
         """Judge the next batch by the output of this one: as many items as stay in the processor's cache."""
         items_out = _items_of(made)
-        items_max = self._batch_items * 2 * items // (items + max(items, items_out)) if items else 0
+        items_max = self._policy.items_max * 2 * items // (items + max(items, items_out)) if items else 0
         if items == items_out and not self._waiting:  # the end of a digest block is encoded at once
-            items_max -= (self._barrier.position + items_out) % min(self._batch_items, BLOCK_ITEMS)
+            items_max -= (self._barrier.position + items_out) % min(self._policy.items_max, BLOCK_ITEMS)
         self._policy.learn(items, made_bytes(columns.payloads for _, columns in made), items_max=items_max)
 
     def _note(self) -> None:

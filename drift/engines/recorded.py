@@ -61,7 +61,7 @@ class RecordedFeed(Feed):
         ends: bool = True,
     ) -> None:
         machines = [SourceMachine.of(source, rank, live=paced) for rank, source in enumerate(dataflow.sources)]
-        super().__init__(machines, {}, batch_items=batch_items, on_late=on_late)
+        super().__init__(machines, batch_items=batch_items, on_late=on_late)
         self._batches = self._split(iter(batches))
         self._next: RecordedBatch | None = None
         self._paced = paced

@@ -10,13 +10,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from drift.engines.feed import Feed
 from drift.engines.logged import ArrivalLog, Entry, why_logged
 from drift.engines.observed import SourceState
+from drift.engines.settings import Settings
 from drift.machines.nodes.intake import Fed
 from drift.sources.base import Acknowledging, Backlogged, Diverts, Positioned, Reader, Retaining, Source
+from drift.state.run_checkpoints import Checkpoints, log_folder_of
+from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
@@ -30,6 +33,19 @@ if TYPE_CHECKING:
 _ACKNOWLEDGE_S = 1.0
 
 
+class InputRecorder(Protocol):
+    """Records the input of a run."""
+
+    def read(self, name: str, payloads: list[Any]) -> tuple[list[Any], Exception | None]:
+        """Take what was read from a source; returns the payloads to use, and the error that follows them, if any."""
+
+    def arrived(self, name: str, rank: int, arrived: Arrived) -> None:
+        """Take a batch of a source, before the engine gets it."""
+
+    def arrived_stored(self, batch: Stored) -> None:
+        """Take a batch that the engine itself reads from a source, before it is processed."""
+
+
 class SourceFeed(Feed):
     """All sources of a run.
 
@@ -37,16 +53,11 @@ class SourceFeed(Feed):
         dataflow: the graph.
         sources: for each source of the graph, where its items come from.
         times: time policies that replace the graph's.
-        batch_items: most items read from a source at once.
-        in_flight_max: most unsettled items of a source.
+        settings: how much is read at once, and may be unsettled.
         on_late: called with each item that a policy diverts.
-        on_read: called with the name of a source and the payloads read; returns the payloads to use, and the error that
-            follows them, if any.
-        on_fed: called with each batch of a source before the engine gets it.
-        on_stored: called with a batch that the engine itself reads from a source, before it is processed.
-        has_positions: whether `positions_at` will be called.
-        log_folder: for the logs of sources that cannot be read again to the same effect; needed with `has_positions`.
-        logs_on_disk: flush each log entry to the disk.
+        recorder: hears of all that is read.
+        state: of the run, where sources are logged that cannot be read again to the same effect; None if `positions_at`
+            will not be called.
     """
 
     _acknowledging: Sequence[int] = ()  # sources that get acknowledgements of released items
@@ -59,23 +70,19 @@ class SourceFeed(Feed):
         dataflow: Dataflow,
         sources: Mapping[str, Source],
         times: Mapping[str, TimePolicy],
+        settings: Settings,
         *,
-        batch_items: int,
-        in_flight_max: int,
         on_late: Callable[[Late], None],
-        on_read: Callable[[str, list[Any]], tuple[list[Any], Exception | None]] | None = None,
-        on_fed: Callable[[str, int, Arrived], None] | None = None,
-        on_stored: Callable[[Stored], None] | None = None,
-        has_positions: bool = False,
-        log_folder: Path | None = None,
-        logs_on_disk: bool = False,
+        recorder: InputRecorder | None = None,
+        state: Checkpoints | None = None,
     ) -> None:
-        self._has_positions = has_positions
+        self._has_positions = state is not None
+        log_folder = log_folder_of(state) if state is not None else None
         self._logs: dict[int, ArrivalLog] = {}
         self._repeats: dict[int, Iterator[Entry]] = {}  # logs that are replayed before their sources are read
         self._sought: dict[int, Any] = {}  # the position from which a reader then continues
-        self._on_read = on_read
-        self.on_stored = on_stored
+        self._recorder = recorder
+        self.on_stored = recorder.arrived_stored if recorder is not None else None
         self._readers: list[Reader] = []
         machines: list[SourceMachine] = []
         try:
@@ -86,17 +93,18 @@ class SourceFeed(Feed):
                 policy = times.get(source.name, source.time)
                 machines.append(SourceMachine.of(source, rank, policy, live=opened.live))
                 self._readers.append(opened.open())
-                if has_positions and (why := why_logged(opened, policy, self._readers[-1])):
+                if state is not None and (why := why_logged(opened, policy, self._readers[-1])):
                     folder = _folder_of_logs(log_folder, source.name, why)
-                    self._logs[rank] = ArrivalLog(folder, source.name, on_disk=logs_on_disk)
+                    self._logs[rank] = ArrivalLog(folder, source.name, on_disk=state.logs_on_disk)
         except BaseException:
             self.close()
             raise
         readers = enumerate(self._readers)
         self._acknowledging = [at for at, each in readers if isinstance(each, Acknowledging) and each.acknowledges]
         super().__init__(
-            machines, sources, batch_items=batch_items, in_flight_max=in_flight_max, on_late=on_late, on_fed=on_fed
+            machines, batch_items=settings.batch_items, in_flight_max=settings.in_flight_max, on_late=on_late
         )
+        self.sources = sources
 
     def fraction(self) -> float | None:
         """The share of the input that has been read, 0 to 1; None if a source does not know."""
@@ -225,6 +233,11 @@ class SourceFeed(Feed):
         self.error = self.intake.inputs.error
         return fed
 
+    @undisturbed
+    def _announce(self, batch: Fed) -> None:
+        if self._recorder is not None:
+            self._recorder.arrived(*batch)
+
     def _read(self, rank: int, items_max: int) -> Fed | None:
         machine = self.intake.machines[rank]
         has_position = self._has_positions or rank in self._acknowledging
@@ -249,8 +262,8 @@ class SourceFeed(Feed):
             self.intake.inputs.fail(rank, failed)
             return None
         refused = None
-        if payloads and self._on_read is not None:
-            payloads, refused = self._on_read(machine.name, payloads)
+        if payloads and self._recorder is not None:
+            payloads, refused = self._recorder.read(machine.name, payloads)
         now_ms = time.time_ns() // 1_000_000 if machine.live else 0
         log = self._logs.get(rank)
         if log is not None and payloads:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from drift.all_engines import EngineKind, EngineName, engine_kind
 from drift.calling.asks import Calls
 from drift.running.runs import Run, RunPlan
-from drift.state.run_checkpoints import Checkpoints
+from drift.state.run_checkpoints import Checkpoints, as_checkpoints
 from drift.streams import Graph
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -89,6 +89,8 @@ def made_run(
     """
     kind = engine if isinstance(engine, EngineKind) else engine_kind(engine)
     of_plan = {name: value for name, value in given.items() if name in _OF_PLANS and value is not None}
+    if "state" in of_plan:
+        of_plan["state"] = as_checkpoints(of_plan["state"])
     settings = {name: value for name, value in given.items() if name not in _OF_PLANS}
     if of_plan.get("web") is not None or of_plan.get("otel"):
         settings["counted"] = True

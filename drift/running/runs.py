@@ -44,7 +44,6 @@ from drift.state.run_checkpoints import (
     Checkpoints,
     RunCheckpoints,
     TakesCheckpoints,
-    log_folder_of,
     with_stored_ranks,
 )
 from drift.undisturbed import undisturbed
@@ -89,7 +88,7 @@ class RunPlan:
     feed: MakeFeed | None = None
     until: int | None = None
     web: int | str | None = None
-    state: Any = None
+    state: Checkpoints | None = None
     otel: bool = False
     calls: Calls = "ask"
     answered: AnswersOfRun | None = None
@@ -140,7 +139,9 @@ class Run(Exports):
             of_sources = {name: (source, policies[name]) for name, source in opened.items()}
             asking = [*calls_of(dataflow)] if plan.calls != "replay" else []
             self.guarantee = guarantee(of_sources, self._sinks.by_name, with_state=state is not None, calls=asking)
-            self._feed = self._make_feed(watched, opened, watched_times, take_late, state)
+            self._feed = SourceFeed(
+                watched, opened, watched_times, settings, on_late=take_late, recorder=self._recorder, state=state
+            )
         try:
             self._engine = self._make_engine(plan.engine, watched, state)
         except BaseException:
@@ -343,31 +344,7 @@ class Run(Exports):
         diverting = [rank for rank, each in enumerate(self.dataflow.sources) if each.diverting or each.late_apart]
         return Recorder(as_recording(plan.record), manifest, diverting)
 
-    def _make_feed(
-        self,
-        dataflow: Dataflow,
-        sources: Mapping[str, Source],
-        times: Mapping[str, TimePolicy],
-        take_late: Callable[[Late], None],
-        state: Any,
-    ) -> Feed:
-        recorder = self._recorder
-        return SourceFeed(
-            dataflow,
-            sources,
-            times,
-            batch_items=self.settings.batch_items,
-            in_flight_max=self.settings.in_flight_max,
-            on_late=take_late,
-            on_read=recorder.read if recorder is not None else None,
-            on_fed=recorder.arrived if recorder is not None else None,
-            on_stored=recorder.arrived_stored if recorder is not None else None,
-            has_positions=state is not None,
-            log_folder=log_folder_of(state) if state is not None else None,
-            logs_on_disk=isinstance(state, Checkpoints) and state.logs_on_disk,
-        )
-
-    def _make_engine(self, kind: EngineKind, dataflow: Dataflow, state: Any) -> Engine:
+    def _make_engine(self, kind: EngineKind, dataflow: Dataflow, state: Checkpoints | None) -> Engine:
         """The engine; for a graph with calls, or with durable steps and a run with state, one for each segment."""
         answers, keeps = self._answers, state is not None and kind.stores_state
         has_calls = bool(calls_of(dataflow))
@@ -377,10 +354,11 @@ class Run(Exports):
             if has_calls and isinstance(engine, Asks):
                 engine.on_answers = answers.on_passed
             return engine
-        checkpoints = state if isinstance(state, Checkpoints) or state is None else Checkpoints(state)
-        return Chain(kind, dataflow, self._feed, self.settings, checkpoints if keeps else None, self._answers)
+        return Chain(kind, dataflow, self._feed, self.settings, state if keeps else None, self._answers)
 
-    def _prepared_checkpoints(self, state: Any, times: Mapping[str, TimePolicy]) -> RunCheckpoints | ChainCheckpoints:
+    def _prepared_checkpoints(
+        self, state: Checkpoints, times: Mapping[str, TimePolicy]
+    ) -> RunCheckpoints | ChainCheckpoints:
         """The object that takes the run's checkpoints; engine, sources and sinks are set to the last one."""
         if isinstance(self._engine, Chain):
             return self._engine.run_checkpoints(self.dataflow, times, self._sinks.by_name, self.settings)
@@ -388,11 +366,7 @@ class Run(Exports):
             those = " or ".join(repr(kind.name) for kind in engine_kinds() if kind.stores_state)
             raise SettingsError(f"engine {self.engine!r} takes no checkpoints; leave out state=, or use {those}")
         run_checkpoints = RunCheckpoints(
-            state if isinstance(state, Checkpoints) else Checkpoints(state),
-            self.dataflow,
-            times,
-            fused=self.settings.fused,
-            algorithm=self.settings.digest,
+            state, self.dataflow, times, fused=self.settings.fused, algorithm=self.settings.digest
         )
         try:
             run_checkpoints.open_sinks(self._sinks.by_name)

@@ -51,7 +51,7 @@ class BorderFeed(Feed):
     ) -> None:
         self.answering = answering
         machines = [SourceMachine.of(source, rank) for rank, source in enumerate(dataflow.sources)]
-        super().__init__(machines, {}, batch_items=batch_items, on_late=lambda _: None)
+        super().__init__(machines, batch_items=batch_items, on_late=lambda _: None)
         self._before = before
         self._ranks = {source.name: rank for rank, source in enumerate(dataflow.sources)}
         self._logged: Iterator[Passed] = iter(())

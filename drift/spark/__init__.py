@@ -142,7 +142,7 @@ def stream(
     need("spark", "drift.spark.stream")
     from drift.spark.kind import SPARK
     from drift.spark.streaming import Stream
-    from drift.state.run_checkpoints import Checkpoints
+    from drift.state.run_checkpoints import as_checkpoints
     from drift_graph.graph import Dataflow
 
     return Stream(
@@ -155,6 +155,6 @@ def stream(
         times=times or {},
         changed_code=changed_code,
         classes=tuple(classes),
-        state=state if state is None or isinstance(state, Checkpoints) else Checkpoints(state),
+        state=None if state is None else as_checkpoints(state),
         settings=SPARK.settings_of({"partitions": partitions, **more}),
     )

@@ -56,8 +56,7 @@ def output_frame(
         dataflow,
         opened,
         times,
-        batch_items=settings.batch_items,
-        in_flight_max=settings.in_flight_max,
+        settings,
         on_late=taker_of_late(on_late, _refuse_late),
     )
     try:

@@ -253,13 +253,18 @@ class SourcePositions(Protocol):
     def resume(self, positions: Mapping[str, Any], checkpoint: bytes) -> None: ...
 
 
+def as_checkpoints(named: str | os.PathLike[str] | Checkpoints) -> Checkpoints:
+    """What a user gives as `state`."""
+    return named if isinstance(named, Checkpoints) else Checkpoints(named)
+
+
 def store_of(named: str | os.PathLike[str] | Checkpoints) -> Store:
     """The store that a user names.
 
     Raises:
         SettingsError: no such kind of backend is known.
     """
-    checkpoints = named if isinstance(named, Checkpoints) else Checkpoints(named)
+    checkpoints = as_checkpoints(named)
     return Store(backend_of(checkpoints.where), keep=checkpoints.keep, away_max_s=checkpoints.away_max_s)
 
 
@@ -281,9 +286,8 @@ def backend_of(where: str | os.PathLike[str]) -> Backend:
     return _SERVERS[kind](named)
 
 
-def log_folder_of(named: str | os.PathLike[str] | Checkpoints) -> Path | None:
+def log_folder_of(checkpoints: Checkpoints) -> Path | None:
     """The folder for logs of sources that cannot be read again; by default in the folder of the checkpoints."""
-    checkpoints = named if isinstance(named, Checkpoints) else Checkpoints(named)
     if checkpoints.logs is not None:
         return Path(checkpoints.logs)
     logs = backend_of(checkpoints.where).logs
@@ -318,13 +322,12 @@ def growth_of(
 
 
 def with_stored_ranks(
-    dataflow: Dataflow, named: str | os.PathLike[str] | Checkpoints, times: Mapping[str, TimePolicy], *, fused: bool
+    dataflow: Dataflow, checkpoints: Checkpoints, times: Mapping[str, TimePolicy], *, fused: bool
 ) -> Dataflow:
     """The graph with the ranks of the one that the state is of; to be called before a run is made of it.
 
     Whether it may resume is checked later, when the store is open; so what cannot be read now is left for then.
     """
-    checkpoints = named if isinstance(named, Checkpoints) else Checkpoints(named)
     store = store_of(replace(checkpoints, away_max_s=0.0))
     try:
         store.open_to_read()

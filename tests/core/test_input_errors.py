@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drift
+from drift.engines.settings import Settings
 from drift.engines.simulated.simulation import Simulation
 from drift.engines.source_feed import SourceFeed
 from drift.sources.arguments import as_source
@@ -185,9 +186,8 @@ def test_late_items_that_wait_to_be_reported_count_towards_credit() -> None:
 
     late: list[Any] = []
     sources = {"s0": as_source("s0", many()), "s1": _Silent()}
-    feed = SourceFeed(
-        graph_of(DIVERTING, A).build(), sources, {}, batch_items=10, in_flight_max=100, on_late=late.append
-    )
+    settings = Settings(batch_items=10, in_flight_max=100)
+    feed = SourceFeed(graph_of(DIVERTING, A).build(), sources, {}, settings, on_late=late.append)
     for _ in range(500):
         feed.poll(BEGINNING)
     assert len(taken) == 99 and late == []

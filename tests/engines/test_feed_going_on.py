@@ -18,6 +18,7 @@ from sourced import temporary
 import drift
 from drift import ArrivalTime, EventTime, sources
 from drift.engines.logged import ArrivalLog
+from drift.engines.settings import Settings
 from drift.engines.source_feed import SourceFeed
 from drift_graph.lateness import Late
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
@@ -34,10 +35,9 @@ class Taken:
         self.late: list[Late] = []
         self.items: list[tuple[bytes, str, Any]] = []
         by_name = {name: drift.sources.arguments.as_source(name, each) for name, each in inputs.items()}
-        self.feed = SourceFeed(
-            graph.build(), by_name, times, batch_items=batch_items, in_flight_max=10_000, on_late=self.late.append,
-            has_positions=True, log_folder=folder,
-        )  # fmt: skip
+        settings = Settings(batch_items=batch_items, in_flight_max=10_000)
+        state = drift.Checkpoints(folder, logs=folder)
+        self.feed = SourceFeed(graph.build(), by_name, times, settings, on_late=self.late.append, state=state)
         self.heartbeats = [BEGINNING] * len(inputs)
 
     @property

@@ -24,6 +24,7 @@ import drift.spark.batches as batches_module
 import drift.spark.kernels as kernels_module
 import drift.spark.recording as recording_module
 from drift.engines.packing import metas_of, unpacked_output
+from drift.engines.settings import Settings
 from drift.engines.shipping import packed
 from drift.engines.source_feed import SourceFeed
 from drift.engines.surroundings import surroundings
@@ -47,7 +48,8 @@ def in_lists(case: Case, targets: int, splits: int, *, held_max: int = 1000, fus
     dataflow = case.dataflow()
     late: list[Any] = []
     sources = {name: as_source(name, given) for name, given in case.sources().items()}
-    feed = SourceFeed(dataflow, sources, {}, batch_items=3, in_flight_max=1000, on_late=late.append)
+    limits = Settings(batch_items=3, in_flight_max=1000)
+    feed = SourceFeed(dataflow, sources, {}, limits, on_late=late.append)
     spool = Spool(feed, held_max)
     tables = list(spool.batches(lambda: None))
     work = Work(packed(dataflow), surroundings(), fused, targets, bounds_of(spool.firsts, targets), spool.end)
