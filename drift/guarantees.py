@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from drift_graph.policies import ArrivalTime, TimePolicy
+from drift_graph.policies import TimePolicy
 
 Rereads = Literal["from a position", "from the start", "not at all"]
 Delivers = Literal["exactly once", "at least once"]
@@ -109,10 +109,8 @@ def why_effect_differs(source: Any, policy: TimePolicy) -> str:
     """Why the same items could have another effect when they are read again; "" if they have the same."""
     if not source.live:
         return ""
-    if isinstance(policy, ArrivalTime):
-        return "the clock stamps its items"
-    if policy.idle_after_ms is not None:
-        return "the clock decides when it is idle"
+    if policy.clock_decides:
+        return policy.clock_decides
     return "" if getattr(source, "same_order", True) else "it returns its items in another order each time"
 
 

@@ -301,7 +301,7 @@ def policies(dataflow: Dataflow, options: TimeOptions) -> dict[str, TimePolicy]:
 
 
 def _changed(name: str, policy: TimePolicy, changes: dict[str, Any]) -> EventTime:
-    if isinstance(policy, EventTime):
+    if policy.reads_payloads:
         return dataclasses.replace(policy, **changes)
     if "time" not in changes:
         raise SettingsError(f"source {name!r} is in arrival time, where nothing is late; add --event-time {name}=FIELD")

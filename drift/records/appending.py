@@ -11,7 +11,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,12 +28,10 @@ from drift_graph.canonical import stored, stored_each, stored_plain
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.metas import Metas
-from drift_graph.policies import EventTime
 from drift_graph.restore import restored
 from drift_graph.times import Remembered, SourceMachine
 
 _STATES = "stream"
-_LATENESS_MAX = 2**64
 
 
 class Batch(NamedTuple):
@@ -68,8 +65,7 @@ class Appender:
 
     def __init__(self, folder: Path, dataflow: Dataflow, target: str, writer: str, *, complete: bool = False) -> None:
         self._folder = folder
-        policies = [replace(source.time, lateness=_LATENESS_MAX) if complete and isinstance(source.time, EventTime) else
-                    source.time for source in dataflow.sources]  # fmt: skip
+        policies = [source.time.never_late() if complete else source.time for source in dataflow.sources]
         self._machines = {
             source.name: SourceMachine.of(source, rank, policy)
             for rank, (source, policy) in enumerate(zip(dataflow.sources, policies))

@@ -16,7 +16,7 @@ from drift.sources.frames import FrameSource
 from drift_barrier.digest import Algorithm
 from drift_graph.functions import line_of, name_of
 from drift_graph.graph import Dataflow
-from drift_graph.policies import EventTime, TimePolicy
+from drift_graph.policies import TimePolicy
 
 #: Prefix for a graph made in a notebook, at a prompt, or by `python -c`.
 MAIN = "__main__"
@@ -68,17 +68,8 @@ def _policy(policy: TimePolicy, frame: FrameSource | None) -> dict[str, Any]:
         return {"time": "arrival", "order_by": ", ".join(map(str, frame.order_by))}
     if frame is not None and frame.time is not None:
         return {"time": f"event, by {frame.time}"}
-    if not isinstance(policy, EventTime):
-        return {"time": "arrival"}
-    return {
-        "time": f"event, by {_function_text(policy.time)}",
-        "lateness": policy.lateness,
-        "late": policy.late,
-        "tie": None if policy.tie is None else _function_text(policy.tie),
-        "idle_after_ms": policy.idle_after_ms,
-        **({"future_max": policy.future_max} if policy.future_max is not None else {}),
-        **({"zone": str(policy.zone)} if policy.zone is not None else {}),
-    }
+    texts = {role: _function_text(function) for role, function in policy.functions.items()}
+    return policy.recorded(texts)
 
 
 def _function_text(function: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
+from drift_graph.policies import TimePolicy
 
 
 def check_named(
@@ -23,7 +23,7 @@ def check_named(
     check_names("source", known, times, dataflow)
     check_names("sink", {sink.name for sink in dataflow.sinks}, sinks, dataflow)
     for name, policy in times.items():
-        if not isinstance(policy, (ArrivalTime, EventTime)):
+        if not isinstance(policy, TimePolicy):
             raise SettingsError(f"times[{name!r}] is {policy!r:.80}, neither ArrivalTime() nor EventTime(...)")
 
 

@@ -70,11 +70,11 @@ class FrameMachine(SourceMachine):
         error: Exception | None = None
         policy = self.policy
         if times is None:
-            assert isinstance(policy, EventTime)
+            assert policy.reads_payloads
             times, error = times_of(payloads, policy, self.name)
             payloads = payloads[: len(times)]
         rank = varint(self._rank)
-        if isinstance(policy, ArrivalTime):
+        if not policy.reads_payloads:
             rest = rank + varint(0) + ending
             return [pack_time(time) + rest for time in times], error
         if policy.tie is not None:
@@ -157,14 +157,14 @@ class Reading:
             return None
         policy, rank = self.policy, varint(self.rank)
         if not self.timed:
-            assert isinstance(policy, EventTime)
+            assert policy.reads_payloads
             timed = timed_rows(payloads, policy)
             return None if timed is None else timed.metas(rank, ending)
         column = batch.column(len(self.columns))
         if column.null_count:
             return None
         times = column.to_numpy(zero_copy_only=False)
-        if isinstance(policy, ArrivalTime):
+        if not policy.reads_payloads:
             is_gapless = bool((np.diff(times) == 1).all())
             return NumberedMetas(int(times[0]), len(times), rank + varint(0) + ending) if is_gapless else None
         tie = getattr(policy.tie, "path", "") if policy.tie is not None else None
@@ -373,11 +373,11 @@ def reading_of(name: str, rank: int, policy: TimePolicy, source: FrameSource, fr
     if source.order_by:
         return Reading(name, rank, ArrivalTime(), source.payload, columns, True), frame
     if source.time is not None:
-        event = policy if isinstance(policy, EventTime) else EventTime(_never)
+        event = policy if policy.reads_payloads else EventTime(_never)
         return Reading(name, rank, event, source.payload, columns, True), frame.withColumn(
             TIME, _millis(name, frame, source.time)
         )
-    if isinstance(policy, ArrivalTime):
+    if not policy.reads_payloads:
         raise SettingsError(
             f"source {name!r} is in arrival time, and a DataFrame has no order of arrival; say in which order its rows "
             f"came, drift.spark.source(frame, order_by=...), or give them a time: drift.spark.source(frame, time=...), "

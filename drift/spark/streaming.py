@@ -56,7 +56,7 @@ from drift_graph.errors import DriftError, LateItem, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, TIME_MIN, pack_time
-from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
+from drift_graph.policies import TimePolicy
 from drift_graph.restore import restored
 
 #: Raised whenever the stored state of a grouping changes its form, so that older checkpoints are refused.
@@ -490,7 +490,7 @@ class Stream:
         if summary is None or summary["latest"] is None:
             return before
         policy = self._readings[rank].policy
-        assert isinstance(policy, EventTime)
+        assert policy.reads_payloads
         heartbeat = max(summary["latest"] - policy.lateness, TIME_MIN)
         return int(heartbeat if before is None else max(heartbeat, before))
 
@@ -506,7 +506,7 @@ class Stream:
         """The error for the first late item whose source's policy does not allow it; None if there is none."""
         for rank, (name, heartbeat) in self._with_late_items(before, summaries).items():
             policy = self._readings[rank].policy
-            assert isinstance(policy, EventTime)
+            assert policy.reads_payloads
             if policy.late == "error":
                 first = arrived.where(f"late AND rank = {rank}").orderBy("stamp", "payload").first()
                 return LateItem(
@@ -568,7 +568,7 @@ def _streamed(name: str, rank: int, policy: TimePolicy, source: Any) -> tuple[Re
             f"source {name!r} of a stream is {safe_text(repr, source, 80)}, which is no streaming DataFrame; pass one "
             f"of spark.readStream, or call drift.run(..., engine='spark') for input that ends"
         )
-    if source.order_by or (source.time is None and isinstance(policy, ArrivalTime)):
+    if source.order_by or (source.time is None and not policy.reads_payloads):
         raise SettingsError(
             f"source {name!r} is in arrival time, and rows of a stream have no order of arrival; name their time: "
             f"drift.spark.source(frame, time=...), or times={{{name!r}: drift.EventTime(...)}}"

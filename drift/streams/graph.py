@@ -93,7 +93,7 @@ class Graph:
         """
         where = caller()
         check_name("source", name, where)
-        if time is not None and not isinstance(time, (ArrivalTime, EventTime)):
+        if time is not None and not isinstance(time, TimePolicy):
             raise GraphError(
                 f"source {name!r} (at {where}) has time={time!r:.80}, which is no time policy; for a function of the "
                 f"payload pass drift.EventTime(function, lateness=...)"

@@ -179,7 +179,7 @@ def in_order(dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]]) -> dict[st
     ordered = {}
     for source in dataflow.sources:
         payloads = list(inputs[source.name])
-        if isinstance(source.time, EventTime) and source.time.late == "error":
+        if source.time.reads_payloads and source.time.late == "error":
             times = times_of(source.time, payloads)
             if times is not None:
                 payloads = [payloads[at] for at in sorted(range(len(payloads)), key=times.__getitem__)]

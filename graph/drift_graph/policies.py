@@ -28,6 +28,8 @@ class ArrivalTime:
     tie: ClassVar[None] = None
     idle_after_ms: ClassVar[None] = None
     may_reorder: ClassVar[bool] = False
+    #: What the clock decides about a live source.
+    clock_decides: ClassVar[str] = "the clock stamps its items"
 
     @property
     def label(self) -> str:
@@ -46,6 +48,14 @@ class ArrivalTime:
     def with_functions(self, functions: Mapping[str, Callable[[Any], Any]]) -> ArrivalTime:
         """The same policy with other functions."""
         return self
+
+    def never_late(self) -> ArrivalTime:
+        """The same policy for items that are all there, so that none is late."""
+        return self
+
+    def recorded(self, texts: Mapping[str, str]) -> dict[str, Any]:
+        """Its description in a record; `texts` describe its functions."""
+        return {"time": "arrival"}
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -127,6 +137,11 @@ class EventTime:
         return f"event time, lateness {self.lateness}, late {self.late}"
 
     @property
+    def clock_decides(self) -> str:
+        """What the clock decides about a live source; "" for nothing."""
+        return "the clock decides when it is idle" if self.idle_after_ms is not None else ""
+
+    @property
     def may_reorder(self) -> bool:
         """Whether items may arrive in another order: not if the order decides which of them are late or ahead."""
         return self.late == "error" and self.future_max is None
@@ -151,6 +166,16 @@ class EventTime:
     def with_functions(self, functions: Mapping[str, Callable[[Any], Any]]) -> EventTime:
         """The same policy with other functions."""
         return replace(self, **functions)  # type: ignore[arg-type]
+
+    def never_late(self) -> EventTime:
+        """The same policy for items that are all there, so that none is late."""
+        return replace(self, lateness=2**64)
+
+    def recorded(self, texts: Mapping[str, str]) -> dict[str, Any]:
+        """Its description in a record; `texts` describe its functions."""
+        first = {"time": f"event, by {texts['time']}", "lateness": self.lateness, "late": self.late}
+        parameters = {name: value for name, value in self.parameters.items() if name != "time policy"}
+        return {**first, "tie": texts.get("tie"), **parameters}
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from drift_graph.errors import InputError
 from drift_graph.meta import pack_time, read_varint
 from drift_graph.metas import Metas
-from drift_graph.policies import EventTime
 from drift_graph.times import Arrived, Judging, SourceMachine, StampCount
 
 _FORM = 1
@@ -84,7 +83,7 @@ class Rereading:
     def add(self, before: Position, arrived: Arrived) -> None:
         """Add a batch that was read after the position `before`."""
         greatest = None
-        if isinstance(self._machine.policy, EventTime):
+        if self._machine.policy.reads_payloads:
             time = self._machine.judging.greatest
             greatest = b"" if time is None else pack_time(time)
         late = max((pack_time(each.heartbeat) for each in arrived.late), default=b"")

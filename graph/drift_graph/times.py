@@ -38,7 +38,7 @@ from drift_graph.metas import (
 from drift_graph.metas.event import packed_stamp, packed_ties, stamps_of, time_and_tie
 from drift_graph.operators import Source
 from drift_graph.payloads import in_order
-from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
+from drift_graph.policies import EventTime, TimePolicy
 from drift_graph.stamp_counts import StampCounts
 from drift_graph.stamps import ties_of, ties_one_by_one, timed_rows, times_of, times_or_diverted
 from drift_graph.unsettled import Unsettled
@@ -169,7 +169,7 @@ class SourceMachine:
         late: list[Late] = []
         error: Exception | None = None
         metas: Metas
-        if isinstance(self.policy, EventTime):
+        if self.policy.reads_payloads:
             before = self._lateness.greatest
             clock = now_ms if self.live else TIME_MIN
             at_once = self._taken_at_once(payloads, self.policy, clock)
@@ -252,7 +252,7 @@ class SourceMachine:
             None if the moment is not above the first global time with a time and tie of this source.
         """
         rank = varint(self._rank)
-        if not isinstance(self.policy, EventTime) or not moment[8:].startswith(rank) or len(moment) <= 8 + len(rank):
+        if not self.policy.reads_payloads or not moment[8:].startswith(rank) or len(moment) <= 8 + len(rank):
             return None
         prefix = without_ordinal(moment)
         return prefix if len(prefix) < len(moment) else None
@@ -293,7 +293,7 @@ class SourceMachine:
 
     def tick(self, now_ms: int) -> bytes:
         """A live source in arrival time has no item now; the next one is stamped `now_ms` or later."""
-        if isinstance(self.policy, ArrivalTime) and self.live and now_ms > self._stamp[0] and not self.finished:
+        if not self.policy.reads_payloads and self.live and now_ms > self._stamp[0] and not self.finished:
             self._stamp = (now_ms, 0)
             self.heartbeat = pack_time(now_ms)
         return self.heartbeat
@@ -302,7 +302,7 @@ class SourceMachine:
         """The idle policy has decided: move the heartbeat past all items so far, but not below that of the other
         sources.
         """
-        if isinstance(self.policy, EventTime) and not self.finished:
+        if self.policy.reads_payloads and not self.finished:
             least, past = self._lateness.least, self._lateness.past_all()
             if past is not None:
                 least = max(least, past)
