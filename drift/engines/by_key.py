@@ -76,16 +76,7 @@ class ByKey:
     def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
         """See `Layer`."""
         files = [file for file in self._files if step in file.tables]
-        if not files:
-            return {}
-        left = dict(zip(keys, hashes_of(keys)))
-        found: dict[Any, Any] = {}
-        for file in reversed(files):
-            some = file.find(step, left)
-            found.update(some)
-            for key in some:
-                del left[key]
-        return found
+        return HashedFile.find_newest(files, step, dict(zip(keys, hashes_of(keys)))) if files else {}
 
     def as_snapshot(self) -> Snapshot:
         """See `Layer`."""

@@ -89,13 +89,8 @@ class Base:
     def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """See `Reader`."""
         with self._checked():
-            left = {key: xxhash.xxh3_64_intdigest(key) for key in keys}
-            found: dict[bytes, bytes] = {}
-            for file in reversed([*self._opened().values()]):
-                some = file.find(table, left)
-                found.update(some)
-                for key in some:
-                    del left[key]
+            hashes = {key: xxhash.xxh3_64_intdigest(key) for key in keys}
+            found = HashedFile.find_newest([*self._opened().values()], table, hashes)
             values = [found.get(key) for key in keys]
         return [None if value is DELETED else value for value in values]
 

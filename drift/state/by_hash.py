@@ -268,6 +268,18 @@ class HashedFile:
                         found[key] = values[at] if at >= 0 else DELETED
         return found
 
+    @staticmethod
+    def find_newest(files: Sequence[HashedFile], name: str, hashes_by_key: Mapping[Any, int]) -> dict[Any, Any]:
+        """The values of the keys that a table of any file has, of each the newest; the oldest file comes first."""
+        found: dict[Any, Any] = {}
+        left = dict(hashes_by_key)
+        for file in reversed(files):
+            some = file.find(name, left)
+            found.update(some)
+            for key in some:
+                del left[key]
+        return found
+
     def rows(self, name: str) -> Iterator[tuple[Any, tuple[int, Any]]]:
         """All rows of a table."""
         if name in self._tables:
