@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from drift.batches import EVERYTHING
 from drift.engines.base import Engine
 from drift.engines.feed import Feed
-from drift.segments.chain import ChainCheckpoints
 from drift.state.run_checkpoints import RunCheckpoints
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
@@ -139,7 +138,7 @@ class Checkpointing(Observer):
         is_to_pause: whether the run is to end at a checkpoint.
     """
 
-    def __init__(self, run_checkpoints: RunCheckpoints | ChainCheckpoints, engine: Engine) -> None:
+    def __init__(self, run_checkpoints: RunCheckpoints, engine: Engine) -> None:
         self._run_checkpoints = run_checkpoints
         self._engine = engine
         self.is_to_pause = False

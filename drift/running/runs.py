@@ -34,7 +34,7 @@ from drift.running.report import Report
 from drift.running.sinks import Sinks, check_unchanged
 from drift.running.watching import Watching
 from drift.segments.answers import AnswersOfRun, missing_answer
-from drift.segments.chain import Chain, ChainCheckpoints
+from drift.segments.chain import Chain
 from drift.sources.arguments import as_source
 from drift.sources.base import Source
 from drift.sources.frames import FrameSource
@@ -147,7 +147,7 @@ class Run(Exports):
         except BaseException:
             self._feed.close()
             raise
-        self._run_checkpoints: RunCheckpoints | ChainCheckpoints | None = None
+        self._run_checkpoints: RunCheckpoints | None = None
         try:
             if state is not None:
                 self._run_checkpoints = self._prepared_checkpoints(state, times)
@@ -356,9 +356,7 @@ class Run(Exports):
             return engine
         return Chain(kind, dataflow, self._feed, self.settings, state if keeps else None, self._answers)
 
-    def _prepared_checkpoints(
-        self, state: Checkpoints, times: Mapping[str, TimePolicy]
-    ) -> RunCheckpoints | ChainCheckpoints:
+    def _prepared_checkpoints(self, state: Checkpoints, times: Mapping[str, TimePolicy]) -> RunCheckpoints:
         """The object that takes the run's checkpoints; engine, sources and sinks are set to the last one."""
         if isinstance(self._engine, Chain):
             return self._engine.run_checkpoints(self.dataflow, times, self._sinks.by_name, self.settings)
@@ -446,7 +444,7 @@ class Run(Exports):
                     yield from self._until_taken()
                     return
             if self._run_checkpoints is not None:
-                self._run_checkpoints.take(self._batches.taken)
+                self._run_checkpoints.end(self._batches.taken)
             yield from self._until_taken()
             self._acknowledging.complete(self._batches.taken)
             self._sinks.complete(stopped=self._feed.stopped)

@@ -14,6 +14,7 @@ such.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,8 +33,7 @@ from drift.segments.log import BorderLog, Unlogged
 from drift.sinks.base import Sink
 from drift.state.backend import named
 from drift.state.checkpoint import Checkpoint
-from drift.state.run_checkpoints import Checkpoints, RunCheckpoints, TakesCheckpoints, Watches, log_folder_of, store_of
-from drift.state.store import Written
+from drift.state.run_checkpoints import Checkpoints, RunCheckpoints, TakesCheckpoints, log_folder_of, store_of
 from drift.urls import without_secrets
 from drift_barrier.barrier import Released
 from drift_graph.errors import SettingsError
@@ -58,6 +58,11 @@ class Chain:
         feed: the run's sources.
         state: where the run keeps its state; None in a run without state.
         answers: that were recorded, and where answers are recorded; see `AnswersOfRun`.
+
+    Attributes:
+        befores: all segments but the last.
+        last_feed: of the last segment.
+        answerings: what asks at the borders that are calls.
     """
 
     def __init__(
@@ -70,7 +75,7 @@ class Chain:
         answers: AnswersOfRun,
     ) -> None:
         self._feed = feed
-        self._befores: list[Before] = []
+        self.befores: list[Before] = []
         self._checkpoints = state
         every = segments_of(dataflow, durable=state is not None)
         self._segments = [each for each in every if isinstance(each, Segment)]
@@ -94,19 +99,19 @@ class Chain:
                         folder = logs / f"answers+{number}"
                         stored = AnswerLog(folder, _steps_of(segment), on_disk=state.logs_on_disk)
                 checkpoints = checkpoints_of(self._of_segments[number - 1], number) if state is not None else None
-                self._befores.append(Before(segment, engine, feed, log, checkpoints, stored))
+                self.befores.append(Before(segment, engine, feed, log, checkpoints, stored))
                 answering = None
                 if self._loop is not None and segment.calls:
                     answering = _answering(segment, self._loop, in_flight_max, answers.with_log(stored))
-                before = self._befores[-1]
+                before = self.befores[-1]
                 feed = BorderFeed(self._segments[number], before, batch_items=batch_items, answering=answering)
             self._last = kind.make(self._segments[-1], feed, settings)
         except BaseException:
-            self.close_all([*self._befores, feed, *self._loops])
+            self.close_all([*self.befores, feed, *self._loops])
             raise
-        self._last_feed = feed
-        feeds = [*(each.feed for each in self._befores[1:]), feed]
-        self._answerings = [each.answering for each in feeds if isinstance(each, BorderFeed) and each.answering]
+        self.last_feed = feed
+        feeds = [*(each.feed for each in self.befores[1:]), feed]
+        self.answerings = [each.answering for each in feeds if isinstance(each, BorderFeed) and each.answering]
 
     @property
     def _loops(self) -> list[Loop]:
@@ -131,28 +136,29 @@ class Chain:
         *of_befores, of_last = self._of_segments
         stores = [checkpoints_of(each, number) for number, each in enumerate(of_befores, 1)] + [of_last]
         make = partial(RunCheckpoints, fused=settings.fused, algorithm=settings.digest)
-        last = make(of_last, segments[-1], {})
-        all_checkpoints: list[RunCheckpoints] = [last]
+        last = ChainCheckpoints(of_last, segments[-1], {}, fused=settings.fused, algorithm=settings.digest)
+        of_others: list[RunCheckpoints] = []
         try:
             last.open_sinks(sinks)
             chosen = self._chosen(stores[:-1], last.checkpoint)
             for number, (segment, checkpoints, checkpoint) in enumerate(zip(segments, stores, chosen)):
                 resumed = replace(checkpoints, from_checkpoint=None if checkpoint is None else checkpoint.number)
-                all_checkpoints.insert(number, make(resumed, segment, {} if number else times))
-            for before, run_checkpoints in zip(self._befores, all_checkpoints):
+                of_others.append(make(resumed, segment, {} if number else times))
+            for before, run_checkpoints in zip(self.befores, of_others):
                 before.run_checkpoints = run_checkpoints
                 run_checkpoints.begin(before, before.feed, {})
             assert isinstance(self._last, TakesCheckpoints)
-            all_checkpoints[-1].begin(self._last, self._last_feed, sinks)
+            last.begin(self._last, self.last_feed, sinks)
         except BaseException:
-            self.close_all(all_checkpoints)
+            self.close_all([*of_others, last])
             raise
-        return ChainCheckpoints(all_checkpoints, self._befores, self._last_feed, self._answerings)
+        last.join(self, of_others)
+        return last
 
     def _chosen(self, stores: Sequence[Checkpoints], last: Checkpoint | None) -> list[Checkpoint | None]:
         """The checkpoint that each segment but the last resumes from; None to start from the beginning."""
         chosen: list[Checkpoint | None] = []
-        for before, checkpoints in zip(self._befores[::-1], stores[::-1]):
+        for before, checkpoints in zip(self.befores[::-1], stores[::-1]):
             retained, next_one = _known(checkpoints), chosen[0] if chosen else last
             after = next_one.at if next_one is not None else BEGINNING
             before.log.open_to_read()
@@ -192,14 +198,14 @@ class Chain:
     @property
     def progress(self) -> Progress:
         """The progress of the run: what the first segment has read, and the last one released."""
-        last, others = self._last.progress, [before.engine.progress for before in self._befores]
+        last, others = self._last.progress, [before.engine.progress for before in self.befores]
         peaks = {
             f"{name} of segment {number}": peak
             for number, each in enumerate([*others, last], 1)
             for name, peak in each.peak_memory_bytes.items()
         }
         every = [*others, last]
-        slow = next((found for each in self._answerings if (found := each.slow(_SLOW_S)) is not None), None)
+        slow = next((found for each in self.answerings if (found := each.slow(_SLOW_S)) is not None), None)
         held = next((each for each in every if each.held_by), last)
         held_by, silent_since_s = held.held_by, held.silent_since_s
         if slow is not None:
@@ -208,7 +214,7 @@ class Chain:
             last,
             items_in=self._feed.items_in,
             late_items=self._feed.late_items,
-            unsettled=self._feed.unsettled(last.minimal_bytes) or sum(each.waiting for each in self._answerings),
+            unsettled=self._feed.unsettled(last.minimal_bytes) or sum(each.waiting for each in self.answerings),
             fraction=others[0].fraction,
             held_by=held_by,
             silent_since_s=silent_since_s,
@@ -235,7 +241,7 @@ class Chain:
 
     def observed(self) -> Observed:
         """See `Engine`."""
-        every = [each.observed() for each in (*(before.engine for before in self._befores), self._last)]
+        every = [each.observed() for each in (*(before.engine for before in self.befores), self._last)]
         return Observed(
             {name: counts for each in every[::-1] for name, counts in each.counts.items()},
             [name for each in every for name in each.inside_loops],
@@ -245,92 +251,54 @@ class Chain:
                 for state in each.processes
             ],
             {f"{name} of segment {at}": bars for at, each in enumerate(every, 1) for name, bars in each.bars.items()},
-            [before.seconds for before in self._befores],
+            [before.seconds for before in self.befores],
         )
 
     def close(self) -> None:
         """See `Engine`."""
-        self.close_all([*self._loops, self._last, *self._befores[::-1]])
+        self.close_all([*self._loops, self._last, *self.befores[::-1]])
 
 
-class ChainCheckpoints:
-    """The checkpoints of all segments, presented to a run as those of one; all segments but the last take theirs by
-    themselves.
+class ChainCheckpoints(RunCheckpoints):
+    """The checkpoints of the last segment, presented to a run as its own; all other segments take theirs by themselves.
 
     Attributes:
         of_segments: for each segment, the object that takes its checkpoints.
     """
 
-    def __init__(
-        self,
-        all_checkpoints: Sequence[RunCheckpoints],
-        befores: Sequence[Before],
-        feed: Feed,
-        answerings: Sequence[Answering],
-    ) -> None:
-        self.of_segments = all_checkpoints
-        self._answerings = answerings
-        self._befores = befores
-        self._last = all_checkpoints[-1]
-        self._feed = feed
+    of_segments: Sequence[RunCheckpoints] = ()
+
+    def join(self, chain: Chain, of_others: Sequence[RunCheckpoints]) -> None:
+        """All segments have been set to their checkpoints."""
+        self.of_segments = [*of_others, self]
+        self._chain = chain
         self._has_paused = False
-        self.resumed_from = self._last.resumed_from
 
     def advance(self, items_in: int, taken: int) -> None:
-        """See `RunCheckpoints`; for the last segment, by the number of its input items."""
-        self._last.advance(self._feed.items_in, taken)
+        """See `RunCheckpoints`; by the number of the last segment's input items."""
+        super().advance(self._chain.last_feed.items_in, taken)
 
-    @property
-    def where(self) -> str:
-        """See `RunCheckpoints`."""
-        return self._last.where
-
-    @property
-    def history(self) -> bytes | None:
-        """See `RunCheckpoints`."""
-        return self._last.history
-
-    @property
-    def watched(self) -> Watches | None:
-        """See `RunCheckpoints`."""
-        return self._last.watched
-
-    @watched.setter
-    def watched(self, watched: Watches | None) -> None:
-        self._last.watched = watched
-
-    def tell(self) -> None:
-        """See `RunCheckpoints`."""
-        self._last.tell()
-
-    @property
-    def written(self) -> tuple[Written | None, int]:
-        """See `RunCheckpoints`; of the last segment."""
-        return self._last.written
-
-    def take(self, taken: int) -> None:
-        """Take a checkpoint of the last segment; of all, if the run has ended."""
-        self._last.take(taken)
-        if self._feed.finished:
-            for before in self._befores:
+    def end(self, taken: int) -> None:
+        """The output has ended: take the last checkpoint of the last segment; of all, if the input has ended, too."""
+        super().end(taken)
+        if self._chain.last_feed.finished:
+            for before in self._chain.befores:
                 before.take(last=True)
 
-    def commit_taken(self) -> None:
-        """See `RunCheckpoints`."""
-        self._last.commit_taken()
-
-    def pause(self, taken: int) -> bool:
+    def pause(self, taken: int = sys.maxsize) -> bool:
         """Take the checkpoints at which the run stops, once calls in flight have ended; returns whether they exist."""
-        settled = [each.settle() for each in self._answerings]  # a list, so that each begins no further call
+        settled = [each.settle() for each in self._chain.answerings]  # a list, so that each begins no further call
         if not all(settled):
             return False
-        paused = [before.pause() for before in self._befores]  # a list, so that each takes one
-        self._has_paused = self._has_paused or self._last.pause(taken)
+        paused = [before.pause() for before in self._chain.befores]  # a list, so that each takes one
+        self._has_paused = self._has_paused or super().pause(taken)
         return self._has_paused and all(paused)
 
     def close(self) -> None:
         """Wait for the last checkpoints to be written."""
-        Chain.close_all(self.of_segments)
+        for each in self.of_segments[:-1]:
+            each.close()
+        super().close()
 
 
 def _loop() -> Loop:

@@ -660,6 +660,10 @@ class RunCheckpoints:
         self.checkpoint = checkpoint
         self.commit_taken(taken)
 
+    def end(self, taken: int) -> None:
+        """Take the last checkpoint: the output has ended."""
+        self.take(taken)
+
     def commit_taken(self, taken: int = sys.maxsize) -> None:
         """Commit the checkpoints that wait for the caller and are not above what it has taken."""
         while self._waiting and self._waiting[0][0] <= taken:
