@@ -223,6 +223,30 @@ def test_released_output_that_is_lost_with_the_barrier_comes_once_from_the_next(
         assert result.failure is None, (turn, result.failure)
 
 
+def test_released_output_that_is_on_its_way_when_another_dies_is_waited_for() -> None:
+    class Slow(Player):
+        def hold(self, key: Key) -> int:
+            """See `Player`."""
+            return 40 if key.kind == "released" else super().hold(key)
+
+    died: list[str] = []
+    for turn in range(10, TURNS, TURNS // 10):
+        kind = type("Killing", (Killing,), {"kills": {str(turn): (0,)}})
+        schedule = Schedule(workers=2, batch_items=8, deaths=True)
+        case = Case(summed(), {"numbers": list(range(60))}, schedule)
+        result = check(case, player=Slow(schedule), simulation=kind)
+        assert result.failure is None, (turn, result.failure)
+        died += result.simulation.died
+    assert len(died) > 4
+
+
+def test_who_began_anew_has_link_logs_of_it_for_the_next_that_dies() -> None:
+    for turn in range(10, TURNS, TURNS // 8):
+        for other in (20, 40, 60):
+            result = killed({str(turn): (1,), str(turn + other): (0,)})
+            assert result.failure is None, (turn, other, result.failure)
+
+
 def test_a_deviation_that_is_a_death_says_so_in_words() -> None:
     schedule = Schedule(workers=2, batch_items=4, deaths=True)
     case = Case(summed(), {"numbers": list(range(8))}, schedule)
