@@ -577,7 +577,7 @@ BREAKAGES: list[Breakage] = [
         TIMED,
         _UNSEEN,
     ),
-    one("a session ends one row late", _SESSIONS, ">= self._gap)", "> self._gap)", IN_SESSIONS, _UNSEEN),
+    one("a session ends too early", _SESSIONS, ">= self._gap)", ">= self._gap - 1)", IN_SESSIONS, _UNSEEN),
     one("a session that a row ends is lost", _SESSIONS, "(before != _NONE)]]", "(before == 1)]]", IN_SESSIONS, _UNSEEN),
     one(
         "a timer is not set again by the last row",
