@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import zmq
 from networks import KINDS, Namespaces, Network, network
 from test_recovery import ITEMS, acted, expected, run_of
-from waiting import wait_until
+from waiting import HANG_S, wait_until
 
 import drift
 from drift.engines.zeromq.hosts import Hosts
@@ -195,15 +196,17 @@ def test_what_was_lost_between_two_workers_is_sent_again(
 def test_a_connection_that_ends_or_is_never_made_is_noticed() -> None:
     """That a message is missing is noticed as well, but only when all wait for it."""
     public, secret = zmq.curve_keypair()
-    transport = Transport("", public, secret, silence_max_s=0.5)
+    transport = Transport("", public, secret, silence_max_s=HANG_S)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
         inbox = Inbox(context, transport, "inbox", Codec(0, 1))
-        connected, alone = Outbox(context, transport, inbox.address), Outbox(context, transport, "tcp://127.0.0.1:1")
-        wait_until(alone.check, "what cannot be reached counts as lost")
-        assert not connected.check()
+        alone = Outbox(context, replace(transport, silence_max_s=0.001), "tcp://127.0.0.1:1")
+        connected = Outbox(context, transport, inbox.address)
+        assert connected.monitor is not None
+        assert connected.monitor.poll(1000 * HANG_S) and not connected.check()
+        assert alone.check()
         inbox.socket.close(linger=0)
-        wait_until(connected.check, "what has ended counts as lost")
+        assert connected.monitor.poll(1000 * HANG_S) and connected.check()
         for box in (connected, alone):
             box.close(0)
     finally:

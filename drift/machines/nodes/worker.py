@@ -37,6 +37,8 @@ from drift_graph.sizes import BATCH_BYTES, made_bytes
 
 #: Fewer items than this never wait: to correct them costs less.
 _PATIENT_ITEMS_MIN = 100
+#: Its own share of a batch, if it is small, does not wait where so many items caused fewer tombstones than this share.
+_JUDGED_ITEMS, _LITTLE = 1000, 0.1
 #: What a worker should make in a turn.
 _MADE_MAX = 2 * BATCH_BYTES
 #: What a worker may have made of its input while it may be in flight.
@@ -141,6 +143,7 @@ class WorkerNode(Node):
         self._waiting: list[tuple[bytes, int, Batch]] = []  # a heap by granule
         self._arrivals = 0
         self._waiting_since_s = 0.0
+        self._judged, self._corrects_little = (0, 0), False  # until so many items, with so many tombstones; since then
         self._worked = False  # in the last turn
         self._batch_s = 0.0  # how long the last such turn took
         self._in_flight, self._noticed = reached, 0
@@ -262,6 +265,10 @@ class WorkerNode(Node):
         """Handle a notice: drop what is settled; later items become due."""
         if notice.number >= self._noticed:  # an older one may come later
             self._in_flight, self._noticed = notice.in_flight, notice.number
+            items, tombstones = notice.mapped_items - self._judged[0], notice.tombstones - self._judged[1]
+            if items >= _JUDGED_ITEMS:
+                self._corrects_little = tombstones < _LITTLE * items
+                self._judged = notice.mapped_items, notice.tombstones
         while self._made and self._made[0][0] < self._in_flight:
             self._made_bytes -= heappop(self._made)[1]
         is_checkpoint = notice.checkpoint and notice.time >= self._minimal_time
@@ -412,7 +419,10 @@ class WorkerNode(Node):
         for receiver, parts in parts_by_receiver.items():
             if receiver == self._index:
                 batch = Batch(granule, self._ledger.checksum(), parts)
-                self._wait(batch, now_s)
+                if self._corrects_little and not self._may_wait(batch):
+                    self._at_once.append(batch)
+                else:
+                    self._wait(batch, now_s)
             else:
                 logged = self.links.log(receiver, parts) if self.links is not None else None
                 if self._order is not None:
