@@ -15,10 +15,8 @@ from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import ProcessLogic, ScanLogic
 from drift.machines.merging import MergingStage, SessionStage
 from drift.machines.stage import Stage
-from drift.machines.windowing import WindowStage
 from drift.operators import (
     MergesSlices,
-    OpensWindows,
     ProcessOutput,
     ProcessState,
     ProcessTimers,
@@ -77,19 +75,16 @@ def _scan(dataflow: Dataflow, group: Group, state: Map, output: Map) -> Fused:
 
 
 def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: Map) -> Fused:
-    first, second, third, fourth = (dataflow.ranks[each.name] for each in (group, state, timers, output))
-    ranks = first, second, third, fourth
     process = state.function.process  # type: ignore[attr-defined]
-    place = Place(group, state, timers, tuple(map(varint, ranks)))
+    ranks = tuple(varint(dataflow.ranks[each.name]) for each in (group, state, timers, output))
+    place = Place(group, state, timers, ranks)
 
     def stage(cyclic: bool) -> Stage:
-        if isinstance(process.on_item, OpensWindows) and not cyclic:
-            return WindowStage(group, state, timers, process, ranks)
         if isinstance(process.on_item, MergesSlices) and not cyclic:
             return MergingStage(ProcessLogic(process), place, process.on_item)
         if isinstance(process.on_item, ProlongsWindows) and not cyclic:
             return SessionStage(ProcessLogic(process), place, process.on_item)
-        return KeyedStage(ProcessLogic(process), place, cyclic=cyclic)
+        return KeyedStage(ProcessLogic(process, in_cycle=cyclic), place, cyclic=cyclic)
 
     return Fused(output.name, (state.name, timers.name, output.name), process.key, stage)
 

@@ -27,9 +27,10 @@ from typing import Any, NamedTuple
 
 from drift.machines.changes import NOTHING, Debts, Difference, difference
 from drift.machines.checkpoints import DELETED, Entries, KeyedState, Lookup, Paged
+from drift.machines.in_order import InOrder, Shared
 from drift.machines.keys import keyed, stands_for_itself
 from drift.machines.log import History, Keyed, Log, Row
-from drift.machines.logics import InOrder, Logic
+from drift.machines.logics import Logic
 from drift.machines.maps import Ports
 from drift.machines.timers import Due, Timers, Upcoming
 from drift.operators import KeyedItems, State
@@ -42,7 +43,7 @@ from drift_graph.later import EndlessTimers, Later, placed
 from drift_graph.meta import BEGINNING, END, END_OF_TIME, later_metas, time_of, varint
 from drift_graph.metas import Metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Group, Map
-from drift_graph.payloads import have_fields
+from drift_graph.payloads import are_rows, have_fields
 from drift_graph.unchanged import Sample, Sampler, check_unchanged
 
 #: In place of a state after a call that raised: later rows of the key make nothing until that is corrected.
@@ -135,7 +136,14 @@ class KeyedStage(KeyedState):
         self.heartbeat = BEGINNING
         self.ended = False
         self._timers = Timers()
-        self._in_order = logic.in_order(self._states, self._timers, ranks) if logic.in_order is not None else None
+        self._in_order = logic.in_order(self._shared(ranks)) if logic.in_order is not None else None
+
+    def _shared(self, ranks: Sequence[bytes]) -> Shared:
+        def sample(payloads: Sequence[Any]) -> list[Sample]:
+            return self._sampler.sample(payloads, *self._logic.initials)
+
+        states, timers = self._states, self._timers
+        return Shared(states, timers, ranks, self.get, self._note_fired, self._fire_timers, sample, self._check)
 
     # Rows in order.
 
@@ -147,8 +155,13 @@ class KeyedStage(KeyedState):
         self._settle_complete(metas[0])
         is_complete = diffs is None and metas[-1] < self.complete_below and self._log.is_above(metas[0])
         is_complete = is_complete and not self._debts
-        if is_complete and not self._blocked and have_fields(payloads):
-            made = self._in_columns(metas, payloads)
+        if is_complete and not self._blocked and are_rows(payloads):
+            if self._in_order is not None:
+                done, sent = self._in_order.process_rows(metas, payloads)
+                if done < len(metas):
+                    sent += self._process(columns.slice(done, len(metas)), ports, is_complete)
+                return self._leaving(sent, ports)
+            made = self._in_columns(metas, payloads) if have_fields(payloads) else None
             if made is not None:
                 return Columns(metas, made, None)
         if not is_complete or self._in_one_loop is None or self.wants_keys or self._blocked:
@@ -208,6 +221,8 @@ class KeyedStage(KeyedState):
         self.get(metas, keys)
         outputs = self._logic.outputs(payloads)
         batch = Keyed(metas, keys, payloads)
+        if self._in_order is not None and (not is_complete or self._blocked):
+            self._in_order.hand_back(keys)
         if is_complete:
             return self._append(batch, outputs, is_complete=True)
         if diffs is None and not self._debts:
@@ -308,9 +323,11 @@ class KeyedStage(KeyedState):
         first = self._states.get(batch.keys[0], self._initial)
         samples = self._sampler.sample(batch.payloads, first, *self._logic.initials)
         done, outputs = in_order.process(batch)
-        sent.append(outputs)
+        sent += outputs
         if done < len(batch.keys):
-            return batch.after(done)
+            rest = batch.after(done)
+            in_order.hand_back(rest.keys)
+            return rest
         self._check(samples)
         return _NONE
 
@@ -426,15 +443,21 @@ class KeyedStage(KeyedState):
 
     def fire(self, ports: Ports) -> Columns:
         """Fire the timers below the heartbeat; returns their outputs."""
-        timers, heartbeat = self._timers, self.heartbeat
-        if timers.least is not None:
-            self._settle_complete(timers.least)
+        if (least := self.least_timer) is not None:
+            self._settle_complete(least)
         sent: list[Columns] = []
-        if self._in_order is not None and not self._blocked:
-            metas, keys, ended = self._in_order.fire(min(heartbeat, self.complete_below), ended=self.ended)
-            self._note_fired(metas, keys)
-            sent.append(ended)
-        while entries := timers.take_moment(heartbeat):
+        if (in_order := self._in_order) is not None:
+            if not self._blocked:
+                sent += in_order.fire(min(self.heartbeat, self.complete_below), ended=self.ended)
+            if in_order.least is not None and in_order.least < self.heartbeat:
+                in_order.hand_back()
+        self._fire_timers(self.heartbeat, sent)
+        return self._leaving(sent, ports)
+
+    def _fire_timers(self, bound: bytes, sent: list[Columns]) -> bool:
+        """Fire the timers here below a bound; whether no call has raised."""
+        timers = self._timers
+        while entries := timers.take_moment(bound):
             dues: dict[Any, Due] = {}  # of each key the first
             again: list[Upcoming] = []
             for entry in entries:
@@ -457,7 +480,7 @@ class KeyedStage(KeyedState):
                     metas, keys, subjects, made, befores = map(list, zip(*fired))
                     self._log.append(metas, keys, subjects, made, dict(zip(reversed(keys), reversed(befores))))
                     self._log.note(metas)
-        return self._leaving(sent, ports)
+        return not self._blocked
 
     def _fire_together(self, dues: dict[Any, Due]) -> list[_Fired]:
         """Fire timers of one moment, each the first of its key, in one call; none, if that raises."""
@@ -574,12 +597,15 @@ class KeyedStage(KeyedState):
     @property
     def least_timer(self) -> bytes | None:
         """The meta of the first timer that has not fired; or a lower one, if a timer was taken back."""
-        return self._timers.least
+        least = self._timers.least
+        own = self._in_order.least if self._in_order is not None else None
+        return least if own is None else own if least is None else min(least, own)
 
     @property
     def is_due(self) -> bool:
         """Whether any timer is below the heartbeat."""
-        return self._timers.least is not None and self._timers.least < self.heartbeat
+        least = self.least_timer
+        return least is not None and least < self.heartbeat
 
     # Corrections: items below others of their key, and tombstones.
 
@@ -829,13 +855,16 @@ class KeyedStage(KeyedState):
         return self._states if self._paged is not None else {}
 
     def page(self, lookup: Lookup) -> None:
-        """See `KeyedState`."""
+        """See `KeyedState`; where a logic has a form in order, all keys with states have timers, and stay."""
+        if self._in_order is not None:
+            return
         self._unread = self._paged = Paged(lookup, self._states)
 
     def drop(self, keys_at_once: int, *, recent: bool) -> Iterator[Entries]:
         """See `KeyedState`; keys with timers, and those whose call raised, stay."""
         paged, states, initial = self._paged, self._states, self._initial
-        assert paged is not None
+        if paged is None:
+            return
         stay = self._keys_above(self._log.settled)
         gone = [key for key in paged.recent if key not in states and not self._stays(key, stay)]
         wanted = () if recent else paged.recent
@@ -872,6 +901,13 @@ class KeyedStage(KeyedState):
 
     def as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:
         """The states of these keys as of the checkpoint, with their timers in order if it has any; or DELETED."""
+        in_order = self._in_order.entries(keys) if self._in_order is not None else None
+        if in_order:  # nothing above the checkpoint is there
+            left = [key for key in keys if key not in in_order]
+            return Entries.of(chain(in_order.items(), self._as_of(checkpoint, left)))
+        return self._as_of(checkpoint, keys)
+
+    def _as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:
         above = self._above(checkpoint) if keys else {}
         wanted = [(key, above[key]) for key in keys if key in above]
         befores = {key: history.state_at(checkpoint, key, self._replayed) for key, history in wanted}
@@ -908,6 +944,8 @@ class KeyedStage(KeyedState):
 
         The heartbeat becomes the checkpoint, and timers that had fired at or above it are set again.
         """
+        if self._in_order is not None:
+            self._in_order.hand_back()
         above = self._above(checkpoint)
         if self._paged is not None:
             self._paged.know(above)
@@ -936,7 +974,8 @@ class KeyedStage(KeyedState):
     @property
     def held(self) -> int:
         """How many items are unsettled, timers have not fired, and tombstones wait for their items."""
-        return len(self._debts) + self._log.held(self._histories) + len(self._timers)
+        in_order = len(self._in_order) if self._in_order is not None else 0
+        return len(self._debts) + self._log.held(self._histories) + len(self._timers) + in_order
 
 
 class _Old(NamedTuple):

@@ -15,13 +15,14 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol
 
-from drift.machines.log import Keyed
+from drift.machines.in_order import InOrder, Shared
 from drift.machines.sessions import Prolonging
 from drift.machines.sliding import loop_over
-from drift.machines.timers import Timers
+from drift.machines.windowing import Opening
 from drift.operators import (
     FiresEach,
     KeyedItems,
+    OpensWindows,
     Process,
     ProlongsWindows,
     ScanState,
@@ -31,7 +32,6 @@ from drift.operators import (
     state_and_outputs,
 )
 from drift_graph.canonical import are_plain
-from drift_graph.item import Columns
 from drift_graph.later import Later
 from drift_graph.meta import END, time_of
 from drift_graph.payloads import Plain
@@ -44,18 +44,11 @@ InOneLoop = Callable[[dict[Any, Any], Callable[[Any], Any], type, Sequence[Any],
 
 _sequences = frozenset({list, tuple})
 
-
-class InOrder(Protocol):
-    """A faster form of a logic with timers, for rows and timers below which nothing can come.
-
-    It changes the states and timers of the stage as the logic would, and leaves to it what it does not know.
-    """
-
-    def process(self, batch: Keyed) -> tuple[int, Columns]:
-        """Process rows of a batch from the first on, with the timers before them; how many, and the outputs."""
-
-    def fire(self, bound: bytes, *, ended: bool) -> tuple[list[bytes], list[Any], Columns]:
-        """Fire the first timers below a bound; their metas and keys, and the outputs."""
+#: By what a function for items is: the form in which states are stored, and the form in order of the process.
+_in_order: dict[type, tuple[str, Callable[[Process, Shared], InOrder]]] = {
+    ProlongsWindows: ("SessionStage", Prolonging),
+    OpensWindows: ("WindowStage", Opening),
+}
 
 
 class Logic(Protocol):
@@ -79,7 +72,7 @@ class Logic(Protocol):
             one row for each, or None where `on_batch` is to process them. `fetch` gives the states of keys, of each key
             once, `store` takes pairs of a key and its next state.
         takes: optional, whether `on_taken` takes the rows of a key that is in this state.
-        in_order: optional, makes a form of rows and timers in order: (states and timers of the stage, its ranks).
+        in_order: optional, makes a faster form in order.
     """
 
     key: Callable[[Any], Any]
@@ -98,7 +91,7 @@ class Logic(Protocol):
     @property
     def takes(self) -> Callable[[Any], bool] | None: ...
     @property
-    def in_order(self) -> Callable[[dict[Any, Any], Timers, Sequence[bytes]], InOrder] | None: ...
+    def in_order(self) -> Callable[[Shared], InOrder] | None: ...
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         """Process rows: store the next state of each key in `states`, and give what each row makes, in order.
@@ -245,17 +238,22 @@ class ProcessLogic:
 
     Args:
         is_timed: whether it sets timers.
+        in_cycle: whether items may come back to it through other operators: then none come in order.
     """
 
     gives_many = True
     in_one_loop = None
     stored = None
 
-    def __init__(self, process: Process, *, is_timed: bool = True) -> None:
+    def __init__(self, process: Process, *, is_timed: bool = True, in_cycle: bool = False) -> None:
         self.is_timed = is_timed
-        prolongs = process.on_item if isinstance(process.on_item, ProlongsWindows) else None
-        self.form = "SessionStage" if prolongs else "ProcessStage" if is_timed else "StepStage"
-        self.in_order = partial(Prolonging, process, prolongs) if prolongs else None
+        self.form, form = next(
+            (found for kind, found in _in_order.items() if isinstance(process.on_item, kind)),
+            ("ProcessStage" if is_timed else "StepStage", None),
+        )
+        if in_cycle and form is Opening:
+            self.form = "ProcessStage"  # so its states have been stored ever since
+        self.in_order = partial(form, process) if form is not None and not in_cycle else None
         self.key, self.initial, self.initials = process.key, process.initial, process.initials
         self.timer, self.phase = process.timer, process.phase
         self._fire_each = process.on_time.each if isinstance(process.on_time, FiresEach) else None

@@ -11,15 +11,15 @@ contains the root of its chain and the number of its hops, which are stored with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from heapq import heappop
 from typing import Any, cast
 
 import xxhash
 
 from drift.machines.changes import Difference
+from drift.machines.in_order import InOrder, Shared
 from drift.machines.log import Keyed
-from drift.machines.timers import Due, Timers
+from drift.machines.timers import Due
 from drift.operators import Process, ProlongsWindows, Timer
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
@@ -55,45 +55,28 @@ class _End(Due):
         self.time, self.chain, self.hops = parts
 
 
-class Prolonging:
-    """The form in order of such a process.
+class Prolonging(InOrder):
+    """The form in order of such a process; states and timers stay in the stage. A key without a window has none."""
 
-    Args:
-        process, prolongs: the process, and its function for items.
-        states, timers: of the stage; keys without a window have no state.
-        ranks: see `Place`.
-    """
-
-    def __init__(
-        self,
-        process: Process,
-        prolongs: ProlongsWindows,
-        states: dict[Any, Any],
-        timers: Timers,
-        ranks: Sequence[bytes],
-    ) -> None:
-        self._prolongs, self._initial = prolongs, process.initial
-        self._states, self._timers = states, timers
+    def __init__(self, process: Process, shared: Shared) -> None:
+        assert isinstance(process.on_item, ProlongsWindows)
+        self._prolongs, self._initial = process.on_item, process.initial
+        self._states, self._timers, self._note_fired = shared.states, shared.timers, shared.note_fired
         self._moment_ending = _moment_ending(process.phase)
-        grouping, _, of_timers, of_output = ranks
+        grouping, _, of_timers, of_output = shared.ranks
         self._first_timer = of_timers + varint(0)
         self._hashed_ending = grouping + self._first_timer
         self._output = grouping + of_output + varint(0)
 
-    def process(self, batch: Keyed) -> tuple[int, Columns]:
-        """Process as many items as possible in one loop, for a batch that no item will come below.
-
-        Returns:
-            How many, and the outputs.
-        """
+    def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
         metas, keys, payloads = batch
         states, initial, prolongs = self._states, self._initial, self._prolongs
         heaps = cast(dict[Any, list[_End]], self._timers.by_key)  # of these keys
         find, times, out = states.get, times_of(metas), Difference()
         if times[-1] > END - prolongs.gap or not all(map(self._is_simple, dict.fromkeys(keys))):
-            return 0, out.columns()
+            return 0, []
         if may_be_later(metas) and any(meta[LATER_MARK_AT] == LATER_MARK for meta in metas):
-            return 0, out.columns()
+            return 0, []
         beyond, result, key_of = prolongs.gap - 1, prolongs.result, prolongs.key
         begin, add = prolongs.aggregate.begin_value, prolongs.aggregate.add_value
         done = 0
@@ -117,18 +100,9 @@ class Prolonging:
             done = len(keys)
         except BaseException as raised:  # raised again item by item, where it is reported
             pass_interrupts(raised)
-        return done, out.columns()
+        return done, [out.columns()]
 
-    def fire(self, bound: bytes, *, ended: bool) -> tuple[list[bytes], list[Any], Columns]:
-        """Fire the timers below a bound, up to the first that is left to a step.
-
-        Args:
-            bound: no item will come below it.
-            ended: whether all input has ended.
-
-        Returns:
-            The metas and the keys of the timers, and the outputs.
-        """
+    def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
         upcoming, states, prolongs = self._timers.upcoming, self._states, self._prolongs
         metas, keys, out = list[bytes](), list[Any](), Difference()
         while upcoming and upcoming[0][0] < bound:
@@ -158,7 +132,8 @@ class Prolonging:
                 self._move(due, until)
             assert isinstance(due, _End)
             self._timers.wait_on(key, due)
-        return metas, keys, out.columns()
+        self._note_fired(metas, keys)
+        return [out.columns()]
 
     def _is_simple(self, key: Any) -> bool:
         """Whether a key has no window, or one with its timer, which is an `_End` from now on."""

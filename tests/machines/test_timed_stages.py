@@ -100,6 +100,9 @@ STEPS: dict[str, Callable[[drift.Stream[Any]], drift.Stream[Any]]] = {
     "sessions": lambda stream: (
         stream.key_by(key_of).window(drift.windows.session(gap=3)).aggregate(drift.agg.collect(value_of))
     ),
+    "windows": lambda stream: (
+        stream.key_by(key_of).window(drift.windows.tumbling(4)).aggregate(drift.agg.collect(value_of))
+    ),
 }
 
 Sent = Counter[tuple[bytes, Any]]
@@ -116,7 +119,9 @@ class Bench:
         ((self._name, self.stage),) = self._plan.stages().items()
         by_kind = {type(getattr(each, "function", None)).__name__: each for each in dataflow.operators}
         ranks = [by_kind[each].name for each in ("ProcessState", "ProcessTimers", "ProcessOutput")]
-        self._process: Process = by_kind["ProcessState"].function.process if step == "sessions" else PROCESS
+        self._process: Process = (
+            by_kind["ProcessState"].function.process if step in ("sessions", "windows") else PROCESS
+        )
         self._group, self._state, self._timers, self._output = (
             varint(dataflow.ranks[each]) for each in (self._name, *ranks)
         )
@@ -144,8 +149,7 @@ class Bench:
             self.came[meta, payload] += diff
         ports: Ports = {}
         batch = sorted_by_meta(Columns(metas, payloads, diffs if -1 in diffs else None))
-        waiting = (due.meta for timers in self.stage._timers.by_key.values() for due in timers)
-        least = min([batch.metas[0], *waiting])
+        least = min(batch.metas[0], self.stage.least_timer or END_OF_TIME)
         self.note(self.stage.process(batch, ports), ports, least)
 
     def fire(self) -> None:

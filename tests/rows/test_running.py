@@ -30,7 +30,6 @@ from drift.flow.running import RunningStep
 from drift.flow.windows import NumberedStep
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
-from drift.machines.windowing import WindowStage
 from drift.operators import NO_ITEMS, KeyedItems
 from drift_graph.canonical import canonical, canonical_each, encode_many
 from drift_graph.errors import GraphError
@@ -187,7 +186,7 @@ def test_windows_of_rows_in_any_order_are_those_of_dicts(
         "out"
     )
     (stage,) = Plan(graph.build()).stages().values()
-    assert isinstance(stage, WindowStage)
+    assert isinstance(stage, KeyedStage)
     stage.track()
     sent: Counter[tuple[bytes, bytes]] = Counter()
 
@@ -195,12 +194,14 @@ def test_windows_of_rows_in_any_order_are_those_of_dicts(
         for place, diff in zip(zip(out.metas, canonical_each(out.payloads)), out.diffs or [1] * len(out.metas)):
             sent[place] += diff
 
-    stays = data.draw(st.booleans())  # in order and in columns, so that windows stay in arrays from batch to batch
-    left: Any = list(range(len(rows)) if stays else data.draw(st.permutations(range(len(rows)))))
+    come = data.draw(st.sampled_from(["in columns", "in order", "in any order"]))
+    stays = come == "in columns"  # and in order, so that windows stay in arrays from batch to batch
+    in_order = come != "in any order"
+    left: Any = list(range(len(rows)) if in_order else data.draw(st.permutations(range(len(rows)))))
     while left:
-        size = data.draw(st.integers(1, min(len(left), 3 if stays else 99)))
+        size = data.draw(st.integers(1, min(len(left), 3 if in_order else 99)))
         batch, left = sorted(left[:size]), left[size:]
-        if stays or data.draw(st.booleans()):
+        if in_order or data.draw(st.booleans()):
             stage.complete_below = meta_at(min(left, default=len(rows)))
         some: Any = [rows[at] for at in batch]
         metas: Any = [meta_at(at) for at in batch]
@@ -228,6 +229,22 @@ def test_windows_of_rows_in_any_order_are_those_of_dicts(
     expected = [canonical(item.payload) for item in drift.run(graph, {"rows": rows}, engine="reference")]
     assert set(sent.values()) <= {0, 1}
     assert [form for (_, form), diff in sorted(sent.items()) if diff] == expected
+
+
+def test_windows_in_arrays_end_where_dicts_begin_others() -> None:
+    rows = [{"zone": "ab"[at % 2], "day": 1, "n": at, "fare": 1.0} for at in range(35)]
+    graph = graph_of(("zone",), ["count"], over="tumbling")
+    (stage,) = Plan(graph.build()).stages().values()
+    sent: list[tuple[bytes, bytes]] = []
+    for start in range(0, len(rows), 7):
+        some: Any = rows[start : start + 7]
+        stage.complete_below = meta_at(start + 7)
+        as_rows = Frame(pl.DataFrame(some, schema=SCHEMA)) if start % 2 == 0 else some
+        out = stage.process(Columns([meta_at(start + at) for at in range(7)], as_rows, None), {})
+        sent += zip(out.metas, canonical_each(out.payloads))
+    assert len(sent) == 8 and len(set(sent)) == 8, "all but those of the last batch"
+    ends = [each.payload["end"] for each in drift.run(graph, {"rows": rows}, engine="reference")]
+    assert ends == [end for end in (7, 14, 21, 28, 35) for _ in "ab"]
 
 
 @given(tame | rows_of, st.sampled_from(KEYS), names_in_columns, st.sampled_from([1, 2, 3, 7]), st.integers(1, 20))

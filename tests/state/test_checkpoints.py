@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any
@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from strategies import AWKWARD, cases
 
 import drift
-from drift.machines import windowing
 from drift.machines.checkpoints import Touched
 from drift.machines.keyed import KeyedStage
 from drift.machines.keys import form_of_identity, identities, identity_of
@@ -27,13 +26,6 @@ from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time
 
 seeds = st.integers(0, 2**32)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def settled_items_are_looked_for_often() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(windowing, "_ITEMS_RETAINED_MIN", 4)
-        yield
 
 
 def check(dataflow: drift.Dataflow, sources: dict[str, list[Any]], seed: int, workers: int, fused: bool) -> None:

@@ -1,0 +1,78 @@
+"""The form in order of a logic with timers: faster than row by row, where nothing can come below the rows.
+
+Invariant: outputs, states and timers are those of the logic, row by row and timer by timer. A key's state and timers
+are either in such a form or in the stage; what a form does not know is left to the logic.
+
+Why: nothing of it is ever taken back, so nothing is logged, and states need not be there for each row or timer. Whoever
+needs a key's state as the logic would have it asks the form to hand it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from drift.machines.log import Keyed
+from drift.machines.timers import Timers
+from drift_graph.item import Columns
+from drift_graph.metas import Metas
+from drift_graph.payloads import Rows
+from drift_graph.unchanged import Sample
+
+
+class Shared(NamedTuple):
+    """What a stage shares with the form in order of its logic.
+
+    Attributes:
+        states, timers: those that are in the stage.
+        ranks: see `drift.machines.keyed.Place`.
+        get: fetches the states of keys, whose rows come now; see `KeyedState.get`.
+        note_fired: notes that timers have fired, by their metas and keys.
+        fire: fires the timers of the stage below a bound, and adds what they make; False if a call has raised.
+        sample, check: of what the user's functions get, and whether it is unchanged.
+    """
+
+    states: dict[Any, Any]
+    timers: Timers
+    ranks: Sequence[bytes]
+    get: Callable[[Metas, Sequence[Any]], None]
+    note_fired: Callable[[Metas, Sequence[Any]], None]
+    fire: Callable[[bytes, list[Columns]], bool]
+    sample: Callable[[Sequence[Any]], list[Sample]]
+    check: Callable[[Sequence[Sample]], None]
+
+
+class InOrder:
+    """See the module; this one has no states of its own."""
+
+    def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
+        """Process rows of a batch from the first on, with the timers before them; how many, and the outputs."""
+        raise NotImplementedError
+
+    def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
+        """The same for rows in columns, before their keys are known."""
+        return 0, []
+
+    def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
+        """Fire the first timers below a bound, below which no row will come; the outputs.
+
+        Args:
+            ended: whether all input has ended.
+        """
+        raise NotImplementedError
+
+    def hand_back(self, keys: Iterable[Any] | None = None) -> None:
+        """Give the states and timers of these keys, and perhaps of others, to the stage; without keys those of all."""
+
+    def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
+        """The states and timers of those of the keys that have any here; see `KeyedState.put`."""
+        return {}
+
+    @property
+    def least(self) -> bytes | None:
+        """A meta at or below the first timer here; None if there is none."""
+        return None
+
+    def __len__(self) -> int:
+        """How many timers are here."""
+        return 0
