@@ -626,4 +626,12 @@ BREAKAGES: list[Breakage] = [
         IN_SESSIONS,
         _UNSEEN,
     ),
+    one(
+        "states are looked for in arrays alone",
+        "drift/machines/merging.py",
+        "self._merging is not None and self._has_no_objects and self._merging.is_below",
+        "self._merging is not None and self._merging.is_below",
+        IN_SESSIONS,
+        _UNSEEN,
+    ),
 ]

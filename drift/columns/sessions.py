@@ -359,9 +359,11 @@ class Sessions:
     def entries(self) -> Iterator[tuple[Any, Any]]:
         """The states of the keys with their timers, as the process would have them."""
         found = np.flatnonzero(self._open.lasts != _NONE)
+        if not len(found):
+            return
         sessions = self._open.at(found)
         lists = [listed(kind, arrays) for (kind, _), arrays in zip(self._aggregates, sessions.arrays)]
-        accumulators = (lists[0] if self._names is None else list(zip(*lists))) if lists else []
+        accumulators = lists[0] if self._names is None else list(zip(*lists))
         timers = self._timers(sessions, np.arange(len(found)))
         bounds = zip(sessions.firsts.tolist(), sessions.lasts.tolist())
         for at, (first, last), accumulator, timer in zip(found.tolist(), bounds, accumulators, timers):

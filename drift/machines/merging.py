@@ -102,7 +102,7 @@ class MergingStage(KeyedStage):
         return least is not None and least < self.heartbeat
 
     def as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:
-        if self._merging is not None and self._merging.is_below(checkpoint):
+        if self._merging is not None and self._has_no_objects and self._merging.is_below(checkpoint):
             states = dict(self._merging.entries())
             return Entries.of((key, states.get(key, DELETED)) for key in keys)
         self._make_objects()
