@@ -1,4 +1,5 @@
-"""Pickling of what cloudpickle cannot send by value: cached functions, msgspec Structs, classes with slots, and others.
+"""Pickling of what cloudpickle cannot send by value: cached functions, msgspec Structs, classes with slots, and others;
+and of the files that functions are from, which it leaves out from 3.1.3 on, and errors name.
 
 Invariant: `pickle.loads` rebuilds the output of `dumps` in a fresh process that has this library, also if an object
 refers to itself; objects that an importable module has by name are sent by name.
@@ -18,7 +19,7 @@ import sys
 import typing
 import weakref
 from collections.abc import Callable
-from types import MemberDescriptorType
+from types import CodeType, MemberDescriptorType
 from typing import Any
 
 import cloudpickle
@@ -26,6 +27,7 @@ import msgspec
 from cloudpickle.cloudpickle import (
     _class_getstate,
     _class_setstate,
+    _code_reduce,
     _get_or_create_tracker_id,
     _lookup_class_or_track,
     _make_skeleton_class,
@@ -122,7 +124,16 @@ def _new_type(name: str, supertype: Any, module: str) -> Any:
     return made
 
 
+def _reduced_code(code: CodeType) -> Any:
+    return _code_of, (_code_reduce(code)[1], "".join(code.co_filename))  # another text each time, as for cloudpickle
+
+
+def _code_of(arguments: tuple[Any, ...], file: str) -> CodeType:
+    return CodeType(*arguments).replace(co_filename=file)
+
+
 _reducers: dict[type, Callable[[Any], Any]] = {
+    CodeType: _reduced_code,
     _Cached: _reduced_cached,
     functools.cached_property: _reduced_property,
     weakref.WeakKeyDictionary: _reduced_weak,
