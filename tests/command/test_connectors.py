@@ -241,7 +241,8 @@ def test_what_a_sink_and_a_source_guarantee_is_data_on_the_class() -> None:
             made = getattr(module, name)
             if name[0].islower() and not name.startswith(("as_", "registry_")):
                 kinds = [each for each in vars(sys.modules[made.__module__]).values() if hasattr(each, "guarantee")]
-                assert kinds, f"{name} states no guarantee"
+                is_given_one = made.__annotations__["return"] == "PolledSource"  # which is not made without
+                assert kinds or is_given_one, f"{name} states no guarantee"
 
 
 def write(sink: Sink, start: int, end: int) -> None:
