@@ -44,6 +44,9 @@ class Strings:
         return self.data[self.offsets[0] : self.offsets[-1]].data
 
     def listed(self) -> list[bytes]:
+        if self.step:
+            found: list[bytes] = np.frombuffer(self.joined(), f"V{self.step}").tolist()
+            return found
         data, ends = self.joined().tobytes(), (self.offsets - self.offsets[0]).tolist()
         return [data[start:end] for start, end in pairwise(ends)]
 

@@ -32,6 +32,7 @@ _MERGING, SLIDING = "drift/columns/merging.py", ("tests/rows/test_sliding_rows.p
 _SESSIONS, IN_SESSIONS = "drift/columns/sessions.py", ("tests/rows/test_session_rows.py",)
 _COUNTED, BY_NUMBER = "drift/columns/counted.py", ("tests/rows/test_running.py", "-k", "by_number or resumes")
 IN_ARRAYS = ("tests/rows/test_running.py", "-k", "any_order_are_those")
+NUMBERS = ("tests/rows/test_running.py", "-k", "have_numbers")
 IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
 
 BREAKAGES: list[Breakage] = [
@@ -225,9 +226,9 @@ BREAKAGES: list[Breakage] = [
     ),
     one(
         "a window has the timer of its last row",
-        _GROUPS,
-        "    firsts[numbers[::-1]] = np.arange(len(rows) - 1, -1, -1)",
-        "    firsts[numbers] = np.arange(len(rows))",
+        _AGGREGATES,
+        "    firsts[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)",
+        "    firsts[numbers] = np.arange(len(numbers))",
         IN_WINDOWS,
         _UNSEEN,
     ),
@@ -237,6 +238,34 @@ BREAKAGES: list[Breakage] = [
         "np.repeat(np.arange(len(lengths)) * len(keys), lengths)",
         "0",
         IN_WINDOWS,
+        _UNSEEN,
+    ),
+    one("texts of one number are one", _AGGREGATES, "if not are_whole and not (", "if False and (", NUMBERS, _UNSEEN),
+    one(
+        "texts are their first bytes", _AGGREGATES, "are_whole = not tails.any()", "are_whole = True", NUMBERS, _UNSEEN
+    ),
+    one(
+        "groups are in the order of their numbers",
+        _GROUPS,
+        'slots[np.argsort(firsts[slots], kind="stable")]',
+        "slots.copy()",
+        IN_WINDOWS,
+        _UNSEEN,
+    ),
+    one(
+        "times and ties are sorted by their last digits",
+        _METAS,
+        "range(_DIGIT_BITS, bits, _DIGIT_BITS)",
+        "range(0)",
+        TIMED,
+        _UNSEEN,
+    ),
+    one(
+        "metas of a bound's time are all at or above it",
+        "graph/drift_graph/metas/event.py",
+        "if len(bound) <= 8 or",
+        "if True or",
+        TIMED,
         _UNSEEN,
     ),
     one(

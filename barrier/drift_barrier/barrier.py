@@ -9,7 +9,6 @@ cancels too. Items and tombstones are counted by meta and canonical payload, so 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain, compress, count, groupby, islice
@@ -24,7 +23,7 @@ from drift_graph.functions import safe_text
 from drift_graph.item import FAILURES as FAILURES
 from drift_graph.item import Columns, Failure, joined, merged, sorted_by_meta
 from drift_graph.meta import BEGINNING, MetaParts
-from drift_graph.metas import Metas, is_increasing, split_out_of
+from drift_graph.metas import Metas, count_below, is_increasing, split_out_of
 from drift_graph.payloads import are_forms, are_of_one_kind, chosen, in_order
 
 _IMPURE = (
@@ -225,7 +224,7 @@ class Barrier:
             run = heappop(heap)[2]
             start, end = run.start, len(run.metas)
             if run.metas[-1] >= bound:
-                end = bisect_left(run.metas, bound, start)
+                end = count_below(run.metas, bound, start)
                 rests.append((run, end))
             columns = Columns(run.metas, run.payloads, run.diffs).slice(start, end)
             if columns.diffs is not None:

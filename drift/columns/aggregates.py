@@ -20,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from drift.columns.expressions import Fields, unknown_field
+from drift.columns.forms import VIEW, VIEW_MAX
 from drift.columns.rows import Frame
 
 Kind = Literal["count", "sum", "mean", "min", "max"]
@@ -34,6 +35,7 @@ _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt
 _EXACT_MAX = 1 << 62  # sums of integers below it do not overflow
 _MEAN_MAX = 1 << 53  # up to here integers are floats
 _CELLS_PER_ROW = 4  # of matrices
+_SPREAD = np.uint64(0x9E37_79B9_7F4A_7C15)  # odd: what is multiplied by it differs in all bits
 
 
 class _NotHere(Exception):
@@ -56,7 +58,7 @@ def running(
         store: takes the states after the rows.
     """
     try:
-        codes, keys = _codes(rows, key)
+        codes, keys = codes_of(rows, key)
         values = {field: _numbers(rows, field) for _, (kind, field) in named if type(kind) is str and kind != "count"}
         states = fetch(keys)
         batch = _Keyed(codes, len(keys))
@@ -112,21 +114,18 @@ def fields_of_running(
     return tuple(made.items())
 
 
-def _codes(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]]:
-    """The number of each row's key, and the keys by their numbers."""
+def codes_of(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]]:
+    """The number of each row's key, and the keys by their numbers, which are in the order of their first rows."""
+    if not key:
+        return np.zeros(len(rows), np.int64), [None]
     codes: Array | None = None
     several: list[list[Any]] = []
     for name in key:
-        column = _column(rows, name)
-        kind = column.type
-        if not (_kinds.is_integer(kind) or _kinds.is_string(kind) or _kinds.is_large_string(kind)):
-            raise _NotHere
-        found = column.dictionary_encode(null_encoding="encode")
-        own, values = found.indices.to_numpy(zero_copy_only=False), found.dictionary.to_pylist()
+        own, values = _codes_of(rows, name)
         if codes is not None:
             pairs = pa.array(codes.astype(np.int64) * len(values) + own).dictionary_encode()
             first, second = np.divmod(pairs.dictionary.to_numpy(), len(values))
-            own, codes = pairs.indices.to_numpy(), None
+            own = pairs.indices.to_numpy()
             several = [[each[at] for at in first.tolist()] for each in several]
             values = [values[at] for at in second.tolist()]
         codes = own
@@ -135,12 +134,53 @@ def _codes(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]]:
     return codes, several[0] if len(several) == 1 else list(zip(*several))
 
 
-def _column(rows: Frame, name: str) -> pa.Array:
-    batch = rows.batch
-    at = batch.schema.get_field_index(name)
-    if at < 0:
+def _codes_of(rows: Frame, name: str) -> tuple[Array, list[Any]]:
+    """The number of each row's value in a field, and the values by their numbers."""
+    if rows.frame.schema.get(name) == pl.String:
+        found = _codes_of_short(rows.frame.get_column(name))
+        if found is not None:
+            return found
+    column = _column(rows, name)
+    kind = column.type
+    if not (_kinds.is_integer(kind) or _kinds.is_string(kind) or _kinds.is_large_string(kind)):
         raise _NotHere
-    return batch.column(at)
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
+
+
+def _codes_of_short(texts: pl.Series) -> tuple[Array, list[Any]] | None:
+    """The same for texts that are in their views whole; None if one is longer, or null.
+
+    Numbers are told apart twice as fast as texts: of a text, those of its view. Two texts whose numbers happen to be
+    the same are found by comparing each text with the first of its number.
+    """
+    column = texts.to_arrow(compat_level=pl.CompatLevel.newest())
+    if column.null_count or not len(column):
+        return None
+    views = np.frombuffer(column.buffers()[1], np.uint64, 2 * len(column), column.offset * VIEW.itemsize).reshape(-1, 2)
+    heads, tails = views.T
+    if int(heads.astype(np.uint32).max()) > VIEW_MAX:
+        return None
+    are_whole = not tails.any()  # in their heads
+    numbers = np.ascontiguousarray(heads) if are_whole else heads ^ tails * _SPREAD
+    codes = pa.array(numbers.view(np.int64)).dictionary_encode().indices.to_numpy()
+    firsts = firsts_of(codes, int(codes.max()) + 1)
+    if not are_whole and not (views == views[firsts[codes]]).all():
+        return None
+    return codes, texts.gather(firsts).to_list()
+
+
+def firsts_of(numbers: Array, count: int) -> Array:
+    """The first row of each number below `count`; of a number without rows as many as there are rows."""
+    firsts = np.full(count, len(numbers), np.int64)
+    firsts[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)  # of several rows of a number the last is stored
+    return firsts
+
+
+def _column(rows: Frame, name: str) -> pa.Array:
+    if name not in rows.frame.columns:
+        raise _NotHere
+    return rows.frame.get_column(name).to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def _numbers(rows: Frame, name: str) -> Array:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from drift.columns.aggregates import Array, InColumns, _codes, _Keyed, _NotHere
-from drift.columns.groups import Groups, _narrow, arrays_of, listed, results_of
+from drift.columns.aggregates import InColumns, _Keyed, _NotHere, codes_of, firsts_of
+from drift.columns.groups import Groups, arrays_of, listed, results_of
 from drift.columns.rows import Frame
 from drift.columns.windows import AtMostOne, window_rows
 
@@ -41,7 +41,7 @@ def counted(
     """
     names, aggregates = values
     try:
-        codes, keys = _codes(_narrow(rows, key), key) if key else (np.zeros(len(rows), np.int64), [None])
+        codes, keys = codes_of(rows, key)
         batch, states = _Keyed(codes, len(keys)), fetch(keys)
         before = np.array([0 if state is empty else state[0] for state in states], np.int64)
         after = before + batch.counts
@@ -50,7 +50,8 @@ def counted(
         ends = np.cumsum(opened)
         at = before[codes] + batch.ranks
         numbers = (ends - opened - begun)[codes] + at // size
-        groups = _groups(rows, numbers, int(ends[-1]))
+        count = int(ends[-1])
+        groups = Groups(rows, range(count), numbers, firsts_of(numbers, count), [(0, count)])
         going_on = np.flatnonzero(before % size)
         old = (ends - opened)[going_on]
         known = [states[each][2] for each in going_on.tolist()]
@@ -84,9 +85,3 @@ def counted(
         for place, (each, position) in enumerate(zip(keys, after.tolist()))
     )
     return AtMostOne(is_last.astype(np.uint8).tobytes(), windows)
-
-
-def _groups(rows: Frame, numbers: Array, count: int) -> Groups:
-    firsts = np.empty(count, np.int64)
-    firsts[numbers[::-1]] = np.arange(len(rows) - 1, -1, -1)  # of several rows of a group the last is stored
-    return Groups(rows, range(count), numbers, firsts, [(0, count)])

@@ -49,8 +49,8 @@ _STRUCT = b"\x0e"  # the code of its extension
 #: Integers whose forms are looked up: all of at most three bytes.
 _SMALL_MIN, _SMALL_MAX = -(1 << 15), (1 << 16) - 1
 #: A view of a short text: its length and its bytes.
-_VIEW = np.dtype({"names": ["length", "first", "rest"], "formats": ["<i4", "<u8", "<u4"], "offsets": [0, 4, 12]})
-_VIEW_MAX = 12
+VIEW = np.dtype({"names": ["length", "first", "rest"], "formats": ["<i4", "<u8", "<u4"], "offsets": [0, 4, 12]})
+VIEW_MAX = 12
 
 
 class _Field(NamedTuple):
@@ -458,7 +458,7 @@ def _with_lengths(column: pa.Array, heads: Sequence[tuple[int, str, bytes]], sho
         lengths = bodies.lengths
     least, greatest = int(lengths.min()), int(lengths.max())
     is_exact = least == greatest and valid is None
-    if greatest <= _VIEW_MAX:
+    if greatest <= VIEW_MAX:
         return _short(column, lengths, b"" if short else heads[0][2], is_exact, valid)
     if bodies is None:
         bodies = _bodies(column.cast(pa.large_binary()), valid)
@@ -498,7 +498,7 @@ def _short(
 
 
 def _views(column: pa.Array) -> Numbers:
-    return np.frombuffer(column.buffers()[1], _VIEW, len(column), column.offset * _VIEW.itemsize)
+    return np.frombuffer(column.buffers()[1], VIEW, len(column), column.offset * VIEW.itemsize)
 
 
 def _bodies(strings: pa.Array, valid: npt.NDArray[np.bool_] | None = None) -> _Bodies:

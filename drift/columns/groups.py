@@ -11,18 +11,28 @@ so, sums in numpy do not). Where comparisons of floats depend on order (NaN, zer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
-from drift.columns.aggregates import _EXACT_MAX, _MEAN_MAX, Array, InColumns, Kind, _codes, _NotHere, _numbers
+from drift.columns.aggregates import (
+    _EXACT_MAX,
+    _MEAN_MAX,
+    Array,
+    InColumns,
+    Kind,
+    _NotHere,
+    _numbers,
+    codes_of,
+    firsts_of,
+)
 from drift.columns.rows import Frame
 from drift.operators import NO_ITEMS
 
 _ARRAYS = {frozenset({int}): np.int64, frozenset({float}): np.float64}  # by the types of accumulators
+_SLOTS_PER_ROW = 4  # of arrays over all numbers that groups may have
 
 
 class Groups:
@@ -103,7 +113,7 @@ class Groups:
     def _values(self, field: str) -> Array:
         if field not in self._fields:
             try:
-                self._fields[field] = _numbers(_narrow(self.rows, (field,)), field)
+                self._fields[field] = _numbers(self.rows, field)
             except _NotHere:
                 self._fields[field] = None
         found = self._fields[field]
@@ -178,27 +188,28 @@ def groups_of(rows: Frame, key: Sequence[str], lengths: Sequence[int]) -> Groups
         lengths: of the stretches, one after the other.
     """
     try:
-        codes, keys = _codes(_narrow(rows, key), key) if key else (np.zeros(len(rows), np.int64), [None])
+        codes, keys = codes_of(rows, key)
     except _NotHere:
         return None
-    ends = list(accumulate(lengths))
-    if len(lengths) > 1:
-        found = pa.array(codes + np.repeat(np.arange(len(lengths)) * len(keys), lengths)).dictionary_encode()
-        numbers = found.indices.to_numpy(zero_copy_only=False)
-        stretches, places = np.divmod(found.dictionary.to_numpy(), len(keys))
-        keys = [keys[at] for at in places.tolist()]
-        edges = np.searchsorted(stretches, np.arange(len(lengths) + 1)).tolist()
-    else:
-        numbers, edges = codes, [0, len(keys)]
-    assert ends[-1] == len(rows)
-    firsts = np.empty(len(keys), np.int64)
-    firsts[numbers[::-1]] = np.arange(len(rows) - 1, -1, -1)  # of several rows of a group the last is stored
-    return Groups(rows, keys, numbers, firsts.tolist(), list(pairwise(edges)))
+    assert sum(lengths) == len(rows)
+    if len(lengths) == 1:
+        return Groups(rows, keys, codes, firsts_of(codes, len(keys)), [(0, len(keys))])
+    numbers, slots, firsts = _in_order(codes + np.repeat(np.arange(len(lengths)) * len(keys), lengths))
+    stretches, places = np.divmod(slots, len(keys))
+    edges = np.searchsorted(stretches, np.arange(len(lengths) + 1)).tolist()
+    return Groups(rows, [keys[at] for at in places.tolist()], numbers, firsts, list(pairwise(edges)))
 
 
-def _narrow(rows: Frame, names: Sequence[str]) -> Frame:
-    """The rows with these fields only: the others need not be converted to Arrow."""
-    try:
-        return Frame(rows.frame.select(names))
-    except pl.exceptions.ColumnNotFoundError:
-        raise _NotHere from None
+def _in_order(numbers: Array) -> tuple[Array, Array, Array]:
+    """The place of each number among the different ones, by their first rows; the different ones, and these rows."""
+    count = int(numbers.max()) + 1
+    if count > _SLOTS_PER_ROW * len(numbers):
+        found = pa.array(numbers).dictionary_encode()
+        places = found.indices.to_numpy()
+        return places, found.dictionary.to_numpy(), firsts_of(places, len(found.dictionary))
+    firsts = firsts_of(numbers, count)
+    slots = np.flatnonzero(firsts < len(numbers))
+    slots = slots[np.argsort(firsts[slots], kind="stable")]
+    places = np.empty(count, np.int64)
+    places[slots] = np.arange(len(slots))
+    return places[numbers], slots, firsts[slots]

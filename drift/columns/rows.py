@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
+from itertools import chain
 from typing import Any, Self, overload
 
 import numpy as np
@@ -119,9 +120,12 @@ class Tabular(Rows):
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
         if not stored:
-            return [form for some in self._canonical() for form in some.listed()]
+            return list(self.each_form())
         count = len(self)
         return RowForms(self._pieces(0, count, False), count, count).part(0, count).listed() if count else []
+
+    def each_form(self) -> Iterator[bytes]:
+        return chain.from_iterable(some.listed() for some in self._canonical())
 
     def _canonical(self) -> Iterator[Strings]:
         """The forms, some rows at a time."""
@@ -176,11 +180,7 @@ class Frame(Tabular):
 
     def with_columns(self, columns: Sequence[pl.Series]) -> Self:
         """These rows with further columns, or others in place of some."""
-        made = type(self)(self.frame.with_columns(columns))
-        arrays = dict(zip(self.batch.schema.names, self.batch.columns))
-        arrays.update((each.name, each.to_arrow(compat_level=pl.CompatLevel.oldest())) for each in columns)
-        made._batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
-        return made
+        return type(self)(self.frame.with_columns(columns))
 
     def field(self, name: str) -> list[Any] | None:
         batch = self.batch

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from drift.columns.aggregates import Array, InColumns, _codes, _Keyed, _NotHere
-from drift.columns.groups import Groups, _narrow, arrays_of, listed, results_of
+from drift.columns.aggregates import Array, InColumns, _Keyed, _NotHere, codes_of
+from drift.columns.groups import Groups, arrays_of, listed, results_of
 from drift.columns.merging import _NONE, _TIME_MAX, _UNUSED_MIN, _Numbers
 from drift.columns.metas import (
     _SIGN,
@@ -139,8 +139,7 @@ class Sessions:
         if int(times[0]) < -_TIME_MAX or int(times[-1]) > _TIME_MAX - self._gap or self._gap > _TIME_MAX:
             return None
         try:
-            names = self._key
-            codes, keys = _codes(_narrow(rows, names), names) if names else (np.zeros(len(rows), np.int64), [None])
+            codes, keys = codes_of(rows, self._key)
         except _NotHere:
             return None
         return Batch(metas, rows, codes, keys)

@@ -36,7 +36,7 @@ from drift_graph.meta import (
     time_of,
     varint,
 )
-from drift_graph.metas import Metas, may_be_later, metas_in_order, with_suffix
+from drift_graph.metas import Metas, count_below, may_be_later, metas_in_order, with_suffix
 from drift_graph.payloads import Rows
 
 #: Appended to a moment: below every later item of that moment.
@@ -85,11 +85,11 @@ class Opening(InOrder):
             if until is None:
                 start += 1
                 continue
-            stop = bisect_left(metas, pack_time(until + 1), start) if until < TIME_MAX else len(metas)
+            stop = count_below(metas, pack_time(until + 1), start) if until < TIME_MAX else len(metas)
             if some_later:
                 moment, first = self._moment(until), stop
                 if metas[stop - 1] >= moment[: LATER_MARK_AT + 1]:  # it is a later item of that time
-                    first = bisect_left(metas, moment[: LATER_MARK_AT + 1], start, stop)
+                    first = count_below(metas, moment[: LATER_MARK_AT + 1], start, stop)
                 for at in range(first, stop):
                     if metas[at] >= moment or in_rounds(metas[at]):
                         return [*found, (start, at, until)] if at > start else found, at

@@ -158,7 +158,7 @@ def _of_each(values: Sequence[Any], taken: Callable[[Iterable[bytes]], T]) -> T:
     if are_forms(values):
         return taken(values)
     if are_rows(values):
-        return taken(values.forms())
+        return taken(values.each_form())
     ready = values if are_plain(values) else _sorted_rows(values)
     if ready is not None:
         try:

@@ -133,6 +133,10 @@ class Rows:
         """The canonical bytes of each row, or those of `drift_graph.canonical.stored`."""
         raise NotImplementedError
 
+    def each_form(self) -> Iterator[bytes]:
+        """The canonical bytes of each row, for callers that need each of them once."""
+        return iter(self.forms())
+
 
 Sequence.register(Rows)
 

@@ -8,11 +8,11 @@ are sorted for it where somebody else will need them sorted, so that it costs no
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from heapq import heappop, heappush
 
 from drift_graph.metas import (
     Metas,
+    count_below,
     is_random_access_slow,
     known_to_increase,
     least_meta,
@@ -47,7 +47,7 @@ class Unsettled:
                 if left:
                     heappush(sent, (least_meta(left), number, left, -1 if is_random_access_slow(left) else 0))
                 continue
-            end = len(metas) if metas[-1] < minimal_time else bisect_left(metas, minimal_time, settled)
+            end = len(metas) if metas[-1] < minimal_time else count_below(metas, minimal_time, settled)
             self._count -= end - settled
             if end < len(metas):
                 if 2 * end > len(metas):  # else an item far ahead would keep the settled ones in memory

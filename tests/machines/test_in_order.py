@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pickle
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from itertools import compress
@@ -31,6 +32,7 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, MetaParts, later_metas, pac
 from drift_graph.metas import (
     EventMetas,
     NumberedMetas,
+    count_below,
     is_increasing,
     joined_metas,
     least_meta,
@@ -75,6 +77,8 @@ def test_metas_in_event_time_are_as_in_a_list(
     bound = expected[at % len(expected)]
     for each in (bound, bound[:8], BEGINNING, END_OF_TIME):
         assert sorted(metas_from_on(kind, each)) == [meta for meta in sorted(expected) if meta >= each]
+        in_order = kind.sorted()[1]  # type: ignore[union-attr]
+        assert count_below(in_order, each) == bisect_left(sorted(expected), each)
     payloads = list(range(len(stamps)))
     together = joined([Columns(kind[:at], payloads[:at], None), Columns(kind[at:], payloads[at:], None)])
     assert (list(together.metas), together.payloads) == (expected, payloads)
@@ -107,6 +111,8 @@ def test_metas_of_rows_with_ordinals_are_as_in_a_list(stamps: list[tuple[int, in
     bound = expected[at % count]
     for each in (bound, bound[:8], BEGINNING, END_OF_TIME):
         assert sorted(metas_from_on(kind, each)) == [meta for meta in sorted(expected) if meta >= each]
+        in_order = kind.sorted()[1]  # type: ignore[union-attr]
+        assert count_below(in_order, each) == bisect_left(sorted(expected), each)
     before, behind = plain[:at].with_suffix(b"\1\2"), kind[at:]  # some without ordinals, and then with them
     for one, other in ((before, behind), (behind, before)):
         if one and other:

@@ -307,6 +307,20 @@ def test_keys_with_many_rows_are_added_in_order_too(drawn: list[tuple[int, float
     assert made.tolist() == expected and last.tolist() == [totals.get(key, 0.5) for key in range(64)]
 
 
+TEXTS = st.text("ab\0é", max_size=4) | st.text("ab", max_size=3).map("aaaaaaaaé{}".format)  # up to 13 bytes
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=20) | st.lists(TEXTS | st.none(), min_size=1), st.integers(0, 3))
+def test_texts_have_numbers_in_the_order_of_their_first_rows(texts: list[str | None], start: int) -> None:
+    rows = Frame(pl.DataFrame({"of": ["", *texts, "b"]}, schema={"of": str}))[min(start, len(texts)) :]
+    expected = list(dict.fromkeys(row["of"] for row in rows))
+    for spread in (aggregates._SPREAD, np.uint64(0)):  # with 0 there are texts with one number
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(aggregates, "_SPREAD", spread)
+            codes, values = aggregates.codes_of(rows, ["of"])
+        assert values == expected and codes.tolist() == [expected.index(row["of"]) for row in rows]
+
+
 @given(tame.filter(len), st.sampled_from([(), *KEYS]), st.sampled_from([1, 7]))
 def test_tame_rows_are_added_to_windows_in_columns(rows: Rows, key: tuple[str, ...], size: int) -> None:
     """Or the tests above would compare nothing."""

@@ -6,7 +6,7 @@ same metas in a list.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import compress, islice
 from operator import lt
@@ -21,8 +21,8 @@ from drift_graph.metas.numbered import NumberedMetas
 
 __all__ = [
     "ChildMetas", "ChosenMetas", "ComputedMetas", "EventMetas", "Metas", "NumberedMetas", "are_computed",
-    "is_random_access_slow", "chosen_metas", "count_upto", "greatest_meta", "have_one_length", "interleaved",
-    "is_increasing", "joined_metas", "known_to_increase", "least_meta", "listed_metas", "may_be_later",
+    "is_random_access_slow", "chosen_metas", "count_below", "count_upto", "greatest_meta", "have_one_length",
+    "interleaved", "is_increasing", "joined_metas", "known_to_increase", "least_meta", "listed_metas", "may_be_later",
     "metas_from_on", "metas_in_order", "metas_of_children", "numbers_of", "sorted_metas", "sorted_where_cached",
     "split_out_of", "times_of", "with_suffix",
 ]  # fmt: skip
@@ -177,6 +177,13 @@ def metas_of_children(metas: Metas, counts: Sequence[int], endings: Sequence[byt
     if made is not None:
         return made
     return [meta + ending for meta, count in zip(metas, counts) for ending in endings[:count]]
+
+
+def count_below(metas: Metas, bound: bytes, start: int = 0, stop: int | None = None) -> int:
+    """How many of some increasing metas are below a bound, if those before `start` are, and none from `stop` on."""
+    if stop is None:
+        stop = len(metas)
+    return bisect_left(metas, bound, start, stop) if isinstance(metas, list) else metas.count_below(bound, start, stop)
 
 
 def count_upto(metas: Metas, last: bytes) -> int:

@@ -10,6 +10,7 @@ it does better than a list.
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import lt
@@ -101,6 +102,10 @@ class ComputedMetas(Sequence[bytes]):
     def from_on(self, bound: bytes) -> ComputedMetas | list[bytes]:
         """Those at or above a bound."""
         return sorted(filter(bound.__le__, self.listed()))
+
+    def count_below(self, bound: bytes, start: int, stop: int) -> int:
+        """See the function of this name in `drift_graph.metas`."""
+        return bisect_left(self, bound, start, stop)
 
     def times(self) -> Sequence[int]:
         """The time of each."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, compress, islice
 from operator import eq, lt
@@ -148,6 +148,17 @@ class EventMetas(ComputedMetas):
         if len(bound) > 8:
             selected = [stamp for stamp in selected if not stamp.startswith(time) or self._meta(stamp) >= bound]
         return self._with(b"".join(selected), increasing=self.increasing)
+
+    def count_below(self, bound: bytes, start: int, stop: int) -> int:
+        time, stamps, size = bound[:8], self.stamps, self._size
+
+        def time_at(index: int) -> bytes:
+            return stamps[size * index : size * index + 8]
+
+        start = bisect_left(range(stop), time, start, stop, key=time_at)
+        if len(bound) <= 8 or start == stop or time_at(start) != time:
+            return start
+        return bisect_left(self, bound, start, bisect_right(range(stop), time, start, stop, key=time_at))
 
     def followed_by(self, later: ComputedMetas) -> EventMetas | None:
         if not isinstance(later, EventMetas) or (later._rank, later._ending) != (self._rank, self._ending):
