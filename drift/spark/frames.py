@@ -31,21 +31,21 @@ import xxhash
 
 from drift.arrow import payloads_of, python_values
 from drift.extras import need
-from drift.records.metas import packed_times
 from drift.sources.frames import FrameSource, Payload
 from drift.spark.batches import DDL
 from drift.spark.jobs import answer
 from drift.spark.kernels import Refused, Work, through_maps
 from drift.spark.tasks import task
-from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of, hash64, same
+from drift_graph.canonical import form_of, same
 from drift_graph.errors import DriftError, InputError, ProcessError, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, TIME_MIN, pack_time, varint, without_ordinal
-from drift_graph.metas import Metas, NumberedMetas, is_increasing, listed_metas
+from drift_graph.metas import EventMetas, Metas, NumberedMetas, is_increasing, listed_metas
+from drift_graph.metas.event import stamps_of
 from drift_graph.payloads import are_rows
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
-from drift_graph.stamps import ties_one_by_one, timed_rows, times_of
+from drift_graph.stamps import ties_of_policy, timed_rows, times_of
 from drift_graph.times import SourceMachine
 
 #: The column of times, if there is one; after the columns of the payload.
@@ -60,7 +60,7 @@ class FrameMachine(SourceMachine):
 
     def stamps(
         self, payloads: list[Any], times: list[int] | None, forms: list[bytes] | None = None, ending: bytes = b""
-    ) -> tuple[list[bytes], Exception | None]:
+    ) -> tuple[Metas, Exception | None]:
         """The stamps up to the first row that has none, and the error of that row.
 
         Args:
@@ -77,37 +77,11 @@ class FrameMachine(SourceMachine):
         if not policy.reads_payloads:
             rest = rank + varint(0) + ending
             return [pack_time(time) + rest for time in times], error
-        if policy.tie is not None:
-            ties, tie_error = ties_one_by_one(payloads, policy.tie, self.name)
-            return [pack_time(time) + rank + varint(tie) + ending for time, tie in zip(times, ties)], tie_error or error
-        hashes, tie_error = self._hashes(payloads, forms)
-        return _hashed_stamps(times[: len(hashes) // 8], rank, hashes, ending), tie_error or error
-
-    def _hashes(self, payloads: list[Any], forms: list[bytes] | None) -> tuple[bytes, Exception | None]:
-        """A hash of eight bytes for each payload, up to the first that has no canonical form; and that one's error."""
-        try:
-            forms = canonical_each(payloads) if forms is None else forms[: len(payloads)]
-            return b"".join(map(xxhash.xxh64_digest, forms)), None
-        except NoCanonicalForm:
-            ties, error = ties_one_by_one(payloads, hash64, self.name)
-            return b"".join(tie.to_bytes(8, "big") for tie in ties), error
-
-
-def _hashed_stamps(times: list[int], rank: bytes, hashes: bytes, ending: bytes) -> list[bytes]:
-    """Places whose ties are hashes of eight bytes; a few hashes begin with zeros and take fewer."""
-    count, middle, length = len(times), 8 + len(rank), 17 + len(rank) + len(ending)
-    rows = np.empty((count, length), np.uint8)
-    rows[:, :8] = packed_times(np.array(times, np.int64)).view(np.uint8).reshape(count, 8)
-    rows[:, 8:middle] = np.frombuffer(rank, np.uint8)
-    rows[:, middle] = 0xFF
-    rows[:, middle + 1 : middle + 9] = np.frombuffer(hashes, np.uint8).reshape(count, 8)
-    rows[:, middle + 9 :] = np.frombuffer(ending, np.uint8)
-    data = rows.tobytes()
-    stamps = [data[start : start + length] for start in range(0, count * length, length)]
-    for at in np.flatnonzero(rows[:, middle + 1] == 0).tolist():  # it takes fewer
-        tie = int.from_bytes(hashes[8 * at : 8 * at + 8], "big")
-        stamps[at] = pack_time(times[at]) + rank + varint(tie) + ending
-    return stamps
+        if forms is not None and policy.tie is None:
+            ties, tie_error = b"".join(map(xxhash.xxh64_digest, forms[: len(times)])), None
+        else:
+            ties, tie_error = ties_of_policy(payloads, policy, self.name)
+        return EventMetas(stamps_of(times[: len(ties) // 8], ties), rank, ending), tie_error or error
 
 
 @dataclass(frozen=True)
@@ -221,7 +195,7 @@ def stamped(
     times: list[int] | None,
     forms: list[bytes] | None = None,
     ending: bytes = b"",
-) -> tuple[list[bytes], Exception | None]:
+) -> tuple[Metas, Exception | None]:
     """See `FrameMachine.stamps`."""
     if times is not None and None in times:
         at = times.index(None)  # type: ignore[arg-type]

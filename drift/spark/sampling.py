@@ -22,6 +22,7 @@ from drift.spark.kernels import Work
 from drift.spark.partitions import overlapping
 from drift.spark.tasks import task
 from drift_graph.meta import pack_time
+from drift_graph.metas import listed_metas
 
 _SAMPLE_FRACTION = 0.01
 _SAMPLED_MAX = 1000  # of one task
@@ -113,7 +114,7 @@ def sample_rows(work: Work, reading: Reading | None, batches: Iterable[pa.Record
 def _stamps(some: pa.RecordBatch, reading: Reading | None) -> list[bytes]:
     if reading is None:
         return [pack_time(time) for time in python_values(some.column(0)) if time is not None]
-    return stamped(reading.machine(), reading.payloads(some), reading.times(some))[0]
+    return listed_metas(stamped(reading.machine(), reading.payloads(some), reading.times(some))[0])
 
 
 def row_order(reading: Reading, sample: RowSample, targets: int) -> RowOrder:

@@ -24,6 +24,7 @@ from drift_graph.canonical import canonical, form_of, stored
 from drift_graph.errors import DriftError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, read_varint, time_of
+from drift_graph.metas import listed_metas
 from drift_graph.restore import restored, restored_all
 
 #: An item of a source that has arrived: the source's rank, its time, its stamp (a global time without the ordinal) and
@@ -51,7 +52,8 @@ def arrive_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
     machine = reading.machine()
     for batch in batches:
         payloads, times = reading.payloads(batch), reading.times(batch)
-        stamps, error = stamped(machine, payloads, times)
+        found, error = stamped(machine, payloads, times)
+        stamps = listed_metas(found)
         errors: list[bytes | None] = [None] * len(stamps)
         if error is not None:
             stamps, errors = [], []

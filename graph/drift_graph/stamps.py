@@ -10,12 +10,13 @@ from collections.abc import Callable
 from datetime import UTC
 from typing import Any
 
-from drift_graph.canonical import NoCanonicalForm, hash64
+from drift_graph.canonical import NoCanonicalForm, hash64, hash64_each
 from drift_graph.diverted import diverted, diverted_by, is_diverted
 from drift_graph.errors import DriftError, InputError, PayloadError, StepError
 from drift_graph.functions import line_of, name_of, pass_interrupts, safe_text
 from drift_graph.lateness import Lateness, is_ahead, short
 from drift_graph.meta import TIME_MAX, TIME_MIN
+from drift_graph.metas.event import packed_ties
 from drift_graph.moments import Field, results_of, time_from
 from drift_graph.payloads import Timed, are_rows
 from drift_graph.policies import EventTime
@@ -108,6 +109,24 @@ def ties_of(
         except BaseException as error:  # raised again below, where the payload is known
             pass_interrupts(error)
     return ties_one_by_one(payloads, tie, source, diverting=diverting)
+
+
+def ties_of_policy(
+    payloads: list[Any], policy: EventTime, source: str, *, diverting: bool = False
+) -> tuple[bytes, Exception | None]:
+    """The ties of payloads, hashes of them where the policy has no function, up to the first payload without one.
+
+    Returns:
+        The ties as of `packed_ties`, and the error of that payload.
+    """
+    if policy.tie is not None:
+        ties, error = ties_of(payloads, policy.tie, source, diverting=diverting)
+        return packed_ties(ties), error
+    try:
+        return hash64_each(payloads), None
+    except NoCanonicalForm as none:
+        ties, error = ties_one_by_one(payloads, hash64, source, diverting=diverting)
+        return packed_ties(ties), error or none
 
 
 def ties_one_by_one(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import xxhash
 
-from drift_graph.canonical import NoCanonicalForm, canonical, hash64, hash64_each, same
+from drift_graph.canonical import NoCanonicalForm, canonical, same
 from drift_graph.errors import InputError
 from drift_graph.lateness import Late, Lateness, short
 from drift_graph.meta import (
@@ -35,12 +35,12 @@ from drift_graph.metas import (
     Metas,
     NumberedMetas,
 )
-from drift_graph.metas.event import packed_stamp, packed_ties, stamps_of, time_and_tie
+from drift_graph.metas.event import packed_stamp, stamps_of, time_and_tie
 from drift_graph.operators import Source
 from drift_graph.payloads import in_order
 from drift_graph.policies import EventTime, TimePolicy
 from drift_graph.stamp_counts import StampCounts
-from drift_graph.stamps import ties_of, ties_one_by_one, timed_rows, times_of, times_or_diverted
+from drift_graph.stamps import ties_of_policy, timed_rows, times_of, times_or_diverted
 from drift_graph.unsettled import Unsettled
 
 
@@ -400,17 +400,8 @@ class SourceMachine:
         Args:
             before: the greatest time before these.
         """
-        error: Exception | None = None
         has_diverted = self._diverting or self._late_apart
-        if policy.tie is None:
-            try:
-                ties = hash64_each(payloads)
-            except NoCanonicalForm as none:
-                numbers, error = ties_one_by_one(payloads, hash64, self.name, diverting=has_diverted)
-                ties, error = packed_ties(numbers), error or none
-        else:
-            numbers, error = ties_of(payloads, policy.tie, self.name, diverting=has_diverted)
-            ties = packed_ties(numbers)
+        ties, error = ties_of_policy(payloads, policy, self.name, diverting=has_diverted)
         count = len(ties) // 8
         times = times if count == len(times) else times[:count]
         stamps = stamps_of(times, ties)
