@@ -105,18 +105,19 @@ class EventMetas(ComputedMetas):
         if self._sorted is None:
             each = listed_stamps(self.stamps)
             order = sorted(range(len(each)), key=each.__getitem__)
-            self._sorted = order, self._with(b"".join(map(each.__getitem__, order)), increasing=True)
+            ordered = self._with(b"".join(map(each.__getitem__, order)), increasing=False)
+            ties = memoryview(ordered.stamps).cast("Q")[1::2].tolist()
+            ordered.increasing = not any(map(eq, ties, islice(ties, 1, None))) or ordered.are_increasing()
+            self._sorted = order, ordered
         return self._sorted
 
     def alike(self, seen: Sequence[bytes]) -> dict[bytes, list[int]]:
         """The places of items that have the stamp of another of them, or one of those `seen` before."""
         wanted = set(seen)
         ordered = self.sorted()[1]
-        if ordered is not self:  # if it is, every time is above the one before
-            ties = memoryview(ordered.stamps).cast("Q")[1::2].tolist()
-            if any(map(eq, ties, islice(ties, 1, None))):
-                each = listed_stamps(ordered.stamps)
-                wanted.update(compress(each, map(eq, each, islice(each, 1, None))))
+        if not ordered.increasing:
+            each = listed_stamps(ordered.stamps)
+            wanted.update(compress(each, map(eq, each, islice(each, 1, None))))
         found: dict[bytes, list[int]] = {}
         if wanted:
             for at, stamp in enumerate(listed_stamps(self.stamps)):
