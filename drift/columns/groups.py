@@ -32,14 +32,24 @@ from drift.columns.rows import Frame
 from drift.operators import NO_ITEMS
 
 _ARRAYS = {frozenset({int}): np.int64, frozenset({float}): np.float64}  # by the types of accumulators
+UNUSED_MIN = 1 << 16  # so many keys that nothing is known of may have numbers
 _SLOTS_PER_ROW = 4  # of arrays over all numbers that groups may have
+
+
+class Numbers(dict[Any, int]):
+    """Dense numbers of keys."""
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self)
+        return number
 
 
 class Groups:
     """The groups of some rows, in the order of their first rows.
 
     Args:
-        keys: of the groups, identities as well as values.
+        distinct: the keys, identities as well as values, each once.
+        codes: of each group the place of its key among these; None if they are the same.
         numbers: the group of each row.
         firsts: the first row of each group.
         bounds: of each stretch, its first group and the one after its last.
@@ -51,19 +61,29 @@ class Groups:
     def __init__(
         self,
         rows: Frame,
-        keys: Sequence[Any],
+        distinct: Sequence[Any],
+        codes: Array | None,
         numbers: Array,
-        firsts: Sequence[int] | Array,
+        firsts: Array,
         bounds: list[tuple[int, int]],
     ) -> None:
         self.rows = rows
-        self.keys, self.firsts, self.bounds = keys, firsts, bounds
+        self.distinct, self.firsts, self.bounds = distinct, firsts, bounds
+        self.codes = np.arange(len(firsts)) if codes is None else codes
+        self._keys = distinct if codes is None else None
         self._numbers = numbers
         self._listed: list[int] | None = None
         self._fields: dict[str, Array | None] = {}
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.firsts)
+
+    @property
+    def keys(self) -> Sequence[Any]:
+        """Of the groups."""
+        if self._keys is None:
+            self._keys = [self.distinct[at] for at in self.codes.tolist()]
+        return self._keys
 
     @property
     def numbers(self) -> list[int]:
@@ -193,11 +213,11 @@ def groups_of(rows: Frame, key: Sequence[str], lengths: Sequence[int]) -> Groups
         return None
     assert sum(lengths) == len(rows)
     if len(lengths) == 1:
-        return Groups(rows, keys, codes, firsts_of(codes, len(keys)), [(0, len(keys))])
+        return Groups(rows, keys, None, codes, firsts_of(codes, len(keys)), [(0, len(keys))])
     numbers, slots, firsts = _in_order(codes + np.repeat(np.arange(len(lengths)) * len(keys), lengths))
     stretches, places = np.divmod(slots, len(keys))
     edges = np.searchsorted(stretches, np.arange(len(lengths) + 1)).tolist()
-    return Groups(rows, [keys[at] for at in places.tolist()], numbers, firsts, list(pairwise(edges)))
+    return Groups(rows, keys, places, numbers, firsts, list(pairwise(edges)))
 
 
 def _in_order(numbers: Array) -> tuple[Array, Array, Array]:

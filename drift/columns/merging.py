@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from drift.columns.aggregates import _EXACT_MAX, Array, InColumns, _NotHere
-from drift.columns.groups import _greatest, arrays_of, listed, results_of
+from drift.columns.groups import UNUSED_MIN, Numbers, _greatest, arrays_of, listed, results_of
 from drift.columns.opened import OpenWindows, Taken
 from drift.columns.windows import window_rows
 from drift.operators import Timer
@@ -29,7 +29,6 @@ from drift_graph.payloads import Rows
 #: Times whose windows are not cut off by the ends of time, and differences of which 64 bits hold.
 _TIME_MAX = 1 << 60
 _NONE = -(1 << 62)  # in place of a time
-_UNUSED_MIN = 1 << 16  # so many keys without a slice may have numbers
 
 
 class Kind(NamedTuple):
@@ -145,14 +144,6 @@ def merging_of(
     return Merging(slices.kind, windows, timers, result) if isinstance(slices, Slices) else None
 
 
-class _Numbers(dict[Any, int]):
-    """Dense numbers of keys."""
-
-    def __missing__(self, key: Any) -> int:
-        number = self[key] = len(self)
-        return number
-
-
 class _Ended:
     """The slices of one end.
 
@@ -189,7 +180,7 @@ class Merging:
         self._size, self._every, self._offset = windows
         self._suffix, self._ending, self._phase = timers
         self._ended: list[_Ended] = []  # in the order of their ends
-        self._numbers = _Numbers()
+        self._numbers = Numbers()
         self._lasts = np.empty(0, np.int64)  # by number of a key: the start of its last slice, or `_NONE`
         self._last = b""  # the last meta that was here: of a slice or of a timer that has fired
 
@@ -250,7 +241,7 @@ class Merging:
 
     def add(self, metas: Metas, slices: Slices) -> None:
         """Add slices of one end, behind all that are here; what was due before them has fired."""
-        if len(self._numbers) > _UNUSED_MIN + 4 * sum(len(each.numbers) for each in self._ended):
+        if len(self._numbers) > UNUSED_MIN + 4 * sum(len(each.numbers) for each in self._ended):
             self._number_again()
         numbers = self._numbers_of(slices.keys)
         start, end = int(slices.starts[0]), int(slices.ends[0])
@@ -287,7 +278,7 @@ class Merging:
 
     def _number_again(self) -> None:
         """Forget the keys that have no slice: where windows of a last slice have all ended, it says nothing."""
-        self._numbers, self._lasts = _Numbers(), np.empty(0, np.int64)
+        self._numbers, self._lasts = Numbers(), np.empty(0, np.int64)
         for each in self._ended:
             each.numbers = self._numbers_of(each.slices.keys)
             self._lasts[each.numbers] = each.start

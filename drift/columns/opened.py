@@ -3,20 +3,20 @@
 Invariant: the windows are in the order of their ends, and those of one end in the order of their first rows; each has
 the accumulators of all its rows, none of which will change.
 
-Why: rows come in order, and nothing comes below them. So a row belongs to a window of the last end, which a dict finds
-by its key, or to a new one behind all others; those that end first are the first of the arrays.
+Why: rows come in order, and nothing comes below them. So a row belongs to a window of the last end, which is found by
+the number of its key, or to a new one behind all others; those that end first are the first of the arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, count
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from drift.columns.aggregates import Array, InColumns, _NotHere
-from drift.columns.groups import Groups, listed, results_of
+from drift.columns.groups import UNUSED_MIN, Groups, Numbers, listed, results_of
 from drift.columns.metas import StampMetas
 from drift_graph.metas import Metas, joined_metas, metas_in_order
 
@@ -67,14 +67,17 @@ class OpenWindows:
         self.names = names
         self.aggregates = aggregates
         self._counts: list[int] = []
-        self._keys: list[Any] = []
+        self._size = 0
         self._firsts: list[Metas] = []
-        self._arrays: list[list[Array]] = []  # longer than there are windows
-        self._of_last: dict[Any, int] = {}  # the windows of the last end, counted from its first one
+        #: Longer than there are windows; the last is the numbers of their keys.
+        self._arrays: list[list[Array]] = [[np.empty(0, np.int64)]]
+        self._numbers = Numbers()  # of keys, some of which may be without windows
+        self._keys: list[Any] = []  # by number
+        self._places = np.empty(0, np.int64)  # by number: the key's window of the last end, from its first one, or -1
         self._last = b""
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return self._size
 
     def add(self, groups: Groups, metas: Metas, untils: Sequence[int]) -> bool:
         """Add rows; False, and nothing has changed, where that is not possible in columns.
@@ -86,10 +89,11 @@ class OpenWindows:
         size, goes_on = len(self), self.untils[-1:] == [untils[0]]
         if size and (metas[0] <= self._last or untils[0] < self.untils[-1]):
             return False
-        keys, first = groups.keys, size - self._counts[-1] if goes_on else size
-        places = [self._of_last.get(key, -1) for key in keys[: groups.bounds[0][1]]] if goes_on else []
-        old = np.array([at for at, place in enumerate(places) if place >= 0], np.int64)
-        before = np.array(places, np.int64)[old] + first if len(old) else old
+        first = size - self._counts[-1] if goes_on else size
+        numbers = self._numbers_of(groups.distinct)[groups.codes]
+        places = self._places[numbers[: groups.bounds[0][1] if goes_on else 0]]
+        old = np.flatnonzero(places >= 0)
+        before = places[old] + first
         try:
             after = [
                 groups.folded(of, old, [each[before] for each in self._arrays[at]] if len(old) else ())
@@ -103,27 +107,42 @@ class OpenWindows:
             return False
         is_new = np.ones(len(groups), np.bool_)
         is_new[old] = False
-        self._append(after, before, old, is_new)
-        new = np.flatnonzero(is_new)
-        self._firsts.append(metas_in_order(metas, [groups.firsts[at] for at in new.tolist()], increasing=True))
-        self._keys += [keys[at] for at in new.tolist()] if len(old) else keys
+        self._append([*after, [numbers]], before, old, is_new)
+        self._firsts.append(metas_in_order(metas, groups.firsts[is_new].tolist(), increasing=True))
         counts = [right - left for left, right in groups.bounds]
         if goes_on:
-            last = counts.pop(0) - len(old)
-            added = [key for key, place in zip(keys, places) if place < 0]
-            self._of_last.update(zip(added, count(size - first)))
-            self._counts[-1] += last
+            self._counts[-1] += counts.pop(0) - len(old)
         self.untils += untils[len(untils) - len(counts) :]
-        self._counts += counts
         if counts:
-            left, right = groups.bounds[-1]
-            self._of_last = dict(zip(keys[left:right], range(right - left)))
+            self._counts += counts
+            self._places[:] = -1
+        of_last = self._arrays[-1][0][self._size - self._counts[-1] : self._size]
+        self._places[of_last] = np.arange(len(of_last))
         self._last = metas[-1]
         return True
 
+    def _numbers_of(self, keys: Sequence[Any]) -> Array:
+        """The numbers of keys."""
+        if len(self._numbers) > UNUSED_MIN + 4 * len(self):
+            self._number_again()
+        numbers = np.fromiter(map(self._numbers.__getitem__, keys), np.int64, len(keys))
+        if len(self._numbers) > len(self._keys):
+            self._keys = list(self._numbers)
+            places = np.full(len(self._keys), -1)
+            places[: len(self._places)] = self._places
+            self._places = places
+        return numbers
+
+    def _number_again(self) -> None:
+        """Forget the keys without a window."""
+        used, numbers = np.unique(self._arrays[-1][0][: len(self)], return_inverse=True)
+        self._keys, self._places = [self._keys[at] for at in used.tolist()], self._places[used]
+        self._numbers = Numbers(zip(self._keys, range(len(used))))
+        self._arrays[-1][0][: len(self)] = numbers
+
     def _append(self, after: Sequence[Sequence[Array]], before: Array, old: Array, is_new: Array) -> None:
         size = len(self)
-        total = size + len(is_new) - len(old)
+        total = self._size = size + len(is_new) - len(old)
         if not size:
             self._arrays = [[np.empty(0, each.dtype) for each in made] for made in after]
         for arrays, made in zip(self._arrays, after):
@@ -138,12 +157,12 @@ class OpenWindows:
     def take(self, ends: int) -> Taken:
         """Take out the windows of so many ends, one or more."""
         counts, untils = self._counts[:ends], self.untils[:ends]
-        size, taken = len(self), sum(counts)
-        keys, firsts = self._keys[:taken], []
-        arrays = [[each[:taken].copy() for each in every] for every in self._arrays]
+        taken, firsts = sum(counts), []
+        self._size = size = len(self) - taken
+        *arrays, (numbers,) = [[each[:taken].copy() for each in every] for every in self._arrays]
         for every in self._arrays:
             for each in every:
-                each[: size - taken] = each[taken:size].copy()
+                each[:size] = each[taken : taken + size].copy()
         left = taken
         while left:
             some = self._firsts.pop(0)
@@ -151,10 +170,8 @@ class OpenWindows:
             if len(some) > left:
                 self._firsts.insert(0, some[left:])
             left -= len(firsts[-1])
-        del self._counts[:ends], self.untils[:ends], self._keys[:taken]
-        if not self.untils:
-            self._of_last = {}
-        return Taken(untils, counts, keys, joined_metas(firsts), arrays)
+        del self._counts[:ends], self.untils[:ends]
+        return Taken(untils, counts, [self._keys[at] for at in numbers.tolist()], joined_metas(firsts), arrays)
 
     def accumulators(self, taken: Taken) -> list[Any]:
         """The accumulators of the windows, one by one."""

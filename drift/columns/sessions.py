@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from drift.columns.aggregates import Array, InColumns, _Keyed, _NotHere, codes_of
-from drift.columns.groups import Groups, arrays_of, listed, results_of
-from drift.columns.merging import _NONE, _TIME_MAX, _UNUSED_MIN, _Numbers
+from drift.columns.groups import UNUSED_MIN, Groups, Numbers, arrays_of, listed, results_of
+from drift.columns.merging import _NONE, _TIME_MAX
 from drift.columns.metas import (
     _SIGN,
     Bytes,
@@ -113,7 +113,7 @@ class Sessions:
         self._hashed_ending = suffix + self._ending
         self._moment = bytes((LATER_MARK,)) + varint(0) + bytes((phase,))
         self._shared: tuple[bytes, bytes] | None = None  # rank of the source, and path of the rows
-        self._numbers = _Numbers()
+        self._numbers = Numbers()
         self._keys: list[Any] = []
         self._open = self._none(0, [])
         self._last = b""  # the last meta that was here: of a row or of a timer that has fired
@@ -163,7 +163,7 @@ class Sessions:
         session = np.cumsum(is_first | is_new) - 1
         numbers = np.empty(len(session), np.int64)
         numbers[order] = session
-        groups = Groups(rows, range(len(begins)), numbers, order[begins], [(0, len(begins))])
+        groups = Groups(rows, range(len(begins)), None, numbers, order[begins], [(0, len(begins))])
         goes_on = np.flatnonzero(~is_new[begins])
         old_slots = slots[of_key[begins[goes_on]]]
         known = self._open.at(old_slots)
@@ -210,7 +210,7 @@ class Sessions:
 
     def _slots_of(self, keys: Sequence[Any]) -> Array:
         """The places of keys among the open sessions."""
-        if len(self._numbers) > _UNUSED_MIN + 4 * len(self):
+        if len(self._numbers) > UNUSED_MIN + 4 * len(self):
             self._number_again()
         slots = np.fromiter(map(self._numbers.__getitem__, keys), np.int64, len(keys))
         missing = len(self._numbers) - len(self._open.lasts)
@@ -227,7 +227,7 @@ class Sessions:
         """Forget the keys without a session."""
         found = np.flatnonzero(self._open.lasts != _NONE)
         self._open, self._keys = self._open.at(found), [self._keys[at] for at in found.tolist()]
-        self._numbers = _Numbers(zip(self._keys, range(len(found))))
+        self._numbers = Numbers(zip(self._keys, range(len(found))))
 
     def _untils(self, sessions: _Open) -> Array:
         """The last times of sessions, if no row comes any more."""
@@ -393,7 +393,7 @@ class Sessions:
                 return False
         self._shared = shared
         self._keys = [key for key, _, _ in every]
-        self._numbers = _Numbers(zip(self._keys, range(len(every))))
+        self._numbers = Numbers(zip(self._keys, range(len(every))))
         made = self._none(len(every), [])._replace(arrays=arrays)
         for at, (_, (first, last, _), timer) in enumerate(every):
             tie, end = read_varint(roots[at], 8 + len(rank))

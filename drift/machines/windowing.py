@@ -244,14 +244,14 @@ class Opening(InOrder):
         groups = self._opens.groups(rows, lengths)
         if groups is None:
             return 0, sent
-        self._shared.get([metas[-1]] * len(groups.keys), groups.keys)
+        self._shared.get([metas[-1]] * len(groups.distinct), groups.distinct)
         if not self._begin(stretches[0][2], metas[0], sent):
             return 0, sent
         if self._arrays is None:
             opened = self._opens.opened()
             self._arrays = False if opened is None else opened
         in_stage = self._shared.timers.by_key.keys()
-        in_objects = self._accumulators or (in_stage and not in_stage.isdisjoint(groups.keys))
+        in_objects = self._accumulators or (in_stage and not in_stage.isdisjoint(groups.distinct))
         untils = [until for _, _, until in stretches]
         if not in_objects and self._arrays is not False and self._arrays.add(groups, metas, untils):
             return len(metas), sent
