@@ -4,16 +4,18 @@ Invariant: iterating gives all bytes that were appended, also again and after mo
 `MEMORY_BYTES` and the last part.
 
 Why: the file has no name, so it is gone with the object and with the process, however that ends. What is in memory goes
-to its end as a whole.
+to its end as a whole. One thread appends; another may read, at places of its own in the file.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from drift_barrier.digest import InMemory
 from drift_graph.errors import StorageError
 
 MEMORY_BYTES = 32 * 2**20
@@ -24,10 +26,10 @@ class Spilled:
     """See the module, and `drift_barrier.digest.Parts`."""
 
     def __init__(self) -> None:
-        self._in_memory: list[bytes] = []
-        self._bytes = 0  # of these
+        # The bytes in the file, and what is behind them; replaced together, since another thread may read.
+        self._stored: tuple[int, list[bytes]] = 0, []
+        self._bytes = 0  # of those in memory
         self._file: BinaryIO | None = None
-        self._file_bytes = 0
 
     def append(self, part: bytes) -> None:
         """Add bytes at the end.
@@ -35,38 +37,43 @@ class Spilled:
         Raises:
             StorageError: the file cannot be written.
         """
-        self._in_memory.append(part)
+        file_bytes, in_memory = self._stored
+        in_memory.append(part)
         self._bytes += len(part)
         if self._bytes < MEMORY_BYTES:
             return
         with _stored():
             if self._file is None:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-            self._file.seek(self._file_bytes)
-            for each in self._in_memory:
+            self._file.seek(file_bytes)
+            for each in in_memory:
                 rest = memoryview(each)
                 while rest:
                     rest = rest[self._file.write(rest) :]
-        self._file_bytes += self._bytes
-        self._in_memory, self._bytes = [], 0
+        self._stored, self._bytes = (file_bytes + self._bytes, []), 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """All bytes so far.
+        """All bytes so far; see `since`."""
+        return self.since(0)
+
+    def since(self, start: int, /) -> Iterator[bytes]:
+        """The bytes from this one on that are there when the first one is asked for.
 
         Raises:
             StorageError: the file cannot be read.
         """
-        at, end, in_memory = 0, self._file_bytes, self._in_memory[:]
+        end, appended = self._stored
+        in_memory = appended[:]
+        at = min(start, end)
         while at < end:
             assert self._file is not None
             with _stored():
-                self._file.seek(at)
-                part = self._file.read(min(_READ_BYTES, end - at))
+                part = os.pread(self._file.fileno(), min(_READ_BYTES, end - at), at)
             if not part:
                 raise StorageError(f"a file in {tempfile.gettempdir()} has lost what this run has written there")
             at += len(part)
             yield part
-        yield from in_memory
+        yield from InMemory(in_memory).since(max(start - end, 0))
 
 
 @contextmanager

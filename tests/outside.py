@@ -17,8 +17,10 @@ from unittest import mock
 
 from confluent_kafka import KafkaError
 
+import drift.state.opened
 import drift.state.run_checkpoints
 import drift.state.store
+import drift_barrier.digest
 from drift.sinks.delivering import DeliveringSink, End
 from drift.sinks.kafka import producer_settings
 from drift.sinks.lines import as_json
@@ -410,11 +412,16 @@ class OnServer:
 
 @contextmanager
 def states_on(server: Server) -> Iterator[str]:
-    """A context in which the state of a run may be on the server, whose snapshots are merged at once; its URL."""
+    """A context in which the state of a run may be on the server, whose snapshots are merged at once; its URL.
+
+    Blocks of the digest are of few items, so local runs have another digest there.
+    """
     kinds = {"model": lambda _: OnServer(server)}
     with (
         mock.patch.dict(drift.state.run_checkpoints._SERVERS, kinds),  # type: ignore[arg-type]
         mock.patch.object(drift.state.store, "_FOLDED_BYTES", 1),
+        mock.patch.object(drift.state.opened, "ROW_BYTES", 20),
+        mock.patch.object(drift_barrier.digest, "BLOCK_ITEMS", 7),
     ):
         yield "model://"
 

@@ -22,6 +22,7 @@ from drift_graph.payloads import of_kind
 BLOCK_ITEMS = 4096
 Algorithm = Literal["xxh3_128", "sha256"]
 Part = bytes | memoryview
+_PIECE_BYTES = 2**20
 
 
 class Parts(Protocol):
@@ -29,6 +30,20 @@ class Parts(Protocol):
 
     def append(self, part: bytes, /) -> None: ...
     def __iter__(self) -> Iterator[bytes]: ...
+
+    def since(self, start: int, /) -> Iterator[bytes]:
+        """The bytes from this one on; another thread may append meanwhile."""
+
+
+class InMemory(list[bytes]):
+    """See `Parts`."""
+
+    def since(self, start: int, /) -> Iterator[bytes]:
+        """See `Parts`."""
+        for part in self:
+            if start < len(part):
+                yield part[start:]
+            start = max(start - len(part), 0)
 
 
 #: Makes empty parts, which may be in a file: the payloads of the open block take as much as 4096 items do.
@@ -105,27 +120,83 @@ def encoded_by_block(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS)
     return parts
 
 
+class Extent(NamedTuple):
+    """How much there is of a block: items, and the bytes of their metas and of their payloads."""
+
+    items: int = 0
+    metas: int = 0
+    payloads: int = 0
+
+    def and_(self, items: int, metas: int, payloads: int) -> Extent:
+        """Both together."""
+        return Extent(self.items + items, self.metas + metas, self.payloads + payloads)
+
+
 class OpenBlock:
     """The items of the block that is not full, as canonical bytes.
 
     Payloads are hashed behind all metas of their block, so the bytes stay until it is full.
     """
 
-    def __init__(self, new_parts: NewParts = list) -> None:
+    def __init__(self, new_parts: NewParts = InMemory) -> None:
         self.count = 0
         self.metas: list[bytes] = []
         self.payloads = new_parts()
+        self._extent = Extent()
 
     def add(self, part: Encoded) -> None:
-        """Add the next items, which must fit."""
+        """Add the next items, which must fit; or more bytes of the payloads of those before."""
         self.count += part.items
         assert self.count <= BLOCK_ITEMS
         self.metas.append(part.metas)
         self.payloads.append(part.payloads)
+        self._extent = self._extent.and_(part.items, len(part.metas), len(part.payloads))
 
-    def as_parts(self) -> list[Encoded]:
-        """Its items, as at most one part."""
-        return [Encoded(self.count, b"".join(self.metas), b"".join(self.payloads), False)] if self.count else []
+    def opened(self) -> Opened:
+        """The items that are there now."""
+        return Opened(self, self._extent)
+
+
+class Opened:
+    """The items of a block that was not full, as of one moment; more may have been added since.
+
+    Attributes:
+        extent: how much there was.
+    """
+
+    def __init__(self, block: OpenBlock, extent: Extent) -> None:
+        self._block = block
+        self.extent = extent
+
+    def since(self, begin: Extent, size: int) -> Iterator[Encoded]:
+        """What is behind `begin`: metas in the first part, and no more than `size` bytes of payloads in each.
+
+        So the parts behind the first one have no items of their own.
+        """
+        items, metas, left = (end - start for end, start in zip(self.extent, begin, strict=True))
+        of_metas = b"".join(self._block.metas)[begin.metas : begin.metas + metas]
+        for payloads in _in_pieces(self._block.payloads.since(begin.payloads), left, size):
+            yield Encoded(items, of_metas, payloads, False)
+            items, of_metas = 0, b""
+
+    def __iter__(self) -> Iterator[Encoded]:
+        return self.since(Extent(), _PIECE_BYTES)
+
+
+def _in_pieces(parts: Iterable[bytes], total: int, size: int) -> Iterator[bytes]:
+    """The first `total` bytes of parts in pieces of one size; the last one may be shorter."""
+    piece: list[memoryview] = []
+    room = min(size, total)
+    for part in parts:
+        rest = memoryview(part)
+        while len(rest) >= room > 0:
+            yield b"".join([*piece, rest[:room]])
+            rest, total, piece = rest[room:], total - min(size, total), []
+            room = min(size, total)
+        if not room:
+            return
+        piece.append(rest)
+        room -= len(rest)
 
 
 class Digest:
@@ -137,7 +208,7 @@ class Digest:
     """
 
     def __init__(
-        self, algorithm: Algorithm = "xxh3_128", blocks: Iterable[bytes] = (), new_parts: NewParts = list
+        self, algorithm: Algorithm = "xxh3_128", blocks: Iterable[bytes] = (), new_parts: NewParts = InMemory
     ) -> None:
         self.algorithm: Algorithm = algorithm
         self.blocks: list[bytes] = list(blocks)
@@ -162,11 +233,11 @@ class Digest:
             self.blocks.append(self._open_block())
             self._open = OpenBlock(self._new_parts)
 
-    def opened(self) -> list[Encoded]:
-        """The items of the open block, as at most one part."""
-        return self._open.as_parts()
+    def opened(self) -> Opened:
+        """The items of the open block."""
+        return self._open.opened()
 
-    def resume(self, blocks: Sequence[bytes], opened: Sequence[Encoded]) -> None:
+    def resume(self, blocks: Sequence[bytes], opened: Iterable[Encoded]) -> None:
         """Continue from output whose full blocks have these hashes, followed by these items; called before any item."""
         self.blocks = list(blocks)
         for part in opened:

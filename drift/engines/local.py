@@ -90,7 +90,7 @@ class LocalEngine:
         self._acker = AckTable(range(len(self._plan.dataflow.sources)), checkpoint.at)
         self._heartbeats = dict.fromkeys(self._heartbeats, checkpoint.at)
         digest = Digest(checkpoint.output.algorithm, new_parts=Spilled)
-        digest.resume(blocks, checkpoint.output.opened)
+        digest.resume(blocks, states.opened(checkpoint))
         self._barrier.resume(checkpoint.output.position, checkpoint.output.last, digest)
         self._checkpoint_at = checkpoint.at
         for name, columns in sends.get(BARRIER, ()):
@@ -110,8 +110,9 @@ class LocalEngine:
             return None
         self._checkpoint_at = at
         digest = barrier.digest
-        output = Output(barrier.position, barrier.last, digest.opened(), len(digest.blocks), digest.algorithm)
-        return Taken(at, output, {"local": self._worker.snapshot(at)}, digest.blocks, self._worker.tombstones)
+        output = Output(barrier.position, barrier.last, len(digest.blocks), digest.algorithm)
+        snapshots = {"local": self._worker.snapshot(at)}
+        return Taken(at, output, snapshots, digest.blocks, digest.opened(), self._worker.tombstones)
 
     def released(self) -> Iterator[Released]:
         """See `Engine`."""

@@ -67,7 +67,7 @@ class SparkEngine:
         self._begin = begin
         if begin is not None:
             output = begin.checkpoint.output
-            self._digest.resume(begin.blocks, output.opened)
+            self._digest.resume(begin.blocks, begin.states.opened(begin.checkpoint))
             self._last = output.last
             self.progress.resume(begin.checkpoint, self._feed.items_in, self._feed.late_items)
 
@@ -83,9 +83,9 @@ class SparkEngine:
         if not self._ended:
             return None
         self._ended = False
-        opened, blocks = self._digest.opened(), self._digest.blocks
-        output = Output(self.progress.items_out, self._last, opened, len(blocks), self._settings.digest)
-        return Taken(END_OF_TIME, output, {}, blocks, self.progress.tombstones)
+        blocks = self._digest.blocks
+        output = Output(self.progress.items_out, self._last, len(blocks), self._settings.digest)
+        return Taken(END_OF_TIME, output, {}, blocks, self._digest.opened(), self.progress.tombstones)
 
     def released(self) -> Iterator[Released]:
         """See `Engine`. If nobody needs the items, all batches are empty."""

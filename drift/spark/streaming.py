@@ -253,6 +253,7 @@ class Stream:
                 )
             partitions = settings.partitions or default_partitions(self._spark)
             rows = in_spark(self._spark, stored_rows_of(begin, self._levels, self._work(partitions, ()))).persist()
+            parts = list(begin.states.opened(begin.checkpoint))
         finally:
             begin.states.close()
         store.write_state(0, rows.toDF(*STATE_COLUMNS))
@@ -260,7 +261,7 @@ class Stream:
         output, size = begin.checkpoint.output, rows.selectExpr("sum(length(body)) AS bytes").first().bytes or 0
         rows.unpersist()
         at = output.position // BLOCK_ITEMS * BLOCK_ITEMS
-        opened = b"".join(each.metas for each in output.opened), b"".join(each.payloads for each in output.opened)
+        opened = b"".join(part.metas for part in parts), b"".join(part.payloads for part in parts)
         commit = Commit(
             -1,
             self._structure,
@@ -272,7 +273,7 @@ class Stream:
             begin.checkpoint.at,
             begin.checkpoint.items_in,
             blocks=list(enumerate(begin.blocks)),
-            edges=[(at, output.position - at, *opened)] if output.opened else [],
+            edges=[(at, output.position - at, *opened)] if parts else [],
             complete_bytes=size,
             graph=self._graph,
             since=begin.checkpoint.at,

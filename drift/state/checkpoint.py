@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import xxhash
 
 from drift.records.fingerprint import Fingerprint
-from drift_barrier.digest import Algorithm, Encoded
+from drift_barrier.digest import Algorithm, Extent
 from drift_graph.canonical import stored
 from drift_graph.errors import StorageError
 from drift_graph.meta import END_OF_TIME, TIME_MIN, time_of
 from drift_graph.restore import CannotRestore, restored
 
 #: Raised whenever the contents of a checkpoint change, so that checkpoints of another format are refused.
-FORMAT = 2
+FORMAT = 3
 #: In place of the form of a step that was dropped; older snapshots may still have states of it.
 DROPPED = "dropped"
 _HASH_BYTES = 16
@@ -32,6 +32,14 @@ class StateDamaged(StorageError):
     """The state of a run was changed or removed since it was written, or is of another version of drift."""
 
 
+class OpenedRow(NamedTuple):
+    """A row with the bytes of items of the block that is not full; see `drift.state.opened`."""
+
+    name: str
+    hashed: bytes
+    extent: Extent
+
+
 @dataclass(frozen=True)
 class Output:
     """The output below a checkpoint.
@@ -39,15 +47,15 @@ class Output:
     Attributes:
         position: of the next item.
         last: the meta of the last item; b"" if there is none.
-        opened: the items of the digest's last block, which is not full, in parts.
         blocks: number of full blocks, whose hashes are in the store.
+        opened: the rows of the store with the items of the digest's last block, which is not full.
     """
 
     position: int
     last: bytes
-    opened: Sequence[Encoded]
     blocks: int
     algorithm: Algorithm
+    opened: Sequence[OpenedRow] = ()
 
 
 @dataclass(frozen=True)
@@ -104,13 +112,15 @@ class Checkpoint:
         """The steps that were not dropped."""
         return {name: form for name, form in self.steps.items() if form != DROPPED}
 
-    def with_snapshots(self, snapshots: Mapping[str, bytes], base: int) -> Checkpoint:
-        return replace(self, snapshots=dict(snapshots), base=base)
+    def as_stored(self, snapshots: Mapping[str, bytes], base: int, opened: Sequence[OpenedRow]) -> Checkpoint:
+        """The checkpoint with what it names in a store."""
+        return replace(self, snapshots=dict(snapshots), base=base, output=replace(self.output, opened=opened))
 
 
 def encoded(checkpoint: Checkpoint) -> bytes:
     """The bytes of a manifest."""
-    output = {**vars(checkpoint.output), "opened": [list(part) for part in checkpoint.output.opened]}
+    opened = [[row.name, row.hashed, list(row.extent)] for row in checkpoint.output.opened]
+    output = {**vars(checkpoint.output), "opened": opened}
     body = stored((FORMAT, {**vars(checkpoint), "output": output}))
     return body + xxhash.xxh3_128_digest(body)
 
@@ -138,6 +148,6 @@ def decoded(data: bytes, where: str) -> Checkpoint:
             f"the manifest {where} has format {form!r}, and this drift writes and reads format {FORMAT}; resume with "
             f"the drift that wrote it, or start a new run with another state="
         )
-    opened = [Encoded(*part) for part in fields["output"]["opened"]]
+    opened = [OpenedRow(name, hashed, Extent(*extent)) for name, hashed, extent in fields["output"]["opened"]]
     output = Output(**{**fields["output"], "opened": opened})
     return Checkpoint(**{**fields, "output": output})

@@ -7,6 +7,7 @@ place; what is deleted is deleted last.
 
     cuts/0000000012.cut              a manifest of a checkpoint
     snapshots/0000000012-worker-0       what changed in a worker since the checkpoint before
+    opened/0000000012-0                 items of the output's last block, which is not full
     hashes/0000000003                hashes of full blocks of the output
     history/last                     what is told of the run, for those that look at it
     base/                            the other tables: the states as of the oldest checkpoint, by key
@@ -31,7 +32,9 @@ from drift_graph.errors import StorageError
 
 BASE = "base"
 #: Tables whose rows are files. What a manifest names is written before it, and deleted after it.
-_FOLDERS = ("history", "snapshots", "hashes", "cuts")
+_FOLDERS = ("history", "snapshots", "opened", "hashes", "cuts")
+#: Those of which each row has a new name.
+_NEW = ("snapshots", "opened")
 
 
 class FilesReader:
@@ -147,8 +150,8 @@ class FilesBackend:
         for table in _FOLDERS[:-1]:
             for path, data in self._files(changes, table):
                 if data is not None:
-                    # A snapshot's name is new; the others are written over, and a kill may come at any moment.
-                    _write(path, data) if table == "snapshots" else _replace(path, data)
+                    # The others are written over, and a kill may come at any moment.
+                    _write(path, data) if table in _NEW else _replace(path, data)
         others = {table: rows for table, rows in changes.items() if table not in _FOLDERS}
         if others:
             assert self._base is not None

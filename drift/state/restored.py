@@ -20,8 +20,10 @@ from drift.machines.keys import form_of_identity, identity_of
 from drift.machines.worker import Snapshot
 from drift.state.backend import Reader
 from drift.state.checkpoint import Checkpoint, StateDamaged
+from drift.state.opened import opened_in
 from drift.state.snapshots import Form, Forms, LaterForm, States, StoredSnapshot, states_of
 from drift.state.tables import check_base, later_in, merged_in, snapshots_of, state_of
+from drift_barrier.digest import Encoded
 
 _PART_KEYS = 4096
 
@@ -170,6 +172,10 @@ class RestoredStates:
         for key, row in zip(keys, rows):
             if row is not None:
                 yield key, state_of(key, row, step, self._where)
+
+    def opened(self, checkpoint: Checkpoint) -> Iterator[Encoded]:
+        """The items of the digest's block that is not full, read part by part."""
+        return opened_in(self._reader, checkpoint, self._where)
 
     def close(self) -> None:
         self._reader.close()

@@ -42,7 +42,7 @@ from drift.state.restored import RestoredStates
 from drift.state.snapshots import Forms
 from drift.state.store import Store, Written
 from drift.urls import without_secrets
-from drift_barrier.digest import Algorithm
+from drift_barrier.digest import Algorithm, Opened
 from drift_graph.errors import SettingsError, SinkBehind, SinkError, StorageError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
@@ -165,12 +165,14 @@ class Taken(NamedTuple):
     Attributes:
         snapshots: of its workers, by name.
         blocks: hashes of all full blocks of the output.
+        opened: the items of its last block, which is not full.
     """
 
     at: bytes
     output: Output
     snapshots: Mapping[str, Snapshot]
     blocks: Sequence[bytes]
+    opened: Opened
     tombstones: int
 
 
@@ -566,7 +568,7 @@ class RunCheckpoints:
             converted=growth.converted,
         )
         self._retained_sources.append(checkpoint.sources)
-        self._store.commit(changed, snapshots, self._store.blocks(checkpoint), lambda: None)
+        self._store.commit(changed, snapshots, self._store.blocks(checkpoint), None, lambda: None)
         self._store.wait()
         self.checkpoint = self._store.checkpoints()[-1]
         return self.checkpoint
@@ -655,7 +657,8 @@ class RunCheckpoints:
         oldest = self._retained_sources[0]
         waits = checkpoint.output.position > taken
         blocks = list(of_engine.blocks) if waits else of_engine.blocks  # the engine adds to its own
-        commit = partial(self._store.commit, checkpoint, snapshots, blocks, lambda: feed.committed(oldest), told)
+        on_commit = partial(feed.committed, oldest)
+        commit = partial(self._store.commit, checkpoint, snapshots, blocks, of_engine.opened, on_commit, told)
         self._waiting.append((checkpoint.output.position, commit))
         self.checkpoint = checkpoint
         self.commit_taken(taken)

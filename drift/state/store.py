@@ -19,6 +19,7 @@ import xxhash
 from drift.state.backend import Backend, Changes, Expected, Locked, OlderData, Reader, older_error
 from drift.state.checkpoint import Checkpoint, StateDamaged, encoded
 from drift.state.folding import Folding, fold
+from drift.state.opened import OpenedRows
 from drift.state.patience import Patience, PatientReader
 from drift.state.restored import RestoredStates
 from drift.state.snapshots import Forms
@@ -33,7 +34,7 @@ from drift.state.tables import (
     numbers_in,
     part_of,
 )
-from drift_barrier.digest import Algorithm, hash_block
+from drift_barrier.digest import Algorithm, Opened, hash_block
 from drift_graph.errors import SettingsError
 
 #: Number and total size of snapshots below the oldest checkpoint from which they are folded into the base.
@@ -88,6 +89,7 @@ class Store:
         self._restored: RestoredStates | None = None
         self._names: Mapping[str, bytes] = {}  # the snapshots of the last checkpoint, with their hashes
         self._last: Expected | None = None  # the manifest of the last checkpoint
+        self._opened = OpenedRows()
         self._hashes_from = 0  # so many hashes of blocks are stored
         self._has_failed = False  # whether the last checkpoint could not be written
         self.written: tuple[Written | None, int] = None, 0
@@ -159,8 +161,8 @@ class Store:
         return retained
 
     def clear(self) -> None:
-        """Remove the snapshots of a run that has committed no checkpoint."""
-        self._write({"snapshots": dict.fromkeys(self._open_reader.sizes("snapshots"))})
+        """Remove what a run has stored that has committed no checkpoint."""
+        self._write({table: dict.fromkeys(self._open_reader.sizes(table)) for table in ("snapshots", "opened")})
 
     def states(self, checkpoint: Checkpoint, forms: Forms) -> RestoredStates:
         """The states of a checkpoint; removes later checkpoints."""
@@ -172,7 +174,9 @@ class Store:
         unneeded = dict.fromkeys(
             name for name in reader.sizes("snapshots") if name.decode() not in checkpoint.snapshots
         )
-        self._write({"cuts": later, "snapshots": unneeded})
+        self._opened = OpenedRows(each for each in self.checkpoints() if each.number <= checkpoint.number)
+        opened = self._opened.unneeded(reader.sizes("opened"))
+        self._write({"cuts": later, "snapshots": unneeded, "opened": opened})
         self._names = checkpoint.snapshots
         self._hashes_from = checkpoint.output.blocks
         if self._restored is not None:
@@ -207,6 +211,7 @@ class Store:
         checkpoint: Checkpoint,
         snapshots: Mapping[str, bytes],
         blocks: Sequence[bytes],
+        opened: Opened | None,
         on_commit: Callable[[], None],
         told: bytes | None = None,
     ) -> None:
@@ -215,6 +220,7 @@ class Store:
         Args:
             snapshots: the bytes of its snapshots, by name.
             blocks: hashes of all full blocks of the output.
+            opened: the items of its last block, which is not full; None if no items came since the last checkpoint.
             on_commit: called when the checkpoint is committed.
             told: of the run, in place of what `history` gives.
         """
@@ -224,7 +230,7 @@ class Store:
         begin = self._hashes_from // _HASHES_IN_PART * _HASHES_IN_PART
         new = list(blocks[begin:]) if len(blocks) > self._hashes_from else []
         self._hashes_from = len(blocks)
-        self._writing = self._writer.submit(self._commit, checkpoint, snapshots, begin, new, on_commit, told)
+        self._writing = self._writer.submit(self._commit, checkpoint, snapshots, begin, new, opened, on_commit, told)
 
     def history(self) -> bytes | None:
         """What was told last of the run; None if nothing was."""
@@ -256,6 +262,7 @@ class Store:
         snapshots: Mapping[str, bytes],
         begin: int,
         blocks: list[bytes],
+        opened: Opened | None,
         on_commit: Callable[[], None],
         told: bytes | None,
     ) -> None:
@@ -271,11 +278,15 @@ class Store:
                 for part in [part_of((begin + start) // _HASHES_IN_PART)]
             },
         }
+        for row in self._opened.added(checkpoint, opened):
+            self._write({"opened": changes.get("opened", {})})  # the row before: no more than one is in memory
+            changes["opened"] = row
+        rows = self._opened.of(checkpoint.number)
         key = key_of(checkpoint.number)
         while True:
             merged = merged_in(self._open_reader)
             self._names = {name: hashed for name, hashed in names.items() if number_of(name) > merged}
-            data = encoded(checkpoint.with_snapshots(self._names, merged))
+            data = encoded(checkpoint.as_stored(self._names, merged, rows))
             try:
                 self._write({**changes, "cuts": {key: data}}, *([as_merged(merged)] if merged else []))
                 break
@@ -305,7 +316,8 @@ class Store:
         if numbers[-1:] != [number_of(self._last.key)]:
             raise older_error(self.where, self._last)
         oldest = numbers[-self._keep :][0]
-        self._write({"cuts": {key_of(number): None for number in numbers if number < oldest}})
+        dropped = {key_of(number): None for number in numbers if number < oldest}
+        self._write({"cuts": dropped, "opened": self._opened.dropped_below(oldest)})
         older = [size for name, size in reader.sizes("snapshots").items() if number_of(name) <= oldest]
         if self._folding is not None:
             if self._folding.is_done(wait=sum(older) >= _WAITING_BYTES):

@@ -34,7 +34,7 @@ from drift.state.checkpoint import StateDamaged
 from drift.state.run_checkpoints import backend_of, store_of
 from drift.state.snapshots import Forms, States
 from drift.state.store import _FOLDED_SNAPSHOTS
-from drift.state.tables import merged_in, number_of, numbers_in
+from drift.state.tables import manifest, merged_in, number_of, numbers_in
 from drift.testing.values import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.item import Columns
@@ -188,6 +188,29 @@ for number, batch in enumerate(run.batches()):
     if number == batches:
         run._run_checkpoints._store.wait()  # else there may be no checkpoint yet
         os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+#: Is killed in place of a write, counted among those of rows of the digest's open block.
+KILLED_AT_A_ROW = """
+import os, signal, sys
+import drift, drift.state.opened
+from drift.state.store import Store
+from test_state import counted, numbers_of
+folder, left, place = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+drift.state.opened.ROW_BYTES = 1000
+write = Store._write
+def write_or_die(store, changes, *expected):
+    global left
+    left -= bool(changes.get("opened"))
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(store, changes, *expected)
+Store._write = write_or_die
+run = drift.run(counted(), numbers_of(folder), sinks={"out": drift.sinks.jsonl(folder + "/out.jsonl")},
+                state=drift.Checkpoints(place, every_s=0, keep=2), batch_items=500)
+for batch in run.batches():
+    run._run_checkpoints._store.wait()
 """
 
 
@@ -350,6 +373,25 @@ def test_a_process_that_is_killed_is_resumed_from(tmp_path: Path, where: str) ->
     assert again.resumed_from is not None and again.resumed_from.is_last
     with computed() as items:
         assert again.finish().digest == digest and not items
+
+
+def test_a_kill_between_rows_of_the_open_block_leaves_the_checkpoint_before(tmp_path: Path, where: str) -> None:
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"n": {number}}}\n' for number in range(5_000)))
+    whole = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": drift.sinks.jsonl(tmp_path / "whole.jsonl")})
+    digest = whole.finish().digest
+    for writes in (1, 4, 9, 30) if "://" not in where else (9,):
+        command = [sys.executable, "-c", KILLED_AT_A_ROW, str(tmp_path), str(writes), where]
+        assert subprocess.run(command, cwd=Path(__file__).parent).returncode == -signal.SIGKILL
+    out = drift.sinks.jsonl(tmp_path / "out.jsonl")
+    run = drift.run(counted(), numbers_of(str(tmp_path)), sinks={"out": out}, state=drift.Checkpoints(where, keep=2))
+    assert run.resumed_from is not None and run.resumed_from.output.opened
+    reader = backend_of(where).reader()
+    retained = [manifest(reader, key, where) for key in reader.sizes("cuts")]
+    named = {row.name.encode() for each in retained if each is not None for row in each.output.opened}
+    assert set(reader.sizes("opened")) == named  # and none of the checkpoint that the kill cut off
+    reader.close()
+    assert run.finish().digest == digest
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def some_checkpoints(backend: str | Path, graph: drift.Graph | None = None, keep: int = 3) -> None:
@@ -579,7 +621,7 @@ def test_a_checkpoint_of_another_graph_is_refused(tmp_path: Path) -> None:
         drift.run(counted(), {"numbers": []}, state=tmp_path, digest="sha256")
 
 
-@pytest.mark.parametrize("kind", ["cuts", "snapshots", "base"])
+@pytest.mark.parametrize("kind", ["cuts", "snapshots", "opened", "base"])
 def test_what_was_changed_is_refused(where: str, kind: str) -> None:
     some_checkpoints(where, keep=1 if kind == "base" else 3)
     server, _, name = where.partition("#")

@@ -29,11 +29,11 @@ def check_law(
     dataflow: drift.Dataflow, inputs: dict[str, Any], breaks: Sequence[int], troubles: Sequence[Mapping[int, str]]
 ) -> None:
     """Runs that are broken off or end with an error, each with its troubles; the last one has none, and ends."""
-    whole = drift.run(dataflow, inputs)
-    expected = [(item.position, item.sink, item.meta, repr(item.payload)) for item in whole]
     server = Server()
     seen = 0
     with states_on(server) as url:
+        whole = drift.run(dataflow, inputs)
+        expected = [(item.position, item.sink, item.meta, repr(item.payload)) for item in whole]
         checkpoints = drift.Checkpoints(
             url, every_s=0, keep=1 + len(breaks) % 2, classes=(Noted, Flags), away_max_s=0.05
         )

@@ -333,8 +333,8 @@ def test_a_small_write_does_not_rewrite_what_is_large(tmp_path: Path, monkeypatc
 def test_the_form_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     some_checkpoints(tmp_path, 3)
     with (
-        mock.patch.object(drift.state.checkpoint, "FORMAT", 3),
-        pytest.raises(drift.StorageError, match="has format 2"),
+        mock.patch.object(drift.state.checkpoint, "FORMAT", 4),
+        pytest.raises(drift.StorageError, match="has format 3"),
     ):
         drift.run(graph, {"items": range(ITEMS)}, state=tmp_path)
 
@@ -393,7 +393,7 @@ def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_checkpo
     run._run_checkpoints._store.wait()
     shutil.rmtree(folder)
     shutil.copytree(Path(__file__).parents[1] / "data", folder, ignore=lambda *_: [])
-    for each in ("cuts", "snapshots", "hashes"):
+    for each in ("cuts", "snapshots", "opened", "hashes"):
         (folder / each).mkdir()
     with pytest.raises(drift.StorageError, match="lacks what this run has stored there"):
         for _ in batches:

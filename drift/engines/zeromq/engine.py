@@ -78,7 +78,7 @@ from drift.spilled import Spilled
 from drift.state.checkpoint import Output
 from drift.state.run_checkpoints import Begin, Taken
 from drift_barrier.barrier import Released
-from drift_barrier.digest import Encoded
+from drift_barrier.digest import Encoded, OpenBlock
 from drift_graph.errors import GraphError, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
@@ -181,11 +181,12 @@ class ZeromqEngine:
         if begin is None:
             return
         checkpoint, blocks, states, _ = begin
+        block = OpenBlock(Spilled)
+        for part in states.opened(checkpoint):
+            block.add(part)
         # Workers look up the rest, unless they are on machines that may not reach it.
         snapshot = states.at_once(checkpoint) if self._settings.listen is None else states.whole(checkpoint)
-        output = Restart(
-            checkpoint.output.position, checkpoint.output.last, list(blocks), list(checkpoint.output.opened)
-        )
+        output = Restart(checkpoint.output.position, checkpoint.output.last, list(blocks), block.opened())
         self._node.begin_at(checkpoint.at, output, snapshot)
         self._tombstones_before = checkpoint.tombstones
         self.progress.resume(checkpoint, self._feed.items_in, self._feed.late_items)
@@ -213,11 +214,10 @@ class ZeromqEngine:
             complete = log.hand_over_end()
         if complete is None:
             return None
-        digest = digest_of(complete.output, self._settings.digest)
-        opened, blocks = digest.opened(), digest.blocks
-        output = Output(complete.output.position, complete.output.last, opened, len(blocks), self._settings.digest)
+        position, last, blocks = complete.output.position, complete.output.last, complete.output.blocks
+        output = Output(position, last, len(blocks), self._settings.digest)
         snapshots = {f"worker-{worker}": snapshot for worker, snapshot in complete.snapshots.items()}
-        return Taken(complete.checkpoint, output, snapshots, blocks, self.progress.tombstones)
+        return Taken(complete.checkpoint, output, snapshots, blocks, complete.output.opened, self.progress.tombstones)
 
     # The run.
 
@@ -228,7 +228,7 @@ class ZeromqEngine:
 
     def _released(self) -> Iterator[Released]:
         if self._begin is not None and self._begin.checkpoint.is_last:
-            output = digest_of(self._node.restart(), self._settings.digest)
+            output = digest_of(self._node.restart(), self._settings.digest, Spilled)
             self._node.finished = Finished(output.hexdigest(), output.blocks)
             return
         if self._settings.listen is not None:

@@ -16,7 +16,7 @@ import msgspec
 from drift.machines.nodes.snapshots import SnapshotName
 from drift.machines.worker import Part
 from drift_barrier.barrier import Released
-from drift_barrier.digest import Encoded
+from drift_barrier.digest import Encoded, Opened
 
 
 class Batch(msgspec.Struct, array_like=True):
@@ -189,7 +189,7 @@ class Restart(msgspec.Struct, array_like=True):
     position: int
     last: bytes
     blocks: list[bytes]
-    opened: list[Encoded]
+    opened: Opened
 
 
 class Rewind(msgspec.Struct, array_like=True):

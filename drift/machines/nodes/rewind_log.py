@@ -30,7 +30,7 @@ from drift.machines.nodes.messages import (
 )
 from drift.machines.nodes.snapshots import Shelf, SnapshotName, SnapshotNames, merged
 from drift.machines.worker import BARRIER, Snapshot
-from drift_barrier.digest import BLOCK_ITEMS, Encoded, NewParts, OpenBlock
+from drift_barrier.digest import BLOCK_ITEMS, Encoded, InMemory, NewParts, OpenBlock
 from drift_graph.errors import DriftBug, PayloadError, ProcessError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
@@ -76,7 +76,7 @@ class RewindLog:
         workers: int,
         shelf: Shelf,
         pace: CheckpointPace,
-        new_parts: NewParts = list,
+        new_parts: NewParts = InMemory,
     ) -> None:
         self.since = BEGINNING
         self._workers = workers
@@ -363,7 +363,7 @@ class RewindLog:
 
     def restart(self) -> Restart:
         """The state that a replaced barrier resumes from."""
-        return Restart(self.position, self.last, list(self._blocks), self._open_block.as_parts())
+        return Restart(self.position, self.last, list(self._blocks), self._open_block.opened())
 
 
 def parts_decoder(decode: Callable[[bytes], Message]) -> Callable[[bytes], list[tuple[str, Columns]]]:
