@@ -11,6 +11,39 @@ _CHECK, _TRIALS = "drift/purity/check.py", "drift/purity/trials.py"
 _TWIN, _WATCH = "drift/purity/replica.py", "drift/purity/watch.py"
 
 BREAKAGES = [
+    *(
+        one(name, file, f"{old}\n", f"{new}\n", ("tests/core/test_unchanged.py", "-k", tests), NO_TWINS)
+        for name, file, old, new, tests in (
+            (
+                "payloads that a key function changed are not looked at",
+                "drift/machines/keys.py",
+                "        check_unchanged(group, samples)",
+                "        pass",
+                "key_function",
+            ),
+            (
+                "what a key function changed is put down to the step",
+                "drift/machines/keyed.py",
+                "                check_unchanged(self._keys, given)",
+                "                pass",
+                "key_function",
+            ),
+            (
+                "payloads that a time function changed are not looked at",
+                "graph/drift_graph/times.py",
+                '            check_payloads(samples, self.policy, "time", self.name)',
+                "            pass",
+                "tie_function",
+            ),
+            (
+                "payloads that a tie function changed are not looked at",
+                "graph/drift_graph/times.py",
+                '                check_payloads(samples, self.policy, "tie", self.name)',
+                "                pass",
+                "tie_function",
+            ),
+        )
+    ),
     one(
         "replicas with the hash seed of whoever starts them",
         _TWIN,

@@ -9,6 +9,7 @@ make network namespaces, each machine is one, and a switch here passes packets o
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import heapq
 import itertools
@@ -85,8 +86,6 @@ class Namespaces(Network):
 
     def __init__(self, machines: int, delay_s: float = 0.0, loss: float = 0.0) -> None:
         super().__init__(delay_s)
-        self._net = f"10.{os.getpid() % 199 + 50}.{next(_numbers) % 256}"
-        self.address = f"{self._net}.1"
         self._loss = loss
         self._draw = random.Random(0)
         self._devices: list[int] = []
@@ -94,13 +93,25 @@ class Namespaces(Network):
         self._woken, self._wakes = os.pipe()
         self._switch: threading.Thread | None = None
         try:
-            for machine in range(machines + 1):
+            self._add_first()
+            for machine in range(1, machines + 1):
                 self._add(machine)
         except BaseException:
             self.close()
             raise
         self._switch = threading.Thread(target=self._pass_on)
         self._switch.start()
+
+    def _add_first(self) -> None:
+        """Add machine 0, in a net that no other process has: its device has the name of the net."""
+        for number in _numbers:
+            self._net = f"10.{(os.getpid() + number // 256) % 199 + 50}.{number % 256}"
+            self.address = f"{self._net}.1"
+            try:
+                return self._add(0)
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
 
     def _add(self, machine: int) -> None:
         name = f"t{self._net.replace('.', '')[2:]}n{machine}"
@@ -109,6 +120,8 @@ class Namespaces(Network):
         fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH", name.encode(), _TUN | _NO_INFO))
         where: list[str] = []
         if machine:
+            if Path("/run/netns", name).exists():  # of a process that was killed, or there were such a device
+                _ip("netns", "delete", name)
             _ip("netns", "add", name)
             self._names.append(name)
             _ip("link", "set", name, "netns", name)

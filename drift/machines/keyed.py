@@ -36,6 +36,7 @@ from drift.machines.timers import Due, Timers, Upcoming
 from drift.operators import KeyedItems, State
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
+from drift_graph.errors import ImpureStep
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure, joined
@@ -44,7 +45,7 @@ from drift_graph.meta import BEGINNING, END, END_OF_TIME, later_metas, time_of, 
 from drift_graph.metas import Metas, metas_of_children, times_of, with_suffix
 from drift_graph.operators import Group, Map
 from drift_graph.payloads import are_rows, have_fields
-from drift_graph.unchanged import Sample, Sampler, check_unchanged
+from drift_graph.unchanged import SAMPLED_MAX, Sample, Sampler, check_unchanged
 
 #: In place of a state after a call that raised: later rows of the key make nothing until that is corrected.
 BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
@@ -130,7 +131,7 @@ class KeyedStage(KeyedState):
         self._histories: dict[Any, History] = {}
         self._blocked: dict[Any, None] = {}
         self._debts = Debts(group.step)
-        self._sampler = Sampler()
+        self._sampler, self._key_sampler = Sampler(), Sampler()
         self._kind: type | None = None  # of the keys so far
         self._failing = Difference()
         self.heartbeat = BEGINNING
@@ -194,7 +195,9 @@ class KeyedStage(KeyedState):
         samples: list[Sample] = []
         try:
             if kind is None or self._sampler.is_due:
-                key = key_of(payloads[0])
+                given = Sampler().sample(payloads)
+                key, *_ = map(key_of, payloads[:SAMPLED_MAX])
+                check_unchanged(self._keys, given)
                 kind = self._kind = type(key)
             if not stands_for_itself(kind):
                 return outputs
@@ -203,6 +206,8 @@ class KeyedStage(KeyedState):
             else:
                 self._sampler.pass_by(len(payloads))
             run(states, key_of, kind, payloads, outputs.append)
+        except ImpureStep:
+            raise
         except BaseException as raised:  # raised again with the rest of the batch, where it is reported
             pass_interrupts(raised)
         else:
@@ -214,7 +219,7 @@ class KeyedStage(KeyedState):
             check_unchanged(self._state_map, samples)
 
     def _process(self, columns: Columns, ports: Ports, is_complete: bool) -> list[Columns]:
-        columns, keys = keyed(self._keys, self._group_suffix, columns, ports, endless=self._cyclic)
+        columns, keys = keyed(self._keys, self._group_suffix, columns, ports, self._key_sampler, endless=self._cyclic)
         metas, payloads, diffs = columns
         if not metas:
             return []

@@ -19,11 +19,13 @@ from drift.machines.changes import Difference
 from drift.machines.maps import Ports, called
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import alike, canonical, hash64, types_of
+from drift_graph.errors import ImpureStep
 from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
 from drift_graph.operators import Group
 from drift_graph.restore import CannotRestore, restored
+from drift_graph.unchanged import Sampler, check_unchanged
 
 _themselves = frozenset({str, int, type(None)})
 _OWNERS_MAX = 100_000
@@ -69,20 +71,28 @@ def identity_of(form: bytes) -> Any:
 
 
 def keyed(
-    group: Group, rank: bytes, columns: Columns, ports: Ports, *, endless: bool = False
+    group: Group, rank: bytes, columns: Columns, ports: Ports, sampler: Sampler, *, endless: bool = False
 ) -> tuple[Columns, Sequence[Any]]:
     """A batch and the identities of its keys; items whose key function fails leave as failures.
 
     So do, if the grouping is on a cycle that may be `endless`, items that have passed it too often.
+
+    Raises:
+        ImpureStep: the key function has changed a payload.
     """
     try:
         if endless and max(map(len, columns.metas), default=0) > META_BYTES_MAX:
             raise endless_cycle(group)
-        return columns, identities(called(group.key, columns.payloads))
+        samples = sampler.sample(columns.payloads)
+        keys: Any = identities(called(group.key, columns.payloads))
+        check_unchanged(group, samples)
+        return columns, keys
+    except ImpureStep:
+        raise
     except BaseException as raised:
         pass_interrupts(raised)
         good, failures = Difference(), Difference()
-        keys: list[Any] = []
+        keys = []
         for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
             into = good
             try:

@@ -28,6 +28,7 @@ from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, in_rounds, reached, varint
 from drift_graph.metas import are_computed, is_random_access_slow, known_to_increase, listed_metas, may_be_later
+from drift_graph.unchanged import Sampler
 
 #: A batch of items with its target: a source's program, a grouping, a sink, or FAILURES.
 Part = tuple[str, Columns]
@@ -52,7 +53,7 @@ class Router:
         self._partitioner = Partitioner(workers)
         inside = {name for component in plan.components for name in component}
         self._groups = {
-            name: (replace(operator, key=plan.key_of(name)), varint(rank))
+            name: (replace(operator, key=plan.key_of(name)), varint(rank), Sampler())
             for name, rank in plan.dataflow.ranks.items()
             if name in inside and (operator := plan.dataflow.groups.get(name)) is not None
         }
@@ -66,12 +67,12 @@ class Router:
         sends: dict[int, list[Part]] = {}
         groups = [name for name in ports if name in self._groups]
         for name in groups:
-            group, rank = self._groups[name]
+            group, rank, sampler = self._groups[name]
             for columns in ports[name]:
                 if self._partitioner.workers == 1:
                     sends.setdefault(0, []).append((name, columns))
                     continue
-                columns, keys = keyed(group, rank, columns, ports)
+                columns, keys = keyed(group, rank, columns, ports, sampler)
                 for worker, share in _shares(columns, self._partitioner.owners(keys)):
                     sends.setdefault(worker, []).append((name, share))
         for name, batches in ports.items():  # after the groupings: a key that raises adds to FAILURES

@@ -6,13 +6,13 @@ function and the payload; the items before it in the batch are still accepted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from typing import Any
 
 from drift_graph.canonical import NoCanonicalForm, hash64, hash64_each
 from drift_graph.diverted import diverted, diverted_by, is_diverted
-from drift_graph.errors import DriftError, InputError, PayloadError, StepError
+from drift_graph.errors import DriftError, ImpureStep, InputError, PayloadError, StepError
 from drift_graph.functions import line_of, name_of, pass_interrupts, safe_text
 from drift_graph.lateness import Lateness, is_ahead, short
 from drift_graph.meta import TIME_MAX, TIME_MIN
@@ -20,6 +20,7 @@ from drift_graph.metas.event import packed_ties
 from drift_graph.moments import Field, results_of, time_from
 from drift_graph.payloads import Timed, are_rows
 from drift_graph.policies import EventTime
+from drift_graph.unchanged import Sample
 
 
 def times_of(
@@ -59,6 +60,28 @@ def times_of(
             )
         numbers.append(number)
     return numbers, None
+
+
+def check_payloads(samples: Sequence[Sample], policy: EventTime, role: str, source: str) -> None:
+    """Called after a function of the policy.
+
+    Args:
+        role: of the function, as in `policy.functions`.
+
+    Raises:
+        ImpureStep: the function has changed a payload.
+    """
+    for each in samples:
+        if each.is_changed:
+            function = policy.functions[role]
+            where = line_of(function) or name_of(function)
+            raise ImpureStep(
+                f"the {role} function of source {source!r} ({where}) changed a payload in place: {each.difference}; "
+                f"steps get the same payload, and it is part of the order of items: let the function only read it, "
+                f"as sorted(x)[0] in place of x.sort()",
+                step=source,
+                where=where,
+            )
 
 
 def timed_rows(payloads: Any, policy: EventTime) -> Timed | None:

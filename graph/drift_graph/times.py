@@ -36,11 +36,13 @@ from drift_graph.metas import (
     NumberedMetas,
 )
 from drift_graph.metas.event import packed_stamp, stamps_of, time_and_tie
+from drift_graph.moments import Field
 from drift_graph.operators import Source
 from drift_graph.payloads import in_order
 from drift_graph.policies import EventTime, TimePolicy
 from drift_graph.stamp_counts import StampCounts
-from drift_graph.stamps import ties_of_policy, timed_rows, times_of, times_or_diverted
+from drift_graph.stamps import check_payloads, ties_of_policy, timed_rows, times_of, times_or_diverted
+from drift_graph.unchanged import Sampler
 from drift_graph.unsettled import Unsettled
 
 
@@ -152,6 +154,8 @@ class SourceMachine:
         self._stamp = (TIME_MIN, 0)  # live arrival: time and ordinal of the next item at that time
         self._lateness = Lateness(name)  # in event time
         self._stamp_counts = StampCounts()
+        self._sampler = Sampler()
+        self._calls_users = any(type(function) is not Field for function in policy.functions.values())
         self._unsettled = Unsettled()
 
     @classmethod
@@ -165,7 +169,11 @@ class SourceMachine:
         return self.heartbeat == END_OF_TIME
 
     def take(self, payloads: list[Any], now_ms: int = 0) -> Arrived:
-        """Accept payloads in arrival order."""
+        """Accept payloads in arrival order.
+
+        Raises:
+            ImpureStep: the time function or the tie function has changed a payload.
+        """
         late: list[Late] = []
         error: Exception | None = None
         metas: Metas
@@ -175,16 +183,20 @@ class SourceMachine:
             at_once = self._taken_at_once(payloads, self.policy, clock)
             if at_once is not None:
                 return at_once
+            samples = self._sampler.sample(payloads) if self._calls_users else ()
             if self._diverting:
                 payloads, times = times_or_diverted(payloads, self.policy, self._lateness, clock)
             else:
                 times, error = times_of(payloads, self.policy, self.name, self.items_in + self.late_items)
+            check_payloads(samples, self.policy, "time", self.name)
             if self._late_apart:
                 payloads, times = self._lateness.set_apart(payloads, times, self.policy, clock)
             on_time, late, too_late = self._lateness.judge(payloads, times, self.policy, clock)
             if on_time is not None:
                 payloads, times = in_order(payloads, on_time), [times[index] for index in on_time]
             metas, tie_error = self._event_metas(payloads[: len(times)], times, self.policy, before)
+            if self.policy.tie is not None:
+                check_payloads(samples, self.policy, "tie", self.name)
             if tie_error is not None:  # items after that one do not count, neither their times nor as late
                 bad = len(metas) if on_time is None else on_time[len(metas)]
                 late = late[: bad - len(metas)]

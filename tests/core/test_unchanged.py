@@ -69,6 +69,53 @@ def test_a_process_that_changes_its_state_is_found(engine: str, batch_items: int
         drift.run(graph, {"in": range(10)}, engine=engine, batch_items=batch_items).finish()
 
 
+def least(payload: list[int]) -> int:
+    payload.sort()
+    return payload[0]
+
+
+def one_time(payload: list[int]) -> int:
+    return 1
+
+
+def stepping(state: int, payload: list[int]) -> tuple[int, int]:
+    return state + 1, state
+
+
+BY_KEY: dict[str, Callable[[drift.Stream[Any]], drift.Stream[Any]]] = {
+    "scan": lambda stream: stream.scan(least, 0, stepping),
+    "group": lambda stream: stream.group(least, window=2).map(len),
+    "at end": lambda stream: stream.key_by(least).at_end(drift.agg.count()),
+    "window": lambda stream: stream.key_by(least).window(drift.windows.tumbling(4)).count(),
+}
+TIMED = {"time": drift.EventTime(least), "tie": drift.EventTime(one_time, tie=least)}
+everywhere = pytest.mark.parametrize(
+    "settings",
+    [{}, {"engine": "reference"}, *({"engine": "zeromq", "workers": workers} for workers in (1, 2))],
+    ids=["local", "reference", "zeromq 1", "zeromq 2"],
+)
+
+
+@everywhere
+@pytest.mark.parametrize("kind", BY_KEY)
+def test_a_key_function_that_changes_a_payload_is_found_and_named(kind: str, settings: dict[str, Any]) -> None:
+    graph = drift.Graph("keys")
+    BY_KEY[kind](graph.source("in")).sink("out")
+    with pytest.raises(drift.ImpureStep, match=r"in place: it was \[3, 0, 1\] and is \[0, 1, 3\]") as caught:
+        drift.run(graph, {"in": [[3, number, 1] for number in range(10)]}, **settings).finish()
+    assert f"{__file__}:{least.__code__.co_firstlineno}" in caught.value.where
+
+
+@everywhere
+@pytest.mark.parametrize("role", TIMED)
+def test_a_time_or_tie_function_that_changes_a_payload_is_found_and_named(role: str, settings: dict[str, Any]) -> None:
+    graph = drift.Graph("times")
+    graph.source("in", time=TIMED[role]).map(len).sink("out")
+    with pytest.raises(drift.ImpureStep, match=rf"the {role} function of source 'in' .*is \[0, 1, 3\]") as caught:
+        drift.run(graph, {"in": [[3, number, 1] for number in range(10)]}, **settings).finish()
+    assert f"{__file__}:{least.__code__.co_firstlineno}" in caught.value.where
+
+
 def gather(collected: list[int], number: int) -> list[int]:
     collected.append(number)
     return collected
