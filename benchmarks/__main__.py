@@ -22,16 +22,14 @@ from benchmarks.held import held
 from benchmarks.joins import joins
 from benchmarks.latency import latency
 from benchmarks.recording import recording
-from benchmarks.rounds import Failed, Options, Target, machine, median
+from benchmarks.rounds import Failed, Options, machine, median
 from benchmarks.scaling import scaling
-from benchmarks.simulation import simulation
 from benchmarks.spark import spark
-from benchmarks.tables import targets_table
 from benchmarks.throughput import throughput
 from benchmarks.windows import windows
 from benchmarks.workloads import WORKLOADS
 
-Section = Callable[[Options], tuple[list[Table], list[Target], dict[str, Any]]]
+Section = Callable[[Options], tuple[list[Table], dict[str, Any]]]
 SECTIONS: dict[str, Section] = {
     "throughput": throughput,
     "disorder": disorder,
@@ -42,7 +40,6 @@ SECTIONS: dict[str, Section] = {
     "spark": spark,
     "backfill": backfill,
     "recording": recording,
-    "simulation": simulation,
     "windows": windows,
     "held": held,
 }
@@ -130,25 +127,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     console.print(f"{on['cores']} cores ({on['processor']}), {on['python']}, drift {on['drift']}", highlight=False)
     started = time.monotonic()
-    targets: list[Target] = []
     failed: dict[str, str] = {}
     with progress.status("") as status:
         options.report = status.update if progress.is_terminal else lambda line: None
         for name in sections_of(parsed.only):
             try:
-                tables, wanted, data = SECTIONS[name](options)
+                tables, data = SECTIONS[name](options)
             except Failed as error:
                 failed[name] = str(error)
                 progress.print(f"[red]{name} failed:[/] {escape(str(error))}", highlight=False)
                 continue
             result["sections"][name] = data
-            targets += wanted
             for each in tables:
                 console.print(each)
-    console.print(targets_table(targets))
     result["failed"] = failed
     busy = others_cores(result["sections"])
-    result["targets"] = [{**vars(each), "met": each.met} for each in targets]
     result["seconds"] = time.monotonic() - started
     result["others_cores"] = {"median": median(busy), "max": max(busy)} if busy else None
     result["load_average_after"] = os.getloadavg()

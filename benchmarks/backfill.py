@@ -25,14 +25,11 @@ from rich.table import Table
 import drift
 from benchmarks.memory import Peaks
 from benchmarks.recording import FLIGHTS
-from benchmarks.rounds import Failed, Options, Result, Target, measure, median
+from benchmarks.rounds import Failed, Options, Result, measure, median
 from benchmarks.tables import decimals, integer, medians, megabytes, table
 from benchmarks.workloads import ROOT
 
-_GROWTH_MAX = 1.25
 _ITEMS_MIN = 100_000
-_JVM_HEAP_MB = 1024  # Spark's default
-_JVM_MAX_MB = 2 * _JVM_HEAP_MB
 _AUDIT_CAPTION = (
     "`drift audit RECORD --engine spark` on two cores: seconds to check the files, and to compute the record again in "
     "a JVM that has run nothing yet; peak memory of a Python worker of Spark, of the JVM, whose heap is Spark's "
@@ -44,7 +41,7 @@ _GROUP_CAPTION = (
 )
 
 
-def backfill(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
+def backfill(options: Options) -> tuple[list[Table], dict[str, Any]]:
     sizes = [size for size in options.scaling_items if size >= _ITEMS_MIN] or [options.scaling_items[-1]]
     data: dict[str, Any] = {}
     folder = Path(tempfile.mkdtemp(prefix="drift-benchmark-"))
@@ -54,7 +51,7 @@ def backfill(options: Options) -> tuple[list[Table], list[Target], dict[str, Any
         shutil.rmtree(folder)
     groups = {items: _groups(options, items) for items in sizes}
     data["audits"], data["groups"] = audits, groups
-    return [_audit_table(options, audits), _group_table(options, groups)], _targets(audits, groups), data
+    return [_audit_table(options, audits), _group_table(options, groups)], data
 
 
 def _audits(options: Options, folder: Path, items: int) -> dict[str, float]:
@@ -102,26 +99,6 @@ def _group_table(options: Options, groups: dict[int, dict[str, float]]) -> Table
             megabytes(found["worker"]), megabytes(found["jvm"]),
         )  # fmt: skip
     return made
-
-
-def _targets(audits: dict[int, dict[str, float]], groups: dict[int, dict[str, float]]) -> list[Target]:
-    if len(audits) < 2:
-        return []
-    fewest, most = min(audits), max(audits)
-    targets: list[Target] = []
-
-    def growth(text: str, found: dict[int, dict[str, float]], name: str, bound: float, *, an_item: bool) -> None:
-        first, last = found[fewest][name], found[most][name]
-        ratio = last / first * (fewest / most if an_item else 1)
-        targets.append(Target(f"{text} at {most:,} over that at {fewest:,}", ratio, bound, at_least=False))
-
-    growth("flat: audit on Spark, time per item", audits, "reproduced_seconds", _GROWTH_MAX, an_item=True)
-    growth("bounded: audit on Spark, memory of a worker", audits, "worker", _GROWTH_MAX, an_item=False)
-    growth("flat: one group on Spark, memory of a worker", groups, "worker", _GROWTH_MAX, an_item=False)
-    targets.append(
-        Target("bounded: audit on Spark, JVM", audits[most]["jvm"] / 2**20, _JVM_MAX_MB, at_least=False, unit="MB")
-    )
-    return targets
 
 
 # In the process of a measurement.

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.rounds import Options, Round, Target, check_digests, interleaved, median_of, rate, steady_rate
+from benchmarks.rounds import Options, Round, check_digests, interleaved, median_of, rate, steady_rate
 from benchmarks.tables import decimals, integer, medians, table
 from benchmarks.workloads import LATENESS, POSITIONS_LATE_MAX, WORKLOADS
 
@@ -29,9 +29,8 @@ _CAPTION = (
 )
 
 
-def disorder(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
+def disorder(options: Options) -> tuple[list[Table], dict[str, Any]]:
     data: dict[str, Any] = {}
-    targets: list[Target] = []
     repeats = max(1, options.rounds - 1)
     columns = ("", "out of order", "items/s", "of in order", "of plain", "tombstones/input")
     rows: list[tuple[str, ...]] = []
@@ -56,9 +55,6 @@ def disorder(options: Options) -> tuple[list[Table], list[Target], dict[str, Any
                     decimals(numbers["tombstones_per_input"]),
                 )
             )
-            if share == "10%" and numbers["ratio_to_in_order"] is not None:
-                text = f"{name}: {engine}, 10 % out of order, of in order"
-                targets.append(Target(text, numbers["ratio_to_in_order"], 0.6, at_least=True))
     made = table(
         "Throughput, out of order (event time)", columns, _CAPTION.format(words=words, medians=medians(repeats))
     )
@@ -66,7 +62,7 @@ def disorder(options: Options) -> tuple[list[Table], list[Target], dict[str, Any
         if len(row) == 1:
             made.add_section()
         made.add_row(f"[bold]{row[0]}[/]" if len(row) == 1 else row[0], *row[1:])
-    return [made], targets, data
+    return [made], data
 
 
 def _specs(name: str, options: Options) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 import drift
 from benchmarks.meters import cpu_seconds
-from benchmarks.rounds import Options, Round, Target, check_digests, interleaved, median
+from benchmarks.rounds import Options, Round, check_digests, interleaved, median
 from benchmarks.tables import decimals, medians, table
 from benchmarks.workloads import POSITIONS_LATE_MAX
 
@@ -24,8 +24,6 @@ Event = tuple[int, str, int]
 ITEMS_PER_MS = 10
 _LATENESS_MS = 2 * POSITIONS_LATE_MAX // ITEMS_PER_MS
 _EVENT_KEYS = 100
-_RATIO_MIN = 0.30
-_TUPLES_OVER_TEXT_MAX = 2.0
 _CAPTION = (
     f"(time in ms, key, value), {ITEMS_PER_MS} a millisecond, in order or each up to {POSITIONS_LATE_MAX} places late, "
     f"lateness {_LATENESS_MS} ms; a scan counts for each key and second, which is a tuple or text. The loop calls "
@@ -34,11 +32,10 @@ _CAPTION = (
 )
 
 
-def eventtime(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
+def eventtime(options: Options) -> tuple[list[Table], dict[str, Any]]:
     headings = ("", "us/item", "of plain", "over text keys")
     made = table("Event time", headings, _CAPTION.format(medians=medians(options.rounds)))
     data: dict[str, Any] = {}
-    targets: list[Target] = []
     specs = {
         f"{key}, {kind}": {"kind": "event time", "key": key, "items": options.items, "run": kind}
         for key in KEYS
@@ -61,15 +58,7 @@ def eventtime(options: Options) -> tuple[list[Table], list[Target], dict[str, An
         }
         data[key][str(kind)] = numbers
         made.add_row(name, *map(decimals, numbers.values()))
-        if kind == "plain loop":
-            continue
-        ratio, over_text = numbers["ratio_to_plain"], numbers["ratio_to_text"]
-        targets.append(Target(f"event time: {key} keys, {kind}, of plain", ratio, _RATIO_MIN, True))
-        if key == "tuple":
-            targets.append(
-                Target(f"event time: tuple keys, {kind}, over text", over_text, _TUPLES_OVER_TEXT_MAX, False)
-            )
-    return [made], targets, {**data, "rounds": rounds}
+    return [made], {**data, "rounds": rounds}
 
 
 def _of_key(each: Round, key: str) -> Round:

@@ -6,15 +6,15 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.rounds import Options, Target, interleaved, median
+from benchmarks.rounds import Options, interleaved, median
 from benchmarks.tables import decimals, integer, medians, table
 from benchmarks.workloads import KEYS
 
-_ENGINES = {"local": ("local", 1, 1.5, 5.0), "zeromq 2 workers": ("zeromq", 2, 3.0, 15.0)}
+_ENGINES = {"local": ("local", 1), "zeromq 2 workers": ("zeromq", 2)}
 _NUMBERS = ("p50_ms", "p95_ms", "p99_ms", "max_ms")
 
 
-def latency(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
+def latency(options: Options) -> tuple[list[Table], dict[str, Any]]:
     specs: dict[str, dict[str, Any]] = {
         label: {
             "kind": "latency",
@@ -23,7 +23,7 @@ def latency(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]
             "items": options.latency_items,
             "items_per_second": options.latency_rate,
         }
-        for label, (engine, workers, _, _) in _ENGINES.items()
+        for label, (engine, workers) in _ENGINES.items()
     }
     rounds = interleaved(specs, options.rounds, "latency", options.report)
     caption = (
@@ -33,14 +33,11 @@ def latency(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]
     )
     title = f"Latency at {options.latency_rate:,} items/s"
     made = table(title, ("", "items counted", "p50 ms", "p95 ms", "p99 ms", "max ms", "worst ms"), caption)
-    targets: list[Target] = []
     data: dict[str, Any] = {"rounds": rounds, "summary": {}}
-    for label, (_, _, p50_bound, p99_bound) in _ENGINES.items():
+    for label in _ENGINES:
         numbers = {name: median(each[label][name] for each in rounds) for name in _NUMBERS}
         numbers["worst_ms"] = max(each[label]["max_ms"] for each in rounds)
         data["summary"][label] = numbers
         counted = sum(each[label]["counted"] for each in rounds)
         made.add_row(label, integer(counted), *[decimals(value) for value in numbers.values()])
-        targets.append(Target(f"latency {label}, p50", numbers["p50_ms"], p50_bound, at_least=False, unit="ms"))
-        targets.append(Target(f"latency {label}, p99", numbers["p99_ms"], p99_bound, at_least=False, unit="ms"))
-    return [made], targets, data
+    return [made], data

@@ -19,7 +19,7 @@ from rich.table import Table
 
 import drift
 from benchmarks.meters import cpu_seconds, peak_memory_bytes
-from benchmarks.rounds import Options, Target, check_digests, interleaved, median_of
+from benchmarks.rounds import Options, check_digests, interleaved, median_of
 from benchmarks.tables import decimals, integer, medians, megabytes, table
 from benchmarks.workloads import ROOT, WORKLOADS, lines_of_text, one_by_one
 
@@ -27,8 +27,6 @@ _ENGINES = {"local": ("local", 1), "zeromq, 2 workers": ("zeromq", 2)}
 _CASES = [(example, label) for example in ("words", "flights") for label in _ENGINES] + [("long", "local")]
 _LONGER = 5
 FLIGHTS = ROOT.parent / "shared" / "data" / "flights.csv.gz"
-_COST_MAX = 1.10
-_AUDIT_MB_PER_S_MIN = 200.0
 _CAPTION = (
     "Words: the running count of each word of Shakespeare, or Hamlet anew; flights: examples/flights.py, a year where "
     "it lies beside the checkout; long: the words five times over, from a generator. By run.batches(). Ratios within a "
@@ -42,10 +40,9 @@ _AUDIT_CAPTION = (
 )
 
 
-def recording(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
+def recording(options: Options) -> tuple[list[Table], dict[str, Any]]:
     headings = ("", "items", "plain s", "recorded s", "ratio", "up to the last item", "after s", "CPU ratio")
     cost = table("Recording", headings, _CAPTION.format(medians=medians(options.rounds)))
-    targets: list[Target] = []
     data: dict[str, Any] = {}
     for example, label in _CASES:
         engine, workers = _ENGINES[label]
@@ -63,18 +60,14 @@ def recording(options: Options) -> tuple[list[Table], list[Target], dict[str, An
         data[f"{example}, {label}"] = {"rounds": rounds, "ratio": ratio, "running_ratio": running, "cpu_ratio": cpu}
         numbers = (plain, recorded, ratio, running, after, cpu)
         cost.add_row(f"{example}, {label}", integer(rounds[0]["plain"]["items"]), *map(decimals, numbers))
-        assert ratio is not None
-        targets.append(Target(f"recording: {example}, {label}, time over that without", ratio, _COST_MAX, False))
-    audited, more = _audits(options, data)
-    return [cost, audited], targets + more, data
+    return [cost, _audits(options, data)], data
 
 
-def _audits(options: Options, data: dict[str, Any]) -> tuple[Table, list[Target]]:
+def _audits(options: Options, data: dict[str, Any]) -> Table:
     speed = ("MB/s", "of content")
     memory = ("writer MB", "intact MB", "replay MB")
     columns = ("items", "file MB", "record s", "intact s", *speed, "replay s", *memory)
     made = table("Audit", columns, _AUDIT_CAPTION.format(medians=medians(options.rounds)))
-    speeds: list[float] = []
     for items in options.scaling_items:
         if items < 100_000 and items != options.scaling_items[-1]:
             continue
@@ -87,8 +80,6 @@ def _audits(options: Options, data: dict[str, Any]) -> tuple[Table, list[Target]
             if name.endswith(("seconds", "bytes", "per_s"))
         }
         data[f"audit of {items:,}"] = {"rounds": rounds, **numbers}
-        assert numbers["mb_per_s"] is not None
-        speeds.append(numbers["mb_per_s"])
         made.add_row(
             integer(items), megabytes(numbers["file_bytes"]), decimals(numbers["record_seconds"]),
             decimals(numbers["intact_seconds"]), decimals(numbers["mb_per_s"], 0),
@@ -96,7 +87,7 @@ def _audits(options: Options, data: dict[str, Any]) -> tuple[Table, list[Target]
             megabytes(numbers["writer_peak_bytes"]), megabytes(numbers["intact_peak_bytes"]),
             megabytes(numbers["replay_peak_bytes"]),
         )  # fmt: skip
-    return made, [Target("audit: intact, one core", speeds[-1], _AUDIT_MB_PER_S_MIN, True, "MB/s")]
+    return made
 
 
 # In the process of a measurement.

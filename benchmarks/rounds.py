@@ -49,21 +49,6 @@ class Options:
     report: Callable[[str], None] = field(default=lambda line: None, repr=False)
 
 
-@dataclass(frozen=True)
-class Target:
-    """A number that we want, beside the one that was measured."""
-
-    name: str
-    measured: float
-    bound: float
-    at_least: bool
-    unit: str = ""
-
-    @property
-    def met(self) -> bool:
-        return self.measured >= self.bound if self.at_least else self.measured < self.bound
-
-
 class Failed(Exception):
     """A measurement's process failed, or its result is not what it must be."""
 

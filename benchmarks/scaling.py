@@ -9,38 +9,32 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.rounds import Options, Round, Target, check_digests, interleaved, median_of
+from benchmarks.rounds import Options, Round, check_digests, interleaved, median_of
 from benchmarks.tables import decimals, integer, medians, megabytes, table
 
 _ENGINES = {"local": ("local", 1), "zeromq 2 workers": ("zeromq", 2)}
-#: Times an item may cost as much in the longest input as in the shortest.
-_GROWTH_MAX = 1.25
-_MEMORY_GROWTH_MAX = 1.1
 _CAPTION = (
     "Keyed running sum, output by run.batches(), input from a generator. Local: the whole run; zeromq: from the first "
     "released batch to the last, and with starting and stopping the processes under 'wall'. {medians}."
 )
 
 
-def scaling(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
+def scaling(options: Options) -> tuple[list[Table], dict[str, Any]]:
     columns = ("", "items", "ns/item", "wall ns/item", "peak MB")
     made = table("Scaling", columns, _CAPTION.format(medians=medians(options.rounds)))
     data: dict[str, Any] = {}
-    by_engine: dict[str, list[tuple[int, float | None, float | None]]] = {label: [] for label in _ENGINES}
     for items in options.scaling_items:
         rounds = interleaved(_specs(items), options.rounds, f"{items:,} items", options.report)
         check_digests(rounds, f"sum of {items:,} items")
         data[str(items)] = {"rounds": rounds}
         for label in _ENGINES:
-            numbers = _numbers(rounds, label)
-            data[str(items)][label] = numbers
-            by_engine[label].append((items, numbers["ns_per_item"], numbers["peak_memory_bytes"]))
-    for label, points in by_engine.items():
+            data[str(items)][label] = _numbers(rounds, label)
+    for label in _ENGINES:
         made.add_section()
-        for items, ns, peak in points:
-            wall = data[str(items)][label]["wall_ns_per_item"]
+        for items in options.scaling_items:
+            ns, wall, peak = data[str(items)][label].values()
             made.add_row(label, integer(items), decimals(ns, 0), decimals(wall, 0), megabytes(peak))
-    return [made], _targets(by_engine), data
+    return [made], data
 
 
 def _specs(items: int) -> dict[str, dict[str, Any]]:
@@ -70,19 +64,3 @@ def _numbers(rounds: list[Round], label: str) -> dict[str, float | None]:
         "wall_ns_per_item": median_of(rounds, lambda each: 1e9 * each[label]["seconds"] / each[label]["items"]),
         "peak_memory_bytes": median_of(rounds, lambda each: each[label]["peak_memory_bytes"]),
     }
-
-
-def _targets(by_engine: dict[str, list[tuple[int, float | None, float | None]]]) -> list[Target]:
-    targets: list[Target] = []
-    for label, points in by_engine.items():
-        known = [(items, ns) for items, ns, _ in points if ns is not None]
-        if len(known) > 1:
-            (fewest, first), (most, last) = known[0], known[-1]
-            text = f"flat: {label}, time per item at {most:,} over that at {fewest:,}"
-            targets.append(Target(text, last / first, _GROWTH_MAX, at_least=False))
-        large = [(items, peak) for items, _, peak in points if items >= 1_000_000 and peak is not None]
-        if len(large) > 1 and label == "local":
-            (fewest, first), (most, last) = large[0], large[-1]
-            text = f"bounded: {label}, peak memory at {most:,} items over that at {fewest:,}"
-            targets.append(Target(text, last / first, _MEMORY_GROWTH_MAX, at_least=False))
-    return targets

@@ -27,12 +27,11 @@ import xxhash
 from rich.table import Table
 
 import drift
-from benchmarks.rounds import Failed, Options, Target, median
+from benchmarks.rounds import Failed, Options, median
 from benchmarks.tables import decimals, integer, medians, table
 from benchmarks.workloads import ROOT
 
 _KEYS = (1_000, 100_000)
-_RATIO_MIN = 0.6
 _BARE = "bare"
 _COLUMNS = "bare, columns"
 _FRAME = "drift, a DataFrame"
@@ -161,7 +160,7 @@ class _Jobs:
         rows.mapInArrow(bare_columns, "key long, sum long, time long").write.format("noop").mode("overwrite").save()
 
 
-def spark(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
+def spark(options: Options) -> tuple[list[Table], dict[str, Any]]:
     folder = Path(tempfile.mkdtemp(prefix="drift-benchmark-"))
     sys.path.append(str(ROOT))
     data: dict[str, Any] = {}
@@ -174,18 +173,13 @@ def spark(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
     made = table(
         "Spark", ("", "keys", "items/s", "of bare", "of columns"), _CAPTION.format(medians=medians(options.rounds))
     )
-    targets: list[Target] = []
     for number, found in data.items():
         made.add_section()
         for name in _NAMES:
             rates = [options.items / seconds for seconds in found[name]]
             ratios = {of: median(bare / own for bare, own in zip(found[of], found[name])) for of in (_BARE, _COLUMNS)}
             made.add_row(name, integer(int(number)), integer(median(rates)), *map(decimals, ratios.values()))
-            for of, ratio in ratios.items():
-                if name == _FRAME or (name.startswith("drift") and of == _BARE):
-                    text = f"spark: {name}, {int(number):,} keys, of {of}"
-                    targets.append(Target(text, ratio, _RATIO_MIN, at_least=True))
-    return [made], targets, data
+    return [made], data
 
 
 def _measured(jobs: _Jobs, options: Options, keys: int) -> dict[str, list[float]]:

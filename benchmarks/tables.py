@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from benchmarks.rounds import Target
-
 
 def table(title: str, columns: Sequence[str], caption: str) -> Table:
     """A table whose first column is text and whose others are numbers."""
@@ -32,12 +30,3 @@ def megabytes(value: float | None) -> str:
 def medians(rounds: int) -> str:
     """What a number is."""
     return f"Medians of {rounds} rounds" if rounds > 1 else "One round"
-
-
-def targets_table(targets: Sequence[Target]) -> Table:
-    made = table("Targets", ("", "measured", "target", ""), "")
-    for each in targets:
-        bound = f"{'>=' if each.at_least else '<'} {each.bound:g} {each.unit}".rstrip()
-        verdict = "[green]met[/]" if each.met else "[red]not met[/]"
-        made.add_row(each.name, f"{each.measured:.2f} {each.unit}".rstrip(), bound, verdict)
-    return made

@@ -14,7 +14,6 @@ from benchmarks.rounds import (
     Failed,
     Options,
     Round,
-    Target,
     check_digests,
     interleaved,
     median_of,
@@ -40,10 +39,9 @@ _CAPTION = (
 )
 
 
-def throughput(options: Options) -> tuple[list[Table], list[Target], dict[str, Any]]:
+def throughput(options: Options) -> tuple[list[Table], dict[str, Any]]:
     data: dict[str, Any] = {"text": text_used(), "workloads": {}}
     rows: list[tuple[str, ...]] = []
-    targets: list[Target] = []
     bare: list[float] = []
     for name in options.workloads:
         rounds = _rounds(name, options)
@@ -54,7 +52,6 @@ def throughput(options: Options) -> tuple[list[Table], list[Target], dict[str, A
         text = f", {text_used()}" if name == "wordcount" else ""
         rows.append((f"{name}: {WORKLOADS[name].title}{text}, {items:,} {WORKLOADS[name].unit}",))
         rows += [_row(label, numbers) for label, numbers in summary.items()]
-        targets += _targets(name, summary)
     columns = ("", "items/s", "of plain", "of local", "wall s", "cpu s", "peak MB")
     made = table(
         "Throughput, in order", columns, _CAPTION.format(medians=medians(options.rounds), bare=megabytes(min(bare)))
@@ -65,7 +62,7 @@ def throughput(options: Options) -> tuple[list[Table], list[Target], dict[str, A
             made.add_row(f"[bold]{row[0]}[/]")
         else:
             made.add_row(*row)
-    return [made], targets, data
+    return [made], data
 
 
 def _rounds(name: str, options: Options) -> list[Round]:
@@ -123,24 +120,3 @@ def _row(label: str, numbers: dict[str, float | None]) -> tuple[str, ...]:
         decimals(numbers["cpu_seconds"]),
         megabytes(numbers["peak_memory_bytes"]),
     )
-
-
-def _targets(name: str, summary: dict[str, dict[str, float | None]]) -> list[Target]:
-    wanted = [("zeromq 2 workers, columns", "ratio_to_local", 0.5, f"{name}: zeromq, 2 workers, of local, columns")]
-    if name in ("wordcount", "sum"):
-        wanted = [
-            ("local, items", "ratio_to_plain", 0.3, f"{name}: local fused scan, of plain, items (aim 0.5)"),
-            ("local, columns", "ratio_to_plain", 0.3, f"{name}: local fused scan, of plain, columns (aim 0.5)"),
-            *wanted,
-        ]
-    if name == "chain":
-        wanted = [
-            ("local, items", "ratio_to_plain", 0.5, "chain: local stateless chain, of plain, items"),
-            ("local, columns", "ratio_to_plain", 0.5, "chain: local stateless chain, of plain, columns"),
-            *wanted,
-        ]
-    return [
-        Target(text, measured, bound, at_least=True)
-        for label, number, bound, text in wanted
-        if (measured := summary[label][number]) is not None
-    ]
