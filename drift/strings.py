@@ -151,11 +151,6 @@ def sums(strings: Strings) -> Bytes:
     return found
 
 
-def first_of(flags: npt.NDArray[np.bool_]) -> int | None:
-    """Index of the first that is set; None if there is none."""
-    return int(flags.argmax()) if flags.any() else None
-
-
 def cut(strings: Strings, starts: Numbers, lengths: Numbers) -> Strings:
     """A part of each, by its start in the string and its length."""
     if not len(strings):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from drift.all_engines import engine_kind
-from drift.auditing.checks import FILE_NOT_LISTED, THE_GRAPH, Audit, Check, Trouble, judged
+from drift.auditing.checks import THE_GRAPH, Audit, Check, Trouble, judged
 from drift.auditing.intact import intact_checks, unreadable
 from drift.auditing.replay import changes_since, dataflow_of
 from drift.records.format import MANIFEST, Manifest, RecordError, Snapshot, read_snapshot
@@ -200,8 +200,7 @@ def _was(record: Record, was: Graph | Dataflow | str | None) -> Dataflow | None:
 
 
 def _is_needed(trouble: Trouble) -> bool:
-    needed = trouble.file.startswith(_NEEDED) and trouble.kind != FILE_NOT_LISTED
-    return needed or trouble.kind == "manifest unreadable"
+    return trouble.file.startswith(_NEEDED) or trouble.kind == "manifest unreadable"
 
 
 def summary_of(manifest: Manifest) -> dict[str, Any]:

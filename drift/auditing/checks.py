@@ -34,8 +34,6 @@ class Trouble:
     position: int | None = None
 
 
-#: The record is complete, but its folder has other files too.
-FILE_NOT_LISTED = "file not listed"
 #: Kinds of trouble.
 KINDS = (
     "manifest edited",
@@ -44,7 +42,6 @@ KINDS = (
     "file truncated",
     "file changed",
     "file unreadable",
-    FILE_NOT_LISTED,
     "meta changed",
     "payload changed",
     "block changed",

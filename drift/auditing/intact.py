@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 
 from drift.auditing.checks import Check, Trouble, judged
-from drift.auditing.unlisted import unlisted_checks
 from drift.records.blocks import Block, checks
 from drift.records.format import (
     MANIFEST,
@@ -82,7 +81,6 @@ def intact_checks(path: Path, snapshot: Snapshot, watch: Watch) -> Iterator[Chec
     for table in ("input", "output"):
         watch.begin("hashing items", {"input": manifest.items_in, "output": manifest.items_out})
         yield _check_items(timed, path, manifest, table, watch)
-    yield from unlisted_checks(path, manifest)
 
 
 class _Timed:
