@@ -17,63 +17,6 @@ import drift_barrier as _drift_barrier
 from drift_graph.functions import own_folders as _own_folders
 
 __version__ = "0.1.0"
-__all__ = [
-    "AnswerMissing",
-    "ArrivalTime",
-    "Audit",
-    "Call",
-    "Checkpoints",
-    "Dataflow",
-    "DriftBug",
-    "DriftError",
-    "END",
-    "EventTime",
-    "Feedback",
-    "Graph",
-    "GraphError",
-    "ImpureStep",
-    "InputError",
-    "Item",
-    "KeyedStream",
-    "Late",
-    "LateItem",
-    "Later",
-    "Logic",
-    "Out",
-    "PayloadError",
-    "ProcessError",
-    "Progress",
-    "Record",
-    "Recording",
-    "Report",
-    "Rows",
-    "Run",
-    "Settings",
-    "SettingsError",
-    "SinkBehind",
-    "SinkError",
-    "StepError",
-    "StorageError",
-    "Stream",
-    "Window",
-    "WindowedStream",
-    "agg",
-    "at",
-    "audit",
-    "canonical",
-    "diff",
-    "explain",
-    "next_round",
-    "recorded",
-    "replay",
-    "restored",
-    "run",
-    "sinks",
-    "sources",
-    "spark",
-    "windows",
-]
-
 _own_folders += [*_drift_acker.__path__, *_drift_barrier.__path__, *__path__]
 
 if _TYPE_CHECKING:
@@ -90,7 +33,7 @@ if _TYPE_CHECKING:
     from drift.calling.asks import recorded as recorded
     from drift.engines.base import Progress as Progress
     from drift.engines.settings import Settings as Settings
-    from drift.flow import aggregates as agg
+    from drift.flow import aggregates as agg  # noqa: F401
     from drift.flow import windows as windows
     from drift.flow.logic import Logic as Logic
     from drift.flow.logic import Out as Out
@@ -166,6 +109,7 @@ _NAMES = {
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = ("sinks", "sources", "spark", "testing")
 _PARTS = {"agg": "drift.flow.aggregates", "windows": "drift.flow.windows"}
+__all__ = sorted([*_MODULE_OF, *_PARTS, "sinks", "sources", "spark"])
 _OF_RECORDS = ("Record", "audit", "diff", "explain", "replay")
 
 

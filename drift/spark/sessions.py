@@ -151,9 +151,8 @@ def application_folder(started: Any) -> Path:
 
 
 def _imported() -> Any:
-    for name in ("SPARK_HOME",):
-        if os.environ.get(name) == "":
-            del os.environ[name]  # if it is empty, Spark searches its programs in the root folder
+    if os.environ.get("SPARK_HOME") == "":
+        del os.environ["SPARK_HOME"]  # Spark would search its programs in the root folder
     need("spark", "Spark")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
