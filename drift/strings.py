@@ -5,6 +5,7 @@ Invariant: string i of a `Strings` is data[offsets[i]:offsets[i + 1]]; offsets n
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+#: Strings below this length are listed by their lengths, if there are so many for each length.
+_LENGTH_MAX, _ROWS_OF_LENGTH = 1 << 10, 64
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -47,8 +51,35 @@ class Strings:
         if self.step:
             found: list[bytes] = np.frombuffer(self.joined(), f"V{self.step}").tolist()
             return found
-        data, ends = self.joined().tobytes(), (self.offsets - self.offsets[0]).tolist()
-        return [data[start:end] for start, end in pairwise(ends)]
+        every = np.empty(len(self), object)
+        for rows, strings in self._by_length():
+            every[rows] = strings
+        made: list[bytes] = every.tolist()
+        return made
+
+    def digests(self, digest: Callable[[bytes], bytes]) -> bytes:
+        """What a function makes of each, joined; it always makes as many bytes."""
+        if self.step or not len(self):
+            return b"".join(map(digest, self.listed()))
+        parts = [(rows, b"".join(map(digest, strings))) for rows, strings in self._by_length()]
+        made = np.empty(len(self), f"V{len(parts[0][1]) // len(parts[0][0])}")
+        for rows, part in parts:
+            made[rows] = np.frombuffer(part, made.dtype)
+        return made.tobytes()
+
+    def _by_length(self) -> Iterator[tuple[Numbers, list[bytes]]]:
+        """The places of the strings of each length, and these strings: numpy lists them twice as fast as slices."""
+        starts, lengths = self.offsets[:-1], self.lengths
+        counts = np.bincount(lengths, minlength=1) if lengths.max(initial=0) < _LENGTH_MAX else np.ones(1)
+        sizes = np.flatnonzero(counts).tolist()
+        if counts[0] or _ROWS_OF_LENGTH * len(sizes) > len(self):  # of no bytes there is no type
+            data, ends = self.joined().tobytes(), (self.offsets - self.offsets[0]).tolist()
+            yield np.arange(len(self)), [data[start:end] for start, end in pairwise(ends)]
+            return
+        for size in sizes:
+            rows = np.flatnonzero(lengths == size)
+            slices = np.ndarray((len(self.data) - size + 1,), f"V{size}", self.data, strides=(1,))
+            yield rows, slices[starts[rows]].tolist()
 
 
 def of_step(data: Bytes, count: int, step: int) -> Strings:

@@ -10,7 +10,7 @@ the two for every type.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import tzinfo
 from itertools import chain
 from typing import Any, Self, overload
@@ -120,12 +120,12 @@ class Tabular(Rows):
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
         if not stored:
-            return list(self.each_form())
+            return list(chain.from_iterable(some.listed() for some in self._canonical()))
         count = len(self)
         return RowForms(self._pieces(0, count, False), count, count).part(0, count).listed() if count else []
 
-    def each_form(self) -> Iterator[bytes]:
-        return chain.from_iterable(some.listed() for some in self._canonical())
+    def digests(self, digest: Callable[[bytes], bytes]) -> bytes:
+        return b"".join(some.digests(digest) for some in self._canonical())
 
     def _canonical(self) -> Iterator[Strings]:
         """The forms, some rows at a time."""

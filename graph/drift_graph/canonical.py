@@ -137,6 +137,8 @@ def encode_metas(metas: Metas) -> bytes:
 
 def canonical_each(values: Sequence[Any]) -> list[bytes]:
     """[canonical(value) for value in values], faster."""
+    if are_rows(values):
+        return values.forms()
     return values if are_forms(values) else _of_each(values, list)
 
 
@@ -146,7 +148,7 @@ def hash64_each(values: Sequence[Any]) -> bytes:
     Raises:
         NoCanonicalForm: a value has none.
     """
-    return _of_each(values, _joined_hashes)
+    return values.digests(xxhash.xxh64_digest) if are_rows(values) else _of_each(values, _joined_hashes)
 
 
 def _joined_hashes(forms: Iterable[bytes]) -> bytes:
@@ -157,8 +159,6 @@ def _of_each(values: Sequence[Any], taken: Callable[[Iterable[bytes]], T]) -> T:
     """What `taken` makes of the canonical bytes of each value; it may be called again, with all of them."""
     if are_forms(values):
         return taken(values)
-    if are_rows(values):
-        return taken(values.each_form())
     ready = values if are_plain(values) else _sorted_rows(values)
     if ready is not None:
         try:

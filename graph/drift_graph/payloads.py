@@ -133,9 +133,9 @@ class Rows:
         """The canonical bytes of each row, or those of `drift_graph.canonical.stored`."""
         raise NotImplementedError
 
-    def each_form(self) -> Iterator[bytes]:
-        """The canonical bytes of each row, for callers that need each of them once."""
-        return iter(self.forms())
+    def digests(self, digest: Callable[[bytes], bytes]) -> bytes:
+        """What a function makes of the canonical bytes of each row, joined; it always makes as many bytes."""
+        return b"".join(map(digest, self.forms()))
 
 
 Sequence.register(Rows)

@@ -168,7 +168,8 @@ def test_equal_items_in_event_time_have_ordinals_whenever_they_come() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.lists(st.integers(0, 1000), max_size=8), st.integers(0, 1000)), max_size=8), st.integers(1, 4)
+    st.lists(st.tuples(st.lists(st.integers(0, 1000), max_size=8), st.integers(0, 1000)), max_size=8),
+    st.integers(1, 20),
 )
 def test_what_waits_is_given_once_in_order_and_as_soon_as_it_is_asked_for(
     steps: list[tuple[list[int], int]], items_max: int
@@ -185,11 +186,22 @@ def test_what_waits_is_given_once_in_order_and_as_soon_as_it_is_asked_for(
             assert taken
             for _, columns in taken:
                 assert [pack_time(time) for time in columns.payloads] == [meta[:8] for meta in columns.metas]
-                assert len(columns.metas) <= items_max
+                assert len(columns.metas) <= items_max + items_max // 8
                 given_before += columns.metas
         assert given_before == sorted(given_before)
         assert len(given_before) == sum(time < bound for time in came)
     assert bool(ordering) == (len(given_before) < len(came))
+
+
+@pytest.mark.parametrize(("count", "expected"), [(18, [18]), (19, [16, 3]), (40, [16, 16, 8])])
+def test_a_small_rest_is_no_batch_of_its_own(count: int, expected: list[int]) -> None:
+    ordering, bound = Ordering(BatchPolicy(16)), pack_time(count)
+    metas = [pack_time(time) + b"\0\0\0" for time in range(100)]
+    ordering.add([Fed("in", 0, Arrived(metas, list(range(100)), BEGINNING, [], None))])
+    taken = []
+    while ordering.least < bound:
+        taken += [len(columns.metas) for _, columns in ordering.take(bound)]
+    assert taken == expected
 
 
 def test_what_waits_long_is_sorted_anew_only_where_its_run_doubles() -> None:

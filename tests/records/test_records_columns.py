@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import xxhash
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -59,6 +60,17 @@ def test_strings_are_what_they_were_made_of(given_strings: list[bytes], data: st
     assert columns.read_bins(end - start, b"".join(each)).listed() == each
     assert checks(part).tolist() == [sum(one) % 256 | len(one) % 256 << 8 for one in given_strings[start:end]]
     assert joined([made, part]).listed() == given_strings + given_strings[start:end]
+
+
+@given(strings, st.data())
+def test_many_strings_of_few_lengths_are_listed_and_hashed_in_their_order(
+    given_strings: list[bytes], data: st.DataObject
+) -> None:
+    many = given_strings * 64
+    made, start = of_list(many), data.draw(st.integers(0, len(given_strings)))
+    for part, expected in ((made, many), (made.slice(start, len(many)), many[start:])):
+        assert part.listed() == expected
+        assert part.digests(xxhash.xxh64_digest) == b"".join(map(xxhash.xxh64_digest, expected))
 
 
 @given(strings, st.data())

@@ -21,6 +21,9 @@ from drift_graph.meta import END_OF_TIME
 from drift_graph.metas import count_below
 from drift_graph.payloads import are_rows
 
+#: What is above the most items by less than this part is taken with them: a batch costs more than some of its items.
+_REST = 8
+
 #: Items that wait, of one source: its name, and the items in the order of their metas.
 Taken = tuple[str, Columns]
 
@@ -116,7 +119,7 @@ class Ordering:
         return min((run[0] for runs in self._runs.values() for run in runs), default=END_OF_TIME)
 
     def take(self, bound: bytes) -> list[Taken]:
-        """Take the items below a bound, or the first of them if they are many."""
+        """Take the items below a bound, or the first of them if they are many; see `_REST`."""
         for runs in self._runs.values():
             bound = self._few_below(runs, bound)
         taken: list[Taken] = []
@@ -128,10 +131,11 @@ class Ordering:
         return taken
 
     def _few_below(self, runs: list[_Run], bound: bytes) -> bytes:
-        """The bound, or a lower one with at most as many items of a source below it."""
+        """The bound, or a lower one with so many items of a source below it that the rest is no small batch."""
         items_max = self._policy.items
         share = items_max // len(runs) if runs else 0
         if share:
-            return min([bound, *(run[share] for run in runs if len(run) > share)])
+            most = share + share // _REST
+            return min([bound, *(run[share] for run in runs if len(run) > most and run[most] < bound)])
         firsts = sorted(run[at] for run in runs for at in range(min(len(run), items_max + 1)))
         return min(bound, firsts[items_max]) if len(firsts) > items_max else bound
