@@ -43,6 +43,7 @@ class Parent:
     Args:
         number: the descriptor to answer on.
         at_end: called, in the reading thread, when the input has ended; None if what was read is still to be taken.
+        urgent: called, in the reading thread, with each message; whether nobody else is to take it.
         waiting_bytes_max: while so much waits to be taken, nothing more is read, so the end is not noticed either.
         stream: the input; standard input, if None.
     """
@@ -52,12 +53,14 @@ class Parent:
         number: int,
         at_end: Callable[[], None] | None = end_at_once,
         *,
+        urgent: Callable[[bytearray], bool] = lambda _: False,
         waiting_bytes_max: float = math.inf,
         stream: Input | None = None,
     ) -> None:
         self._number = number
         self._stream = FileIO(0, closefd=False) if stream is None else stream
         self._at_end = at_end
+        self._urgent = urgent
         self._bytes_max = waiting_bytes_max
         self._frames: deque[bytearray] = deque()
         self._bytes = 0
@@ -68,6 +71,8 @@ class Parent:
 
     def _read(self) -> None:
         while (frame := self._next()) is not None:
+            if self._urgent(frame):
+                continue
             with self._changed:
                 self._frames.append(frame)
                 self._bytes += len(frame)

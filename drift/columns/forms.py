@@ -169,11 +169,6 @@ class RowForms:
         return Strings(data, offsets)
 
 
-def forms_of_rows(names: Sequence[str], columns: Sequence[pa.Array], count: int, *, in_order: bool = True) -> Strings:
-    """The form of each row; the arguments and errors are those of `pieces_of_rows`."""
-    return RowForms(pieces_of_rows(names, columns, count, in_order), count, count).part(0, count)
-
-
 def pieces_of_rows(names: Sequence[str], columns: Sequence[pa.Array], count: int, in_order: bool) -> list[Piece]:
     """The pieces of dicts.
 

@@ -25,7 +25,6 @@ from drift.auditing.replay import GraphDiffers
 from drift.columns import expressions as expressions_module
 from drift.columns import rows as rows_module
 from drift.columns.expressions import frame_of
-from drift.columns.forms import forms_of_rows
 from drift.columns.rows import Frame, frame_of_batch
 from drift.engines.packing import packed_columns, unpacked_columns
 from drift_graph import payloads
@@ -79,7 +78,6 @@ def test_rows_have_the_forms_of_their_dicts(batch: pa.RecordBatch, data: st.Data
         assert encode_many(rows) == b"".join(canonical_each(dicts))
         assert canonical_each(rows) == canonical_each(dicts) and stored_each(rows) == stored_each(dicts)
         assert hash64_each(rows) == hash64_each(dicts)
-        assert forms_of_rows(rows.batch.schema.names, rows.batch.columns, len(rows)).listed() == canonical_each(dicts)
     wanted = bytes(data.draw(st.lists(st.booleans(), min_size=len(made), max_size=len(made))))
     order = data.draw(st.permutations(range(len(made))))
     dicts = made.values

@@ -1,4 +1,4 @@
-"""A process of a run over ZeroMQ, as seen by the calling process: its pipes, its signs of life, its end.
+"""A process of a run over ZeroMQ, as seen by the calling process: its messages, its signs of life, its end.
 
 Invariant: when `kill` or `end` returns, a process of this machine does not run any more, and its descriptors are
 closed; one of another machine is ordered to end, and what it still sends is refused.
@@ -10,7 +10,7 @@ secret of their generation, which those that count as dead do not get.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import pickle
 import time
 from collections import deque
@@ -20,9 +20,9 @@ from typing import Protocol
 
 import zmq
 
-from drift.children import Child, main_of
+from drift.children import Channel
 from drift.engines.observed import Bar
-from drift.engines.zeromq.control import Answered, Awake, Fatal, Merged, Ready, SignOfLife, UpwardDecoder, block_of
+from drift.engines.zeromq.control import Answered, Awake, Fatal, Merged, Ready, SignOfLife, decode_upward
 from drift.engines.zeromq.settings import ZeromqSettings
 from drift.machines.nodes.messages import Answer
 from drift_graph.errors import ProcessError, StepError
@@ -33,37 +33,39 @@ _BARS_MAX = 1000
 
 
 class Place(Protocol):
-    """Where a process of the run is, and its pipes there.
+    """Where a process of the run is, and the messages to it and from it.
 
     Attributes:
-        ended: nothing more will be read from it.
-        numbers: descriptors that are readable when it has written something, or ended; none if others tell.
+        numbers: descriptors that are readable when it has sent something, or ended; none if others tell.
         pid: of the process, there.
         name: the process in messages.
+        has_ended: whether nothing more will come from it, but what can be read.
     """
 
-    ended: bool
     numbers: list[int]
 
     @property
     def pid(self) -> int: ...
     @property
     def name(self) -> str: ...
+    @property
+    def has_ended(self) -> bool: ...
 
-    def write(self, data: bytes) -> None:
-        """Write to its standard input; if it has ended, that is ignored here and found elsewhere."""
+    def write(self, body: bytes) -> None:
+        """Write a message.
+
+        Raises:
+            BrokenPipeError: it has ended.
+        """
 
     def bring(self, folder: Path, names: Sequence[bytes]) -> None:
         """Have it find these files in its folder of the run."""
 
-    def read(self) -> bytes:
-        """What it has written, without waiting."""
+    def read(self) -> list[bytes]:
+        """The messages that have arrived, without waiting."""
 
     def wait_for_more(self, timeout_s: float) -> None:
-        """Wait until it has written something, or ended."""
-
-    def poll(self) -> int | None:
-        """An exit code once it has ended; None before."""
+        """Wait until it has sent something, or ended."""
 
     def how_it_ended(self) -> str: ...
 
@@ -71,7 +73,7 @@ class Place(Protocol):
         """Kill it, and close its pipes."""
 
 
-class LocalProcess(Child):
+class LocalProcess(Channel):
     """A process on this machine; a `Place`.
 
     Args:
@@ -80,27 +82,13 @@ class LocalProcess(Child):
     """
 
     def __init__(self, title: str, folder: str, module: str, *more: str) -> None:
-        down, up = os.pipe()
-        program, arguments = main_of(f"drift.engines.zeromq.{module}", str(up), folder, *more)
-        try:
-            super().__init__(
-                title,
-                program,
-                arguments,
-                environment={"PYTHONUNBUFFERED": "1"},
-                stdout=2,  # prints of users' functions do not mix with the caller's output
-                hand_on=(up,),
-            )
-        except BaseException:
-            os.close(down)
-            raise
-        finally:
-            os.close(up)
-        os.set_blocking(down, False)
-        self._down = down
-        end = self.watched()
-        self.ended = False
-        self.numbers = [down, *([] if end is None else [end])]
+        super().__init__(
+            title,
+            f"drift.engines.zeromq.{module}",
+            (folder, *more),
+            environment={"PYTHONUNBUFFERED": "1"},
+            stdout=2,  # prints of users' functions do not mix with the caller's output
+        )
 
     @property
     def name(self) -> str:
@@ -109,27 +97,13 @@ class LocalProcess(Child):
     def bring(self, folder: Path, names: Sequence[bytes]) -> None:
         """See `Place`: it shares the folder."""
 
-    def read(self) -> bytes:
-        """See `Place`; sets `ended` when the child's end is closed."""
-        parts: list[bytes] = []
-        while not self.ended:
-            try:
-                data = os.read(self._down, 65536)
-            except BlockingIOError:
-                break
-            self.ended = not data
-            parts.append(data)
-        return b"".join(parts)
-
     def wait_for_more(self, timeout_s: float) -> None:
         """See `Place`."""
-        zmq.select([self._down], [], [], timeout_s)
+        zmq.select(self.numbers, [], [], timeout_s)
 
     def end(self, reason: str = "") -> None:
         """See `Place`."""
         super().end()
-        for number in self.numbers:
-            os.close(number)
 
 
 class EngineChild:
@@ -147,7 +121,6 @@ class EngineChild:
         self.name = name
         self.process = process
         self._awake = awake
-        self._decoder = UpwardDecoder()
         self.inbox = ""
         self.address = ""
         self.is_new = False
@@ -159,12 +132,14 @@ class EngineChild:
         self.merged: list[Merged] = []
         self.numbers = list(process.numbers)
 
-    def order(self, block: bytes) -> None:
-        self.process.write(block_of(block))
+    def order(self, body: bytes) -> None:
+        """Send it an order; that it has ended is found elsewhere."""
+        with contextlib.suppress(BrokenPipeError):
+            self.process.write(body)
 
     def listen(self) -> None:
         """Read its messages."""
-        for message in self._decoder.decoded(self.process.read()):
+        for message in map(decode_upward, self.process.read()):
             self.last_sign_s = self._awake.now_s()
             if isinstance(message, Ready):
                 self.address = message.address
@@ -187,14 +162,9 @@ class EngineChild:
             return error
         return None
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has ended; the pipe shows it first, unless a function has forked, and the fork holds the pipe."""
-        return self.process.ended or self.process.poll() is not None
-
     def death(self, settings: ZeromqSettings) -> ProcessError | None:
         """An error if it has died, gives no sign of life, or is in a call for too long; it may be replaced."""
-        if self.has_ended:
+        if self.process.has_ended:
             return ProcessError(
                 f"{self.name} ({self.process.name}) {self.process.how_it_ended()}; everything released before it "
                 f"stands. Run again; if it was killed for memory, lower in_flight_max or use fewer workers"
@@ -218,7 +188,7 @@ class EngineChild:
     def end(self) -> None:
         """After the order to stop: wait for at most two seconds, then kill."""
         deadline = time.monotonic() + _STOP_S
-        while not self.has_ended and time.monotonic() < deadline:
+        while not self.process.has_ended and time.monotonic() < deadline:
             self.process.wait_for_more(0.05)
             self.listen()
         self.listen()  # it may have ended since, after its last sign

@@ -1,18 +1,13 @@
-"""Pipes between the calling process and each process it started: orders down, signs of life up.
+"""What the calling process and each process that it started say to each other: orders down, signs of life up.
 
-Invariant: when the calling process has ended, for whatever reason, the child's pipe ends, and so does the child.
+Invariant: what a process says is decoded without running anything of it, since it may be on another machine.
 
-A message on a pipe is a length (4 bytes, big-endian) and a body.
+Why: only the error that ends a process is a pickle, in one field, which is opened when the run ends with it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import struct
-import threading
 import time
-from typing import IO
 
 import msgspec
 
@@ -20,7 +15,6 @@ from drift.engines.observed import Bar
 from drift.machines.counts import Left
 from drift.machines.nodes.messages import Halted, Rewound
 
-_length = struct.Struct(">I")
 #: The order to end.
 STOP = b"stop"
 
@@ -82,14 +76,8 @@ class Fatal(msgspec.Struct, tag=True):
 
 
 Upward = Ready | SignOfLife | Answered | Merged | Fatal
-_encode = msgspec.msgpack.Encoder().encode
-_writing = threading.Lock()
-_decode = msgspec.msgpack.Decoder(Upward).decode
-
-
-def block_of(body: bytes) -> bytes:
-    """A body with its length, as sent over a pipe."""
-    return _length.pack(len(body)) + body
+encode_upward = msgspec.msgpack.Encoder().encode
+decode_upward = msgspec.msgpack.Decoder(Upward).decode
 
 
 class Awake:
@@ -110,42 +98,3 @@ class Awake:
         self._awake_s += min(now_s - self._read_s, self._step_max_s)
         self._read_s = now_s
         return self._awake_s
-
-
-def read_block(file: IO[bytes]) -> bytes | None:
-    """The next body; None at the end of the pipe."""
-    head = file.read(_length.size)
-    if len(head) < _length.size:
-        return None
-    body = file.read(_length.unpack(head)[0])
-    return body if len(body) == _length.unpack(head)[0] else None
-
-
-def write_upward(number: int, message: Upward) -> None:
-    """Write a message; several threads may write, one message after the other.
-
-    If nobody reads the pipe, the calling process has ended, and the end of the other pipe ends this process.
-    """
-    data = memoryview(block_of(_encode(message)))
-    with _writing, contextlib.suppress(BrokenPipeError):
-        while data:
-            data = data[os.write(number, data) :]
-
-
-class UpwardDecoder:
-    """A child's messages, from the bytes of its pipe, however they are cut."""
-
-    def __init__(self) -> None:
-        self._buffer = b""
-
-    def decoded(self, data: bytes) -> list[Upward]:
-        """The messages that are complete with these bytes."""
-        self._buffer += data
-        messages: list[Upward] = []
-        while len(self._buffer) >= _length.size:
-            end = _length.size + _length.unpack_from(self._buffer)[0]
-            if len(self._buffer) < end:
-                break
-            messages.append(_decode(self._buffer[_length.size : end]))
-            self._buffer = self._buffer[end:]
-        return messages

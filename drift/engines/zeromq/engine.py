@@ -623,7 +623,7 @@ class ZeromqEngine:
     def _start_another(self, role: int) -> None:
         """Give a role to the spare process, or to a new one; later, if it is to be on a machine and none is idle."""
         child, self._spare = self._spare, None
-        if child is None or child.has_ended:
+        if child is None or child.process.has_ended:
             if self._hosts is not None and not self._hosts.idle:
                 self._vacant.append(role)
                 self._hosts.missing(len(self._vacant))
@@ -653,7 +653,7 @@ class ZeromqEngine:
         is_short = not self.progress.died and self._awake.now_s() - self._began_s < after_s
         if not self._recovers or is_short or (self._recovery is not None and self._recovery.rewinding):
             return
-        if self._spare is not None and self._hosts is not None and self._spare.has_ended:
+        if self._spare is not None and self._hosts is not None and self._spare.process.has_ended:
             self._spare = None  # with its machine
         if self._spare is None and (self._hosts is None or self._hosts.idle):
             self._spare = self._new_child("spare")
@@ -693,7 +693,7 @@ class ZeromqEngine:
                     self._no_room_at = log.since
                 self._merging, self._mergers_died = None, 0
             merger.merged = []
-            if merger.has_ended:
+            if merger.process.has_ended:
                 self._remove(merger, "")
                 self._merger = self._merging = None
                 self._mergers_died += 1

@@ -3,9 +3,9 @@
 Invariant: a process of another machine is used like one of this machine (`drift.engines.zeromq.child.Place`); when its
 machine cannot be reached any more, it counts as ended.
 
-Why: a `drift worker` there starts the same process, and carries its pipes over one connection. If the connection ends,
-it kills the process; and the run sends something to each machine several times a second, which fails if there is no
-connection. A machine whose process has ended offers itself again.
+Why: a `drift worker` there starts the same process, and carries its messages over one connection. If the connection
+ends, it kills the process; and the run sends something to each machine several times a second, which fails if there is
+no connection. A machine whose process has ended offers itself again.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class RemoteProcess:
         self._hosts = hosts
         self._machine = machine
         self._number = number
-        self._unread = bytearray()
+        self._unread: list[bytes] = []
         self._how = ""
-        self.ended = False
+        self.has_ended = False
         self.numbers = []
         self.pid = 0
 
@@ -76,8 +76,8 @@ class RemoteProcess:
     def name(self) -> str:
         return f"on {self._machine.host}"
 
-    def write(self, data: bytes) -> None:
-        self._hosts.send(self._machine, Write(self._number, data))
+    def write(self, body: bytes) -> None:
+        self._hosts.send(self._machine, Write(self._number, body))
 
     def bring(self, folder: Path, names: Sequence[bytes]) -> None:
         """See `Place`: the parts of a file go ahead of what is written next."""
@@ -88,31 +88,27 @@ class RemoteProcess:
                     self._hosts.send(self._machine, File(self._number, name, is_first, data))
                     data, is_first = file.read(PART_BYTES), False
 
-    def read(self) -> bytes:
+    def read(self) -> list[bytes]:
         """See `Place`."""
         self._hosts.listen()
-        data = bytes(self._unread)
-        self._unread.clear()
-        return data
+        bodies, self._unread = self._unread, []
+        return bodies
 
-    def wrote(self, data: bytes) -> None:
-        self._unread += data
+    def wrote(self, body: bytes) -> None:
+        self._unread.append(body)
 
     def wait_for_more(self, timeout_s: float) -> None:
         self._hosts.wait(timeout_s)
 
-    def poll(self) -> int | None:
-        return 1 if self.ended else None
-
     def how_it_ended(self) -> str:
         return self._how
 
-    def has_ended(self, how: str) -> None:
-        self.ended, self._how = True, how
+    def note_end(self, how: str) -> None:
+        self.has_ended, self._how = True, how
 
     def end(self, reason: str) -> None:
         """See `Place`; whether the machine can be reached or not."""
-        if not self.ended:
+        if not self.has_ended:
             self._hosts.send(self._machine, Kill(self._number, reason))
 
 
@@ -176,7 +172,7 @@ class Hosts:
         if machine in self.idle:
             self.idle.remove(machine)
         if machine.process is not None:
-            machine.process.has_ended("cannot be reached any more: its machine has left, or the network is broken")
+            machine.process.note_end("cannot be reached any more: its machine has left, or the network is broken")
         _LOG.info("graph %r: %s has left", self._graph, machine.host)
 
     def listen(self) -> None:
@@ -211,11 +207,11 @@ class Hosts:
         elif machine is None or machine.process is None or message.number != machine.started:
             return  # of a process that is not used any more
         elif isinstance(message, Wrote):
-            machine.process.wrote(message.data)
+            machine.process.wrote(message.body)
         else:
             for name, content in message.files.items():
                 (self._folder / name).write_bytes(content)
-            machine.process.has_ended(message.how)
+            machine.process.note_end(message.how)
             machine.process = None
             self.idle.append(machine)
 

@@ -10,6 +10,7 @@ connection is a new machine for the run, so an old order never reaches it.
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shutil
 import socket as sockets
@@ -154,7 +155,8 @@ class Joined:
             self._say(f"runs {order.title}")
         elif isinstance(order, (Write, File, Kill)) and order.number == self._number and self._process is not None:
             if isinstance(order, Write):
-                self._process.write(order.data)
+                with contextlib.suppress(BrokenPipeError):  # that it has ended is found in `_carry`
+                    self._process.write(order.body)
             elif isinstance(order, File):
                 have_private(self._folder)
                 with (self._folder / Path(order.name).name).open("wb" if order.is_first else "ab") as file:
@@ -163,13 +165,13 @@ class Joined:
                 self._report_end(f"was told to end it: {order.reason}")
 
     def _carry(self) -> None:
-        """Carry what the process has written to the run."""
+        """Carry the messages of the process to the run."""
         process = self._process
         if process is None:
             return
         has_ended = process.poll() is not None
-        if data := process.read():
-            self._send(Wrote(self._number, data))
+        for body in process.read():
+            self._send(Wrote(self._number, body))
         if has_ended:
             self._report_end(f"its process {process.how_it_ended()}")
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import pickle
 import signal
 import sys
 from pathlib import Path
 
 from drift.engines.shipping import rebuilt
-from drift.engines.zeromq.control import Merged, write_upward
+from drift.engines.zeromq.control import Merged
 from drift.engines.zeromq.process import FirstOrder, Orders, report_fatal
 from drift.engines.zeromq.shelf import SnapshotFiles
 from drift.machines.nodes.snapshots import NoRoom
@@ -30,26 +29,26 @@ _NICE = 19
 
 def main() -> None:
     """Merge the given files, until the run is over."""
-    number, folder, writer = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-    orders = Orders(folder)
+    folder, writer = sys.argv[2], sys.argv[3]
+    orders = Orders(int(sys.argv[1]), folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _be_nice()
     gc.disable()  # otherwise it would scan all entries of a merge again and again
     order: FirstOrder
-    surroundings, order, work = pickle.loads(orders.take())
+    surroundings, order, work = orders.receive()
     try:
         dataflow = rebuilt(work, surroundings, "a process of the run")
         timed = timed_steps(Plan(dataflow, fused=order.settings.fused))
         shelf = SnapshotFiles(folder, writer, timed, lambda: orders.binding)
         while True:
             gc.collect()
-            names: list[bytes] = pickle.loads(orders.take())
+            names: list[bytes] = orders.receive()
             try:
-                write_upward(number, Merged(*shelf.merge(names)))
+                orders.say(Merged(*shelf.merge(names)))
             except NoRoom:
-                write_upward(number, Merged(b"", 0))
+                orders.say(Merged(b"", 0))
     except BaseException as error:
-        report_fatal(number, error)
+        report_fatal(orders, error)
 
 
 def _be_nice() -> None:

@@ -22,18 +22,18 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drift.engines.memory import peak_memory_bytes
 from drift.engines.shipping import rebuilt, unpacked
 from drift.engines.zeromq.calls import is_called_by_us
-from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, read_block, write_upward
+from drift.engines.zeromq.control import STOP, Answered, Awake, Fatal, Ready, Upward, encode_upward
 from drift.engines.zeromq.roles import Assignment, Loop, Peers, make_loop
 from drift.engines.zeromq.settings import ZeromqSettings
 from drift.engines.zeromq.shelf import SnapshotFiles
 from drift.engines.zeromq.sockets import Transport, have_private
+from drift.parent import Parent
 from drift.records.fingerprint import Fingerprint, fingerprint
 from drift_graph.errors import DriftBug, DriftError, GraphError
 from drift_graph.graph import Dataflow
@@ -68,8 +68,8 @@ class Role(NamedTuple):
 class _Signs:
     """The thread that sends signs of life."""
 
-    def __init__(self, number: int, loop: Loop) -> None:
-        self._number = number
+    def __init__(self, orders: Orders, loop: Loop) -> None:
+        self._orders = orders
         self._loop = loop
         self._main = threading.main_thread().ident
         self._frame: FrameType | None = None
@@ -89,7 +89,7 @@ class _Signs:
         sign.call = self._in_call()
         sign.peak_memory_bytes = peak_memory_bytes()
         sign.last = last
-        write_upward(self._number, sign)
+        self._orders.say(sign)
 
     def _in_call(self) -> tuple[float, str]:
         """Seconds for which the loop's thread has been in the same call of a user's function, and its location."""
@@ -108,8 +108,8 @@ class _Signs:
         return max(now_s - self._frame_since_s, 1e-9), function
 
 
-class Orders:
-    """The thread that reads orders of the calling process; if that has ended, it cleans up and ends this process.
+class Orders(Parent):
+    """What the calling process orders; if that has ended, this process cleans up and ends.
 
     Attributes:
         binding: held while a socket is bound or a file is made, and for ever once the folder is removed, so that
@@ -117,34 +117,37 @@ class Orders:
         before_the_end: called when the run is over.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, number: int, folder: str) -> None:
         self._folder = folder
-        self._blocks: SimpleQueue[bytes] = SimpleQueue()
         self.binding = threading.Lock()
         self.before_the_end: Callable[[], None] = lambda: None
-        threading.Thread(target=self._run, daemon=True).start()
+        super().__init__(number, self._clean_up, urgent=self._stop)
 
-    def take(self) -> bytes:
-        """Wait for the next block."""
-        return self._blocks.get()
-
-    def hand_on(self, taker: Callable[[bytes], None]) -> None:
-        """From now on pass blocks to `taker`, in order."""
+    def hand_on(self, taker: Callable[[Any], None]) -> None:
+        """From now on pass orders to `taker`, one after the other."""
         threading.Thread(target=self._hand_on, args=(taker,), daemon=True).start()
 
-    def _hand_on(self, taker: Callable[[bytes], None]) -> None:
+    def _hand_on(self, taker: Callable[[Any], None]) -> None:
         while True:
-            taker(self._blocks.get())
+            taker(self.receive())
 
-    def _run(self) -> None:
+    def say(self, message: Upward) -> None:
+        """Write a message to the calling process."""
+        self.write(encode_upward(message))
+
+    def _stop(self, order: bytearray) -> bool:
+        if order == STOP:
+            try:
+                self.before_the_end()
+            finally:
+                os._exit(0)
+        return False
+
+    def _clean_up(self) -> None:
         try:
-            while (block := read_block(sys.stdin.buffer)) is not None and block != STOP:
-                self._blocks.put(block)
-            if block is None and self._folder:
+            if self._folder:
                 self.binding.acquire()
                 shutil.rmtree(self._folder, ignore_errors=True)
-            elif block is not None:
-                self.before_the_end()
         finally:
             os._exit(0)
 
@@ -154,12 +157,12 @@ def main() -> None:
 
     The third argument is the address of this machine for the others; "" if all are on one.
     """
-    number, folder, here = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-    orders = Orders(folder)
+    folder, here = sys.argv[2], sys.argv[3]
+    orders = Orders(int(sys.argv[1]), folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(100_000, 20, 100)
     order: FirstOrder
-    surroundings, order, work = pickle.loads(orders.take())
+    surroundings, order, work = orders.receive()
     try:
         if here:
             sys.path.append(str(Path.cwd()))  # where `drift worker` was started
@@ -167,7 +170,7 @@ def main() -> None:
         transport = replace(order.transport, host=here) if here else order.transport
         if order.fingerprint is not None:
             _check_code(order.fingerprint, dataflow)
-        role: Role = pickle.loads(orders.take())
+        role: Role = orders.receive()
         base = None
         if order.states is not None:
             from drift.state.run_checkpoints import states_at  # here, since a run that begins does not need its imports
@@ -177,21 +180,21 @@ def main() -> None:
             have_private(Path(folder))
             shelf = SnapshotFiles(folder, role.address, (), lambda: orders.binding)
             loop = make_loop(*role, transport, dataflow, order.settings, shelf, base)
-        write_upward(number, Ready(loop.inbox.address))
-        begins = pickle.loads(orders.take())
+        orders.say(Ready(loop.inbox.address))
+        begins = orders.receive()
         if isinstance(begins, Assignment):  # a replacement
             loop.node.stand_by()
             loop.assign(begins)
         else:
             loop.start(Peers(*begins))
-        orders.hand_on(lambda block: loop.assign(pickle.loads(block)))
-        signs = _Signs(number, loop)
+        orders.hand_on(loop.assign)
+        signs = _Signs(orders, loop)
         orders.before_the_end = lambda: signs.give(last=True)
         threading.Thread(target=signs.run, daemon=True).start()
         gc.freeze()
-        loop.run(lambda answer: write_upward(number, Answered(answer)))
+        loop.run(lambda answer: orders.say(Answered(answer)))
     except BaseException as error:
-        report_fatal(number, error)
+        report_fatal(orders, error)
 
 
 def _check_code(wanted: Fingerprint, dataflow: Dataflow) -> None:
@@ -211,9 +214,9 @@ def _check_code(wanted: Fingerprint, dataflow: Dataflow) -> None:
     )
 
 
-def report_fatal(number: int, error: BaseException) -> None:
+def report_fatal(orders: Orders, error: BaseException) -> None:
     """Report why this process ends, and wait until the calling process confirms it, or has ended."""
-    write_upward(number, _fatal(error))
+    orders.say(_fatal(error))
     threading.Event().wait()
 
 

@@ -20,7 +20,7 @@ import zmq
 from drift_graph.errors import SettingsError
 
 #: Raised with each change of the messages, so that two versions of drift do not misunderstand each other.
-PROTOCOL = 1
+PROTOCOL = 2
 _KEY_CHARACTERS = 40  # 32 bytes in Z85
 
 
@@ -38,10 +38,10 @@ class Join(msgspec.Struct, tag=True):
 
 
 class Wrote(msgspec.Struct, tag=True):
-    """To the run: what process `number` of this machine has written to its pipe."""
+    """To the run: a message of process `number` of this machine."""
 
     number: int
-    data: bytes
+    body: bytes
 
 
 class Gone(msgspec.Struct, tag=True):
@@ -60,10 +60,10 @@ class Start(msgspec.Struct, tag=True):
 
 
 class Write(msgspec.Struct, tag=True):
-    """From the run: write to the standard input of a process."""
+    """From the run: a message to a process."""
 
     number: int
-    data: bytes
+    body: bytes
 
 
 class File(msgspec.Struct, tag=True):
