@@ -270,6 +270,14 @@ BREAKAGES = [
         ONLY_SPEED,
     ),
     one(
+        "live sources are read as soon as they may be",
+        "drift/machines/nodes/batching.py",
+        "            self.next_s += min(_BETWEEN * lateness_s, _BETWEEN_S_MAX)\n",
+        "            pass\n",
+        ("tests/machines/test_nodes.py",),
+        ONLY_SPEED,
+    ),
+    one(
         "who feeds does not mind what has not left yet",
         _FEED_NODE,
         "return not stuck and ahead <",

@@ -27,6 +27,7 @@ class ArrivalTime:
     reads_payloads: ClassVar[Literal[False]] = False
     tie: ClassVar[None] = None
     idle_after_ms: ClassVar[None] = None
+    lateness: ClassVar[int] = 0
     may_reorder: ClassVar[bool] = False
     #: What the clock decides about a live source.
     clock_decides: ClassVar[str] = "the clock stamps its items"

@@ -174,8 +174,9 @@ def test_of_a_live_source_that_is_kept_up_with_fewer_batches_are_on_their_way() 
         fed(node, intake, [number])
     assert not node.may_read()
     node.turn([notice(2)], 0.0)
+    assert not node.may_read(0.019) and node.may_read(0.02)  # what comes meanwhile is read together
     for number in range(4):  # full batches: there is more to read than was read
-        assert node.may_read()
+        assert node.may_read(0.0 if number else 0.02)
         fed(node, intake, range(10 * number, 10 * number + 10))
     assert not node.may_read()
 

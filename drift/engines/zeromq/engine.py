@@ -239,7 +239,7 @@ class ZeromqEngine:
         if self._begin is not None and self._recovery is not None:
             self._do(self._recovery.begin())
         while True:
-            may_read = node.may_read(stuck=self._stuck)
+            may_read = node.may_read(time.monotonic(), stuck=self._stuck)
             fed = feed.poll(node.minimal_time) if may_read else []
             self._carry(node.feed(fed, stuck=self._stuck))
             flush_all(self._boxes, poller)
@@ -337,7 +337,9 @@ class ZeromqEngine:
         if self._feed.live:
             beats_seldom = self._feed.intake.beat_interval_s and len(self._watched) == len(self._feed.intake.machines)
             wait_ms = _LONG_TICK_MS if beats_seldom or not may_read else _TICK_MS
-        return min(wait_ms, poll_ms(self._output.wake_s))
+        next_s = self._feed.intake.policy.next_s
+        reads_ms = poll_ms(next_s) if next_s > time.monotonic() else wait_ms
+        return min(wait_ms, reads_ms, poll_ms(self._output.wake_s))
 
     def _receive(self) -> bool:
         """Take what has arrived, and let barrier and acker have their turn; returns whether anything came."""

@@ -10,6 +10,7 @@ it; the barrier gets this time, releases the rest and answers with its digest.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -112,16 +113,15 @@ class FeedNode(Node):
         self._mapper, self._mapped = 0, 0  # the worker whose turn it is to map, and the items it has got in its turn
         self._timed = 0, 0.0  # items that workers had mapped, and how long that took, at the last notice
         self._learned = 0, 0, 0  # batches, items and tombstones when the gathering last learned of them
-        self._keeps_up = False  # with live sources
         self._breaks_off = False
         self._replaced = Rewind(0, BEGINNING, BEGINNING, [])
         self._again: deque[Fed] = deque()  # to be fed again
         self.fed_again = 0
         self._restored_at = BEGINNING  # nothing is fed before a notice of this minimal time has come
 
-    def may_read(self, *, stuck: bool = False) -> bool:
+    def may_read(self, now_s: float = math.inf, *, stuck: bool = False) -> bool:
         """Whether to read the sources now; `stuck`: messages that were sent before have not left yet."""
-        if self.error is not None or self.halted or self._again:
+        if self.error is not None or self.halted or self._again or now_s < self._intake.policy.next_s:
             return False
         return not self._intake.finished and self._intake.error is None and self._room(stuck)
 
@@ -268,7 +268,6 @@ class FeedNode(Node):
         sends: list[Send] = []
         if arrived.metas:
             columns = Columns(arrived.metas, arrived.payloads, None)
-            self._keeps_up = self._intake.live and len(arrived.metas) < self._intake.policy.items
             granule = granule_of([(name, columns)])
             for receiver, parts in self._route(name, columns).items():
                 batches.append(Batch(granule, self._ledger.checksum(), parts))
@@ -301,7 +300,7 @@ class FeedNode(Node):
         if self.halted or self._restored_at != BEGINNING or self.awaits_room:
             return False
         ahead = sum(granule >= self.minimal_time for _, granule in self._sent)  # others were released before the notice
-        return not stuck and ahead < (self._live_ahead_max if self._keeps_up else self._batches_ahead_max)
+        return not stuck and ahead < (self._live_ahead_max if self._intake.policy.keeps_up else self._batches_ahead_max)
 
     def _notice(self, notice: MinimalTime) -> None:
         self.minimal_time = max(self.minimal_time, notice.time)

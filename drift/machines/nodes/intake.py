@@ -94,6 +94,11 @@ class Intake:
         return any(self.machines[rank].live for rank in self.readable())
 
     @property
+    def _live_lateness_s(self) -> float | None:
+        live = [self.machines[rank].policy.lateness for rank in self.readable() if self.machines[rank].live]
+        return min(live) / 1000 if live else None
+
+    @property
     def items_in(self) -> int:
         return sum(machine.items_in for machine in self.machines)
 
@@ -166,6 +171,7 @@ class Intake:
             return self._fed(rank, Arrived([], [], machine.finish(), [], None))
         if payloads:
             self._last_item_s[rank] = self._last_batch_s[rank] = now_s
+            self.policy.note_read(len(payloads), now_s, self._live_lateness_s)
             arrived = machine.take(payloads, now_ms)
             if before is not None:
                 self.rereadings[rank].add(before, arrived)

@@ -225,7 +225,7 @@ class WorkerNode(Node):
         at_once, self._at_once = self._at_once, []
         for message in messages:
             if isinstance(message, Batch):
-                if self._may_wait(message):
+                if self._may_wait(message.parts):
                     self._wait(message, now_s)
                 elif message.parts[0][0] in self._groupings:
                     at_once.append(message)
@@ -318,10 +318,14 @@ class WorkerNode(Node):
             self.links, self._snapshots, self.log_bytes = None, None, 0
             self.machine.stop_checkpoints()
 
-    def _may_wait(self, batch: Batch) -> bool:
-        if self._workers == 1 or self._patient.isdisjoint(name for name, _ in batch.parts):
+    def _may_wait(self, parts: Sequence[Part]) -> bool:
+        if self._workers == 1 or self._patient.isdisjoint(name for name, _ in parts):
             return False
-        return _items_of(batch.parts) >= _PATIENT_ITEMS_MIN
+        return _items_of(parts) >= _PATIENT_ITEMS_MIN
+
+    def _is_swift(self, own: Sequence[Part]) -> bool:
+        """Whether a share of its own is processed at once: it is small, and little is corrected."""
+        return self._corrects_little and not self._may_wait(own)
 
     def _patient_until_s(self) -> float:
         return self._waiting_since_s + max(self.patience_s, self.patience_batches * self._batch_s)
@@ -354,6 +358,8 @@ class WorkerNode(Node):
         too_much: list[Part] = []
         caused = self.machine.pass_maps(parts, rest=too_much)
         self._mapped = _items_of(parts) - _items_of(too_much)
+        if self._index in caused and self._is_swift(caused[self._index]):
+            caused = self._handled(caused)
         left = self._left([*too_much, *rest])
         self._unmapped.extendleft(left)
         return self._caused([batch], self._mapped, caused, now_s, left)
@@ -366,15 +372,20 @@ class WorkerNode(Node):
             parts, rest = split([part for batch in batches for part in batch.parts], self._policy.items)
         too_much: list[Part] = []
         passed = self.machine.pass_maps(parts, rest=too_much) if self._workers == 1 else {self._index: parts}
-        caused = self.machine.handle(passed.pop(self._index, ()))
-        for receiver, each in passed.items():
-            caused[receiver] = [*each, *caused.get(receiver, ())]
+        caused = self._handled(passed)
         left = self._left([*too_much, *rest])
         if self._workers == 1:
             self._unmapped.extendleft(left)
         else:
             self._at_once = left
         return self._caused(batches, _items_of(parts) - _items_of(too_much), caused, now_s, left)
+
+    def _handled(self, passed: dict[int, list[Part]]) -> dict[int, list[Part]]:
+        """What is to be sent once this worker has processed its own share, by receiver."""
+        caused = self.machine.handle(passed.pop(self._index, ()))
+        for receiver, each in passed.items():
+            caused[receiver] = [*each, *caused.get(receiver, ())]
+        return caused
 
     def _left(self, parts: list[Part]) -> list[Batch]:
         """What was not taken of batches, as a message to this worker."""
@@ -419,7 +430,7 @@ class WorkerNode(Node):
         for receiver, parts in parts_by_receiver.items():
             if receiver == self._index:
                 batch = Batch(granule, self._ledger.checksum(), parts)
-                if self._corrects_little and not self._may_wait(batch):
+                if self._is_swift(parts):
                     self._at_once.append(batch)
                 else:
                     self._wait(batch, now_s)
