@@ -178,6 +178,12 @@ def test_importing_drift_imports_nothing_that_takes_long(tmp_path: Path) -> None
     assert imported & (heavy | light) == set()
 
 
+def test_a_process_of_a_run_loads_little_before_it_is_ready(tmp_path: Path) -> None:
+    code = "import sys, drift.engines.zeromq.process; print(*sorted(sys.modules))"
+    imported = set(python(code, tmp_path).split())
+    assert imported & {"asyncio", "ssl", "subprocess", "hashlib", "pyspark", "pandas", "click", "rich"} == set()
+
+
 def test_no_text_has_marks_of_an_unresolved_merge() -> None:
     marks = tuple(mark * 7 + " " for mark in "<>|")
     texts = [path for path in ROOT.rglob("*") if path.suffix in {".md", ".py", ".toml", ".yml", ".html", ".js", ".css"}]

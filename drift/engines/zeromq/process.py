@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drift.engines.memory import peak_memory_bytes
 from drift.engines.shipping import rebuilt, unpacked
@@ -34,9 +34,11 @@ from drift.engines.zeromq.settings import ZeromqSettings
 from drift.engines.zeromq.shelf import SnapshotFiles
 from drift.engines.zeromq.sockets import Transport, have_private
 from drift.parent import Parent
-from drift.records.fingerprint import Fingerprint, fingerprint
 from drift_graph.errors import DriftBug, DriftError, GraphError
 from drift_graph.graph import Dataflow
+
+if TYPE_CHECKING:
+    from drift.records.fingerprint import Fingerprint
 
 SIGN_INTERVAL_S = 0.25
 #: A longer time between two signs was spent suspended, or waiting for a processor, and not in a call.
@@ -202,6 +204,8 @@ def _check_code(wanted: Fingerprint, dataflow: Dataflow) -> None:
     Raises:
         GraphError: the graph computes something else here, since modules differ.
     """
+    from drift.records.fingerprint import fingerprint  # here, since processes of one machine do not need its imports
+
     found = fingerprint(dataflow)
     if found["digest"] == wanted["digest"]:
         return

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
 import stat
 import tempfile
 import time
@@ -17,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Outdated, Refused
 from drift.machines.nodes.messages import Message
@@ -74,7 +72,7 @@ def new_folder() -> str:
     A process of the run makes the folder, once it watches the process that started it, which may be killed at any
     moment.
     """
-    name = f"drift-{secrets.token_hex(8)}"
+    name = f"drift-{os.urandom(8).hex()}"
     folder = Path(tempfile.gettempdir(), name)
     return str(folder if len(str(folder)) <= 80 else Path("/tmp", name))
 
@@ -193,6 +191,8 @@ class Outbox:
 
     def events(self) -> Iterator[int]:
         """What the monitor has reported."""
+        from zmq.utils.monitor import recv_monitor_message  # here: it loads asyncio and ssl, 40 ms of each process
+
         while self.monitor is not None and self.monitor.poll(0):
             yield recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
 
