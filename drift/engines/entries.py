@@ -18,7 +18,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-import msgpack
+import msgspec
 
 from drift.records.storable import Storable, classes_at
 from drift_graph.errors import PayloadError, StorageError
@@ -28,6 +28,8 @@ _FILE_BYTES = 16 << 20
 _HEAD = Struct("<II")  # length and CRC of what follows
 _FORM = 1
 _SUFFIX = ".log"
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class LogBroken(StorageError):
@@ -75,7 +77,7 @@ class Entries:
             if payloads is not None:
                 new = sorted(set(self._storable.targets.values()) - self._named)
                 entry += [new, payloads]
-            body: bytes = msgpack.packb(entry)
+            body = _encode(entry)
             rest = memoryview(_HEAD.pack(len(body), zlib.crc32(body)) + body)
             self._bytes += len(rest)
             while rest:
@@ -217,8 +219,7 @@ class Entries:
             at += _HEAD.size + length
 
     def _fields(self, body: bytes) -> list[Any]:
-        form, *fields = msgpack.unpackb(body, strict_map_key=False)
-        assert isinstance(fields, list)
+        form, *fields = _decode(body)
         if form != _FORM:
             raise StorageError(
                 f"the log of {self._what} in {self._folder} has form {form}, which this version does not know; resume "
