@@ -31,6 +31,7 @@ _OPENED, RESULTS = "drift/columns/opened.py", ("tests/rows/test_window_rows.py",
 _MERGING, SLIDING = "drift/columns/merging.py", ("tests/rows/test_sliding_rows.py",)
 _SESSIONS, IN_SESSIONS = "drift/columns/sessions.py", ("tests/rows/test_session_rows.py",)
 _COUNTED, BY_NUMBER = "drift/columns/counted.py", ("tests/rows/test_running.py", "-k", "by_number or resumes")
+NEXT = ("tests/rows/test_sliding_rows.py", "-k", "next_timers")
 LISTED = ("tests/records/test_records_columns.py", "-k", "strings")
 IN_ARRAYS = ("tests/rows/test_running.py", "-k", "any_order_are_those")
 NUMBERS = ("tests/rows/test_running.py", "-k", "have_numbers")
@@ -649,6 +650,10 @@ BREAKAGES: list[Breakage] = [
         IN_SESSIONS,
         _UNSEEN,
     ),
+    one("all parents are of the first's moment", _METAS, "[:, :start] != rows[0", "[:, :0] != rows[0", NEXT, _UNSEEN),
+    one("all roots have the lengths of the first", _METAS, "if (sizes != sizes[0]).any()", "if False", NEXT, _UNSEEN),
+    one("a chain has 255 hops", _METAS, "if hops.max() >= _ONE_BYTE_MAX", "if False", NEXT, _UNSEEN),
+    one("a timer hangs on the slice alone", _METAS, "[rows, _bytes_of(suffix + e", "[rows, _bytes_of(e", NEXT, _UNSEEN),
     one(
         "strings are listed length by length",
         "drift/strings.py",

@@ -18,12 +18,13 @@ import numpy as np
 
 from drift.columns.aggregates import _EXACT_MAX, Array, InColumns, _NotHere
 from drift.columns.groups import UNUSED_MIN, Numbers, _greatest, arrays_of, listed, results_of
+from drift.columns.metas import next_later_metas
 from drift.columns.opened import OpenWindows, Taken
 from drift.columns.windows import window_rows
 from drift.operators import Timer
 from drift_graph.canonical import canonical_each, encode_many, stored_each
-from drift_graph.meta import LATER_MARK, later_metas, pack_time, varint
-from drift_graph.metas import Metas, metas_in_order, with_suffix
+from drift_graph.meta import LATER_MARK, pack_time, varint
+from drift_graph.metas import Metas, metas_in_order
 from drift_graph.payloads import Rows
 
 #: Times whose windows are not cut off by the ends of time, and differences of which 64 bits hold.
@@ -262,7 +263,7 @@ class Merging:
         self._last = metas[-1]
 
     def _set(self, timers: list[bytes], at: Sequence[int], parents: Metas, due: int) -> None:
-        made = later_metas(with_suffix(parents, self._suffix), self._ending, due, self._phase)
+        made = next_later_metas(parents, self._suffix, self._ending, due, self._phase)
         if len(at) == len(timers):
             timers[:] = made
         else:

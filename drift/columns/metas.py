@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from drift_graph.meta import LATER_MARK, TIME_MIN, read_varint, varint
+from drift_graph.meta import LATER_MARK, TIME_MIN, is_later, later_meta, later_metas, moment_of, read_varint, varint
 from drift_graph.metas import (
     CHOSEN_OF_MAX,
     ChosenMetas,
@@ -24,6 +24,7 @@ from drift_graph.metas import (
     Metas,
     chosen_metas,
     numbers_of,
+    with_suffix,
 )
 from drift_graph.metas.event import place_of
 
@@ -38,6 +39,7 @@ _TIES = np.array([248, *(1 << 8 * size for size in range(1, 8))], np.uint64)
 _PACKED_BITS, _DIGIT_BITS = 48, 16
 
 _SIGN = np.uint64(1 << 63)
+_TIME_BYTES, _ONE_BYTE_MAX = 8, 0xF7  # the greatest number that is a varint of one byte
 
 
 class MaskedMetas(ChosenMetas):
@@ -369,6 +371,48 @@ def _beside(count: int, parts: Sequence[Bytes]) -> Bytes:
 def _listed(rows: Bytes) -> list[bytes]:
     found: list[bytes] = rows.view(f"V{rows.shape[1]}").ravel().tolist()
     return found
+
+
+def next_later_metas(parents: Metas, suffix: bytes, ending: bytes, time: int, phase: int) -> list[bytes]:
+    """`drift_graph.meta.later_metas` of parents with a suffix behind these, mostly later items of one moment.
+
+    Args:
+        ending: what the map appends.
+    """
+    listed = parents if isinstance(parents, list) else list(parents)
+    lengths = np.fromiter(map(len, listed), np.int64, len(listed))
+    made = np.empty(len(listed), object)
+    for size in np.unique(lengths).tolist():
+        places = np.flatnonzero(lengths == size)
+        some = listed if len(places) == len(listed) else list(map(listed.__getitem__, places.tolist()))
+        rows = np.frombuffer(b"".join(some), np.uint8).reshape(-1, size)
+        found = _next_later(rows, suffix, ending, time, phase)
+        made[places] = later_metas(with_suffix(some, suffix), ending, time, phase) if found is None else found
+    later: list[bytes] = made.tolist()
+    return later
+
+
+def _next_later(rows: Bytes, suffix: bytes, ending: bytes, time: int, phase: int) -> list[bytes] | None:
+    """The same for parents of one length; None if their parts have not the same places in all."""
+    first = rows[0].tobytes()
+    child = later_meta(first + suffix, ending, time, phase)
+    if child is None or not is_later(first):
+        return None
+    start = at = len(moment_of(first))
+    if (rows[:, :start] != rows[0, :start]).any():
+        return None
+    at += _TIME_BYTES
+    for _ in ("rank", "tie", "ordinal"):
+        sizes = np.maximum(rows[:, at], _ONE_BYTE_MAX)
+        if (sizes != sizes[0]).any():
+            return None
+        at += 1 + int(sizes[0]) - _ONE_BYTE_MAX
+    hops = rows[:, at : at + 1]
+    if hops.max() >= _ONE_BYTE_MAX:
+        return None
+    hashes = _hashed(_beside(len(rows), [rows, _bytes_of(suffix + ending)]))
+    moment = _bytes_of(moment_of(child))
+    return _listed(_beside(len(rows), [moment, rows[:, start:at], hops + np.uint8(1), hashes, _bytes_of(ending)]))
 
 
 def stamp_metas(times: npt.NDArray[np.int64], ties: Words, rank: bytes, ending: bytes) -> StampMetas:

@@ -12,24 +12,43 @@ import numpy as np
 import polars as pl
 import pytest
 from columns import meta_at
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from test_running import AGGREGATES, KEYS, SCHEMA, Rows, names_in_columns, rows_of, tame
 
 import drift
 from drift.columns.merging import Kind, Merging, Slices
-from drift.columns.metas import stamp_metas
+from drift.columns.metas import next_later_metas, stamp_metas
 from drift.columns.rows import Frame
 from drift.flow.windows import Slice
 from drift.machines.merging import MergingStage
 from drift.machines.plan import Plan
 from drift_graph.canonical import canonical_each, encode_many, same, stored_each
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, varint
+from drift_graph.meta import END_OF_TIME, global_time, later_metas, varint
 from drift_graph.payloads import joined
 
 KINDS = [(9, 4), (3, 5), (6, 3), (10, 1), (8, 2), (4, 4)]
 steps = st.lists(st.sampled_from([1, 1, 1, 2, 3, 30]), min_size=40, max_size=40)
+
+
+NUMBERS = st.integers(0, 3) | st.sampled_from([0xF6, 0xF7, 0xF8, 300, 2**40])
+HOPS = st.sampled_from([1, 1, 1, 1, 2, 0, 0xF6, 0xF7, 0xF8, 300])
+PATHS = st.sampled_from([b"", b"", b"\1\2"])
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, HOPS, PATHS), min_size=1, max_size=9), st.sampled_from([8, 9, 10]))
+@example([(0, 300, 0, 1, b""), (0, 0, 0, 1, b"\1\2")], 10)
+def test_metas_of_next_timers_are_those_of_each(roots: list[tuple[int, int, int, int, bytes]], time: int) -> None:
+    """Also where parents have parts of other lengths, are of another moment, or are no later items."""
+    parents = []
+    for rank, tie, ordinal, hops, path in roots:
+        parent = global_time(-1000, rank, tie, ordinal)
+        for at in range(hops):
+            (parent,) = later_metas([parent], varint(7), 10 - hops + at - (rank == 3), 2)
+        parents.append(parent + path)
+    expected = later_metas([parent + b"\3" for parent in parents], varint(5), time, 6)
+    assert next_later_metas(parents, b"\3", varint(5), time, 6) == expected
 
 
 def stages_of(key: tuple[str, ...], names: list[str], kind: tuple[int, int]) -> Any:
