@@ -16,8 +16,9 @@ from typing import Any
 from drift.auditing.checks import Check
 from drift.auditing.explain import RecordedInput
 from drift.auditing.lineage import Lineage, lineage_from, traced_at
-from drift.auditing.replay import answers_of, classes_for, replayed
+from drift.auditing.replay import answers_of, replayed
 from drift.calling.asks import Asks, calls_of
+from drift.engines.recorded import classes_for
 from drift.records.reader import Record
 from drift.running import run
 from drift.streams import Graph

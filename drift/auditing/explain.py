@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from drift.auditing.lineage import Lineage, lineage_of
-from drift.auditing.replay import batches_of, changes_since, classes_for, dataflow_of, replayed
+from drift.auditing.replay import changes_since, dataflow_of, replayed
 from drift.auditing.trace import InputBatch
+from drift.engines.recorded import batches_of, classes_for
 from drift.records.answers import AnswersOfRecord
 from drift.records.changes import changes_text
 from drift.records.reader import Record

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from drift.all_engines import EngineKind, EngineName
 from drift.calling.asks import Calls
 from drift.engines.feed import Feed
-from drift.engines.recorded import RecordedBatch, RecordedFeed, RecordEnds
+from drift.engines.recorded import RecordedFeed, RecordEnds, batches_of, check_sources, classes_for
 from drift.load import load_dataflow
 from drift.records.answers import AnswersOfRecord
 from drift.records.changes import Change, compare
@@ -26,12 +26,9 @@ from drift.running import Run, made_run
 from drift.segments.answers import AnswersOfRun, missing_answer
 from drift.streams import Graph
 from drift_graph import errors
-from drift_graph.errors import GraphError, SettingsError
+from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
-from drift_graph.operators import Source, function_of
-from drift_graph.restore import CannotRestore, Classes, classes_near
-from drift_graph.times import Arrived
 
 Pace = Literal["full", "recorded"]
 
@@ -114,7 +111,7 @@ def replayed(
 ) -> Run:
     """`replay` for an open record and a graph, without comparisons."""
     known = classes_for(record, dataflow)
-    _check_sources(record.manifest, dataflow)
+    check_sources(record, dataflow)
 
     def feed(on_late: Callable[[Late], None], batch_items: int) -> Feed:
         return RecordedFeed(
@@ -145,15 +142,6 @@ def answers_of(record: Record, *, may_ask: bool = False) -> AnswersOfRun:
 
 def _record_ends(step: str, question: object) -> Exception:
     return RecordEnds("the record ends here")
-
-
-def batches_of(record: Record, classes: Classes) -> Iterator[RecordedBatch]:
-    """The recorded batches, with their payloads restored."""
-    reading = record.with_classes(classes)
-    for batch in reading.arrivals():
-        late = [Late(row.source, reading.restored(row.data), row.time, row.heartbeat, row.reason) for row in batch.late]
-        arrived = Arrived(batch.metas, reading.restored(batch.data), batch.heartbeat, late, None)
-        yield RecordedBatch(batch.rank, arrived, batch.at_ns)
 
 
 def end_of(manifest: Manifest) -> Exception | None:
@@ -212,30 +200,3 @@ def changes_since(record: Record, dataflow: Dataflow) -> list[Change]:
     if old is None:
         return []
     return [change for change in compare(old, fingerprint(dataflow)) if change.kind != "policy"]
-
-
-def classes_for(record: Record, dataflow: Dataflow) -> Classes:
-    """Classes of payloads: those passed with the record, those it names, and those near the graph's functions."""
-    known = record.classes
-    try:
-        near = classes_near(_functions(dataflow), known.values())
-    except CannotRestore:
-        near = {}  # two classes have one name, and the record may need neither
-    return {**near, **known}
-
-
-def _functions(dataflow: Dataflow) -> Iterator[Callable[..., Any]]:
-    for operator in dataflow.operators:
-        function = operator.time.functions.get("time") if isinstance(operator, Source) else function_of(operator)
-        if function is not None:
-            yield function
-
-
-def _check_sources(manifest: Manifest, dataflow: Dataflow) -> None:
-    recorded = [source.name for source in manifest.sources]
-    here = [source.name for source in dataflow.sources]
-    if recorded != here:
-        raise GraphError(
-            f"the record has items of the sources {', '.join(map(repr, recorded))}, and graph {dataflow.name!r} has "
-            f"{', '.join(map(repr, here))}; a replay needs the same sources in the same order"
-        )

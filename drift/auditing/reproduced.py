@@ -14,9 +14,9 @@ from drift.all_engines import engine_kind
 from drift.auditing.checks import THE_GRAPH, Check, Result, Trouble
 from drift.auditing.divergence import Comparison, compared, first_difference
 from drift.auditing.explain import RecordedInput
-from drift.auditing.replay import batches_of, changes_since, classes_for, end_of, replayed
+from drift.auditing.replay import changes_since, end_of, replayed
 from drift.auditing.verdict import investigate
-from drift.engines.recorded import RecordedMachine
+from drift.engines.recorded import RecordedMachine, batches_of, classes_for
 from drift.engines.simulated.simulation import Simulation
 from drift.records.environment import differences, environment
 from drift.records.reader import Record

@@ -13,7 +13,8 @@ from typing import Any
 from drift.auditing.explain import RecordedInput
 from drift.auditing.lineage import Lineage, lineage_of
 from drift.auditing.outputs import KINDS, Difference, Example, Row, difference, rows_of_record, rows_of_run
-from drift.auditing.replay import classes_for, replayed
+from drift.auditing.replay import replayed
+from drift.engines.recorded import classes_for
 from drift.records.changes import Change, compare
 from drift.records.fingerprint import fingerprint
 from drift.records.reader import Record

@@ -38,6 +38,7 @@ from drift.cli.run import run_command
 from drift.cli.show import show_command
 from drift.cli.simulate import simulate_command
 from drift.cli.state import state_group
+from drift.cli.web import web_command
 from drift.cli.worker import key_command, worker_command
 from drift.sinks.lines import drop_stdout
 from drift_graph.errors import SinkError
@@ -108,5 +109,6 @@ drift.add_command(audit_command)
 drift.add_command(record_group)
 drift.add_command(state_group)
 drift.add_command(errors_group)
+drift.add_command(web_command)
 drift.add_command(worker_command)
 drift.add_command(key_command)

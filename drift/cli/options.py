@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from drift.all_engines import engine_kinds, engine_names
 from drift.cli.completion import complete_graph
-from drift.cli.specs import OnExisting, TimeOptions, by_name, refuse_one_file, sink_of, writes_to_stdout
+from drift.cli.specs import OnExisting, TimeOptions, by_name, refuse_one_file, sink_of, source_of, writes_to_stdout
 from drift.load import load_function
 from drift.sinks.base import Sink
 from drift_graph.errors import SettingsError
@@ -111,6 +111,10 @@ _CHANGES = (
         "--migrate-step", multiple=True, metavar="STEP=FILE:FUNCTION",
         help="What gives the states of a step whose functions have changed, from those of then.",
     ),
+    click.option(
+        "--backfill", multiple=True, metavar="SOURCE=SPEC|RECORD",
+        help="Where new steps get the states from that they would have had: a source from its beginning, or a record.",
+    ),
 )  # fmt: skip
 
 
@@ -198,15 +202,17 @@ def change_options(command: Command) -> Command:
         drop_step: Sequence[str],
         step_was: Sequence[str],
         migrate_step: Sequence[str],
+        backfill: Sequence[str],
         **others: Any,
     ) -> Any:
         accepted = {"changed_code": accept_changed_code, "changed_graph": accept_changed_graph}
         changes: dict[str, Any] = {name: "accept" for name, given in accepted.items() if given}
-        functions = _of_steps("--migrate-step", migrate_step)
+        functions = _named("--migrate-step", migrate_step, "step")
         named = {
             "dropped": drop_step,
-            "was": _of_steps("--step-was", step_was),
+            "was": _named("--step-was", step_was, "step"),
             "migrate": {step: load_function(function) for step, function in functions.items()},
+            "backfill": _backfill(backfill),
         }
         changes |= {name: value for name, value in named.items() if value}
         return command(changes=changes, **others)
@@ -214,12 +220,19 @@ def change_options(command: Command) -> Command:
     return _with(_CHANGES, collected)
 
 
-def _of_steps(option: str, values: Sequence[str]) -> dict[str, str]:
-    """The values of a repeated option, STEP=VALUE."""
+def _backfill(values: Sequence[str]) -> Any:
+    """Sources by name, or the folder of a record; None if there is none."""
+    if len(values) == 1 and "=" not in values[0]:
+        return values[0]
+    return {name: source_of(spec, name) for name, spec in _named("--backfill", values, "source").items()}
+
+
+def _named(option: str, values: Sequence[str], what: str) -> dict[str, str]:
+    """The values of a repeated option, NAME=VALUE, where NAME is that of a step or a source."""
     pairs = [value.partition("=")[::2] for value in values]
-    for value, (step, named) in zip(values, pairs):
-        if not step or not named:
-            raise SettingsError(f"{option} {value}: say which step, as STEP={value.strip('=') or '...'}")
+    for value, (name, given) in zip(values, pairs):
+        if not name or not given:
+            raise SettingsError(f"{option} {value}: say which {what}, as {what.upper()}={value.strip('=') or '...'}")
     return dict(pairs)
 
 

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drift.engines.feed import Feed
 from drift.machines.nodes.intake import Fed
-from drift_graph.errors import InputError
+from drift_graph.errors import GraphError, InputError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
 from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.operators import Source, function_of
 from drift_graph.policies import ArrivalTime
+from drift_graph.restore import CannotRestore, Classes, classes_near
 from drift_graph.times import Arrived, SourceMachine
+
+if TYPE_CHECKING:
+    from drift.records.reader import Record
 
 
 class RecordedBatch(NamedTuple):
@@ -159,3 +164,39 @@ class RecordedMachine(SourceMachine):
         arrived = Arrived(self._metas[start:end], payloads, self._heartbeats[end - 1], late, None)
         self.repeat(arrived)
         return arrived
+
+
+def batches_of(record: Record, classes: Classes) -> Iterator[RecordedBatch]:
+    """The recorded batches, with their payloads restored."""
+    reading = record.with_classes(classes)
+    for batch in reading.arrivals():
+        late = [Late(row.source, reading.restored(row.data), row.time, row.heartbeat, row.reason) for row in batch.late]
+        arrived = Arrived(batch.metas, reading.restored(batch.data), batch.heartbeat, late, None)
+        yield RecordedBatch(batch.rank, arrived, batch.at_ns)
+
+
+def classes_for(record: Record, dataflow: Dataflow) -> Classes:
+    """Classes of payloads: those passed with the record, those it names, and those near the graph's functions."""
+    known = record.classes
+    try:
+        near = classes_near(_functions(dataflow), known.values())
+    except CannotRestore:
+        near = {}  # two classes have one name, and the record may need neither
+    return {**near, **known}
+
+
+def _functions(dataflow: Dataflow) -> Iterator[Callable[..., Any]]:
+    for operator in dataflow.operators:
+        function = operator.time.functions.get("time") if isinstance(operator, Source) else function_of(operator)
+        if function is not None:
+            yield function
+
+
+def check_sources(record: Record, dataflow: Dataflow) -> None:
+    recorded = [source.name for source in record.manifest.sources]
+    here = [source.name for source in dataflow.sources]
+    if recorded != here:
+        raise GraphError(
+            f"the record has items of the sources {', '.join(map(repr, recorded))}, and graph {dataflow.name!r} has "
+            f"{', '.join(map(repr, here))}; a replay needs the same sources in the same order"
+        )

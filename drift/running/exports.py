@@ -17,6 +17,7 @@ from drift_graph.graph import Dataflow
 
 if TYPE_CHECKING:
     import duckdb
+    import matplotlib.axes
     import pandas
     import polars
     import pyarrow
@@ -88,6 +89,25 @@ class Exports:
         import polars
 
         return self._exported(of, columns, "to_polars", polars.DataFrame)
+
+    def plot(self, *, of: str | None = None, value: str | None = None, by: str | None = None) -> matplotlib.axes.Axes:
+        """Run to the end, and plot a number of the output over time, with matplotlib.
+
+        Times in milliseconds since 1970 (from 2001 on) are dates in UTC.
+
+        Args:
+            of: as for `to_arrow`.
+            value: the field that is plotted; not needed if "value" is one, or only one is a number.
+            by: a field for whose values there is a line each; not needed for "key".
+
+        Raises:
+            PayloadError: as `to_arrow`.
+            SettingsError: there is no such field; or it is no number, or several are; or the run has ended.
+        """
+        need("plot", "plot")
+        from drift.running.plotting import plotted
+
+        return self._exported(of, None, "plot", lambda table: plotted(table, of or self.dataflow.name, value, by))
 
     def to_duckdb(
         self,

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, engine_kinds
@@ -27,6 +28,7 @@ from drift.engines.settings import Settings
 from drift.engines.source_feed import SourceFeed
 from drift.extras import need
 from drift.guarantees import Guarantee, guarantee
+from drift.machines.worker import Snapshot
 from drift.running.checks import check_named, check_state
 from drift.running.exports import Exports
 from drift.running.observers import Acknowledging, Checkpointing, Limit, Observer, Recording, Units
@@ -40,6 +42,7 @@ from drift.sources.base import Source
 from drift.sources.frames import FrameSource
 from drift.spilled import Spilled
 from drift.state.checkpoint import Checkpoint, StateDamaged
+from drift.state.growth import Growth
 from drift.state.run_checkpoints import (
     Checkpoints,
     RunCheckpoints,
@@ -368,7 +371,9 @@ class Run(Exports):
         )
         try:
             run_checkpoints.open_sinks(self._sinks.by_name)
-            run_checkpoints.begin(self._engine, self._feed, self._sinks.by_name)
+            run_checkpoints.begin(
+                self._engine, self._feed, self._sinks.by_name, partial(_filled, state.backfill, times, self.settings)
+            )
         except BaseException:
             run_checkpoints.close()
             raise
@@ -467,6 +472,14 @@ class Run(Exports):
             if self._batches.taken != EVERYTHING:
                 yield None
             self._run_checkpoints.commit_taken()
+
+
+def _filled(
+    backfill: Any, times: Mapping[str, TimePolicy], settings: Settings, growth: Growth, checkpoint: Checkpoint
+) -> Snapshot:
+    from drift.running.backfill import filled
+
+    return filled(growth, checkpoint, backfill, times, settings)
 
 
 def _purity_check(dataflow: Dataflow, times: Mapping[str, TimePolicy], settings: Settings) -> PurityCheck:

@@ -50,7 +50,7 @@ class Watching(Observer):
     ) -> None:
         self.life = Life(run, history, checkpoint)
         self.status = Status(run, self.life)
-        self.page: LivePage | None = _live_page(web, run, self.status) if web is not None else None
+        self.page: LivePage | None = _live_page(web, self.status) if web is not None else None
         try:
             self._telemetry = _telemetry(self.life) if otel else None
         except BaseException:
@@ -106,7 +106,7 @@ class Watching(Observer):
         """Items to each sink so far."""
         return self.life.released
 
-    def told(self) -> bytes | None:
+    def told(self) -> Mapping[bytes, bytes] | None:
         """See `Status`."""
         return self.status.told()
 
@@ -116,12 +116,14 @@ class Watching(Observer):
             self.page.close()
 
 
-def _live_page(web: int | str, run: Watched, status: Status) -> LivePage:
+def _live_page(web: int | str, status: Status) -> LivePage:
     need("web", "web=")
     from drift.web.address import as_address
     from drift.web.server import LivePage
 
-    return LivePage(as_address(web), run.dataflow, status)
+    page = LivePage(as_address(web), {"": status})
+    assert status.pictures  # drawn in this thread, before the run begins
+    return page
 
 
 def _telemetry(life: Life) -> Telemetry:

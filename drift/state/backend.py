@@ -11,7 +11,7 @@ lie above a gap.
     snapshots       what changed between two checkpoints
     hashes          hashes of the full blocks of the output, many in a row
     opened          items of the output's last block, which is not full
-    history         one row: what is told of the run, for those that look at it
+    history         what is told of the run, for those that look at it, by name
     base:STEP       the states of a step as of the checkpoint in `merged`, by key
     timers:STEP     the keys of a step whose states have timers
     pending         later items

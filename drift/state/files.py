@@ -9,7 +9,7 @@ place; what is deleted is deleted last.
     snapshots/0000000012-worker-0       what changed in a worker since the checkpoint before
     opened/0000000012-0                 items of the output's last block, which is not full
     hashes/0000000003                hashes of full blocks of the output
-    history/last                     what is told of the run, for those that look at it
+    history/NAME                     what is told of the run, for those that look at it
     base/                            the other tables: the states as of the oldest checkpoint, by key
     inputs/                          logs of sources that cannot be read again
     lock                             held by the process that has the folder open

@@ -1,8 +1,8 @@
 """A graph that changes between two runs with one state: what becomes of each step, and whether the run can resume.
 
 Invariant: a run that resumes with a changed graph releases what the unchanged one would have released to every sink
-whose items pass no changed step, at the same metas; a step that stays has its own states, and a new one begins empty at
-the checkpoint.
+whose items pass no changed step, at the same metas; a step that stays has its own states, and a new one begins at the
+checkpoint, empty or with the states of a backfill.
 
 Why: a meta holds the ranks of operators, so those that stay keep the ranks of then, and new ones rank above
 (`Dataflow.with_ranks_of`); the order of items that pass only old ones is what it was. States belong to the grouping of
@@ -44,6 +44,7 @@ class Allowed(NamedTuple):
     dropped: Collection[str] = ()
     was: Mapping[str, str] = {}
     migrate: Mapping[str, Callable[[Any], Any]] = {}
+    backfill: Any = None
 
 
 class Move(NamedTuple):
@@ -107,6 +108,17 @@ class Growth:
     allowed: Allowed
     moves: tuple[Move, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def new_operators(self) -> list[str]:
+        """The operators of new steps."""
+        new = {fate.step for fate in self.fates if fate.what == "new"}
+        return [each.name for each in self.dataflow.operators if each.step in new]
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether new steps begin with the states of a backfill."""
+        return self.allowed.backfill is not None and bool(self.new_operators)
 
     @property
     def begins_at(self) -> Checkpoint:
@@ -301,7 +313,8 @@ class _Changed:
         """Of a step of the graph."""
         step, before = self._new[name], self._before.get(name)
         if before is None:
-            return Fate(name, "new", self._after(name), self._refused_new(name, step))
+            notes = [self._after(name), self._filled() if has_state(step) else ""]
+            return Fate(name, "new", "; ".join(filter(None, notes)), self._refused_new(name, step))
         if before == name:  # or the state's graph had it under another name, which the user says
             before = next((then for then, now in self._names.items() if now == step[0]["name"]), name)
         notes = [f"was named {before!r}"] if before != name else []
@@ -330,7 +343,14 @@ class _Changed:
                 return "has the name of a step that was dropped, whose states are still there; give it another name"
         if name in self._allowed.dropped:
             return "is to be dropped, and the graph has it; take it out of one of the two"
-        return "" if self._allowed.changed_graph else f"is new; {_ACCEPT}, to begin it empty at the checkpoint"
+        return "" if self._allowed.changed_graph else f"is new; {_ACCEPT}, to begin it at the checkpoint"
+
+    def _filled(self) -> str:
+        backfill = self._allowed.backfill
+        if backfill is None:
+            return ""
+        named = f"source {_listed(backfill)}" if isinstance(backfill, Mapping) else f"the record {backfill}"
+        return f"filled from {named}"
 
     def _refused_kept(self, before: str, name: str, *, is_converted: bool) -> str:
         old, new = self._old[before], self._new[name]

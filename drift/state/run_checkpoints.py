@@ -50,6 +50,8 @@ from drift_graph.policies import TimePolicy
 
 _LOG = logging.getLogger("drift")
 
+#: The name under which a run's history is stored; see `drift.web.life`.
+HISTORY = b"last"
 #: By the scheme of a URL. A socket of Redis is a file.
 _SERVERS: Mapping[str, Callable[[str], Backend]] = {
     **dict.fromkeys(("redis", "rediss", "unix"), RedisBackend),
@@ -71,7 +73,10 @@ class Checkpoints:
             dropped. Where a sink has less than it had at a checkpoint, the run resumes from an earlier one.
         changed_code: "accept" to resume although functions have changed since the states were made.
         changed_graph: "accept" to resume although the graph has changed: steps that stay keep their states, new ones
-            begin empty at the checkpoint.
+            begin empty at the checkpoint, or as `backfill` says.
+        backfill: the whole input below the checkpoint, from which new steps get the states that they would have had:
+            sources by name, which are read from their beginning, or the folder of a record. What new steps make of it
+            is not released. Accepted, and not read, where no step is new.
         dropped: names of the steps with state and the sinks that the graph no longer has.
         was: for a step that was renamed, the name that it had when the states were made.
         migrate: for a step whose functions have changed, a function that gives the state of now for one of then; a
@@ -100,6 +105,7 @@ class Checkpoints:
     dropped: Sequence[str] = ()
     was: Mapping[str, str] = field(default_factory=dict)
     migrate: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    backfill: Mapping[str, Any] | str | os.PathLike[str] | None = None
     classes: Sequence[type] = ()
     logs: str | os.PathLike[str] | None = None
     logs_on_disk: bool = False
@@ -133,12 +139,16 @@ class Checkpoints:
             raise SettingsError(f"was={self.was!r} is no dict of names of steps by their new names")
         if not all(type(name) is str and callable(each) for name, each in self.migrate.items()):
             raise SettingsError(f"migrate={self.migrate!r} is no dict of functions by the names of steps")
+        if not isinstance(self.backfill, (Mapping, str, os.PathLike, type(None))):
+            raise SettingsError(
+                f"backfill={self.backfill!r:.80} is neither a dict of sources nor the folder of a record"
+            )
 
     @property
     def allowed(self) -> Allowed:
         """The changes of the graph that are allowed."""
         accepts = self.changed_code == "accept", self.changed_graph == "accept"
-        return Allowed(*accepts, tuple(self.dropped), self.was, self.migrate)
+        return Allowed(*accepts, tuple(self.dropped), self.was, self.migrate, self.backfill)
 
     def of_segments(self, count: int) -> list[Checkpoints]:
         """For each segment of a graph the same with its own interval; each retains checkpoints as far back as the next
@@ -239,7 +249,7 @@ class Watches(Protocol):
     def released(self) -> Mapping[str, int]:
         """Items to each sink so far."""
 
-    def told(self) -> bytes | None:
+    def told(self) -> Mapping[bytes, bytes] | None:
         """What is to be stored of the run now; None for what was stored last."""
 
 
@@ -391,6 +401,11 @@ def begin_elsewhere(
                 f"{store.where} is the state of a graph that was changed since it began, which a stream on Spark "
                 f"cannot resume; use drift.run, with any engine"
             )
+        if growth.is_filled:
+            raise SettingsError(
+                "a stream on Spark fills no new steps, which backfill= asks for; resume with drift.run first, which "
+                "takes a checkpoint with their states"
+            )
         checkpoint = growth.begins_at
         at = StatesAt(
             os.fspath(checkpoints.where), encoded(checkpoint), checkpoints.away_max_s, tuple(checkpoints.classes)
@@ -462,7 +477,7 @@ class RunCheckpoints:
     @property
     def history(self) -> bytes | None:
         """What was stored last of those that watch the run."""
-        return self._store.history()
+        return self._store.told(HISTORY)[0]
 
     def tell(self) -> None:
         """Store what is told of the run, which has ended."""
@@ -520,8 +535,17 @@ class RunCheckpoints:
         for sink in sinks.values():
             sink.open()
 
-    def begin(self, engine: TakesCheckpoints, feed: SourcePositions, sinks: Mapping[str, Sink]) -> None:
+    def begin(
+        self,
+        engine: TakesCheckpoints,
+        feed: SourcePositions,
+        sinks: Mapping[str, Sink],
+        fill: Callable[[Growth, Checkpoint], Snapshot] | None = None,
+    ) -> None:
         """Set engine and sources to the checkpoint; called before any item flows, with sinks open if the run resumes.
+
+        Args:
+            fill: gives the states of a graph's new steps as of the checkpoint; called if there is a backfill.
 
         Raises:
             SinkError: the graph has changed, and a sink has items that this one does not give at their positions.
@@ -538,12 +562,18 @@ class RunCheckpoints:
             each.sources for each in self._store.checkpoints() if each.number <= checkpoint.number
         )
         if self._growth is not None:
-            checkpoint = self._change(self._growth, checkpoint, sinks)
+            checkpoint = self._change(self._growth, checkpoint, sinks, fill)
         feed.resume(checkpoint.sources, checkpoint.at)
         engine.prepare_checkpoints(self._begin(checkpoint))
 
-    def _change(self, growth: Growth, checkpoint: Checkpoint, sinks: Mapping[str, Sink]) -> Checkpoint:
-        """Take a checkpoint of the changed graph, where it resumes from the old, with all states that move.
+    def _change(
+        self,
+        growth: Growth,
+        checkpoint: Checkpoint,
+        sinks: Mapping[str, Sink],
+        fill: Callable[[Growth, Checkpoint], Snapshot] | None,
+    ) -> Checkpoint:
+        """Take a checkpoint of the changed graph, where it resumes from the old, with states that move or are filled.
 
         So whatever ends the run, the next one resumes with the new graph, what is behind the checkpoint in a sink is of
         one graph, and states are converted once.
@@ -557,6 +587,9 @@ class RunCheckpoints:
         before = self._store.states(checkpoint, self._forms)
         parts = moved(before, growth, checkpoint.at, self._forms)
         snapshots = {f"moved-{number}": data for number, data in enumerate(parts)}
+        if growth.is_filled:
+            assert fill is not None
+            snapshots["filled"] = self._forms.encoded(fill(growth, checkpoint))
         changed = replace(
             checkpoint,
             number=checkpoint.number + 1,

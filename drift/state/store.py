@@ -47,7 +47,6 @@ _WAITING_BYTES = 8 * _FOLDED_BYTES
 #: Hashes of blocks that are one row.
 _HASHES_IN_PART = 4096
 #: The only row of its table.
-_LAST = b"last"
 #: How long a server may take to notice that the process that held the lock has ended.
 _LOCKED_S = 5.0
 
@@ -213,7 +212,7 @@ class Store:
         blocks: Sequence[bytes],
         opened: Opened | None,
         on_commit: Callable[[], None],
-        told: bytes | None = None,
+        told: Mapping[bytes, bytes] | None = None,
     ) -> None:
         """Commit a checkpoint; another thread writes it, whose errors the next call raises.
 
@@ -222,7 +221,7 @@ class Store:
             blocks: hashes of all full blocks of the output.
             opened: the items of its last block, which is not full; None if no items came since the last checkpoint.
             on_commit: called when the checkpoint is committed.
-            told: of the run, in place of what `history` gives.
+            told: of the run, by name, in place of what `told` gives.
         """
         self.wait()
         if self._writer is None:
@@ -232,17 +231,17 @@ class Store:
         self._hashes_from = len(blocks)
         self._writing = self._writer.submit(self._commit, checkpoint, snapshots, begin, new, opened, on_commit, told)
 
-    def history(self) -> bytes | None:
-        """What was told last of the run; None if nothing was."""
-        return self._open_reader.read("history", [_LAST])[0]
+    def told(self, *names: bytes) -> list[bytes | None]:
+        """What was told last of the run under these names; None where nothing was."""
+        return list(self._open_reader.read("history", names))
 
-    def tell(self, told: bytes) -> None:
+    def tell(self, told: Mapping[bytes, bytes]) -> None:
         """Store what is told of the run; waits until the last checkpoint is written. If it could not be, nothing is
         stored.
         """
         self.wait()
         if not self._has_failed:
-            self._write({"history": {_LAST: told}})
+            self._write({"history": {**told}})
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written.
@@ -264,13 +263,13 @@ class Store:
         blocks: list[bytes],
         opened: Opened | None,
         on_commit: Callable[[], None],
-        told: bytes | None,
+        told: Mapping[bytes, bytes] | None,
     ) -> None:
         began_s = time.monotonic()
         named = {name_of(checkpoint.number, name): data for name, data in snapshots.items()}
         names = {**self._names, **{name: xxhash.xxh3_128_digest(data) for name, data in named.items()}}
         changes: dict[str, dict[bytes, bytes | None]] = {
-            "history": {} if told is None else {_LAST: told},
+            "history": {**(told or {})},
             "snapshots": {name.encode(): data for name, data in named.items()},
             "hashes": {
                 part: _hashed(part, b"".join(blocks[start : start + _HASHES_IN_PART]))

@@ -1,4 +1,4 @@
-"""The thread that serves a run's page.
+"""The thread that serves the pages of runs.
 
 Invariant: whatever ends the run, the port is free and the thread has ended when `close` returns; the run never waits
 for a viewer.
@@ -18,16 +18,15 @@ import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from drift.show import as_svg
 from drift.web.address import Address, host_of, is_loopback
-from drift.web.metrics import CONTENT_TYPE, as_text
-from drift.web.status import Status
-from drift_graph.graph import Dataflow
+from drift.web.metrics import CONTENT_TYPE
+from drift.web.status import OPERATORS, STEPS, Row
 
 _SAMPLE_S = 0.5
 #: The interval without viewers: when one connects, there are rates and timelines.
@@ -38,8 +37,45 @@ _CLOSE_S = 1.0
 _Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
+class Shown(Protocol):
+    """A run that has a page; `Status` is one in this process."""
+
+    def sample(self) -> dict[str, Any]: ...
+    def history(self) -> list[Row]: ...
+    def bars(self, after: int) -> tuple[int, list[list[Any]]]: ...
+    def picture(self, name: bytes) -> str | None: ...
+    def metrics(self) -> bytes | None: ...
+
+
+class _Sampled:
+    """A run, and its last sample."""
+
+    def __init__(self, shown: Shown) -> None:
+        self.shown = shown
+        self.numbers: dict[str, Any] = {}
+        self._at_s = 0.0
+
+    def sample(self) -> dict[str, Any]:
+        self.numbers, self._at_s = self.shown.sample(), time.monotonic()
+        return self.numbers
+
+    def sample_if_old(self) -> None:
+        """Take a new sample for a request, since the last one may be old."""
+        if time.monotonic() - self._at_s >= _SAMPLE_S:
+            self.sample()
+
+    def event(self, sent: int, *, latest: bool) -> tuple[int, dict[str, Any]]:
+        """What a page gets: all of the history or the latest row, and the bars after those that were sent."""
+        sent, bars = self.shown.bars(sent)
+        history = self.shown.history()
+        return sent, {**self.numbers, "history": history[-1:] if latest else history, "bars": bars}
+
+
 class LivePage:
-    """The page of one run, at an address; it is bound at once, and serves from `start` to `close`.
+    """The pages of runs, at an address; it is bound at once, and serves from `start` to `close`.
+
+    Args:
+        runs: by the path of their page: "" for that of the only one; of several, "/" lists them.
 
     Attributes:
         url: of the page, with the token if there is one.
@@ -48,10 +84,9 @@ class LivePage:
         SettingsError: the address is in use, or the libraries are not installed.
     """
 
-    def __init__(self, address: Address, dataflow: Dataflow, status: Status) -> None:
+    def __init__(self, address: Address, runs: Mapping[str, Shown]) -> None:
         self._address = address
-        self._pictures = {steps: as_svg(dataflow, live=True, steps=steps) for steps in (True, False)}
-        self.status = status
+        self._runs = {path: _Sampled(shown) for path, shown in runs.items()}
         self._socket = address.bound()
         self.url = address.url(self._socket.getsockname()[1])
         self._thread: threading.Thread | None = None
@@ -59,8 +94,6 @@ class LivePage:
         self._server: Any = None
         self._ready = threading.Event()
         self._ended: asyncio.Event | None = None
-        self._numbers: dict[str, Any] = {}
-        self._sampled_s = 0.0
         self._viewers = 0
 
     def start(self) -> None:
@@ -68,6 +101,11 @@ class LivePage:
         self._thread = threading.Thread(target=self._serve, name="drift web", daemon=True)
         self._thread.start()
         self._ready.wait()  # before, nobody could end it
+
+    def wait(self) -> None:
+        """Serve until the thread ends, or this one is interrupted."""
+        assert self._thread is not None
+        self._thread.join()
 
     def close(self) -> None:
         """End serving; may be called twice."""
@@ -118,14 +156,9 @@ class LivePage:
         self._ended.set()
         self._server.should_exit = True
 
-    def _sample(self) -> dict[str, Any]:
-        self._numbers, self._sampled_s = self.status.sample(), time.monotonic()
-        return self._numbers
-
-    def _sample_if_old(self) -> None:
-        """Take a new sample for a request, since the last one may be old."""
-        if time.monotonic() - self._sampled_s >= _SAMPLE_S:
-            self._sample()
+    def _sample(self) -> None:
+        for run in self._runs.values():
+            run.sample()
 
     async def _keep_sampling(self) -> None:
         assert self._ended is not None
@@ -141,50 +174,64 @@ class LivePage:
         from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
         from starlette.routing import Route
 
-        async def page(request: Request) -> Response:
-            text, policy = _page()
+        def routes_of(path: str, run: _Sampled) -> list[Route]:
+            async def page(request: Request) -> Response:
+                text, policy = _page()
+                return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+
+            async def picture(request: Request) -> Response:
+                found = run.shown.picture(OPERATORS if "operators" in request.query_params else STEPS)
+                return Response(found, media_type="image/svg+xml") if found is not None else Response(status_code=404)
+
+            async def status(request: Request) -> Response:
+                run.sample_if_old()
+                return JSONResponse(run.event(0, latest=False)[1])
+
+            async def events(request: Request) -> Response:
+                return StreamingResponse(self._events(run), media_type="text/event-stream")
+
+            async def metrics(request: Request) -> Response:
+                run.sample_if_old()
+                found = run.shown.metrics()
+                return Response(found, media_type=CONTENT_TYPE) if found is not None else Response(status_code=404)
+
+            ends = {"": page, "graph.svg": picture, "status.json": status, "events": events, "metrics": metrics}
+            return [Route(f"/{path}{end}", endpoint) for end, endpoint in ends.items()]
+
+        async def listed(request: Request) -> Response:
+            text, policy = self._list()
             return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
-        async def picture(request: Request) -> Response:
-            steps = "operators" not in request.query_params
-            return Response(self._pictures[steps], media_type="image/svg+xml")
-
-        async def status(request: Request) -> Response:
-            self._sample_if_old()
-            _, bars = self.status.bars(0)
-            return JSONResponse({**self._numbers, "history": self.status.history(), "bars": bars})
-
-        async def events(request: Request) -> Response:
-            return StreamingResponse(self._events(), media_type="text/event-stream")
-
-        async def metrics(request: Request) -> Response:
-            self._sample_if_old()
-            return Response(as_text(self._numbers["graph"], self.status.reading), media_type=CONTENT_TYPE)
-
-        routes = [
-            Route("/", page),
-            Route("/graph.svg", picture),
-            Route("/status.json", status),
-            Route("/events", events),
-            Route("/metrics", metrics),
-        ]
-        application: _Application = Starlette(routes=routes)
+        routes = [route for path, run in self._runs.items() for route in routes_of(path, run)]
+        application: _Application = Starlette(routes=routes if "" in self._runs else [Route("/", listed), *routes])
         return application
 
-    async def _events(self) -> AsyncIterator[str]:
+    def _list(self) -> tuple[str, str]:
+        """A page with a link to each run."""
+        query = f"?token={self._address.token}" if self._address.token else ""
+        rows = [
+            f'<li><a href="{path}{query}">{escape(run.numbers["graph"])}</a>: {escape(run.numbers["state"])}, '
+            f"{run.numbers['items_in']:,} items read ({escape(str(run.numbers.get('stored', '')))})</li>"
+            for path, run in self._runs.items()
+        ]
+        text = (
+            f'<!doctype html><html lang="en"><meta charset="utf-8"><title>drift</title><ul>{"".join(rows)}</ul></html>'
+        )
+        return text, "default-src 'none'; base-uri 'none'; form-action 'none'"
+
+    async def _events(self, run: _Sampled) -> AsyncIterator[str]:
         """The present numbers, then updates, and at last how the run ended."""
         assert self._ended is not None
         self._viewers += 1
         try:
-            async for event in self._events_until(self._ended):
+            async for event in self._events_until(run, self._ended):
                 yield event
         finally:
             self._viewers -= 1
 
-    async def _events_until(self, end: asyncio.Event) -> AsyncIterator[str]:
-        self._sample()
-        sent, bars = self.status.bars(0)
-        event = {**self._numbers, "history": self.status.history(), "bars": bars}
+    async def _events_until(self, run: _Sampled, end: asyncio.Event) -> AsyncIterator[str]:
+        run.sample()
+        sent, event = run.event(0, latest=False)
         while True:
             ended = end.is_set()
             yield f"data: {json.dumps(event)}\n\n"
@@ -192,8 +239,7 @@ class LivePage:
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(end.wait(), _SAMPLE_S)
-            sent, bars = self.status.bars(sent)
-            event = {**self._numbers, "history": self.status.history()[-1:], "bars": bars}
+            sent, event = run.event(sent, latest=True)
 
     def _guarded(self, application: _Application) -> _Application:
         """Pass on only requests that are allowed to read the run."""

@@ -13,14 +13,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
 from drift.engines.metrics import Reading, on_page
 from drift.engines.observed import Observed, ProcessState, SourceState
+from drift.extras import is_installed
+from drift.show import as_svg
+from drift.state.run_checkpoints import HISTORY
 from drift.streams import ERRORS
 from drift.web.life import History, Life, Watched, past_of
+from drift.web.metrics import as_text
 from drift_barrier.barrier import Released
 from drift_graph.functions import safe_text
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
@@ -31,6 +35,8 @@ _RATE_OVER_S = 3.0
 _RECENT = 600  # samples
 _TOLD_EVERY_S = 0.5
 _BARS_S = 30.0  # of the timelines
+#: Names under which the pictures of a graph are stored beside its history, as SVG.
+STEPS, OPERATORS = PICTURES = b"steps", b"operators"
 
 #: A row of `Status.history`.
 Row = list[float | None]
@@ -118,17 +124,38 @@ class Status:
             while self._latest_items - len(self._latest[0].metas) >= _ROWS:
                 self._latest_items -= len(self._latest.popleft().metas)
 
-    def told(self) -> bytes | None:
-        """What is to be stored of the run now; None if that was not long ago, and it has not ended."""
+    def told(self) -> dict[bytes, bytes] | None:
+        """What is to be stored of the run now, by name; None if that was not long ago, and it has not ended."""
         now_s = time.monotonic()
         if self._life.ended_s is None and now_s - self._told_s < _TOLD_EVERY_S:
             return None
+        is_first = self._told_s == float("-inf")
         self._told_s = now_s
         status = self.sample()
         reading = self.reading
-        return History(past_of(reading), status, list(self._whole.rows), reading.clock_ms).encoded()
+        history = History(past_of(reading), status, list(self._whole.rows), reading.clock_ms)
+        return {HISTORY: history.encoded(), **(self._pictures_to_store() if is_first else {})}
+
+    def _pictures_to_store(self) -> dict[bytes, bytes]:
+        """The pictures, whose edges and boxes show what is counted; none where nothing can draw them."""
+        if not self._run.settings.counted or not is_installed("picture"):
+            return {}
+        return {name: text.encode() for name, text in self.pictures.items()}
 
     # Called by the server.
+
+    @cached_property
+    def pictures(self) -> dict[bytes, str]:
+        """The pictures of the graph."""
+        return {name: as_svg(self._run.dataflow, live=True, steps=name == STEPS) for name in PICTURES}
+
+    def picture(self, name: bytes) -> str | None:
+        """The picture of the graph's steps, or of its operators."""
+        return self.pictures[name]
+
+    def metrics(self) -> bytes | None:
+        """The numbers of the last sample, for Prometheus."""
+        return as_text(self._run.dataflow.name, self.reading)
 
     def sample(self) -> dict[str, Any]:
         """The status of the run now; rates and timelines are computed from the samples of successive calls."""

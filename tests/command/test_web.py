@@ -27,6 +27,9 @@ import yaml
 from browser import browser
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib import use
+from matplotlib.dates import date2num
+from matplotlib.pyplot import close
 from waiting import HANG_S, wait_until
 
 import drift
@@ -38,7 +41,7 @@ from drift.machines.nodes.intake import Intake
 from drift.running.notebook import bar_of
 from drift.show import as_svg
 from drift.show.steps import columns_of
-from drift.state.run_checkpoints import store_of
+from drift.state.run_checkpoints import HISTORY, store_of
 from drift.web.address import as_address
 from drift.web.life import decoded_history
 from drift.web.metrics import as_text
@@ -245,7 +248,7 @@ def test_a_failed_run_is_reported_as_failed() -> None:
     graph.source("n").map(lambda n: 1 // n).sink("out")
     run = drift.run(graph, {"n": [1, 0]}, web=0)
     states: list[str] = []
-    status = run._watching.page.status  # type: ignore[union-attr]
+    status = run._watching.status
     with pytest.raises(drift.StepError):
         states.extend(status.sample()["state"] for _ in run.batches())
     assert (
@@ -648,7 +651,7 @@ def test_after_a_resume_each_number_goes_on_where_it_was(engine: Any, ends: str,
 def history_in(folder: Path) -> bytes:
     store = store_of(folder)
     store.open_to_read()
-    data = store.history()
+    (data,) = store.told(HISTORY)
     store.close()
     assert data is not None
     return data
@@ -674,6 +677,60 @@ def test_a_history_that_was_changed_is_said_and_left(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="was changed or cut off"), tenths(tmp_path) as again:
         assert again.finish().items_in == 1000
     assert decoded_history(history_in(tmp_path), "here").status["state"] == "finished"
+
+
+def shown(command: list[str]) -> tuple[subprocess.Popen[str], str]:
+    """`drift web`, as it serves, and the address that it says."""
+    process = subprocess.Popen([sys.executable, "-m", "drift", "web", *command], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    return process, process.stderr.readline().split()[-1]
+
+
+@pytest.mark.parametrize("engine", WATCHED)
+def test_runs_that_ended_are_shown_from_their_states(engine: Any, tmp_path: Path) -> None:
+    names = ["first", "second"]
+    runs = [tenths(tmp_path / name, engine, counted=True) for name in names]
+    runs[0].finish()
+    for item in runs[1]:
+        if item.position == 500:
+            break
+    runs[1].close()
+    process, url = shown([str(tmp_path / name) for name in names])
+    with process:
+        try:
+            listed = got(url)
+            assert [f'<a href="{number}/">tenths</a>: ' in listed for number in (1, 2)] == [True, True]
+            for number, (name, run) in enumerate(zip(names, runs), 1):
+                told = decoded_history(history_in(tmp_path / name), "here")
+                status = json.loads(got(f"{url}{number}/status.json"))
+                assert {**status, **told.status} == status and status["history"] == told.samples
+                assert status["stored"] == str(tmp_path / name) and status["stored_ms"] == told.told_ms
+                for query, steps in (("", True), ("?operators", False)):
+                    assert got(f"{url}{number}/graph.svg{query}") == as_svg(run.dataflow, live=True, steps=steps)
+                assert "EventSource" in got(f"{url}{number}/") and code_of(f"{url}{number}/metrics") == 404
+            assert json.loads(got(f"{url}1/status.json"))["sinks"] == {"out": 990, "errors": 10}
+            tenths(tmp_path / "second", engine).finish()  # the page follows
+            wait_until(
+                lambda: '"items_in": 1000' in got(f"{url}2/status.json").replace('":', '": '), "the end is shown"
+            )
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(HANG_S) == 130
+
+
+def test_one_run_is_shown_at_once_and_what_is_no_state_of_a_run_is_refused(tmp_path: Path) -> None:
+    tenths(tmp_path / "kept").finish()
+    process, url = shown([str(tmp_path / "kept")])
+    with process:
+        try:
+            assert "EventSource" in got(url) and json.loads(got(f"{url}status.json"))["graph"] == "tenths"
+        finally:
+            process.send_signal(signal.SIGINT)
+    (tmp_path / "empty").mkdir()
+    for where in ("empty", "nowhere"):
+        process, _ = shown([str(tmp_path / where)])
+        with process:
+            assert process.wait(HANG_S) == 2
 
 
 def test_a_run_that_failed_says_so_in_its_state(tmp_path: Path) -> None:
@@ -725,3 +782,45 @@ def test_a_notebook_shows_a_bar_while_a_run_runs() -> None:
 
 def test_outside_of_a_notebook_no_bar_is_drawn() -> None:
     assert bar_of("shell") is None
+
+
+def test_a_run_is_plotted_over_time_with_a_line_for_each_key() -> None:
+    use("Agg")
+    graph = drift.Graph("counts")
+    trips = graph.source("trips", time=drift.EventTime(lambda trip: trip[0]))
+    trips.key_by(lambda trip: trip[1]).window(drift.windows.tumbling("1 minute")).count(name="counts").sink("out")
+    began_ms = 1_700_000_040_000
+    rows = [(began_ms + n * 1000, "ab"[n % 2]) for n in range(240)]
+    axes = drift.run(graph, {"trips": rows}).plot()
+    try:
+        ends = [began_ms + minute * 60_000 - 1 for minute in range(1, 5)]
+        days = [(end / 86_400_000) for end in ends]
+        assert [line.get_label() for line in axes.lines] == ["a", "b"] and axes.get_ylabel() == "value"
+        for line in axes.lines:
+            assert list(line.get_ydata()) == [30] * 4 and date2num(line.get_xdata()) == pytest.approx(days)
+    finally:
+        close(axes.figure)
+
+
+def test_a_plot_asks_for_the_number_where_it_cannot_know_it() -> None:
+    use("Agg")
+
+    def run() -> drift.Run:
+        graph = drift.Graph("pairs")
+        graph.source("n").map(lambda n: {"n": n, "square": n * n, "text": str(n)}, name="pairs").sink("out")
+        return drift.run(graph, {"n": range(5)})
+
+    axes = run().plot(value="square")
+    try:
+        (line,) = axes.lines
+        assert list(line.get_ydata()) == [0, 1, 4, 9, 16] and list(line.get_xdata()) == list(range(5))
+    finally:
+        close(axes.figure)
+    for more, message in (
+        ({}, "several fields are numbers; name one"),
+        ({"value": "cube"}, "no field 'cube'; it has 'n', 'square', 'text'"),
+        ({"value": "text"}, "'text' is no number, but string"),
+        ({"value": "n", "by": "cube"}, "no field 'cube'"),
+    ):
+        with pytest.raises(drift.SettingsError, match=message):
+            run().plot(**more)  # type: ignore[arg-type]

@@ -28,10 +28,11 @@ from waiting import HANG_S
 import drift
 from drift.auditing.divergence import Divergence, compared
 from drift.auditing.page import audit_page
-from drift.auditing.replay import classes_for, dataflow_of, replayed
+from drift.auditing.replay import dataflow_of, replayed
 from drift.auditing.text import finding_lines
 from drift.auditing.verdict import Finding, investigate
 from drift.cli.audit import print_audit
+from drift.engines.recorded import classes_for
 from drift.load import load_module
 from drift.machines import maps
 from drift.records.reader import Record

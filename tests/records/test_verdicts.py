@@ -13,8 +13,9 @@ import pytest
 
 import drift
 from drift.auditing.divergence import compared
-from drift.auditing.replay import changes_since, classes_for, replayed
+from drift.auditing.replay import changes_since, replayed
 from drift.auditing.verdict import Finding, investigate
+from drift.engines.recorded import classes_for
 from drift.load import load_module
 from drift.records.reader import Record
 

@@ -1,0 +1,70 @@
+"""A number of a run's output over time, as a plot of matplotlib.
+
+Invariant: a line has the values of its key in the order of the output, each at the time of its item.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+from matplotlib.axes import Axes
+
+from drift_graph.errors import SettingsError
+
+#: Times from here on are taken for milliseconds since 1970, as on the page of a run: 2001-09-09.
+_DATES_FROM = 10**12
+_ENDS = 3  # columns of each table that are no fields: position, sink, time
+_LEGEND_MAX = 12  # keys
+
+
+def plotted(table: pa.Table, title: str, value: str | None, by: str | None) -> Axes:
+    """See `Exports.plot`; `table` has the output, as `to_arrow` gives it."""
+    fields = table.column_names[_ENDS:]
+    value = value if value is not None else _number_of(table, fields)
+    if by is None and "key" in fields and value != "key":
+        by = "key"
+    for name in (value, *([by] if by is not None else [])):
+        if name not in fields:
+            raise SettingsError(
+                f"plot: the output has no field {name!r}; it has {', '.join(map(repr, fields)) or 'none'}"
+            )
+    if not _is_number(table.schema.field(value).type):
+        raise SettingsError(f"plot: field {value!r} is no number, but {table.schema.field(value).type}")
+    times = table["time"]
+    least = pc.min(times).as_py()
+    if least is not None and least >= _DATES_FROM:
+        times = times.cast(pa.timestamp("ms", "UTC"))
+    axes = plt.subplots()[1]
+    keys = _keys(table, by)
+    for key in keys:
+        rows = pa.repeat(True, len(table)) if by is None else pc.equal(table[by], pa.scalar(key, table[by].type))
+        axes.plot(times.filter(rows).to_numpy(), table[value].filter(rows).to_numpy(), label=str(key))
+    axes.set(title=title, xlabel="time", ylabel=value)
+    if by is not None and len(keys) <= _LEGEND_MAX:
+        axes.legend(title=by)
+    return axes
+
+
+def _number_of(table: pa.Table, fields: list[str]) -> str:
+    """The field that is meant where none is named."""
+    numbers = [name for name in fields if _is_number(table.schema.field(name).type)]
+    if "value" in numbers:
+        return "value"
+    if len(numbers) != 1:
+        found = "several fields are numbers" if numbers else "no field is a number"
+        raise SettingsError(
+            f"plot: {found}; name one, value=...: the output has {', '.join(map(repr, fields)) or 'no items'}"
+        )
+    return numbers[0]
+
+
+def _keys(table: pa.Table, by: str | None) -> list[Any]:
+    return [None] if by is None else [key for key in pc.unique(table[by]).to_pylist() if key is not None]
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))

@@ -1,0 +1,71 @@
+"""A run as its state shows it, for a page: while it runs in another process, or when it has ended.
+
+Invariant: the state is only read, and what is shown is what the run stored last, with a checkpoint or at its end.
+
+Why: each sample opens the store anew, which other processes may write to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from drift.state.run_checkpoints import HISTORY, Checkpoints, store_of
+from drift.urls import without_secrets
+from drift.web.life import History, decoded_history
+from drift.web.status import Row
+from drift_graph.errors import SettingsError
+
+
+class StoredRun:
+    """See the module; what it has for a page is as in `Status`.
+
+    Args:
+        where: as for `state=`.
+
+    Raises:
+        SettingsError: no run is stored there.
+        StorageError: it cannot be read.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._checkpoints = Checkpoints(where, away_max_s=0.0)
+        self.where = without_secrets(where)
+        self._samples: list[Row] = []
+        self.sample()
+
+    def sample(self) -> dict[str, Any]:
+        """The numbers that the run stored last."""
+        (data,) = self._told(HISTORY)
+        if data is None:
+            raise SettingsError(
+                f"{self.where} has no history of a run: no run that kept its state there has stored one"
+            )
+        history: History = decoded_history(data, self.where)
+        self._samples = history.samples
+        return {**history.status, "stored": self.where, "stored_ms": history.told_ms}
+
+    def history(self) -> list[Row]:
+        """Of the whole life, thinned."""
+        return self._samples
+
+    def bars(self, after: int) -> tuple[int, list[list[Any]]]:
+        """None: they are not stored."""
+        return after, []
+
+    def picture(self, name: bytes) -> str | None:
+        """The picture of the graph, of its steps or of its operators; None if the run stored none."""
+        (data,) = self._told(name)
+        return None if data is None else data.decode()
+
+    def metrics(self) -> bytes | None:
+        """None: what Prometheus reads is of now."""
+        return None
+
+    def _told(self, *names: bytes) -> Sequence[bytes | None]:
+        store = store_of(self._checkpoints)
+        store.open_to_read()
+        try:
+            return store.told(*names)
+        finally:
+            store.close()

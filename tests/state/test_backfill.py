@@ -1,0 +1,297 @@
+"""New steps of a changed graph that are filled: from the change on, they give what they would have given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from gated import Gated
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import drift
+import drift.cli
+
+SPAN = 40
+
+
+def time_of(row: Any) -> int:
+    return int(row[0])
+
+
+def value_of(row: Any) -> int:
+    return int(row[1])
+
+
+def key_of(n: int) -> int:
+    return n % 3
+
+
+def add(total: int, n: int) -> tuple[int, int]:
+    return total + n, total + n
+
+
+def as_itself(n: int) -> int:
+    return n
+
+
+def is_even(n: int) -> bool:
+    return n % 2 == 0
+
+
+def in_a_while(n: int, time: int) -> Any:
+    return drift.at(time + SPAN, n)
+
+
+def at_each(total: int, n: int, time: int) -> tuple[int, list[Any]]:
+    return total + n, [total + n, drift.at(time + SPAN, n)]
+
+
+def at_time(total: int, note: int, time: int) -> tuple[int, list[Any]]:
+    return total, [(note, total, time)]
+
+
+def scanned(rows: Any, sums: Any) -> None:
+    rows.map(value_of, name="values").scan(key_of, 0, add, name="more").sink("grown")
+
+
+def behind_state(rows: Any, sums: Any) -> None:
+    sums.filter(is_even, name="even").scan(key_of, 0, add, name="more").sink("grown")
+
+
+def of_both(rows: Any, sums: Any) -> None:
+    rows.map(value_of, name="values").merge(sums).scan(key_of, 0, add, name="more").sink("grown")
+
+
+def windows(rows: Any, sums: Any) -> None:
+    keyed = sums.key_by(key_of)
+    keyed.window(drift.windows.tumbling(SPAN)).count(name="tumbling").sink("grown")
+    keyed.window(drift.windows.sliding(SPAN, SPAN // 2)).sum(as_itself, name="sliding").sink("grown too")
+    keyed.window(drift.windows.session(3)).count(name="sessions").sink("sessions of it")
+
+
+def timers(rows: Any, sums: Any) -> None:
+    sums.process(key_of, 0, at_each, at_time, name="timers").sink("grown")
+
+
+def later(rows: Any, sums: Any) -> None:
+    some = sums.map(in_a_while, with_time=True, later=True, name="later")
+    some.sink("grown")
+    some.scan(key_of, 0, add, name="of later").sink("grown too")
+
+
+def joined(rows: Any, sums: Any) -> None:
+    values = rows.map(value_of, name="values")
+    values.key_by(key_of).join(sums.key_by(key_of), within=(SPAN // 2, 0), name="pairs").sink("grown")
+
+
+def at_the_end(rows: Any, sums: Any) -> None:
+    sums.key_by(key_of).at_end(drift.agg.sum(as_itself), name="whole").sink("grown")
+
+
+CHANGES = {each.__name__: each for each in (scanned, behind_state, of_both, windows, timers, later, joined, at_the_end)}
+
+
+def graph_of(change: str = "", *, lateness: int = 5, time: Any = None) -> drift.Graph:
+    graph = drift.Graph("growing")
+    rows = graph.source("rows", time=time or drift.EventTime(time_of, lateness=lateness, late="divert"))
+    sums = rows.map(value_of, name="value").scan(key_of, 0, add, name="sums")
+    sums.sink("out")
+    graph.source("others").sink("other items")
+    if change:
+        CHANGES[change](rows, sums)
+    return graph
+
+
+def sources(rows: Any, others: Any = ()) -> dict[str, Any]:
+    return {"rows": rows, "others": others}
+
+
+def stopped(folder: Path, rows: list[Any], items: int, others: Any = (), **more: Any) -> None:
+    """A run of the graph before the change, which is stopped after so many items of its first source."""
+    graph = graph_of(**more)
+    run = drift.run(graph, sources(Gated(rows, items), others), state=folder, batch_items=7)
+    for _ in run.batches():
+        if run.progress.items_in + run.progress.late_items >= items:
+            run.stop()
+
+
+Found = dict[str, list[tuple[bytes, str]]]
+
+
+def items_of(run: Any) -> Found:
+    found: Found = {}
+    for item in run:
+        found.setdefault(item.sink, []).append((item.meta, repr(item.payload)))
+    return found
+
+
+def as_if_from_the_start(run: drift.Run, rows: Any, others: Any = ()) -> Found:
+    """What a run that had the steps from the start would give from where this one resumes."""
+    assert run.resumed_from is not None
+    whole = items_of(drift.run(run.dataflow, sources(rows, others), engine="reference"))
+    rest = {name: [item for item in items if item[0] >= run.resumed_from.at] for name, items in whole.items()}
+    return {name: items for name, items in rest.items() if items}
+
+
+def in_rows(draw_times: list[int]) -> list[tuple[int, int]]:
+    return [(time, at * 7 % 23) for at, time in enumerate(draw_times)]
+
+
+disordered = st.lists(st.integers(-4, 9), min_size=20, max_size=120).map(
+    lambda steps: in_rows([2 * at + step for at, step in enumerate(steps)])
+)
+
+
+@given(rows=disordered, share=st.floats(0.1, 0.9), change=st.sampled_from(sorted(CHANGES)), others=st.integers(0, 5))
+@settings(deadline=None, max_examples=25)
+def test_filled_steps_give_what_they_would_have_given(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Any], share: float, change: str, others: int
+) -> None:
+    folder = tmp_path_factory.mktemp("state")
+    more = list(range(others))
+    stopped(folder, rows, max(1, int(len(rows) * share)), more)
+    state = drift.Checkpoints(folder, changed_graph="accept", backfill={"rows": rows})
+    run = drift.run(graph_of(change), sources(rows, more), state=state, batch_items=7)
+    expected = as_if_from_the_start(run, rows, more)
+    assert items_of(run) == expected
+
+
+ROWS = in_rows([2 * at + at * 5 % 7 for at in range(600)])
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_workers_take_the_filled_states_and_a_run_that_is_aborted_does_not_fill_again(
+    tmp_path: Path, change: str
+) -> None:
+    stopped(tmp_path, ROWS, 300)
+    state = drift.Checkpoints(tmp_path, changed_graph="accept", backfill={"rows": ROWS})
+    run = drift.run(graph_of(change), sources(ROWS), state=state, batch_items=50, engine="zeromq", workers=2)
+    expected = as_if_from_the_start(run, ROWS)
+    run.close()  # right behind the change
+    again = drift.Checkpoints(tmp_path, backfill={"rows": Gated([], 0)})  # which would wait for ever
+    rest = drift.run(graph_of(change), sources(ROWS), state=again, engine="zeromq", workers=2)
+    assert rest.resumed_from is not None and run.resumed_from is not None
+    assert rest.resumed_from.at == run.resumed_from.at
+    assert items_of(rest) == expected
+
+
+def test_a_record_fills_new_steps(tmp_path: Path) -> None:
+    drift.run(graph_of(), sources(ROWS), record=tmp_path / "record").finish()
+    stopped(tmp_path / "state", ROWS, 300)
+    state = drift.Checkpoints(tmp_path / "state", changed_graph="accept", backfill=tmp_path / "record")
+    run = drift.run(graph_of("windows"), sources(ROWS), state=state)
+    assert items_of(run) == as_if_from_the_start(run, ROWS)
+
+
+def test_what_is_not_the_whole_input_fills_nothing(tmp_path: Path) -> None:
+    stopped(tmp_path / "state", ROWS, 300)
+    other = drift.Graph("other")
+    other.source("values").sink("out")
+    drift.run(other, {"values": [1]}, record=tmp_path / "record").finish()
+    failing: list[tuple[Any, type[Exception], str]] = [
+        ({"rows": ROWS[:100]}, drift.InputError, "has 100 items of source 'rows' up to the checkpoint at time"),
+        ({"others": []}, drift.SettingsError, "backfill= has no source 'rows'"),
+        ({"rows": ROWS, "more": []}, drift.SettingsError, "has no source 'more'"),
+        (tmp_path / "record", drift.GraphError, "sources 'values'"),
+        ({"rows": [(None, 1)]}, drift.StepError, "the time function of source 'rows'"),
+    ]
+    for backfill, kind, message in failing:
+        state = drift.Checkpoints(tmp_path / "state", changed_graph="accept", backfill=backfill)
+        with pytest.raises(kind, match=message):
+            drift.run(graph_of("scanned"), sources(ROWS), state=state)
+    state = drift.Checkpoints(tmp_path / "state", changed_graph="accept", backfill={"rows": ROWS})
+    run = drift.run(graph_of("scanned"), sources(ROWS), state=state)
+    assert items_of(run) == as_if_from_the_start(run, ROWS)
+
+
+def test_a_function_that_fails_for_an_old_item_ends_the_run_before_anything_changes(tmp_path: Path) -> None:
+    def failing(n: int) -> int:
+        return 1 // (n - 7)
+
+    stopped(tmp_path, ROWS, 300)
+    graph = graph_of()
+    new = drift.Graph("growing")
+    rows = new.source("rows", time=drift.EventTime(time_of, lateness=5, late="divert"))
+    values = rows.map(value_of, name="value")
+    values.scan(key_of, 0, add, name="sums").sink("out")
+    new.source("others").sink("other items")
+    values.map(failing, name="inverse").scan(key_of, 0, add, name="more").sink("grown")
+    state = drift.Checkpoints(tmp_path, changed_graph="accept", backfill={"rows": ROWS})
+    with pytest.raises(drift.StepError, match="inverse") as caught:
+        drift.run(new, sources(ROWS), state=state)
+    assert any("new steps were being filled" in note for note in caught.value.__notes__)
+    run = drift.run(graph, sources(ROWS), state=tmp_path)
+    assert items_of(run) == as_if_from_the_start(run, ROWS)
+
+
+class Live:
+    """Rows that arrive while the run runs."""
+
+    live = True
+
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = rows
+
+    def open(self) -> Any:
+        return self
+
+    def read(self, items_max: int) -> list[Any] | None:
+        taken, self._rows = self._rows[:items_max], self._rows[items_max:]
+        return taken or None
+
+    def filenos(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("time", "why"),
+    [
+        (drift.ArrivalTime(), "the clock stamps its items|the clock stamped its items"),
+        (drift.EventTime(time_of, lateness=5, idle_after_ms=50), "the clock decides when it is idle"),
+    ],
+)
+def test_where_a_clock_decided_nothing_is_filled(tmp_path: Path, time: Any, why: str) -> None:
+    graph = graph_of(time=time)
+    run = drift.run(graph, sources(Live(ROWS[:300])), state=drift.Checkpoints(tmp_path, logs=tmp_path / "logs"))
+    for item in run:
+        if item.position == 100:
+            run.stop()
+    state = drift.Checkpoints(tmp_path, changed_graph="accept", backfill={"rows": Live(ROWS)})
+    with pytest.raises(drift.SettingsError, match=why):
+        drift.run(graph_of("scanned", time=time), sources(Live(ROWS)), state=state)
+
+
+@pytest.mark.parametrize("bad", [3, ["rows"]])
+def test_a_backfill_is_sources_or_a_record(bad: Any) -> None:
+    with pytest.raises(drift.SettingsError, match="neither a dict of sources nor the folder of a record"):
+        drift.Checkpoints("somewhere", backfill=bad)
+
+
+def test_the_command_fills_new_steps_and_the_plan_says_so(tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(f"[{time}, {value}]\n" for time, value in ROWS))
+    (tmp_path / "graphs.py").write_text(
+        "import test_backfill\nold, new = test_backfill.graph_of(), test_backfill.graph_of('scanned')\n"
+    )
+    stopped(tmp_path / "state", [[time, value] for time, value in ROWS], 300)
+
+    def called(*words: Any) -> Any:
+        return CliRunner().invoke(drift.cli.drift, [*map(str, words)], catch_exceptions=False)
+
+    options: list[Any] = ["--accept-changed-graph", "--backfill", f"rows=jsonl:{data}"]
+    graph = f"{tmp_path / 'graphs.py'}:new"
+    plan = called("state", "plan", graph, tmp_path / "state", *options)
+    assert plan.exit_code == 0 and "new      'more': after 'values'; filled from source 'rows'\n" in plan.output
+    assert "new      'grown': after 'more'\n" in plan.output
+    assert (
+        "filled from the record there"
+        in called("state", "plan", graph, tmp_path / "state", options[0], options[1], "there").output
+    )
+    bad = called("state", "plan", graph, tmp_path / "state", "--backfill", "rows=", "--backfill", "x")
+    assert "--backfill rows=: say which source, as SOURCE=" in bad.output
