@@ -123,7 +123,7 @@ BREAKAGES = [
     one(
         "the next checkpoint does not wait by what the last one took",
         f"{_NODES}/checkpointing.py",
-        "        return now_s >= max(self._next_s, self._taken_s + PRICE * self._cost_s * share)\n",
+        "        return now_s >= max(self._next_s, self._taken_s + price * self._cost_s * share)\n",
         "        return now_s >= self._next_s\n",
         ("tests/machines/test_checkpointing.py",),
         NO_DEATHS,

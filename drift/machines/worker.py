@@ -89,7 +89,7 @@ def _searchable(part: Part, complete_below: bytes) -> Part:
     return name, columns._replace(metas=listed_metas(columns.metas))
 
 
-def _gathered(parts: list[Part]) -> list[Part]:
+def gathered(parts: list[Part]) -> list[Part]:
     """Join the parts of each name, except where computed metas would become lists for it."""
     if len(parts) == 1:
         return parts
@@ -215,7 +215,7 @@ class Worker:
                 self._run_stage(name, waiting.pop(name), waiting, sends)
             self._fire(name, waiting, sends)
         assert not waiting  # items for an earlier component wait for their round instead
-        return {receiver: _gathered(parts) for receiver, parts in sends.items()}
+        return {receiver: gathered(parts) for receiver, parts in sends.items()}
 
     def _complete_below(self) -> bytes:
         """A bound below which nothing waits or will wait for its time: neither timers nor items of later rounds."""
@@ -262,7 +262,7 @@ class Worker:
                 ports.setdefault(name, []).append(columns)
             else:
                 self._run_program(name, columns, ports, rest)
-        return {receiver: _gathered(each) for receiver, each in self._router.route(ports).items()}
+        return {receiver: gathered(each) for receiver, each in self._router.route(ports).items()}
 
     def _run_program(self, source: str, columns: Columns, ports: Ports, rest: list[Part] | None = None) -> None:
         if source == FAILURES:  # items that could not be sent here are passed on to the barrier
@@ -422,7 +422,7 @@ class Worker:
         sends: dict[int, list[Part]] = {}
         self._send(as_ports(later), waiting, sends)
         assert not waiting
-        return {receiver: _gathered(parts) for receiver, parts in sends.items()}
+        return {receiver: gathered(parts) for receiver, parts in sends.items()}
 
     def waiting(self) -> Iterator[Part]:
         """Later items that wait before stages for their time."""

@@ -166,11 +166,27 @@ def test_a_link_log_has_nothing_at_or_above_the_checkpoint_of_a_later_generation
     links.rewind(1, metas[4])
     links.log(1, [("out", Columns(metas[4:], ["anew", "anew"], None))])
     found = [columns.payloads for parts in links.between(1, metas[2], END_OF_TIME) for _, columns in parts]
-    assert found == [[2, 3], ["anew", "anew"]]
+    assert found == [[2, 3, "anew", "anew"]]
     links.commit(metas[5])
     assert len(links) == 2
     links.commit(metas[5] + b"\0")
     assert len(links) == 0
+
+
+def test_what_is_sent_again_comes_in_few_batches_in_the_order_of_metas() -> None:
+    """A tombstone stays between the item it takes back and the one that replaces it."""
+    links = LinkLogs(lambda carried: [])
+    metas = [global_time(time, 0, 0, 0) for time in range(9000)]
+    for meta in metas[1::2]:
+        links.log(1, [("odd", Columns([meta], ["odd"], None)), ("all", Columns([meta], [1], None))])
+    for meta in metas[::2]:
+        links.log(1, [("all", Columns([meta], [0], None))])
+    links.log(1, [("all", Columns([metas[8000], metas[8000]], [0, 2], [-1, 1]))])
+    batches = [dict(parts) for parts in links.between(1, BEGINNING, END_OF_TIME)]
+    assert len(batches) == 2 and sum(len(columns.metas) for parts in batches for columns in parts.values()) == 13502
+    assert all(list(columns.metas) == sorted(columns.metas) for parts in batches for columns in parts.values())
+    at = batches[1]["all"].metas.index(metas[8000])
+    assert batches[1]["all"].slice(at, at + 3) == Columns([metas[8000]] * 3, [0, 0, 2], [1, -1, 1])
 
 
 def test_a_link_log_has_nothing_for_who_is_never_replaced() -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from drift.machines.nodes.checkpointing import FIRST_S, INTERVAL_S, LOG_BYTES_MAX, PRICE, TRIES_MAX, CheckpointPace
+from drift.machines.nodes.checkpointing import (
+    FIRST_S,
+    INTERVAL_S,
+    LOG_BYTES_MAX,
+    PRICE,
+    PRICE_WITH_TIME,
+    TRIES_MAX,
+    CheckpointPace,
+)
 from drift.machines.nodes.messages import CheckpointReply
 from drift.machines.nodes.rewind_log import RewindLog
 from drift.machines.nodes.snapshots import InMemory, SnapshotName
@@ -29,6 +37,16 @@ def test_the_next_checkpoint_waits_by_what_the_last_one_cost() -> None:
     pace.begun(2.0, 0)
     pace.taken(2.1, 0.05, 0)
     assert not pace.is_due(2.1 + 0.99 * PRICE * 0.05, 0, 0) and pace.is_due(2.1 + PRICE * 0.05, 0, 0)
+
+
+def test_workers_that_have_time_take_checkpoints_at_a_lower_price() -> None:
+    pace = CheckpointPace()
+    pace.is_due(0.0, 0, 0)
+    pace.begun(1.0, 0)
+    pace.taken(1.0, 0.05, 0)
+    due_s = 1.0 + PRICE_WITH_TIME * 0.05
+    assert not pace.is_due(0.99 * due_s, 0, 0, has_time=True) and pace.is_due(due_s, 0, 0, has_time=True)
+    assert not pace.is_due(due_s, 0, 0)
 
 
 def test_behind_a_rush_the_next_checkpoint_waits_only_for_what_has_been_fed_since() -> None:

@@ -158,7 +158,7 @@ class FeedNode(Node):
     def _take_checkpoint(self, now_s: float) -> list[Send]:
         if self.rewind_log is None or not self.restored:
             return []
-        checkpoint = self.rewind_log.take(now_s, self.minimal_time)
+        checkpoint = self.rewind_log.take(now_s, self.minimal_time, has_time=self._intake.policy.keeps_up)
         return [Send(ACKER, checkpoint)] if checkpoint is not None else []
 
     def _note_reply(self, reply: CheckpointReply, now_s: float) -> list[Send]:

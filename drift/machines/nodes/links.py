@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
 
-from drift.machines.worker import Part
-from drift_graph.item import Columns
+from drift.machines.worker import Part, gathered
+from drift_graph.item import Columns, sorted_by_meta
 from drift_graph.meta import global_time_of
 from drift_graph.metas import greatest_meta
+from drift_graph.sizes import BATCH_BYTES
 
 #: Above every meta.
 ABOVE_ALL = b"\xff" * 16
+#: Batches that are sent again are joined up to so many items, or BATCH_BYTES.
+_JOINED_ITEMS = 8192
 
 
 class LoggedBatch:
@@ -92,15 +95,26 @@ class LinkLogs:
         self._counted_bytes = 0
 
     def between(self, to: int, since: bytes, checkpoint: bytes) -> Iterator[list[Part]]:
-        """The valid items on a link at or above `since` and below `checkpoint`, batch by batch."""
+        """The valid items on a link at or above `since` and below `checkpoint`, in few batches.
+
+        A live source gives many small batches, and each that comes out of order has its keys run again one by one.
+        """
+        joined: list[Part] = []
+        items = size = 0
         for batch in self._batches.get(to, ()):
             if batch.content is None or batch.greatest < since:
                 continue
             end = min([checkpoint, *(each for generation, each in self._checkpoints if generation > batch.generation)])
             content = batch.content
             parts = cut_parts(self._decode(content) if isinstance(content, bytes) else content, since, end)
-            if parts:
-                yield parts
+            joined += parts
+            items += sum(len(columns.metas) for _, columns in parts)
+            size += len(content) if isinstance(content, bytes) else 0
+            if items >= _JOINED_ITEMS or size >= BATCH_BYTES:
+                yield _together(joined)
+                joined, items, size = [], 0, 0
+        if joined:
+            yield _together(joined)
 
     def __len__(self) -> int:
         """The number of logged batches."""
@@ -112,6 +126,10 @@ class LinkLogs:
         new, self._uncounted = self._uncounted, []
         self._counted_bytes += sum(len(batch.content) for batch in new if isinstance(batch.content, bytes))
         return self._counted_bytes
+
+
+def _together(parts: list[Part]) -> list[Part]:
+    return [(name, sorted_by_meta(columns)) for name, columns in gathered(parts)]
 
 
 def cut_parts(parts: Iterable[Part], since: bytes, end: bytes) -> list[Part]:

@@ -240,13 +240,13 @@ class RewindLog:
         meta, name, payload = first
         return f"at item {safe_text(repr, payload, 200)} of source {name!r} ({MetaParts(meta)})"
 
-    def take(self, now_s: float, minimal_time: bytes) -> TakeCheckpoint | None:
-        """The next checkpoint, if it is time for one."""
+    def take(self, now_s: float, minimal_time: bytes, *, has_time: bool = False) -> TakeCheckpoint | None:
+        """The next checkpoint, if it is time for one; `has_time`: see `CheckpointPace.is_due`."""
         if self._taking is not None or self.holds:
             return None
         is_requested = self.awaits_checkpoint(minimal_time)
         fed_bytes = self.links.logged_bytes
-        is_due = minimal_time > self.since and self._pace.is_due(now_s, self._log_bytes, fed_bytes)
+        is_due = minimal_time > self.since and self._pace.is_due(now_s, self._log_bytes, fed_bytes, has_time=has_time)
         if not is_requested and not is_due and not self.is_full(minimal_time):
             return None
         if self.no_room and now_s < self._tried_s + INTERVAL_S:  # even if a checkpoint is requested again and again

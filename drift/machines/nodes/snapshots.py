@@ -86,7 +86,8 @@ class SnapshotName(NamedTuple):
     Attributes:
         checkpoint: the checkpoint it belongs to.
         size: in bytes.
-        cost_s: the seconds it took to store it.
+        cost_s: the seconds of processor time that it took to make, and of time to write: where others are at work on
+            the machine, it costs no more of the worker's share.
         merged: whether it was merged from others, for lookups by key.
     """
 
