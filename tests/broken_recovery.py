@@ -159,6 +159,14 @@ BREAKAGES = [
         "            self._snapshots = [SnapshotName(checkpoint, *self._shelf.put(snapshot))]\n",
     ),
     one(
+        "a worker on another machine keeps all snapshots that it has sent",
+        "drift/engines/zeromq/roles.py",
+        "sorted(self._sent - names)",
+        "()",
+        _SHELF,
+        NO_DEATHS,
+    ),
+    one(
         "an older snapshot hides a newer one",
         _SNAPSHOTS,
         "    lookup = lookup_in(list(reversed(layers)), base)\n",

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from waiting import HANG_S, processes_with, wait_until
 
 import drift
+from drift import children, parent
+from drift.children import Channel, head_of
 from drift.engines.zeromq.control import Awake
 from drift.engines.zeromq.engine import ZeromqEngine
 
@@ -187,3 +194,79 @@ def test_a_run_that_was_suspended_resumes() -> None:
     graph = drift.Graph("slept")
     graph.source("numbers").map(lambda n: n + 1).group(lambda n: n % 3, 2).sink("out")
     assert output.strip() == drift.run(graph, {"numbers": range(3000)}).finish().digest
+
+
+FORKING = f"""
+import os, sys
+if os.fork():
+    os.write(int(sys.argv[1]), {(head_of(b"forked") + b"forked")!r})
+sys.stdin.buffer.read()  # the fork has the pipe to the caller, too
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the end of a process is a descriptor on Linux")
+def test_who_waits_for_a_process_learns_that_it_has_died_although_a_fork_has_its_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = Channel("forking", program=FORKING)
+    assert channel.wait_for(HANG_S) == b"forked"
+
+    class KillsFirst:
+        """A poll that waits when the process was alive at the last look."""
+
+        def __init__(self) -> None:
+            self._poll = select.poll()
+            self.register = self._poll.register
+
+        def poll(self, timeout_ms: float | None = None) -> list[tuple[int, int]]:
+            os.kill(channel.pid, signal.SIGKILL)
+            found = self._poll.poll(HANG_S * 100)
+            assert found, "nobody noticed that the process has died"
+            return found
+
+    monkeypatch.setattr(children, "select", SimpleNamespace(poll=KillsFirst, POLLIN=select.POLLIN))
+    try:
+        assert channel.wait_for() is None
+        assert channel.how_it_ended() == "was killed by SIGKILL"
+    finally:
+        channel.close_input()  # ends the fork
+        channel.end()
+
+
+class NeverStarted:
+    def __init__(self, **_: Any) -> None: ...
+
+    def start(self) -> None: ...
+
+
+def test_what_waits_to_be_taken_from_a_parent_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = b"".join(head_of(b"x" * 10) + b"x" * 10 for _ in range(20))
+    waiting: list[int] = []
+
+    class Pipe:
+        """A stream that notes how much waits whenever more is read."""
+
+        def __init__(self) -> None:
+            self._left = frames
+
+        def readinto(self, buffer: memoryview) -> int:
+            waiting.append(reading._bytes)
+            some, self._left = self._left[: len(buffer)], self._left[len(buffer) :]
+            buffer[: len(some)] = some
+            return len(some)
+
+    class TakesOne(threading.Condition):
+        """Who takes messages does so only while the reading thread waits."""
+
+        def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+            while not predicate():
+                taken.append(reading.take())
+            return True
+
+    taken: list[Any] = []
+    monkeypatch.setattr(parent, "threading", SimpleNamespace(**vars(threading) | {"Thread": NeverStarted}))
+    reading = parent.Parent(0, None, waiting_bytes_max=35, stream=Pipe())
+    reading._changed = TakesOne()
+    reading._read()
+    assert max(waiting) == 30 and len(taken) == 17
+    assert [bytes(frame) for frame in taken] == [b"x" * 10] * 17

@@ -20,6 +20,7 @@ from drift import ArrivalTime, EventTime, sources
 from drift.engines.logged import ArrivalLog
 from drift.engines.settings import Settings
 from drift.engines.source_feed import SourceFeed
+from drift.state.run_checkpoints import store_of
 from drift_graph.lateness import Late
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.meta import time_of as drift_time
@@ -257,6 +258,29 @@ def test_a_log_is_cut_where_an_entry_is_torn_and_dropped_below_what_is_committed
     bad = ArrivalLog(tmp_path, "c")
     kept, error = bad.items([1, object(), 2], 0, None)
     assert kept == [1] and "object" in str(error)
+
+
+def test_each_retained_checkpoint_has_the_arrivals_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drift.engines.entries._FILE_BYTES", 100)
+    graph = drift.Graph("sums")
+    graph.source("numbers").scan(lambda n: n % 3, 0, lambda total, n: (total + n, total + n)).sink("out")
+    digest = drift.run(graph, {"numbers": range(200)}).finish().digest
+    numbers = iter(range(200))  # nobody can read them again
+    run = drift.run(graph, {"numbers": numbers}, state=drift.Checkpoints(tmp_path, every_s=0, keep=3), batch_items=10)
+    for item in run:
+        assert run._run_checkpoints is not None
+        run._run_checkpoints._store.wait()  # else no checkpoint is taken while one is being written
+        if item.position == 120:
+            break
+    run.close()
+    store = store_of(tmp_path)
+    store.open_to_read()
+    oldest, _, _ = store.checkpoints()
+    store.close()
+    state = drift.Checkpoints(tmp_path, from_checkpoint=oldest.number)
+    again = drift.run(graph, {"numbers": numbers}, state=state)
+    assert again.resumed_from is not None and again.resumed_from.number == oldest.number
+    assert again.finish().digest == digest
 
 
 def test_only_what_would_come_otherwise_is_logged(tmp_path: Path) -> None:

@@ -65,3 +65,9 @@ def test_schedules_and_simulations_refuse_what_runs_refuse(setting: dict[str, An
 def test_what_takes_late_items_can_be_called(on_late: Any) -> None:
     with pytest.raises(drift.SettingsError, match="is not a function that takes a drift"):
         drift.run(numbers(), {"numbers": [1]}, on_late=on_late)
+
+
+def test_each_worker_has_its_share_of_the_memory() -> None:
+    for engine, workers, share in (("zeromq", 4, 2_000_000), ("local", 1, 8_000_000)):
+        settings = engine_kind(engine).settings_of({"memory_max": "8 MB", "workers": workers})
+        assert settings.memory_of_worker == share

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from drift.engines.zeromq.roles import Carrier
 from drift.engines.zeromq.shelf import SnapshotFiles
+from drift.engines.zeromq.wire import Codec
 from drift.machines.checkpoints import DELETED, Entries
+from drift.machines.nodes.messages import CheckpointReply
+from drift.machines.nodes.node import ACKER, Send
 from drift.machines.nodes.snapshots import InMemory, NoRoom, SnapshotName, SnapshotNames, merged, restored_from
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Snapshot
@@ -94,3 +100,19 @@ def test_there_are_few_snapshots_however_many_have_come(sizes: list[int]) -> Non
             )
     assert len(kept.all()) < 32
     assert copied < 6 * sum(sizes)
+
+
+def test_a_worker_on_another_machine_keeps_the_snapshots_of_its_last_reply(tmp_path: Path) -> None:
+    codec, sent = Codec(0, 1), list[Any]()
+    carrier = Carrier(codec)
+    carrier.shelf = SnapshotFiles(str(tmp_path), "worker", ["late"])
+    carrier.boxes[ACKER] = SimpleNamespace(send=sent.append)  # type: ignore[assignment]
+    names = [SnapshotName(each.checkpoint, *carrier.shelf.put(each)) for each in snapshots(1, 3, 9)]
+    for number in range(3):
+        some = names[max(number - 1, 0) : number + 1]  # the one before may not have been committed
+        reply = CheckpointReply(number, 0, names[number].checkpoint, some)
+        carrier.carry([Send(ACKER, reply)], lambda *unsent: pytest.fail(str(unsent)))
+        assert len(sent) == len(some) + 1  # and the reply comes last
+        sent.clear()
+    left = {each.name for each in names if (tmp_path / os.fsdecode(each.name)).exists()}
+    assert left == {each.name for each in names[1:]}

@@ -360,3 +360,17 @@ def test_a_timer_that_has_fired_stays_so_where_the_item_above_it_is_taken_back()
     bench.stage.heartbeat = global_time(7, 0, 0, 0)
     bench.fire()
     bench.check()
+
+
+def test_a_session_that_began_in_order_is_corrected_behind_its_timer() -> None:
+    """The timer was set in order, and has fired where items may still come below others."""
+    bench = Bench("sessions")
+    first, below, above = (global_time(time, 0, 0, 0) + varint(1) for time in (2, 6, 9))
+    bench.stage.heartbeat = bench.stage.complete_below = below[:8]
+    bench.process([(first, (0, 1), 1)])
+    bench.process([(above, (0, 3), 1)])
+    bench.process([(below, (0, 2), 1)])
+    bench.check()
+    bench.stage.heartbeat = END_OF_TIME
+    bench.fire()
+    bench.check()

@@ -85,6 +85,17 @@ def test_rows_in_arrays_prolong_sessions_as_rows_do(
     assert set(sent[0].values()) <= {1}
 
 
+def test_sessions_that_end_at_one_time_are_in_the_order_of_their_first_rows() -> None:
+    stage = stage_of(("zone",), ["count"], 5)
+    rows = [{"zone": zone, "day": 0, "n": 1, "fare": 1.0} for zone in "abab"]
+    ties = np.array([200, 3, 1, 2], np.uint64)  # that of the first row is the greatest
+    metas = stamp_metas(np.array([0, 1, 2, 2], np.int64), ties, varint(0), varint(0))
+    stage.heartbeat = stage.complete_below = END_OF_TIME
+    stage.process(Columns(metas, Frame(pl.DataFrame(rows, schema=SCHEMA)), None), {})
+    made = stage.fire({})
+    assert [window.key for window in made.payloads] == ["a", "b"] and is_increasing(list(made.metas))
+
+
 @pytest.mark.parametrize("key", [(), *KEYS])
 @pytest.mark.parametrize("tie", ["n", None])
 def test_sessions_stay_in_arrays(key: tuple[str, ...], tie: str | None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from gated import Gated
 
 import drift
 import drift.cli
+import drift.state.moving
+from drift.state import files
 from drift.state.run_checkpoints import begin_elsewhere
 from drift_graph.graph import Dataflow
 
@@ -100,7 +104,7 @@ def items_of(run: Any) -> Found:
     return found
 
 
-def stopped(folder: Path, graph: drift.Graph, items: int = 1000, **more: Any) -> Found:
+def stopped(folder: Path | str, graph: drift.Graph, items: int = 1000, **more: Any) -> Found:
     """The output of a run that is stopped, at a checkpoint, when it has read so many items."""
     run = drift.run(graph, {"numbers": Gated(ROWS, items)}, state=drift.Checkpoints(folder), batch_items=100, **more)
     found: Found = {}
@@ -111,7 +115,7 @@ def stopped(folder: Path, graph: drift.Graph, items: int = 1000, **more: Any) ->
     return found
 
 
-def resumed(folder: Path, graph: Any, **allowed: Any) -> drift.Run:
+def resumed(folder: Path | str, graph: Any, **allowed: Any) -> drift.Run:
     return drift.run(graph, {"numbers": ROWS}, state=drift.Checkpoints(folder, **allowed), batch_items=100)
 
 
@@ -458,6 +462,56 @@ def test_steps_that_are_renamed_or_converted_go_on_with_all_their_states(
     for name, items in items_of(drift.run(new(), {"numbers": ROWS}, state=state, batch_items=100, **engine)).items():
         found.setdefault(name, []).extend(items)
     assert found == whole
+
+
+@pytest.mark.parametrize("place", ["files", "redis", "postgres"])
+def test_states_that_move_are_written_in_parts_to_each_kind_of_store(
+    tmp_path: Path, place: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = request.getfixturevalue(f"{place}_url") + "#" + tmp_path.name if place != "files" else str(tmp_path / "state")
+    monkeypatch.setattr(drift.state.moving, "_KEYS_IN_PART", 3)
+    whole = items_of(drift.run(stateful(), {"numbers": ROWS}))
+    found = stopped(url, stateful())
+    renamed = {"was": RENAMED, "migrate": {f"new {name}": each for name, each in CONVERTED.items()}}
+    rest = items_of(resumed(url, stateful("new ", in_two=True), changed_graph="accept", **renamed))
+    assert {name: found.get(name, []) + rest.get(name, []) for name in whole} == whole
+
+
+def test_a_death_while_states_move_leaves_all_of_them_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drift.state.moving, "_KEYS_IN_PART", 64)
+    whole = items_of(drift.run(stateful(), {"numbers": ROWS}))
+    first = stopped(tmp_path / "state", stateful())
+    renamed = {"was": RENAMED, "migrate": {f"new {name}": each for name, each in CONVERTED.items()}}
+    real, written = files._write, list[str]()
+
+    def killed_at(number: int | None) -> Path:
+        """A copy of the state, whose run is killed in the midst of this write; without a number it is closed."""
+        folder = tmp_path / f"killed at {number}"
+        shutil.copytree(tmp_path / "state", folder)
+        written.clear()
+
+        def write(path: Path, data: bytes) -> None:
+            if len(written) == number:
+                real(path, data[: len(data) // 2])
+                raise KilledHere
+            written.append(path.parent.name)
+            real(path, data)
+
+        with monkeypatch.context() as patch, suppress(KilledHere):
+            patch.setattr(files, "_write", write)
+            resumed(folder, stateful("new ", in_two=True), changed_graph="accept", **renamed).close()
+        return folder
+
+    killed_at(None)
+    assert written.count("snapshots") > len(NAMES) and written[-1] == "cuts"
+    for number in (0, len(written) // 2, len(written) - 1, len(written)):
+        again = resumed(killed_at(number), stateful("new ", in_two=True), changed_graph="accept", **renamed)
+        rest = items_of(again)
+        assert {name: first.get(name, []) + rest.get(name, []) for name in whole} == whole
+
+
+class KilledHere(BaseException):
+    """In place of a kill."""
 
 
 def test_a_conversion_that_raises_or_was_done_changes_nothing(tmp_path: Path) -> None:
