@@ -622,6 +622,7 @@ BREAKAGES = [
         _WORKER,
         "    return [sorted_by_meta(joined(batches))]\n",
         "    return [joined(batches[::-1])]\n",
+        unseen="it takes three deviations for two ways to meet in another order",
     ),
     one(
         "shares of workers merged one after the other",
@@ -683,6 +684,7 @@ BREAKAGES = [
         _LATENESS,
         "list(islice(accumulate(times, max, initial=before), len(times)))",
         "[before] * len(times)",
+        unseen="few of its batches have an item that another one of the batch makes late",
     ),
     one(
         "a heartbeat one too high",
@@ -696,6 +698,7 @@ BREAKAGES = [
         "            self._lateness.least = least\n",
         "",
         ("tests/testing/test_testing.py", "-k", "live_sources"),
+        "few of its sources fall idle, and it takes many deviations",
     ),
     one(
         "an idle source whose heartbeat is that of the fastest of the others",
@@ -703,6 +706,7 @@ BREAKAGES = [
         "return min(others",
         "return max(others",
         IDLE,
+        "few of its sources fall idle, and it takes many deviations",
     ),
     # Canonical bytes.
     Breakage(
