@@ -4,12 +4,13 @@ Invariant: outputs, states and timers are those of the logic, row by row and tim
 are either in such a form or in the stage; what a form does not know is left to the logic.
 
 Why: nothing of it is ever taken back, so nothing is logged, and states need not be there for each row or timer. Whoever
-needs a key's state as the logic would have it asks the form to hand it back.
+needs a key's state as the logic would have it asks the form to hand it back. A form may also take rows that come in
+order and could still be corrected (`append`): the stage has their states, and logs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from drift.machines.log import Keyed
@@ -52,6 +53,18 @@ class InOrder:
     def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
         """The same for rows in columns, before their keys are known."""
         return 0, []
+
+    def stretches(self, metas: Metas) -> Iterator[tuple[int, int]]:
+        """Rows of a batch, from the first on, that `append` takes together: where they end, and an argument for it."""
+        return iter(())
+
+    def append(self, stretch: Keyed, until: int) -> dict[Any, Any] | None:
+        """Process rows whose keys have no timers below them, with the states and timers of the stage.
+
+        Returns:
+            The states of their keys before; None, and nothing has changed, if a call raises.
+        """
+        raise NotImplementedError
 
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
         """Fire the first timers below a bound, below which no row will come; the outputs.

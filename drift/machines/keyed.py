@@ -105,13 +105,13 @@ class KeyedStage(KeyedState):
         suffix: the bytes that the metas of its output still lack.
         heartbeat: timers below it fire: all sources are past it, and in an iteration all items of its round.
         ended: whether all input has ended.
-        is_timed, form: see `Stage`.
+        is_timed, only_at_ends, form: see `Stage`.
     """
 
     def __init__(self, logic: Logic, place: Place, *, cyclic: bool = False) -> None:
         group, self._state_map, self._timers_map, ranks = place
         self._logic = logic
-        self.is_timed, self.form = logic.is_timed, logic.form
+        self.is_timed, self.only_at_ends, self.form = logic.is_timed, logic.only_at_ends, logic.form
         self._cyclic = cyclic
         self._group = group
         self._group_suffix = ranks[0]
@@ -252,6 +252,10 @@ class KeyedStage(KeyedState):
             batch = self._take_in_order(batch, self._in_order, sent)
             if not batch.keys:
                 return sent
+        if not is_complete and self._in_order is not None and not self._blocked:
+            batch = self._append_in_order(batch, self._in_order, sent)
+            if not batch.keys:
+                return sent
         metas, keys, payloads = batch
         fired: list[_Fired] = []
         befores: dict[Any, Any] | None = None if is_complete else {}
@@ -335,6 +339,24 @@ class KeyedStage(KeyedState):
             return rest
         self._check(samples)
         return _NONE
+
+    def _append_in_order(self, batch: Keyed, in_order: InOrder, sent: list[Columns]) -> Keyed:
+        """The same for rows that something may come below, with the states and timers of the stage: they are logged."""
+        done = 0
+        for stop, until in in_order.stretches(batch.metas):
+            some = batch.slice(done, stop)
+            first, least = some.metas[0], self._timers.least
+            has_timers = least is not None and least < first
+            if has_timers and (first > self.heartbeat or not self._fire_timers(first, sent)):
+                break
+            samples = self._sampler.sample(some.payloads, *self._logic.initials)
+            befores = in_order.append(some, until)
+            if befores is None:
+                break
+            self._check(samples)
+            self._log.append(*some, [()] * len(some.keys), befores)
+            done = stop
+        return batch.after(done) if done else batch
 
     def _run(self, batch: Keyed, made: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None) -> None:
         """Give a batch to the logic in one call, if that is possible; `made` gets what its rows made."""

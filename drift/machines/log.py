@@ -44,7 +44,11 @@ class Keyed(NamedTuple):
 
     def after(self, count: int) -> Keyed:
         """The items after so many."""
-        return Keyed(self.metas[count:], self.keys[count:], self.payloads[count:])
+        return self.slice(count, len(self.keys))
+
+    def slice(self, start: int, stop: int) -> Keyed:
+        """The items from one index up to another."""
+        return Keyed(self.metas[start:stop], self.keys[start:stop], self.payloads[start:stop])
 
 
 class Row(NamedTuple):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -73,6 +74,8 @@ class Logic(Protocol):
             once, `store` takes pairs of a key and its next state.
         takes: optional, whether `on_taken` takes the rows of a key that is in this state.
         in_order: optional, makes a faster form in order.
+        only_at_ends: whether rows only change states and set timers, which alone give outputs: then no row is needed
+            before the heartbeat has passed it.
     """
 
     key: Callable[[Any], Any]
@@ -83,6 +86,7 @@ class Logic(Protocol):
     is_timed: bool
     phase: int
     fires_alike: bool
+    only_at_ends: bool
 
     @property
     def stored(self) -> Callable[[Any], Any] | None: ...
@@ -122,7 +126,7 @@ class Logic(Protocol):
 class _Untimed:
     """A logic without timers."""
 
-    gives_many = is_timed = fires_alike = False
+    gives_many = is_timed = fires_alike = only_at_ends = False
     phase = 0
     takes = in_order = None
 
@@ -254,11 +258,13 @@ class ProcessLogic:
         if in_cycle and form is Opening:
             self.form = "ProcessStage"  # so its states have been stored ever since
         self.in_order = partial(form, process) if form is not None and not in_cycle else None
+        self.only_at_ends = self.in_order is not None
         self.key, self.initial, self.initials = process.key, process.initial, process.initials
         self.timer, self.phase = process.timer, process.phase
         self._fire_each = process.on_time.each if isinstance(process.on_time, FiresEach) else None
         self.fires_alike = self._fire_each is not None
         self._on_item, self._on_time = process.on_item, process.on_time
+        self._outputs_of = process.on_item.outputs if isinstance(process.on_item, OpensWindows) else None
         self.takes = process.on_item.takes if isinstance(process.on_item, TakesEach) else None
         if (on_batch := getattr(process.on_item, "on_batch", None)) is not None:
             self.on_batch = on_batch  # type: ignore[method-assign]
@@ -280,6 +286,12 @@ class ProcessLogic:
 
     def on_timers(self, states: dict[Any, Any], due: KeyedItems, give: Give) -> None:
         find, on_time, initial = states.get, self._on_time, self.initial
+        if self._outputs_of is not None and len(due) > 1:
+            accumulators = list(map(find, due.keys))
+            for output in self._outputs_of(due.payloads, accumulators, time_of(due.metas[0])):
+                give((output,))
+            states.update(zip(due.keys, repeat(initial)))
+            return
         if self._fire_each is not None and len(due) > 1 and (time := time_of(due.metas[0])) != END:
             befores = [find(key, initial) for key in due.keys]
             afters, made, until, goes_on = self._fire_each(befores, due.payloads, time)

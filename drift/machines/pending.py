@@ -1,11 +1,11 @@
-"""Later items that wait for their time, in front of a grouping.
+"""Later items that wait for their time, in front of a grouping; and items for a stage that has no use for them before.
 
 Invariant: every item and tombstone that was added is taken exactly once, after the bound that it waits for has passed
 it.
 
 Why: sorted batches are in a heap by their first meta; the part below a bound is cut off. The output does not depend on
 when an item is taken, since groupings correct themselves; but a later item that was processed at once would be
-corrected by every item before its time.
+corrected by every item before its time, and so would a window by those that come out of order.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ class Stage(Protocol):
         suffix: the bytes that the metas of its output still lack.
         complete_below: all items below it have come with this call, so nothing below it is ever taken back.
         is_timed: whether it is a `TimedStage`.
+        only_at_ends: whether it needs no item before the heartbeat has passed it; see `drift.machines.logics.Logic`.
         form: names the form of its states in stored checkpoints.
     """
 
@@ -24,6 +25,7 @@ class Stage(Protocol):
 
     complete_below: bytes
     is_timed: bool
+    only_at_ends: bool
 
     @property
     def suffix(self) -> bytes: ...

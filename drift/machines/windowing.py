@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
+from itertools import compress, repeat
 from typing import Any
 
 from drift.machines.in_order import InOrder, Shared
@@ -52,6 +52,7 @@ class Opening(InOrder):
     def __init__(self, process: Process, shared: Shared) -> None:
         assert isinstance(process.on_item, OpensWindows)
         self._opens, self._phase, self._shared = process.on_item, process.phase, shared
+        self._initial = process.initial
         self._suffix, _, of_timers, of_output = shared.ranks
         self._ending = of_timers + varint(0)
         self._output = self._suffix + of_output + varint(0)
@@ -113,14 +114,31 @@ class Opening(InOrder):
 
     def _add(self, stretch: Keyed) -> bool:
         """Add items to windows of the present end; False, and nothing has changed, if that is not possible."""
-        metas, keys, payloads = stretch
-        of_batch = dict.fromkeys(keys)
+        of_batch = dict.fromkeys(stretch.keys)
         self._leave_arrays()
         if not self._take_over(of_batch):
             return False
         accumulators = self._accumulators
         known = {key: accumulators[key] for key in of_batch if key in accumulators}
         opened = [key for key in of_batch if key not in known]
+        found = self._added(known, opened, stretch)
+        if found is None:
+            return False
+        firsts, notes = found
+        accumulators.update(known)
+        self._open(opened, firsts)
+        self._notes.update(notes)
+        return True
+
+    def _added(
+        self, known: dict[Any, Any], opened: Sequence[Any], stretch: Keyed
+    ) -> tuple[Metas, dict[Any, Any]] | None:
+        """Add items to the accumulators of their keys; None if a call raises.
+
+        Returns:
+            Of the keys that had none the metas of their first items, and the notes that differ from the keys.
+        """
+        metas, keys, payloads = stretch
         firsts: list[int] = []
         notes: dict[Any, Any] = {}
         try:
@@ -131,17 +149,42 @@ class Opening(InOrder):
             self._opens.aggregate.add_each(known, keys, payloads)
         except BaseException as raised:  # raised again item by item, where it is reported
             pass_interrupts(raised)
-            return False
-        accumulators.update(known)
-        self._open(opened, metas_in_order(metas, firsts, increasing=True))
-        self._notes.update(notes)
-        return True
+            return None
+        return metas_in_order(metas, firsts, increasing=True), notes
 
     def _open(self, keys: Sequence[Any], firsts: Metas) -> None:
-        """Find the metas of the ends of windows, by those of their first items."""
         if keys:
-            parents = with_suffix(firsts, self._suffix)
-            self._timers.update(zip(keys, later_metas(parents, self._ending, self._until, self._phase)))
+            self._timers.update(zip(keys, self._ends_of(firsts, self._until)))
+
+    def _ends_of(self, firsts: Metas, until: int) -> list[bytes]:
+        """The metas of the ends of windows, by those of their first items."""
+        return later_metas(with_suffix(firsts, self._suffix), self._ending, until, self._phase)
+
+    # With states and timers of the stage.
+
+    def stretches(self, metas: Metas) -> Iterator[tuple[int, int]]:
+        done = 0
+        for start, stop, until in self._stretches(metas)[0]:
+            if start > done:  # before it there are items in no window
+                break
+            yield stop, until
+            done = stop
+
+    def append(self, stretch: Keyed, until: int) -> dict[Any, Any] | None:
+        states, initial = self._shared.states, self._initial
+        of_batch = dict.fromkeys(stretch.keys)
+        befores = dict(zip(of_batch, map(states.get, of_batch, repeat(initial))))
+        known = {key: state for key, state in befores.items() if state is not initial}
+        opened = [key for key in of_batch if key not in known] if len(known) < len(befores) else []
+        found = self._added(known, opened, stretch)
+        if found is None:
+            return None
+        states.update(known)
+        firsts, notes = found
+        if opened:
+            for key, first, timer in zip(opened, firsts, self._ends_of(firsts, until)):
+                self._shared.timers.set(key, Due(timer, Timer(key, notes.get(key, key)), first))
+        return befores
 
     def _take_over(self, keys: Iterable[Any]) -> bool:
         """Take the windows of keys from the stage; False if one is not of the present end."""

@@ -5,12 +5,13 @@ after; none of them is below the least meta of those batches.
 
 Why: a component of the graph runs once, on all items that have come for it. Only if items come back to it, it runs
 item by item, least meta first, as the reference does, so that an item finds the states before it. Later items wait
-before their grouping until their time; a worker with such items reports the least of them (`least_later`), and gets a
-turn when some are due (`is_due`).
+before their grouping until their time, and so do all items of a grouping that gives nothing before a timer fires; a
+worker with such items reports the least of them (`least_later`), and gets a turn when some are due (`is_due`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
@@ -171,7 +172,8 @@ class Worker:
         self._router = Router(plan, workers)
         self._stages = plan.stages()
         self._timed = _timed(self._stages)
-        self._pending = {name: Pending() for name in self._stages} if plan.puts_later else {}
+        self._ahead = frozenset(name for name, stage in self._stages.items() if stage.only_at_ends)
+        self._pending = {name: Pending() for name in (self._stages if plan.puts_later else self._ahead)}
         self.holds_later = bool(self._timed or self._pending)
         self._heartbeat = self._minimal_time = BEGINNING
         self._sent = SentLater() if plan.puts_later and (rewinds or tracks) else None
@@ -221,7 +223,7 @@ class Worker:
         """A bound below which nothing waits or will wait for its time: neither timers nor items of later rounds."""
         if not self.holds_later:
             return END_OF_TIME
-        if not self._pending:
+        if not self._plan.puts_later:
             return self._heartbeat
         if in_rounds(self._minimal_time):
             return min(self._heartbeat, reached(self._minimal_time))
@@ -438,6 +440,10 @@ class Worker:
         ports: Ports = {}
         stage = self._stages[name]
         for columns in _in_order(batches) if batches else ():
+            if name in self._ahead and columns.metas and columns.metas[-1] >= self._heartbeat:
+                end = bisect_left(columns.metas, self._heartbeat)
+                self._pending[name].add(columns.slice(end, len(columns.metas)))
+                columns = columns.slice(0, end)
             self._run_program_of(stage, name, self._out_of(name, stage.process, columns, ports), ports)
         self._send(ports, waiting, sends)
 
@@ -508,7 +514,7 @@ class Worker:
     def _await(self, name: str, columns: Columns, waiting: Ports) -> None:
         """Queue a batch for a grouping of this worker; its later items may have to wait for their time."""
         now: Columns | None = columns
-        if self._pending and may_be_later(columns.metas):
+        if self._plan.puts_later and may_be_later(columns.metas):
             now, later = split(columns, self._heartbeat, self._minimal_time)
             if later is not None:
                 self._pending[name].add(later)

@@ -374,6 +374,35 @@ def test_a_timer_that_fires_below_what_was_ahead_corrects_it() -> None:
     assert outputs_of(graph, [([1], 1), ([5], 2), ([], 9)]) == [(1, 0), (5, 11)]
 
 
+@pytest.mark.parametrize(
+    "windows",
+    [drift.windows.tumbling(7), drift.windows.session(gap=2), drift.windows.sliding(6, 4), drift.windows.sliding(2, 5)],
+    ids=str,
+)
+@given(times=st.permutations(range(40)), size=st.integers(1, 9))
+def test_items_of_windows_in_any_order_are_held_until_none_of_them_is_corrected(
+    windows: Any, times: list[int], size: int
+) -> None:
+    graph = drift.Graph("held")
+    source = graph.source("in", time=drift.EventTime(int, lateness=40))
+    source.key_by(lambda number: number % 2).window(windows).aggregate(drift.agg.collect()).sink("out")
+    worker, made = Worker(Plan(graph.build()), rewinds=True), list[Any]()
+    for start in range(0, len(times) + size, size):
+        some = times[start : start + size]
+        parts = [("in", Columns([event_meta(time) for time in some], some, None))] if some else []
+        sends = worker.handle(worker.pass_maps(parts).get(0, ()))
+        worker.settle(
+            BEGINNING, pack_time(left) if (left := min(times[start + size :], default=-1)) >= 0 else END_OF_TIME
+        )
+        for _, columns in [*sends.get(BARRIER, ()), *worker.handle(()).get(BARRIER, ())]:
+            assert columns.diffs is None
+            made += zip(columns.metas, columns.payloads)
+    made.sort(key=itemgetter(0))
+    expected = drift.run(graph, {"in": times}, engine="reference")
+    assert [payload for _, payload in made] == [item.payload for item in expected]
+    assert worker.tombstones == 0
+
+
 def test_what_waits_is_not_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """While all are within the lateness, nothing is processed from which the size of a batch could be learned."""
     read: list[int] = []
