@@ -183,14 +183,9 @@ class Merging:
         self._ended: list[_Ended] = []  # in the order of their ends
         self._numbers = Numbers()
         self._lasts = np.empty(0, np.int64)  # by number of a key: the start of its last slice, or `_NONE`
-        self._last = b""  # the last meta that was here: of a slice or of a timer that has fired
 
     def __len__(self) -> int:
         return sum(int(np.count_nonzero(each.dues != _NONE)) for each in self._ended)
-
-    def is_below(self, checkpoint: bytes) -> bool:
-        """Whether all that has come or fired was below a checkpoint."""
-        return self._last < checkpoint
 
     @property
     def least(self) -> bytes | None:
@@ -260,7 +255,6 @@ class Merging:
                 parents = metas if len(some) == len(metas) else metas_in_order(metas, some, increasing=True)
                 self._set(timers, some, parents, due)
         self._ended.append(_Ended(slices, numbers, firsts, timers, dues))
-        self._last = metas[-1]
 
     def _set(self, timers: list[bytes], at: Sequence[int], parents: Metas, due: int) -> None:
         made = next_later_metas(parents, self._suffix, self._ending, due, self._phase)
@@ -307,7 +301,6 @@ class Merging:
             counts.append(len(metas) - sum(counts))
         if not metas:
             return [], [], []
-        self._last = max(self._last, metas[-1])
         results = list(map(np.concatenate, zip(*values)))
         bounds = [(until + 1 - self._size, until + 1) for until in untils]
         names = self._kind.names

@@ -116,7 +116,6 @@ class Sessions:
         self._numbers = Numbers()
         self._keys: list[Any] = []
         self._open = self._none(0, [])
-        self._last = b""  # the last meta that was here: of a row or of a timer that has fired
 
     def _none(self, count: int, dtypes: Sequence[Sequence[Any]]) -> _Open:
         times = [np.full(count, each, np.int64) for each in (0, _NONE, 0, 0)]
@@ -126,10 +125,6 @@ class Sessions:
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self._open.lasts != _NONE))
-
-    def is_below(self, checkpoint: bytes) -> bool:
-        """Whether all that has come or fired was below a checkpoint."""
-        return self._last < checkpoint
 
     def batch(self, metas: Metas, rows: Rows) -> Batch | None:
         """Rows as `add` takes them; None where they are to be added one by one."""
@@ -192,7 +187,6 @@ class Sessions:
             return None
         left = np.flatnonzero(~has_ended)
         self._open.set(slots[of_key[begins[left]]], made.at(left))
-        self._last = metas[-1]
         numbers = np.r_[over, slots[of_key[begins[has_ended]]]]
         return self._ended(ended, [self._keys[at] for at in numbers.tolist()], results)[:2]
 
@@ -333,7 +327,6 @@ class Sessions:
         sessions.lasts[due[is_over]] = _NONE
         over = np.flatnonzero(is_over)
         timers, windows, keys = self._ended(ready.at(over), [self._keys[at] for at in due[over].tolist()], results)
-        self._last = max(self._last, max(moved, default=b""), timers[-1] if timers else b"")
         return timers, keys, windows, list(zip(moved, moved_keys))
 
     def _ended(self, ended: _Open, keys: list[Any], results: list[Array]) -> tuple[Metas, Any, list[Any]]:

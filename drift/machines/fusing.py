@@ -13,14 +13,11 @@ from typing import Any, NamedTuple
 
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import ProcessLogic, ScanLogic
-from drift.machines.merging import MergingStage, SessionStage
 from drift.machines.stage import Stage
 from drift.operators import (
-    MergesSlices,
     ProcessOutput,
     ProcessState,
     ProcessTimers,
-    ProlongsWindows,
     ScanKey,
     ScanOutput,
     ScanState,
@@ -80,10 +77,6 @@ def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: 
     place = Place(group, state, timers, ranks)
 
     def stage(cyclic: bool) -> Stage:
-        if isinstance(process.on_item, MergesSlices) and not cyclic:
-            return MergingStage(ProcessLogic(process), place, process.on_item)
-        if isinstance(process.on_item, ProlongsWindows) and not cyclic:
-            return SessionStage(ProcessLogic(process), place, process.on_item)
         return KeyedStage(ProcessLogic(process, in_cycle=cyclic), place, cyclic=cyclic)
 
     return Fused(output.name, (state.name, timers.name, output.name), process.key, stage)

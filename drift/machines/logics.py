@@ -17,12 +17,14 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from drift.machines.in_order import InOrder, Shared
+from drift.machines.merging import MergingSlices
 from drift.machines.sessions import Prolonging
 from drift.machines.sliding import loop_over
 from drift.machines.windowing import Opening
 from drift.operators import (
     FiresEach,
     KeyedItems,
+    MergesSlices,
     OpensWindows,
     Process,
     ProlongsWindows,
@@ -49,6 +51,7 @@ _sequences = frozenset({list, tuple})
 _in_order: dict[type, tuple[str, Callable[[Process, Shared], InOrder]]] = {
     ProlongsWindows: ("SessionStage", Prolonging),
     OpensWindows: ("WindowStage", Opening),
+    MergesSlices: ("ProcessStage", MergingSlices),
 }
 
 

@@ -1,11 +1,9 @@
-"""Stages whose states are in arrays where items come so, and key by key elsewhere: slices that are merged into sliding
-windows, and rows that prolong sessions.
+"""The form in order of sliding windows whose slices come in arrays, and what it has in common with that of sessions.
 
-Invariant: its states and timers are all in arrays, or all in the keyed machine that it extends; outputs and metas are
-those of that machine.
+Invariant: its states and timers are all in arrays, or all in the stage.
 
-Why: nothing can come below what is in arrays. What is not sure there, and what asks for states of another time, finds
-them where the keyed machine has them.
+Why: nothing can come below what is in arrays. What is not sure there is left to the logic, which finds all states in
+the stage then.
 """
 
 from __future__ import annotations
@@ -13,169 +11,80 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from drift.machines.checkpoints import DELETED, Entries
-from drift.machines.keyed import KeyedStage, Place
-from drift.machines.logics import Logic
-from drift.machines.maps import Ports
-from drift_graph.item import Columns, joined
-from drift_graph.metas import with_suffix
-from drift_graph.payloads import are_rows, have_fields
+from drift.machines.in_order import InOrder, Shared
+from drift.machines.log import Keyed
+from drift.machines.timers import Due
+from drift.operators import Process
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, varint
+from drift_graph.metas import Metas, with_suffix
+from drift_graph.payloads import Rows
 
 
-class MergingStage(KeyedStage):
-    """See `KeyedStage`.
+class InArrays(InOrder):
+    """A form whose states may be in arrays."""
 
-    Args:
-        merges: the process's function for slices, a `MergesSlices`.
-    """
+    _arrays: Any = None  # a `Merging`, or `Sessions`, once something in arrays has come
 
-    def __init__(self, logic: Logic, place: Place, merges: Any) -> None:
-        super().__init__(logic, place)
-        self._merges = merges
-        self._merging: Any = None  # a `Merging`, or `Sessions`, once something in arrays has come
-
-    def process(self, columns: Columns, ports: Ports) -> Columns:
-        metas, slices, diffs = columns
-        if self._merging is not None and len(self._merging) and diffs is None and not are_rows(slices) and metas:
-            columns = Columns(metas, self._merging.in_arrays(slices) or slices, None)
-            slices = columns.payloads
-        if not self._takes(columns):
-            self._make_objects()
-            return super().process(columns, ports)
-        assert are_rows(slices)
-        self.get(metas, slices.keys)  # type: ignore[attr-defined]
-        made: list[Columns] = []
-        for start, stop in self._merging.stretches(slices):
-            made.append(self._fire_arrays(metas[start]))
-            least = self._merging.least
-            if least is not None and least < metas[start]:
-                self._make_objects()
-                made.append(super().process(columns.slice(start, len(metas)), ports))
-                break
-            self._merging.add(metas[start:stop], slices[start:stop])
-        return _joined(made)
-
-    def _takes(self, columns: Columns) -> bool:
-        """Whether slices can be added in arrays."""
-        metas, slices, diffs = columns
-        if not metas or diffs is not None or not are_rows(slices) or metas[-1] >= self.complete_below:
-            return False
-        if not self._has_no_objects:
-            return False
-        if self._merging is None:
-            timers = self._group_suffix, self._first_timer, self._logic.phase
-            self._merging = self._merges.merging(slices, timers)
-        return self._merging is not None and bool(self._merging.takes(slices))
+    def __init__(self, process: Process, shared: Shared) -> None:
+        self._on_item, self._shared = process.on_item, shared
+        suffix, _, of_timers, of_output = shared.ranks
+        self._timers_of = suffix, of_timers + varint(0), process.phase
+        self._output = suffix + of_output + varint(0)
 
     @property
     def _has_no_objects(self) -> bool:
-        """Whether nothing is in the keyed machine."""
-        no_states = not self._states and not self._debts and not self._blocked and self._paged is None
-        return no_states and super().least_timer is None
+        return not self._shared.states and self._shared.timers.least is None
 
-    def _fire_arrays(self, bound: bytes) -> Columns:
-        timers, keys, windows = self._merging.fire(bound)
-        if self._touched is not None:
-            self._touched.note(timers, keys)
-        return Columns(with_suffix(timers, self._output_suffixes[0]), windows, None)
+    def _ended(self, timers: Metas, windows: Any) -> Columns:
+        """Windows that have ended, with the metas of their timers."""
+        return Columns(with_suffix(timers, self._output), windows, None)
 
-    def fire(self, ports: Ports) -> Columns:
-        if self._merging is None:
-            return super().fire(ports)
-        made = self._fire_arrays(min(self.heartbeat, self.complete_below))
-        if self.is_due:
-            self._make_objects()
-            return _joined([made, super().fire(ports)])
-        return made
+    def hand_back(self, keys: Iterable[Any] | None = None) -> None:
+        for key, (state, timers) in self._arrays.take() if self._arrays is not None else ():
+            self._shared.states[key] = state
+            for meta, timer in timers:
+                self._shared.timers.set(key, Due(meta, timer, BEGINNING))
 
-    def _make_objects(self) -> None:
-        if self._merging is not None:
-            super().put(self._merging.take())
+    def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
+        found = dict(self._arrays.entries()) if self._arrays is not None else {}
+        return {key: found[key] for key in keys if key in found}
 
     @property
-    def least_timer(self) -> bytes | None:
-        return (self._merging.least if self._merging is not None else None) or super().least_timer
+    def least(self) -> bytes | None:
+        return self._arrays.least if self._arrays is not None else None
 
-    @property
-    def is_due(self) -> bool:
-        least = self.least_timer
-        return least is not None and least < self.heartbeat
-
-    def as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:
-        if self._merging is not None and self._has_no_objects and self._merging.is_below(checkpoint):
-            states = dict(self._merging.entries())
-            return Entries.of((key, states.get(key, DELETED)) for key in keys)
-        self._make_objects()
-        return super().as_of(checkpoint, keys)
-
-    def rewind(self, checkpoint: bytes) -> None:
-        self._make_objects()
-        super().rewind(checkpoint)
-
-    def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
-        entries = list(entries)
-        if entries:
-            self._make_objects()
-            super().put(entries)
-
-    @property
-    def held(self) -> int:
-        return super().held + (len(self._merging) if self._merging is not None else 0)
+    def __len__(self) -> int:
+        return len(self._arrays) if self._arrays is not None else 0
 
 
-class SessionStage(MergingStage):
-    """The same for sessions: `merges` is a `ProlongsWindows`."""
+class MergingSlices(InArrays):
+    """The form of a process whose function for items is a `drift.operators.MergesSlices`."""
 
-    def process(self, columns: Columns, ports: Ports) -> Columns:
-        made = self._added(columns)
-        if made is not None:
-            return made
-        self._make_objects()
-        return KeyedStage.process(self, columns, ports)
+    def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
+        slices = self._arrays.in_arrays(batch.payloads) if self._arrays else None
+        return (0, []) if slices is None else self.process_rows(batch.metas, slices)
 
-    def _added(self, columns: Columns) -> Columns | None:
-        """What rows give that were added in arrays; None where that is not possible."""
-        metas, rows, diffs = columns
-        if not metas or diffs is not None or not have_fields(rows) or metas[-1] >= self.complete_below:
-            return None
-        if self._merging is None:
-            self._merging = self._merges.sessions((self._group_suffix, self._first_timer, self._logic.phase))
-        batch = self._merging.batch(metas, rows) if self._merging is not None else None
-        if batch is None:
-            return None
-        self._settle_complete(metas[0])
-        self.get([metas[-1]] * len(batch.keys), batch.keys)
-        if not self._has_no_objects and not self._is_absorbed(batch.metas.shared):
-            return None
-        made = self._merging.add(batch)
-        return None if made is None else Columns(with_suffix(made[0], self._output_suffixes[0]), made[1], None)
+    def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
+        if self._arrays is None:
+            self._arrays = self._on_item.merging(rows, self._timers_of)  # type: ignore[attr-defined]
+        if self._arrays is None or not self._arrays.takes(rows):
+            return 0, []
+        self._shared.get(metas, rows.keys)  # type: ignore[attr-defined]
+        sent: list[Columns] = []
+        if not self._has_no_objects:
+            return 0, sent
+        for start, stop in self._arrays.stretches(rows):
+            sent += self.fire(metas[start], ended=False)
+            least = self._arrays.least
+            if least is not None and least < metas[start]:
+                return start, sent
+            self._arrays.add(metas[start:stop], rows[start:stop])
+        return len(metas), sent
 
-    def _is_absorbed(self, shared: tuple[bytes, bytes]) -> bool:
-        """Whether all states and timers are in arrays now; before, they were in the keyed machine."""
-        timers = self._timers
-        if self._debts or self._blocked or self._paged is not None or len(self._log) or self._histories:
-            return False
-        if len(self._merging) or timers.by_key.keys() != self._states.keys():
-            return False
-        entries = [
-            (key, (state, [(due.meta, due.timer) for due in timers.by_key[key]])) for key, state in self._states.items()
-        ]
-        if not self._merging.absorb(shared, entries):
-            return False
-        self._states.clear()
-        timers.by_key.clear()
-        timers.upcoming.clear()
-        return True
-
-    def _fire_arrays(self, bound: bytes) -> Columns:
-        timers, keys, windows, again = self._merging.fire(bound)
-        if self._touched is not None:
-            self._touched.note(timers, keys)
-            for timer, key in again:
-                self._touched.note_one(timer, key)
-        return Columns(with_suffix(timers, self._output_suffixes[0]), windows, None)
-
-
-def _joined(made: Sequence[Columns]) -> Columns:
-    filled = [columns for columns in made if columns.metas]
-    return joined(filled) if len(filled) != 1 else filled[0]
+    def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
+        if self._arrays is None:
+            return []
+        timers, keys, windows = self._arrays.fire(bound)
+        self._shared.note_fired(timers, keys)
+        return [self._ended(timers, windows)]

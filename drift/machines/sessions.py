@@ -1,4 +1,5 @@
-"""Windows that each item prolongs, as sessions are, in order: a batch in one loop, without a step for each item.
+"""Windows that each item prolongs, as sessions are, in order: a batch in arrays, or in one loop without a step for each
+item.
 
 Invariant: the outputs, states and timers are those of the process, timer by timer: what is done here is what its steps
 would do, and what they would do otherwise (a function raises, a key has several timers) is left to them.
@@ -6,19 +7,22 @@ would do, and what they would do otherwise (a function raises, a key has several
 Why: such a process (`drift.operators.ProlongsWindows`) has one timer for each open window, and the timer either outputs
 the window or only sets itself again at what is by then the window's end. If no item will come below a batch, nothing of
 it is taken back: so a timer moves in place, and only when an item or the heartbeat is above it. The meta of a timer
-contains the root of its chain and the number of its hops, which are stored with it: to move it takes one hash.
+contains the root of its chain and the number of its hops, which are stored with it: to move it takes one hash. Rows in
+columns prolong windows in arrays; what is not sure there leaves them for the stage.
 """
 
 from __future__ import annotations
 
 from heapq import heappop
+from operator import itemgetter
 from typing import Any, cast
 
 import xxhash
 
 from drift.machines.changes import Difference
-from drift.machines.in_order import InOrder, Shared
+from drift.machines.in_order import Shared
 from drift.machines.log import Keyed
+from drift.machines.merging import InArrays
 from drift.machines.timers import Due
 from drift.operators import Process, ProlongsWindows, Timer
 from drift_graph.functions import pass_interrupts
@@ -36,7 +40,8 @@ from drift_graph.meta import (
     time_of,
     varint,
 )
-from drift_graph.metas import may_be_later, times_of
+from drift_graph.metas import Metas, may_be_later, times_of
+from drift_graph.payloads import Rows, have_fields
 
 
 class _End(Due):
@@ -55,20 +60,56 @@ class _End(Due):
         self.time, self.chain, self.hops = parts
 
 
-class Prolonging(InOrder):
-    """The form in order of such a process; states and timers stay in the stage. A key without a window has none."""
+class Prolonging(InArrays):
+    """The form in order of such a process; states and timers that are not in arrays stay in the stage. A key without a
+    window has none.
+    """
 
     def __init__(self, process: Process, shared: Shared) -> None:
+        super().__init__(process, shared)
         assert isinstance(process.on_item, ProlongsWindows)
         self._prolongs, self._initial = process.on_item, process.initial
         self._states, self._timers, self._note_fired = shared.states, shared.timers, shared.note_fired
         self._moment_ending = _moment_ending(process.phase)
-        grouping, _, of_timers, of_output = shared.ranks
-        self._first_timer = of_timers + varint(0)
+        grouping, self._first_timer, _ = self._timers_of
         self._hashed_ending = grouping + self._first_timer
-        self._output = grouping + of_output + varint(0)
+
+    def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
+        if self._arrays is None:
+            self._arrays = self._prolongs.sessions(self._timers_of)
+        batch = self._arrays.batch(metas, rows) if self._arrays is not None and have_fields(rows) else None
+        if batch is None:
+            return 0, []
+        self._shared.get([metas[-1]] * len(batch.keys), batch.keys)
+        if not self._has_no_objects and not self._is_absorbed(batch.metas.shared):
+            return 0, []
+        made = self._arrays.add(batch)
+        return (0, []) if made is None else (len(metas), [self._ended(*made)])
+
+    def _is_absorbed(self, shared: tuple[bytes, bytes]) -> bool:
+        """Whether all states and timers are in arrays now; before, they were in the stage."""
+        states, timers = self._states, self._timers
+        if len(self._arrays) or timers.by_key.keys() != states.keys():
+            return False
+        entries = [
+            (key, (state, [(due.meta, due.timer) for due in timers.by_key[key]])) for key, state in states.items()
+        ]
+        if not self._arrays.absorb(shared, entries):
+            return False
+        states.clear()
+        timers.by_key.clear()
+        timers.upcoming.clear()
+        return True
+
+    def _fire_arrays(self, bound: bytes) -> Columns:
+        timers, keys, windows, again = self._arrays.fire(bound)
+        self._note_fired(timers, keys)
+        if again:
+            self._note_fired(*map(list, zip(*sorted(again, key=itemgetter(0)))))
+        return self._ended(timers, windows)
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
+        self.hand_back()
         metas, keys, payloads = batch
         states, initial, prolongs = self._states, self._initial, self._prolongs
         heaps = cast(dict[Any, list[_End]], self._timers.by_key)  # of these keys
@@ -103,6 +144,12 @@ class Prolonging(InOrder):
         return done, [out.columns()]
 
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
+        sent: list[Columns] = []
+        if self._arrays is not None:
+            sent.append(self._fire_arrays(bound))
+            least = self._arrays.least
+            if least is not None and least < bound:
+                self.hand_back()
         upcoming, states, prolongs = self._timers.upcoming, self._states, self._prolongs
         metas, keys, out = list[bytes](), list[Any](), Difference()
         while upcoming and upcoming[0][0] < bound:
@@ -133,7 +180,7 @@ class Prolonging(InOrder):
             assert isinstance(due, _End)
             self._timers.wait_on(key, due)
         self._note_fired(metas, keys)
-        return [out.columns()]
+        return [*sent, out.columns()]
 
     def _is_simple(self, key: Any) -> bool:
         """Whether a key has no window, or one with its timer, which is an `_End` from now on."""

@@ -19,7 +19,7 @@ import drift
 from drift.columns.metas import stamp_metas
 from drift.columns.rows import Frame
 from drift.columns.sessions import Sessions
-from drift.machines.merging import SessionStage
+from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
 from drift_graph.canonical import canonical_each, same
 from drift_graph.item import Columns
@@ -43,7 +43,7 @@ def test_rows_in_arrays_prolong_sessions_as_rows_do(
 ) -> None:
     """One machine gets rows in columns, and now and then as a list; another always as a list."""
     machines = stage_of(key, names, gap), stage_of(key, names, gap)
-    assert isinstance(machines[0], SessionStage)
+    assert isinstance(machines[0], KeyedStage)
     mixed, counted = data.draw(st.booleans()), data.draw(st.booleans())
     times = list(accumulate(apart))
     sent: tuple[Counter[tuple[bytes, bytes]], Counter[tuple[bytes, bytes]]] = (Counter(), Counter())

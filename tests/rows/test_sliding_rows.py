@@ -21,7 +21,7 @@ from drift.columns.merging import Kind, Merging, Slices
 from drift.columns.metas import next_later_metas, stamp_metas
 from drift.columns.rows import Frame
 from drift.flow.windows import Slice
-from drift.machines.merging import MergingStage
+from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
 from drift_graph.canonical import canonical_each, encode_many, same, stored_each
 from drift_graph.item import Columns
@@ -67,7 +67,7 @@ def test_slices_in_arrays_are_merged_as_slices_are(
     """
     slicing, merging = stages_of(key, names, kind)
     _, plain = stages_of(key, names, kind)
-    assert isinstance(merging, MergingStage)
+    assert isinstance(merging, KeyedStage)
     mixed, ties = data.draw(st.booleans()), data.draw(st.booleans())
     times = list(accumulate(apart))
     sent: tuple[Counter[tuple[bytes, bytes]], Counter[tuple[bytes, bytes]]] = (Counter(), Counter())
