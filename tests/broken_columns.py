@@ -32,6 +32,7 @@ _MERGING, SLIDING = "drift/columns/merging.py", ("tests/rows/test_sliding_rows.p
 _SESSIONS, IN_SESSIONS = "drift/columns/sessions.py", ("tests/rows/test_session_rows.py",)
 _COUNTED, BY_NUMBER = "drift/columns/counted.py", ("tests/rows/test_running.py", "-k", "by_number or resumes")
 NEXT = ("tests/rows/test_sliding_rows.py", "-k", "next_timers")
+STRETCHES = ("tests/machines/test_in_order.py", "-k", "later_end")
 LISTED = ("tests/records/test_records_columns.py", "-k", "strings")
 IN_ARRAYS = ("tests/rows/test_running.py", "-k", "any_order_are_those")
 NUMBERS = ("tests/rows/test_running.py", "-k", "have_numbers")
@@ -654,6 +655,22 @@ BREAKAGES: list[Breakage] = [
     one("all roots have the lengths of the first", _METAS, "if (sizes != sizes[0]).any()", "if False", NEXT, _UNSEEN),
     one("a chain has 255 hops", _METAS, "if hops.max() >= _ONE_BYTE_MAX", "if False", NEXT, _UNSEEN),
     one("a timer hangs on the slice alone", _METAS, "[rows, _bytes_of(suffix + e", "[rows, _bytes_of(e", NEXT, _UNSEEN),
+    one(
+        "items of rounds are in windows as others",
+        _WINDOWS,
+        "while at < end and not in_rounds(metas[at]):",
+        "while at < end:",
+        STRETCHES,
+        _UNSEEN,
+    ),
+    one(
+        "windows take items of their ends",
+        _WINDOWS,
+        "count_below(metas, moment, first, stop)",
+        "stop",
+        STRETCHES,
+        _UNSEEN,
+    ),
     one(
         "strings are listed length by length",
         "drift/strings.py",

@@ -42,8 +42,16 @@ from drift_graph.payloads import Rows
 #: Appended to a moment: below every later item of that moment.
 _FIRST_OF_MOMENT = global_time(TIME_MIN, 0, 0, 0) + varint(0) + bytes(16)
 
+#: Where the phase is in the meta of a later item of the first round.
+_PHASE_AT = LATER_MARK_AT + 2
+
 #: Start and end of rows in windows with one end, and the last time before it.
 _Stretch = tuple[int, int, int]
+
+
+def _behind_phase(meta: bytes) -> bytes:
+    """A bound above the later items of the first round of the same time and phase, and below those of later phases."""
+    return meta[:_PHASE_AT] + bytes((meta[_PHASE_AT] + 1,))
 
 
 class Opening(InOrder):
@@ -91,9 +99,11 @@ class Opening(InOrder):
                 moment, first = self._moment(until), stop
                 if metas[stop - 1] >= moment[: LATER_MARK_AT + 1]:  # it is a later item of that time
                     first = count_below(metas, moment[: LATER_MARK_AT + 1], start, stop)
-                for at in range(first, stop):
-                    if metas[at] >= moment or in_rounds(metas[at]):
-                        return [*found, (start, at, until)] if at > start else found, at
+                at, end = first, count_below(metas, moment, first, stop)
+                while at < end and not in_rounds(metas[at]):  # as it is with one of a phase, it is with all of it
+                    at = count_below(metas, _behind_phase(metas[at]), at, end)
+                if at < stop:
+                    return [*found, (start, at, until)] if at > start else found, at
             found.append((start, stop, until))
             start = stop
         return found, start

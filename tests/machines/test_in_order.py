@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import compress
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,23 @@ from drift.machines.nodes.ordering import Ordering
 from drift.machines.plan import Plan
 from drift.machines.rows import called_in_a_row
 from drift.machines.sliding import loop_over
+from drift.machines.windowing import Opening
 from drift.machines.worker import BARRIER, Worker
 from drift_graph.canonical import encode_metas, encode_plain
 from drift_graph.item import Columns, joined, sorted_by_meta
-from drift_graph.meta import BEGINNING, END_OF_TIME, MetaParts, later_metas, pack_time, varint
+from drift_graph.meta import (
+    BEGINNING,
+    END_OF_TIME,
+    LATER_MARK,
+    MetaParts,
+    in_rounds,
+    is_later,
+    later_metas,
+    moment_of,
+    pack_time,
+    time_of,
+    varint,
+)
 from drift_graph.metas import (
     EventMetas,
     NumberedMetas,
@@ -191,6 +205,28 @@ def test_what_waits_is_given_once_in_order_and_as_soon_as_it_is_asked_for(
         assert given_before == sorted(given_before)
         assert len(given_before) == sum(time < bound for time in came)
     assert bool(ordering) == (len(given_before) < len(came))
+
+
+LATER = st.tuples(st.integers(0, 8), st.integers(0, 2), st.integers(1, 9)).map(
+    lambda of: pack_time(of[0]) + bytes((LATER_MARK,)) + varint(of[1]) + bytes((of[2],)) + bytes(30)
+)
+
+
+@given(st.sets(LATER | st.integers(0, 8).map(lambda time: pack_time(time) + b"\0\0\0")).map(sorted))
+def test_windows_in_order_take_items_up_to_one_of_a_later_end_or_of_rounds(metas: list[bytes]) -> None:
+    opening = object.__new__(Opening)
+    opening._opens = SimpleNamespace(until=lambda time: None if time // 3 == 1 else time // 3 * 3 + 2)  # type: ignore[assignment]
+    opening._phase_of_end = bytes((LATER_MARK,)) + varint(0) + b"\6"
+    taken = dict[int, list[int]]()
+    for at, meta in enumerate(metas):
+        until = opening._opens.until(time_of(meta))
+        if until == time_of(meta) and is_later(meta) and (in_rounds(meta) or moment_of(meta)[10] >= 6):
+            break
+        taken.setdefault(until or 0, []).append(at)
+    stretches, count = opening._stretches(metas)
+    assert count == sum(map(len, taken.values()))
+    assert [list(range(start, stop)) for start, stop, _ in stretches] == [taken[until] for *_, until in stretches]
+    assert [until for *_, until in stretches] == [until for until in taken if until]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(18, [18]), (19, [16, 3]), (40, [16, 16, 8])])
