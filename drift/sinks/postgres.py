@@ -17,7 +17,7 @@ from drift.sinks.refused import TABLE, OnError, Statements, check_on_error
 from drift.sinks.resuming import check_resume
 from drift.sinks.tables import TableSink, quoted
 from drift.urls import checked_url, cleaned
-from drift_graph.errors import SettingsError, SinkError
+from drift_graph.errors import SettingsError
 
 if TYPE_CHECKING:
     import psycopg
@@ -157,18 +157,6 @@ class PostgresSink(TableSink):
                 sql += f" and position not in ({self._errors.taken})"
             count, total = self._ask(sql, above, last, *[self._table] * sql.count(TABLE)).fetchone()
         return int(count), int(total)
-
-    @contextmanager
-    def _opened_to_read(self) -> Iterator[None]:
-        import psycopg
-
-        try:
-            with psycopg.connect(self._url, autocommit=True) as self._connection:
-                yield
-        except psycopg.Error as error:
-            raise SinkError(f"{self._target} cannot be read: {str(cleaned(error, self._url)).strip()}") from None
-        finally:
-            self._connection = None
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
         columns = self._rows.columns

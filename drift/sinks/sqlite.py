@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -120,13 +120,9 @@ class SqliteSink(TableSink):
                 sql += f" and position not in ({self._errors.taken})"
             return _sum_of(self._ask(sql, above, last, *[self._table] * sql.count(TABLE)).fetchall())
 
-    @contextmanager
-    def _opened_to_read(self) -> Iterator[None]:
-        if not Path(self._path).exists():
+    def _check_there(self) -> None:
+        if not Path(self._path).exists():  # to connect would make it
             raise SinkError(f"{self._path} is gone; bring it back, or start anew with another state")
-        with self._looking(sqlite3.Error), closing(sqlite3.connect(self._path, timeout=30)) as self._connection:
-            yield
-        self._connection = None
 
     def _check_target(self) -> None:
         if _file_of(self._path) != self._file:

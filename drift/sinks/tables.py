@@ -9,7 +9,7 @@ the position is the one this run left.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import Any, ClassVar
 
 import msgspec
@@ -104,9 +104,11 @@ class TableSink(AppendingSink):
         """
         raise NotImplementedError
 
-    def _opened_to_read(self) -> AbstractContextManager[None]:
-        """A context in which the database is open."""
-        raise NotImplementedError
+    def _check_there(self) -> None:
+        """
+        Raises:
+            SinkError: there is no database any more.
+        """
 
     def _text_of(self, error: Exception) -> str:
         return str(error).strip()
@@ -260,8 +262,14 @@ class TableSink(AppendingSink):
         if (stored := committed.get("rows")) is None:
             return f"{self._target} cannot be compared: its rows are written by a statement"
         rows, total = stored[0], int(stored[1])
-        with self._opened_to_read():
-            found = (0, 0) if last is None else self._sum_of_rows(-1, last.position)
+        self._check_there()
+        try:
+            with closing(self._connect()) as self._connection:
+                found = (0, 0) if last is None else self._sum_of_rows(-1, last.position)
+        except self._failures as error:
+            raise SinkError(f"{self._target} cannot be read: {self._text_of(error)}") from None
+        finally:
+            self._connection = None
         if found != (rows, total):
             why = "they have another hash"
             if found is None or found[0] != rows:

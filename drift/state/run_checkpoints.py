@@ -199,6 +199,11 @@ class StatesAt(NamedTuple):
     away_max_s: float
     classes: tuple[type, ...]
 
+    @classmethod
+    def of(cls, store: Checkpoints, checkpoint: Checkpoint) -> StatesAt:
+        """That of a checkpoint in a store."""
+        return cls(os.fspath(store.where), encoded(checkpoint), store.away_max_s, tuple(store.classes))
+
 
 class Begin(NamedTuple):
     """The checkpoint that an engine resumes from, and its states."""
@@ -407,9 +412,7 @@ def begin_elsewhere(
                 "takes a checkpoint with their states"
             )
         checkpoint = growth.begins_at
-        at = StatesAt(
-            os.fspath(checkpoints.where), encoded(checkpoint), checkpoints.away_max_s, tuple(checkpoints.classes)
-        )
+        at = StatesAt.of(checkpoints, checkpoint)
         return Begin(checkpoint, store.blocks(checkpoint), states_at(at, dataflow), at)
     finally:
         store.close()
@@ -626,10 +629,7 @@ class RunCheckpoints:
             )
 
     def _begin(self, checkpoint: Checkpoint) -> Begin:
-        checkpoints = self._checkpoints
-        at = StatesAt(
-            os.fspath(checkpoints.where), encoded(checkpoint), checkpoints.away_max_s, tuple(checkpoints.classes)
-        )
+        at = StatesAt.of(self._checkpoints, checkpoint)
         return Begin(checkpoint, self._store.blocks(checkpoint), self._store.states(checkpoint, self._forms), at)
 
     def advance(self, items_in: int, taken: int) -> None:
