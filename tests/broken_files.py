@@ -24,6 +24,29 @@ def broken(name: str, file: str, old: str, new: str, *tests: str) -> Breakage:
 
 BREAKAGES = [
     *(
+        broken(name, "drift/running/backfill.py", old, new, "tests/state/test_backfill.py", "-k", tests)
+        for name, old, new, tests in (
+            (
+                "new steps are filled with what is above the checkpoint",
+                "min(arrived.heartbeat, checkpoint.at)",
+                "arrived.heartbeat",
+                "a_record",
+            ),
+            (
+                "later items of steps that stay are filled again",
+                " if each.target in new]",
+                "]",
+                "aborted and behind_later",
+            ),
+            (
+                "new steps are filled from a part of the input",
+                "items[rank] < least or rank in awaited",
+                "rank in awaited",
+                "what_is_not",
+            ),
+        )
+    ),
+    *(
         broken(name, f"drift/state/{file}", old, new, "tests/state/test_state_storage.py", "-k", "base or small")
         for name, file, old, new in (
             (

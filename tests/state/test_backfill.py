@@ -53,45 +53,52 @@ def at_time(total: int, note: int, time: int) -> tuple[int, list[Any]]:
     return total, [(note, total, time)]
 
 
-def scanned(rows: Any, sums: Any) -> None:
+def scanned(rows: Any, sums: Any, waited: Any) -> None:
     rows.map(value_of, name="values").scan(key_of, 0, add, name="more").sink("grown")
 
 
-def behind_state(rows: Any, sums: Any) -> None:
+def behind_state(rows: Any, sums: Any, waited: Any) -> None:
     sums.filter(is_even, name="even").scan(key_of, 0, add, name="more").sink("grown")
 
 
-def of_both(rows: Any, sums: Any) -> None:
+def of_both(rows: Any, sums: Any, waited: Any) -> None:
     rows.map(value_of, name="values").merge(sums).scan(key_of, 0, add, name="more").sink("grown")
 
 
-def windows(rows: Any, sums: Any) -> None:
+def windows(rows: Any, sums: Any, waited: Any) -> None:
     keyed = sums.key_by(key_of)
     keyed.window(drift.windows.tumbling(SPAN)).count(name="tumbling").sink("grown")
     keyed.window(drift.windows.sliding(SPAN, SPAN // 2)).sum(as_itself, name="sliding").sink("grown too")
     keyed.window(drift.windows.session(3)).count(name="sessions").sink("sessions of it")
 
 
-def timers(rows: Any, sums: Any) -> None:
+def timers(rows: Any, sums: Any, waited: Any) -> None:
     sums.process(key_of, 0, at_each, at_time, name="timers").sink("grown")
 
 
-def later(rows: Any, sums: Any) -> None:
+def later(rows: Any, sums: Any, waited: Any) -> None:
     some = sums.map(in_a_while, with_time=True, later=True, name="later")
     some.sink("grown")
     some.scan(key_of, 0, add, name="of later").sink("grown too")
 
 
-def joined(rows: Any, sums: Any) -> None:
+def behind_later(rows: Any, sums: Any, waited: Any) -> None:
+    waited.scan(key_of, 0, add, name="more").sink("grown")
+
+
+def joined(rows: Any, sums: Any, waited: Any) -> None:
     values = rows.map(value_of, name="values")
     values.key_by(key_of).join(sums.key_by(key_of), within=(SPAN // 2, 0), name="pairs").sink("grown")
 
 
-def at_the_end(rows: Any, sums: Any) -> None:
+def at_the_end(rows: Any, sums: Any, waited: Any) -> None:
     sums.key_by(key_of).at_end(drift.agg.sum(as_itself), name="whole").sink("grown")
 
 
-CHANGES = {each.__name__: each for each in (scanned, behind_state, of_both, windows, timers, later, joined, at_the_end)}
+CHANGES = {
+    each.__name__: each
+    for each in (scanned, behind_state, of_both, windows, timers, later, behind_later, joined, at_the_end)
+}
 
 
 def graph_of(change: str = "", *, lateness: int = 5, time: Any = None) -> drift.Graph:
@@ -99,9 +106,11 @@ def graph_of(change: str = "", *, lateness: int = 5, time: Any = None) -> drift.
     rows = graph.source("rows", time=time or drift.EventTime(time_of, lateness=lateness, late="divert"))
     sums = rows.map(value_of, name="value").scan(key_of, 0, add, name="sums")
     sums.sink("out")
+    waited = sums.map(in_a_while, with_time=True, later=True, name="wait").scan(key_of, 0, add, name="waited")
+    waited.sink("waited out")
     graph.source("others").sink("other items")
     if change:
-        CHANGES[change](rows, sums)
+        CHANGES[change](rows, sums, waited)
     return graph
 
 
@@ -216,7 +225,10 @@ def test_a_function_that_fails_for_an_old_item_ends_the_run_before_anything_chan
     new = drift.Graph("growing")
     rows = new.source("rows", time=drift.EventTime(time_of, lateness=5, late="divert"))
     values = rows.map(value_of, name="value")
-    values.scan(key_of, 0, add, name="sums").sink("out")
+    sums = values.scan(key_of, 0, add, name="sums")
+    sums.sink("out")
+    waited = sums.map(in_a_while, with_time=True, later=True, name="wait").scan(key_of, 0, add, name="waited")
+    waited.sink("waited out")
     new.source("others").sink("other items")
     values.map(failing, name="inverse").scan(key_of, 0, add, name="more").sink("grown")
     state = drift.Checkpoints(tmp_path, changed_graph="accept", backfill={"rows": ROWS})
