@@ -503,7 +503,7 @@ class KeyedStage(KeyedState):
                     timers.wait(key, due)
             if fired:
                 sent.append(self._took_place(fired))
-                if fired[-1].meta >= self.complete_below:
+                if fired[-1].meta >= self.complete_below or len(self._log) or self._histories:  # of rows below them
                     metas, keys, subjects, made, befores = map(list, zip(*fired))
                     self._log.append(metas, keys, subjects, made, dict(zip(reversed(keys), reversed(befores))))
                     self._log.note(metas)

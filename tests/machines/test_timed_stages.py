@@ -348,6 +348,12 @@ def test_a_stage_with_timers_sends_what_a_loop_over_each_key_gives(
     run_stage(choose, complete=complete, log_limits=log_limits, step=step)
 
 
+@pytest.mark.parametrize(("seed", "step"), [(2939, "windows"), (186, "process")])
+def test_timers_that_fired_complete_stay_so_where_a_row_below_them_is_corrected(seed: int, step: str) -> None:
+    """Rows of their keys are logged, since batches were complete in part only; they are run again from below."""
+    run_stage(Random(seed), complete=False, log_limits=False, step=step)
+
+
 def test_a_timer_that_has_fired_stays_so_where_the_item_above_it_is_taken_back() -> None:
     """Nothing is sent that is older than the tombstone, since minimal time may have passed the timer."""
     bench = Bench()
