@@ -45,6 +45,14 @@ BREAKAGES = [
         )
     ),
     one(
+        "dicts of rows that a function changed are not looked at",
+        "drift/columns/rows.py",
+        "        return [] if self._values is None else self._values[:count]\n",
+        "        return []\n",
+        ("tests/rows/test_rows_unchanged.py", "-k", "not zeromq"),
+        NO_TWINS,
+    ),
+    one(
         "replicas with the hash seed of whoever starts them",
         _TWIN,
         '{"PYTHONHASHSEED": str(hash_seed)}',

@@ -66,6 +66,8 @@ class Tabular(Rows):
             start, end, step = at.indices(len(self))
             if step != 1:
                 return self._of(self.frame[at])
+            if start == 0 and end == len(self):
+                return self  # with the values, if they were made
             whole = (self, start) if self._whole is None else (self._whole, self._start + start)
             return self._of(self.frame.slice(start, max(end - start, 0)), *whole)
         if self._values is not None:
@@ -91,6 +93,9 @@ class Tabular(Rows):
         if self._values is None:
             self._values = self._made_values()
         return self._values
+
+    def made(self, count: int) -> list[Any]:
+        return [] if self._values is None else self._values[:count]
 
     def _made_values(self) -> list[Any]:
         raise NotImplementedError

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, compress, groupby, repeat
+from itertools import chain, compress, groupby, islice, repeat
 from operator import attrgetter, eq, itemgetter
 from typing import Any, NamedTuple
 
@@ -196,7 +196,7 @@ class KeyedStage(KeyedState):
         try:
             if kind is None or self._sampler.is_due:
                 given = Sampler().sample(payloads)
-                key, *_ = map(key_of, payloads[:SAMPLED_MAX])
+                key, *_ = map(key_of, islice(payloads, SAMPLED_MAX))
                 check_unchanged(self._keys, given)
                 kind = self._kind = type(key)
             if not stands_for_itself(kind):

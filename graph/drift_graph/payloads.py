@@ -133,6 +133,10 @@ class Rows:
         """The canonical bytes of each row, or those of `drift_graph.canonical.stored`."""
         raise NotImplementedError
 
+    def made(self, count: int) -> list[Any]:
+        """The first values, if the values were made of the columns; none if they were not, or are not made of them."""
+        return []
+
     def digests(self, digest: Callable[[bytes], bytes]) -> bytes:
         """What a function makes of the canonical bytes of each row, joined; it always makes as many bytes."""
         return b"".join(map(digest, self.forms()))

@@ -17,6 +17,7 @@ from drift_graph.canonical import NoCanonicalForm, are_plain, stored, stored_eac
 from drift_graph.errors import ImpureStep
 from drift_graph.functions import safe_text
 from drift_graph.operators import Operator, location_of
+from drift_graph.payloads import are_rows
 from drift_graph.restore import CannotRestore, restored
 
 SAMPLED_MAX = 32  # per batch that is checked
@@ -45,6 +46,31 @@ class Sample(NamedTuple):
         return f"it was {self.shown} and is {safe_text(repr, self.value, 200)}"
 
 
+class _SampleOfRows(Sample):
+    """A batch of rows that was handed out. Values are made of its columns, which nobody can change."""
+
+    __slots__ = ()
+
+    @property
+    def is_changed(self) -> bool:
+        return self._changed() is not None
+
+    @property
+    def difference(self) -> str:
+        changed = self._changed()
+        assert changed is not None
+        return changed.difference
+
+    def _changed(self) -> Sample | None:
+        """The first value that is not as its columns have it; None if all are, or none was made."""
+        made = self.value.made(SAMPLED_MAX)
+        forms = self.value[: len(made)].forms(stored=True) if made else ()
+        for value, data in zip(made, forms):
+            if Sample(value, data, "").is_changed:
+                return Sample(value, data, _text_of(data, value))
+        return None
+
+
 class Sampler:
     """Chooses which batches are checked, by how many items have passed."""
 
@@ -71,7 +97,11 @@ class Sampler:
             return []
         samples: list[Sample] = []
         size = 0
-        for value in (*more, *values[:SAMPLED_MAX]):
+        first = values[:SAMPLED_MAX]
+        if are_rows(first):  # values that are made of these would be others than those that are handed out
+            samples.append(_SampleOfRows(values, b"", ""))
+            first = ()
+        for value in (*more, *first):
             each = _sample_of(value)
             if each is not None:
                 samples.append(each)
