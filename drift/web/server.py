@@ -152,9 +152,11 @@ class LivePage:
 
     def _end(self) -> None:
         assert self._ended is not None
-        self._sample()
-        self._ended.set()
-        self._server.should_exit = True
+        try:
+            self._sample()
+        finally:  # else `close` would wait for ever
+            self._ended.set()
+            self._server.should_exit = True
 
     def _sample(self) -> None:
         for run in self._runs.values():
@@ -232,6 +234,7 @@ class LivePage:
     async def _events_until(self, run: _Sampled, end: asyncio.Event) -> AsyncIterator[str]:
         run.sample()
         sent, event = run.event(0, latest=False)
+        row = event["history"][-1:]
         while True:
             ended = end.is_set()
             yield f"data: {json.dumps(event)}\n\n"
@@ -240,6 +243,10 @@ class LivePage:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(end.wait(), _SAMPLE_S)
             sent, event = run.event(sent, latest=True)
+            if event["history"] == row:  # as of a run that has ended: the page adds what it gets to what it has
+                event["history"] = []
+            else:
+                row = event["history"]
 
     def _guarded(self, application: _Application) -> _Application:
         """Pass on only requests that are allowed to read the run."""

@@ -2,7 +2,8 @@
 
 Invariant: the state is only read, and what is shown is what the run stored last, with a checkpoint or at its end.
 
-Why: each sample opens the store anew, which other processes may write to.
+Why: each sample opens the store anew, which other processes may write to. While that fails, what was read last is
+shown, with the reason.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from drift.state.run_checkpoints import HISTORY, Checkpoints, store_of
 from drift.urls import without_secrets
 from drift.web.life import History, decoded_history
 from drift.web.status import Row
-from drift_graph.errors import SettingsError
+from drift_graph.errors import SettingsError, StorageError
 
 
 class StoredRun:
@@ -32,10 +33,17 @@ class StoredRun:
         self._checkpoints = Checkpoints(where, away_max_s=0.0)
         self.where = without_secrets(where)
         self._samples: list[Row] = []
-        self.sample()
+        self._numbers = self._read()
 
     def sample(self) -> dict[str, Any]:
-        """The numbers that the run stored last."""
+        """The numbers that the run stored last; where they cannot be read now, those that were read last."""
+        try:
+            self._numbers = self._read()
+        except (SettingsError, StorageError) as error:
+            return {**self._numbers, "error": f"shown as it was read last, since it cannot be read now: {error}"}
+        return self._numbers
+
+    def _read(self) -> dict[str, Any]:
         (data,) = self._told(HISTORY)
         if data is None:
             raise SettingsError(

@@ -45,7 +45,9 @@ from drift.state.run_checkpoints import HISTORY, store_of
 from drift.web.address import as_address
 from drift.web.life import decoded_history
 from drift.web.metrics import as_text
+from drift.web.server import LivePage
 from drift.web.status import Status, _Thinned
+from drift.web.stored import StoredRun
 from drift_graph.meta import pack_time
 from drift_graph.policies import ArrivalTime
 from drift_graph.times import SourceMachine
@@ -731,6 +733,39 @@ def test_one_run_is_shown_at_once_and_what_is_no_state_of_a_run_is_refused(tmp_p
         process, _ = shown([str(tmp_path / where)])
         with process:
             assert process.wait(HANG_S) == 2
+
+
+def test_a_stored_run_whose_state_goes_away_is_shown_as_it_was_and_the_page_still_ends(tmp_path: Path) -> None:
+    tenths(tmp_path / "kept").finish()
+    page = LivePage(as_address("0"), {"": StoredRun(str(tmp_path / "kept"))})
+    page.start()
+    try:
+        (tmp_path / "kept").rename(tmp_path / "moved")
+        wait_until(lambda: json.loads(got(f"{page.url}status.json"))["error"], "the page says why")
+        found = json.loads(got(f"{page.url}status.json"))
+        assert found["sinks"] == {"out": 990, "errors": 10} and "kept holds no state of a run" in found["error"]
+        (tmp_path / "moved").rename(tmp_path / "kept")
+        wait_until(lambda: not json.loads(got(f"{page.url}status.json"))["error"], "the state is back")
+        (tmp_path / "kept").rename(tmp_path / "moved")
+    finally:
+        ending = threading.Thread(target=page.close, daemon=True)
+        ending.start()
+        ending.join(HANG_S)
+    assert not ending.is_alive()
+
+
+def test_a_page_gets_each_row_of_a_stored_history_once(tmp_path: Path) -> None:
+    tenths(tmp_path).finish()
+    run = StoredRun(str(tmp_path))
+    page = LivePage(as_address("0"), {"": run})
+    page.start()
+    try:
+        with urllib.request.urlopen(f"{page.url}events", timeout=HANG_S) as events:
+            lines = filter(None, map(bytes.strip, events))
+            every = [json.loads(line.removeprefix(b"data: "))["history"] for line in itertools.islice(lines, 3)]
+        assert every == [run.history(), [], []] and run.history()
+    finally:
+        page.close()
 
 
 def test_a_run_that_failed_says_so_in_its_state(tmp_path: Path) -> None:
