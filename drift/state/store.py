@@ -46,7 +46,6 @@ _SEPARATE_PROCESS_BYTES = 1 << 20
 _WAITING_BYTES = 8 * _FOLDED_BYTES
 #: Hashes of blocks that are one row.
 _HASHES_IN_PART = 4096
-#: The only row of its table.
 #: How long a server may take to notice that the process that held the lock has ended.
 _LOCKED_S = 5.0
 

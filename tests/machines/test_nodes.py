@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 import drift
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode, digest_of
@@ -23,6 +25,7 @@ from drift_graph.errors import InputError, SettingsError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.metas import NumberedMetas, interleaved
+from drift_graph.policies import EventTime
 from drift_graph.times import SourceMachine
 
 
@@ -179,6 +182,21 @@ def test_of_a_live_source_that_is_kept_up_with_fewer_batches_are_on_their_way() 
         assert node.may_read(0.0 if number else 0.02)
         fed(node, intake, range(10 * number, 10 * number + 10))
     assert not node.may_read()
+
+
+def test_a_live_source_that_is_behind_does_not_wait_because_another_one_gives_little() -> None:
+    policy = EventTime(int, lateness=1000)
+    machines = [SourceMachine(name, rank, policy, live=True) for rank, name in enumerate(("behind", "slow"))]
+    intake = Intake(machines, batch_items=10, in_flight_max=1000)
+    for number in range(3):
+        intake.give(0, [10 * number + at for at in range(10)], 0, 1.0)
+        intake.give(1, [10 * number], 0, 1.0)
+        assert intake.policy.next_s == 1.0 and not intake.policy.keeps_up
+    for least in ([40], [], None):  # it gives less, has nothing now, or has ended
+        intake.give(0, list(range(30, 40)), 0, 1.0)
+        intake.give(0, least, 0, 1.0)
+        intake.give(1, [30], 0, 1.0)
+        assert intake.policy.next_s == pytest.approx(1.02) and intake.policy.keeps_up
 
 
 def test_workers_that_have_little_to_do_hear_of_minimal_time_seldom_and_the_caller_of_each() -> None:

@@ -36,7 +36,7 @@ class BatchPolicy:
     Attributes:
         items: to take at once now.
         items_max: the argument, or what `pace` has set.
-        keeps_up: whether live sources gave less than a batch when they were read last.
+        keeps_up: whether some sources are live, and each source gave less than a batch when it was read last.
         next_s: when to read the next batch, on the clock of the reader.
     """
 
@@ -44,6 +44,7 @@ class BatchPolicy:
         self._made_max = made_max or MADE_MAX
         self.items = self.items_max = items_max
         self.keeps_up, self.next_s = False, 0.0
+        self._behind: set[int] = set()  # sources that gave a whole batch when they were read last
 
     def begin(self, items: int = FIRST_ITEMS) -> None:
         """Begin with few items, since what the next ones make, or how long they take, is not known."""
@@ -53,10 +54,17 @@ class BatchPolicy:
         """Set the most items."""
         self.items = self.items_max = items_max
 
-    def note_read(self, items: int, now_s: float, lateness_s: float | None) -> None:
-        """Note how many items a source gave now; `lateness_s`: the least one of all live sources, None without such."""
-        self.keeps_up, self.next_s = lateness_s is not None and items < self.items, now_s
-        if lateness_s is not None and self.keeps_up:
+    def note_read(self, rank: int, items: int, now_s: float, lateness_s: float | None) -> None:
+        """Note how many items the source of a rank gave now.
+
+        Args:
+            lateness_s: the least one of all live sources; None without such.
+        """
+        (self._behind.discard if items < self.items else self._behind.add)(rank)
+        self.keeps_up = lateness_s is not None and not self._behind
+        if items:
+            self.next_s = now_s
+        if items and lateness_s is not None and self.keeps_up:
             self.next_s += min(_BETWEEN * lateness_s, _BETWEEN_S_MAX)
 
     def learn(self, items: int, made_bytes: int, *, items_max: int | None = None, took_s: float = 0.0) -> None:

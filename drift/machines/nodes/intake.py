@@ -166,12 +166,12 @@ class Intake:
         """
         machine = self.machines[rank]
         made = machine.heartbeat
+        self.policy.note_read(rank, len(payloads or ()), now_s, self._live_lateness_s)
         if payloads is None:
             self._last_heartbeats[rank] = machine.above_all_items()
             return self._fed(rank, Arrived([], [], machine.finish(), [], None))
         if payloads:
             self._last_item_s[rank] = self._last_batch_s[rank] = now_s
-            self.policy.note_read(len(payloads), now_s, self._live_lateness_s)
             arrived = machine.take(payloads, now_ms)
             if before is not None:
                 self.rereadings[rank].add(before, arrived)
