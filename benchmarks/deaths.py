@@ -102,7 +102,7 @@ def measured(graph: drift.Graph, keys: int, kills: int, rate: int, pause_s: floa
 def is_behind(engine: ZeromqEngine) -> bool:
     """Whether snapshots of states still wait to be merged, as they do for some time after keys came all at once."""
     log = engine._node.rewind_log
-    return log is None or engine._merging is not None or log.due_to_merge() is not None
+    return log is None or engine._mergers.is_behind(log)
 
 
 def share_of_a_core(seconds: float = 1.0) -> float:

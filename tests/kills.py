@@ -70,8 +70,10 @@ def strike(run: drift.Run, chosen: Random) -> int:
     engine = run._engine
     assert isinstance(engine, ZeromqEngine)
     children = [child for child in engine._children if child.process.poll() is None]
-    merger = engine._merger if engine._mergers_died < DEATHS_MAX - 1 else None  # where it merges nothing, a run ends
-    beside = [child for child in (engine._spare, merger) if child is not None]
+    mergers = engine._mergers
+    beside = mergers.processes if mergers.died < DEATHS_MAX - 1 else []  # where they merge nothing, a run ends
+    if engine._spare is not None:
+        beside.append(engine._spare)
     if beside and chosen.random() < 0.3:
         os.kill(chosen.choice(beside).process.pid, signal.SIGKILL)
     victims = chosen.sample(children, min(len(children), chosen.choice([1, 1, 1, 2, 3])))
@@ -88,7 +90,7 @@ def fill_disk(run: drift.Run, full: bool) -> None:
     """No process can write files any more, as where the disk is full; or all can again."""
     engine = run._engine
     assert isinstance(engine, ZeromqEngine)
-    children = [*engine._children, *([engine._merger] if engine._merger is not None else [])]
+    children = [*engine._children, *engine._mergers.processes]
     limit = 0 if full else resource.RLIM_INFINITY
     for child in children:
         if child.process.poll() is None:

@@ -101,7 +101,7 @@ class Overflow:
         self._names.add([SnapshotName(number, number, size, merged=True)])
 
     def _merge(self) -> None:
-        while due := self._names.due():
+        while due := next(self._names.due(), None):
             first = self._names.all().index(due[0])
             those = slice(first, first + len(due))
             deleted = self._below is not None or first > 0

@@ -243,7 +243,7 @@ def test_a_short_run_has_no_process_alongside_and_writes_no_checkpoint(monkeypat
     run = run_of(checkpoint_interval_s=None)
     for _ in run.batches():
         engine = engine_of(run)
-        assert engine._spare is None and engine._merger is None
+        assert engine._spare is None and not engine._mergers.processes
         assert not list(Path(engine._folder).glob("*.snapshot"))
     assert run.report.items_out == ITEMS
 

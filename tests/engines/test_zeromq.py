@@ -495,7 +495,7 @@ def test_a_run_is_refused_where_its_process_may_not_open_all_that_it_needs() -> 
     run = drift.run(numbers(), {"numbers": range(9)}, engine="zeromq", workers=2)
     resource.setrlimit(resource.RLIMIT_NOFILE, (20, limits[1]))
     try:
-        with pytest.raises(drift.SettingsError, match="opens up to 28 files and sockets, and this process may open "):
+        with pytest.raises(drift.SettingsError, match="opens up to 31 files and sockets, and this process may open "):
             next(run)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -93,7 +93,7 @@ def test_there_are_few_snapshots_however_many_have_come(sizes: list[int]) -> Non
     copied = 0
     for nth, size in enumerate(sizes):
         kept.add([SnapshotName(nth.to_bytes(2, "big"), b"", size)])
-        while due := kept.due():
+        while due := next(kept.due(), None):
             copied += sum(snapshot.size for snapshot in due)
             kept.replace(
                 due, SnapshotName(due[-1].checkpoint, b"", sum(snapshot.size for snapshot in due), merged=True)

@@ -35,6 +35,7 @@ from drift.engines.zeromq.calls import last_call
 from drift.engines.zeromq.child import EngineChild, LocalProcess
 from drift.engines.zeromq.control import STOP, Awake
 from drift.engines.zeromq.hosts import Hosts
+from drift.engines.zeromq.merging import Mergers
 from drift.engines.zeromq.process import FirstOrder, Role
 from drift.engines.zeromq.remote import key_of
 from drift.engines.zeromq.roles import Assignment, Carrier, Peers, connected, poll_ms
@@ -69,7 +70,6 @@ from drift.machines.nodes.recovery import (
     role_name,
 )
 from drift.machines.nodes.rewind_log import RewindLog
-from drift.machines.nodes.snapshots import SnapshotName
 from drift.machines.nodes.together import WithAcker
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, timed_steps
@@ -81,7 +81,6 @@ from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded, OpenBlock
 from drift_graph.errors import GraphError, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.meta import BEGINNING
 from drift_graph.segments import has_borders
 
 _LOG = logging.getLogger("drift")
@@ -92,14 +91,14 @@ _LONG_TICK_MS = 20
 _WAIT_MS = 100
 _CHECK_INTERVAL_S = 0.02
 _START_S = 60.0
-#: A run that is shorter and loses no process gets no spare process and no merger, as each takes a third of a second to
+#: A run that is shorter and loses no process gets no spare process and no mergers, as each takes a third of a second to
 #: start. With a live source they start earlier: users wait for its output during a recovery, and the machine has time.
 _COMPANIONS_AFTER_S, _COMPANIONS_LIVE_AFTER_S = 10.0, 1.0
 #: Checks at which a process must have been silent to count as hung, since the caller may have been suspended, too.
 _CHECKS_MIN = 4
 
-#: What the calling process opens: 7 of its own, 9 more while companions start; pipes and connections of each worker.
-_DESCRIPTORS, _DESCRIPTORS_OF_WORKER = 16, 6
+#: What the calling process opens: 7 of its own, 12 more while companions start; pipes and connections of each worker.
+_DESCRIPTORS, _DESCRIPTORS_OF_WORKER = 19, 6
 
 
 class ZeromqEngine:
@@ -140,10 +139,7 @@ class ZeromqEngine:
         self._hosts: Hosts | None = None  # if workers are on other machines
         self._vacant: deque[int] = deque()  # roles of processes that died, while no machine is idle
         self._spare: EngineChild | None = None
-        self._merger: EngineChild | None = None
-        self._merging: tuple[int, list[SnapshotName]] | None = None
-        self._mergers_died = 0  # since snapshots were merged
-        self._no_room_at = BEGINNING  # the checkpoint at which snapshots could not be merged; the next one tries again
+        self._mergers = Mergers(self._start_merger, self._remove)
         self._has_warned_no_room = False
         self._tombstones_before = 0
         self._started = 0
@@ -294,8 +290,8 @@ class ZeromqEngine:
         self._warn_of_unstorable_state()
         self._warn_of_no_room()
         self._check_children(ready)
+        self._take_merged(ready)
         self._start_companions()
-        self._merge_snapshots(ready)
 
     def _warn_of_unstorable_state(self) -> None:
         """Warn that a state cannot be stored; from then on no checkpoints are taken, and a process that dies ends the
@@ -407,7 +403,7 @@ class ZeromqEngine:
         first = FirstOrder(transport, settings, states, print_of_graph)
         self._first_block = pickle.dumps((surroundings(), first, work))
         if self._hosts is not None and settings.recover:
-            self._start_merger()  # which removes the folder if this process is killed
+            self._mergers.start()  # one process, which removes the folder if this process is killed
             have_private(Path(self._folder))
         for worker in range(settings.workers):
             self._children.append(self._new_child(role_name(worker)))
@@ -643,14 +639,14 @@ class ZeromqEngine:
         for number in child.numbers:
             self._poller.register(number, zmq.POLLIN)
 
-    def _remove(self, child: EngineChild, reason: str) -> None:
+    def _remove(self, child: EngineChild, reason: str = "") -> None:
         self._readable.difference_update(child.numbers)
         for number in child.numbers:
             self._poller.unregister(number)
         child.kill(reason)
 
     def _start_companions(self) -> None:
-        """Start the spare process and, once there are snapshots to merge, the merger; not in short runs."""
+        """Start the spare process, and have snapshots merged; not in short runs."""
         after_s = _COMPANIONS_LIVE_AFTER_S if self._feed.live else _COMPANIONS_AFTER_S
         is_short = not self.progress.died and self._awake.now_s() - self._began_s < after_s
         if not self._recovers or is_short or (self._recovery is not None and self._recovery.rewinding):
@@ -660,55 +656,25 @@ class ZeromqEngine:
         if self._spare is None and (self._hosts is None or self._hosts.idle):
             self._spare = self._new_child("spare")
             self._spare.order(self._first_block)
-        if (
-            self._merger is None
-            and self._node.rewind_log is not None
-            and self._node.rewind_log.due_to_merge() is not None
-        ):
-            self._start_merger()
+        if self._node.rewind_log is not None:
+            self._mergers.order(self._node.rewind_log)
 
-    def _start_merger(self) -> None:
+    def _start_merger(self, name: str) -> EngineChild:
         self._started += 1
-        self._merger = self._local_child("merger", "merger", f"merger-{self._started}")
-        self._merger.order(self._first_block)
-        self._listen_to(self._merger)
+        merger = self._local_child(name, "merger", f"merger-{self._started}")
+        merger.order(self._first_block)
+        self._listen_to(merger)
+        return merger
 
-    def _merge_snapshots(self, ready: Container[object]) -> None:
-        """Have the merger merge snapshots of checkpoints, and remove snapshots that are not needed any more."""
-        merger, log = self._merger, self._node.rewind_log
+    def _take_merged(self, ready: Container[object]) -> None:
+        """Take the merged snapshots of checkpoints, and remove snapshots that are not needed any more."""
+        log = self._node.rewind_log
         if log is None or self._recovery is None:
             return
         if not self._recovery.rewinding:
             for name in log.take_unneeded():
                 self._shelf.drop(name)
-        if merger is None:
-            return
-        if any(number in ready for number in merger.numbers):
-            merger.listen()
-            if (failure := merger.failure()) is not None:
-                raise failure
-            for merged in merger.merged:
-                assert self._merging is not None
-                if merged.name:
-                    log.merged(*self._merging, merged.name, merged.size)
-                else:
-                    self._no_room_at = log.since
-                self._merging, self._mergers_died = None, 0
-            merger.merged = []
-            if merger.process.has_ended:
-                self._remove(merger, "")
-                self._merger = self._merging = None
-                self._mergers_died += 1
-                if self._mergers_died == DEATHS_MAX:
-                    raise ProcessError(
-                        f"the process that merges the snapshots of checkpoints died {DEATHS_MAX} times, and merged "
-                        f"none: the last {merger.process.how_it_ended()}; everything released before it stands. Run "
-                        f"again; if it was killed for memory, use fewer workers, or run with recover=False"
-                    )
-                return
-        if self._merging is None and log.since != self._no_room_at and (due := log.due_to_merge()) is not None:
-            self._merging = due
-            merger.order(pickle.dumps([snapshot.name for snapshot in due[1]]))
+        self._mergers.listen(log, ready)
 
     def _check_for_losses(self) -> None:
         """Detect a lost message: every process waits, and the acker waits for a message in flight."""
@@ -790,9 +756,9 @@ class ZeromqEngine:
             return
         self._closed = True
         children = self._children
-        for companion in (self._spare, self._merger):
-            if companion is not None:
-                companion.kill("the run is over")
+        if self._spare is not None:
+            self._spare.kill("the run is over")
+        self._mergers.kill()
         try:
             for child in children:
                 child.order(STOP)

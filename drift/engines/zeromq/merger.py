@@ -1,4 +1,4 @@
-"""The background process that merges snapshots of checkpoints: `python -m drift.engines.zeromq.merger`, started by the
+"""A background process that merges snapshots of checkpoints: `python -m drift.engines.zeromq.merger`, started by the
 engine.
 
 Invariant: nothing waits for it, and it has no state of its own: if it dies, another one repeats its work.

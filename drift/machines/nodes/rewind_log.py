@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -48,6 +48,18 @@ class Complete(NamedTuple):
     checkpoint: bytes
     output: Restart
     snapshots: dict[int, Snapshot]
+
+
+class Merge(NamedTuple):
+    """Consecutive snapshots of a worker that become one."""
+
+    worker: int
+    snapshots: list[SnapshotName]
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return sum(snapshot.size for snapshot in self.snapshots)
 
 
 class RewindLog:
@@ -340,14 +352,16 @@ class RewindLog:
                 names.add([SnapshotName(snapshot.checkpoint, *(its if of == 0 else for_others))])
         return [snapshot.name for snapshot in self._snapshots[worker].all()]
 
-    def due_to_merge(self) -> tuple[int, list[SnapshotName]] | None:
-        """A worker and its snapshots that are to be merged, if there are any."""
-        return next(
-            ((worker, several) for worker, names in enumerate(self._snapshots) if (several := names.due())), None
-        )
+    def due_to_merge(self, merging: Collection[Merge] = ()) -> Iterator[Merge]:
+        """The merges that are due, beside those that are being done."""
+        for worker, names in enumerate(self._snapshots):
+            taken = [snapshot for merge in merging if merge.worker == worker for snapshot in merge.snapshots]
+            for several in names.due(taken):
+                yield Merge(worker, several)
 
-    def merged(self, worker: int, several: Sequence[SnapshotName], name: bytes, size: int) -> None:
+    def merged(self, merge: Merge, name: bytes, size: int) -> None:
         """Note that snapshots have been merged into one."""
+        worker, several = merge
         self._snapshots[worker].replace(several, SnapshotName(several[-1].checkpoint, name, size, merged=True))
         self._drop_unneeded([snapshot.name for snapshot in several])
 

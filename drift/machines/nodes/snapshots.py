@@ -13,7 +13,8 @@ with the logarithm of all entries.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from drift.machines.checkpoints import DELETED, Entries, Lookup
@@ -261,11 +262,20 @@ class SnapshotNames:
         last = self._snapshots[-1].checkpoint if self._snapshots else b""
         self._snapshots += [snapshot for snapshot in snapshots if snapshot.checkpoint > last]
 
-    def due(self) -> list[SnapshotName]:
-        """Neighbours to be merged; or a single snapshot, to be put into a form for lookups."""
-        return self._snapshots[neighbours_due([snapshot.size for snapshot in self._snapshots])] or next(
-            ([snapshot] for snapshot in self._snapshots if not snapshot.merged and snapshot.size > _ALONE_BYTES), []
-        )
+    def due(self, merging: Collection[SnapshotName] = ()) -> Iterator[list[SnapshotName]]:
+        """Neighbours to be merged; then single snapshots, to be put into a form for lookups.
+
+        Args:
+            merging: snapshots that are being merged.
+        """
+        for is_merging, group in groupby(self._snapshots, merging.__contains__):
+            if not is_merging:
+                snapshots = list(group)
+                if neighbours := snapshots[neighbours_due([snapshot.size for snapshot in snapshots])]:
+                    yield neighbours
+                for snapshot in snapshots:
+                    if not snapshot.merged and snapshot.size > _ALONE_BYTES:
+                        yield [snapshot]
 
     def replace(self, those: Sequence[SnapshotName], by: SnapshotName) -> None:
         """Note that snapshots that were due have been merged into one."""
