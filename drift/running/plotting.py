@@ -5,8 +5,6 @@ Invariant: a line has the values of its key in the order of the output, each at 
 
 from __future__ import annotations
 
-from typing import Any
-
 import matplotlib.pyplot as plt
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,8 +13,9 @@ from matplotlib.axes import Axes
 
 from drift_graph.errors import SettingsError
 
-#: Times from here on are taken for milliseconds since 1970, as on the page of a run: 2001-09-09.
-_DATES_FROM = 10**12
+#: Times from here on, and below this, are taken for milliseconds since 1970, as on the page of a run: 2001-09-09 to
+#: 2286-11-20. Later is what comes at the end of the input.
+_DATES_FROM, _DATES_BELOW = 10**12, 10**13
 _ENDS = 3  # columns of each table that are no fields: position, sink, time
 _LEGEND_MAX = 12  # keys
 
@@ -25,7 +24,7 @@ def plotted(table: pa.Table, title: str, value: str | None, by: str | None) -> A
     """See `Exports.plot`; `table` has the output, as `to_arrow` gives it."""
     fields = table.column_names[_ENDS:]
     value = value if value is not None else _number_of(table, fields)
-    if by is None and "key" in fields and value != "key":
+    if by is None and "key" in fields and value != "key" and table["key"].null_count < len(table):
         by = "key"
     for name in (value, *([by] if by is not None else [])):
         if name not in fields:
@@ -35,14 +34,15 @@ def plotted(table: pa.Table, title: str, value: str | None, by: str | None) -> A
     if not _is_number(table.schema.field(value).type):
         raise SettingsError(f"plot: field {value!r} is no number, but {table.schema.field(value).type}")
     times = table["time"]
-    least = pc.min(times).as_py()
-    if least is not None and least >= _DATES_FROM:
+    least, greatest = pc.min_max(times).as_py().values()
+    if least is not None and _DATES_FROM <= least <= greatest < _DATES_BELOW:
         times = times.cast(pa.timestamp("ms", "UTC"))
     axes = plt.subplots()[1]
-    keys = _keys(table, by)
+    labels = pa.array([""] * len(table) if by is None else map(str, table[by].to_pylist()), pa.string())
+    keys = pc.unique(labels).to_pylist()
     for key in keys:
-        rows = pa.repeat(True, len(table)) if by is None else pc.equal(table[by], pa.scalar(key, table[by].type))
-        axes.plot(times.filter(rows).to_numpy(), table[value].filter(rows).to_numpy(), label=str(key))
+        rows = pc.equal(labels, key)
+        axes.plot(times.filter(rows).to_numpy(), table[value].filter(rows).to_numpy(), label=key)
     axes.set(title=title, xlabel="time", ylabel=value)
     if by is not None and len(keys) <= _LEGEND_MAX:
         axes.legend(title=by)
@@ -60,10 +60,6 @@ def _number_of(table: pa.Table, fields: list[str]) -> str:
             f"plot: {found}; name one, value=...: the output has {', '.join(map(repr, fields)) or 'no items'}"
         )
     return numbers[0]
-
-
-def _keys(table: pa.Table, by: str | None) -> list[Any]:
-    return [None] if by is None else [key for key in pc.unique(table[by]).to_pylist() if key is not None]
 
 
 def _is_number(kind: pa.DataType) -> bool:

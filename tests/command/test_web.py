@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -835,6 +835,29 @@ def test_a_run_is_plotted_over_time_with_a_line_for_each_key() -> None:
             assert list(line.get_ydata()) == [30] * 4 and date2num(line.get_xdata()) == pytest.approx(days)
     finally:
         close(axes.figure)
+
+
+def test_a_plot_has_the_values_without_a_key_and_those_at_the_end() -> None:
+    use("Agg")
+    began_ms = 1_700_000_040_000
+    rows = [{"at": began_ms + n * 1000, "n": n, "zone": ["a", None][n % 2]} for n in range(20)]
+
+    def values(make: Callable[[Any], Any], **more: Any) -> dict[str, list[Any]]:
+        graph = drift.Graph("numbers")
+        make(graph.source("rows", time=drift.EventTime("at"))).sink("out")
+        axes = drift.run(graph, {"rows": rows}).plot(**more)
+        try:
+            axes.figure.canvas.draw()
+            return {str(line.get_label()): list(line.get_ydata()) for line in axes.lines}
+        finally:
+            close(axes.figure)
+
+    assert [*values(lambda stream: stream.window(drift.windows.tumbling(5000)).count()).values()] == [[5] * 4]
+    by_zone = {"a": list(range(0, 20, 2)), "None": list(range(1, 20, 2))}
+    assert values(lambda stream: stream, value="n", by="zone") == by_zone
+    assert [*values(lambda stream: stream.at_end(drift.agg.sum("n"))).values()] == [[190]]
+    pairs = values(lambda stream: stream.map(lambda row: {"key": (row["n"] % 2, 1), "n": row["n"]}), value="n")
+    assert list(pairs) == ["[0, 1]", "[1, 1]"]
 
 
 def test_a_plot_asks_for_the_number_where_it_cannot_know_it() -> None:
