@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from drift_barrier.digest import InMemory
+from drift_barrier.digest import ListedParts
 from drift_graph.errors import StorageError
 
 MEMORY_BYTES = 32 * 2**20
@@ -73,7 +73,7 @@ class Spilled:
                 raise StorageError(f"a file in {tempfile.gettempdir()} has lost what this run has written there")
             at += len(part)
             yield part
-        yield from InMemory(in_memory).since(max(start - end, 0))
+        yield from ListedParts(in_memory).since(max(start - end, 0))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from itertools import chain, compress, count, groupby, islice
 from operator import eq
 from typing import Any, NamedTuple
 
-from drift_barrier.digest import Algorithm, Digest, Encoded, InMemory, NewParts
+from drift_barrier.digest import Algorithm, Digest, Encoded, ListedParts, NewParts
 from drift_graph.canonical import NoCanonicalForm, canonical, forms_of
 from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
@@ -97,7 +97,7 @@ class Barrier:
         steps: Callable[[str], str] = str,
         *,
         passes_failures: bool = False,
-        new_parts: NewParts = InMemory,
+        new_parts: NewParts = ListedParts,
     ) -> None:
         self.digest = Digest(algorithm, new_parts=new_parts)
         self.encoded: Sequence[Encoded] = ()

@@ -26,7 +26,7 @@ _PIECE_BYTES = 2**20
 
 
 class Parts(Protocol):
-    """Bytes in parts, as a list of them is."""
+    """Bytes in parts."""
 
     def append(self, part: bytes, /) -> None: ...
     def __iter__(self) -> Iterator[bytes]: ...
@@ -35,11 +35,10 @@ class Parts(Protocol):
         """The bytes from this one on; another thread may append meanwhile."""
 
 
-class InMemory(list[bytes]):
-    """See `Parts`."""
+class ListedParts(list[bytes]):
+    """Parts in memory."""
 
     def since(self, start: int, /) -> Iterator[bytes]:
-        """See `Parts`."""
         for part in self:
             if start < len(part):
                 yield part[start:]
@@ -138,7 +137,7 @@ class OpenBlock:
     Payloads are hashed behind all metas of their block, so the bytes stay until it is full.
     """
 
-    def __init__(self, new_parts: NewParts = InMemory) -> None:
+    def __init__(self, new_parts: NewParts = ListedParts) -> None:
         self.count = 0
         self.metas: list[bytes] = []
         self.payloads = new_parts()
@@ -208,7 +207,7 @@ class Digest:
     """
 
     def __init__(
-        self, algorithm: Algorithm = "xxh3_128", blocks: Iterable[bytes] = (), new_parts: NewParts = InMemory
+        self, algorithm: Algorithm = "xxh3_128", blocks: Iterable[bytes] = (), new_parts: NewParts = ListedParts
     ) -> None:
         self.algorithm: Algorithm = algorithm
         self.blocks: list[bytes] = list(blocks)

@@ -36,8 +36,8 @@ UNUSED_MIN = 1 << 16  # so many keys that nothing is known of may have numbers
 _SLOTS_PER_ROW = 4  # of arrays over all numbers that groups may have
 
 
-class Numbers(dict[Any, int]):
-    """Dense numbers of keys."""
+class KeyNumbers(dict[Any, int]):
+    """Dense numbers of keys, in the order in which they are asked for first."""
 
     def __missing__(self, key: Any) -> int:
         number = self[key] = len(self)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from drift.columns.aggregates import _EXACT_MAX, Array, InColumns, _NotHere
-from drift.columns.groups import UNUSED_MIN, Numbers, _greatest, arrays_of, listed, results_of
+from drift.columns.groups import UNUSED_MIN, KeyNumbers, _greatest, arrays_of, listed, results_of
 from drift.columns.metas import next_later_metas
 from drift.columns.opened import OpenWindows, Taken
 from drift.columns.windows import window_rows
@@ -181,7 +181,7 @@ class Merging:
         self._size, self._every, self._offset = windows
         self._suffix, self._ending, self._phase = timers
         self._ended: list[_Ended] = []  # in the order of their ends
-        self._numbers = Numbers()
+        self._numbers = KeyNumbers()
         self._lasts = np.empty(0, np.int64)  # by number of a key: the start of its last slice, or `_NONE`
 
     def __len__(self) -> int:
@@ -273,7 +273,7 @@ class Merging:
 
     def _number_again(self) -> None:
         """Forget the keys that have no slice: where windows of a last slice have all ended, it says nothing."""
-        self._numbers, self._lasts = Numbers(), np.empty(0, np.int64)
+        self._numbers, self._lasts = KeyNumbers(), np.empty(0, np.int64)
         for each in self._ended:
             each.numbers = self._numbers_of(each.slices.keys)
             self._lasts[each.numbers] = each.start

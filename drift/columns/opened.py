@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from drift.columns.aggregates import Array, InColumns, _NotHere
-from drift.columns.groups import UNUSED_MIN, Groups, Numbers, listed, results_of
+from drift.columns.groups import UNUSED_MIN, Groups, KeyNumbers, listed, results_of
 from drift.columns.metas import StampMetas
 from drift_graph.metas import Metas, joined_metas, metas_in_order
 
@@ -71,7 +71,7 @@ class OpenWindows:
         self._firsts: list[Metas] = []
         #: Longer than there are windows; the last is the numbers of their keys.
         self._arrays: list[list[Array]] = [[np.empty(0, np.int64)]]
-        self._numbers = Numbers()  # of keys, some of which may be without windows
+        self._numbers = KeyNumbers()  # of keys, some of which may be without windows
         self._keys: list[Any] = []  # by number
         self._places = np.empty(0, np.int64)  # by number: the key's window of the last end, from its first one, or -1
         self._last = b""
@@ -137,7 +137,7 @@ class OpenWindows:
         """Forget the keys without a window."""
         used, numbers = np.unique(self._arrays[-1][0][: len(self)], return_inverse=True)
         self._keys, self._places = [self._keys[at] for at in used.tolist()], self._places[used]
-        self._numbers = Numbers(zip(self._keys, range(len(used))))
+        self._numbers = KeyNumbers(zip(self._keys, range(len(used))))
         self._arrays[-1][0][: len(self)] = numbers
 
     def _append(self, after: Sequence[Sequence[Array]], before: Array, old: Array, is_new: Array) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from drift.columns.aggregates import Array, InColumns, _Keyed, _NotHere, codes_of
-from drift.columns.groups import UNUSED_MIN, Groups, Numbers, arrays_of, listed, results_of
+from drift.columns.groups import UNUSED_MIN, Groups, KeyNumbers, arrays_of, listed, results_of
 from drift.columns.merging import _NONE, _TIME_MAX
 from drift.columns.metas import (
     _SIGN,
@@ -113,7 +113,7 @@ class Sessions:
         self._hashed_ending = suffix + self._ending
         self._moment = bytes((LATER_MARK,)) + varint(0) + bytes((phase,))
         self._shared: tuple[bytes, bytes] | None = None  # rank of the source, and path of the rows
-        self._numbers = Numbers()
+        self._numbers = KeyNumbers()
         self._keys: list[Any] = []
         self._open = self._none(0, [])
 
@@ -221,7 +221,7 @@ class Sessions:
         """Forget the keys without a session."""
         found = np.flatnonzero(self._open.lasts != _NONE)
         self._open, self._keys = self._open.at(found), [self._keys[at] for at in found.tolist()]
-        self._numbers = Numbers(zip(self._keys, range(len(found))))
+        self._numbers = KeyNumbers(zip(self._keys, range(len(found))))
 
     def _untils(self, sessions: _Open) -> Array:
         """The last times of sessions, if no row comes any more."""
@@ -386,7 +386,7 @@ class Sessions:
                 return False
         self._shared = shared
         self._keys = [key for key, _, _ in every]
-        self._numbers = Numbers(zip(self._keys, range(len(every))))
+        self._numbers = KeyNumbers(zip(self._keys, range(len(every))))
         made = self._none(len(every), [])._replace(arrays=arrays)
         for at, (_, (first, last, _), timer) in enumerate(every):
             tie, end = read_varint(roots[at], 8 + len(rank))

@@ -6,10 +6,9 @@ rest of what the unbroken one would have given.
 
 Why: a checkpoint is taken between two batches of the output, when the sinks have all of the first one, which is what
 was released below minimal time. Below that everything is final. The loop over a run is a sink whose position is what it
-has
-taken: it is asked for after the batch was given, and a checkpoint above it waits. A sink that came back older decides
-from which checkpoint a run resumes: behind its end nothing would be computed again. Sources do not decide: where one
-has lost what it gave, the items in the sinks are of an input that is gone.
+has taken: it is asked for after the batch was given, and a checkpoint above it waits. A sink that came back older
+decides from which checkpoint a run resumes: behind its end nothing would be computed again. Sources do not decide:
+where one has lost what it gave, the items in the sinks are of an input that is gone.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import drift
 from drift import spilled
 from drift.engines.zeromq import engine
 from drift.spilled import Spilled
-from drift_barrier.digest import BLOCK_ITEMS, Digest, Encoded, InMemory, OpenBlock
+from drift_barrier.digest import BLOCK_ITEMS, Digest, Encoded, ListedParts, OpenBlock
 from drift_graph.canonical import canonical
 
 
@@ -27,7 +27,7 @@ def test_spilled_bytes_are_those_of_a_list_at_any_moment(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spilled, "MEMORY_BYTES", memory_bytes)
         patch.setattr(spilled, "_READ_BYTES", 5)
-        found, in_memory, expected = Spilled(), InMemory(), b""
+        found, in_memory, expected = Spilled(), ListedParts(), b""
         for part in parts:
             if part is None:
                 half = iter(found)  # that nobody reads to its end

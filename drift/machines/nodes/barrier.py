@@ -27,7 +27,7 @@ from drift.machines.plan import feeding_step
 from drift.machines.worker import BARRIER
 from drift_acker.ledger import ack_of
 from drift_barrier.barrier import Barrier, Released
-from drift_barrier.digest import Algorithm, Digest, InMemory, NewParts
+from drift_barrier.digest import Algorithm, Digest, ListedParts, NewParts
 from drift_graph.errors import DriftBug
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
@@ -44,7 +44,7 @@ class BarrierNode(Node):
 
     receivers = (ACKER, CALLER)
 
-    def __init__(self, dataflow: Dataflow, digest: Algorithm, new_parts: NewParts = InMemory) -> None:
+    def __init__(self, dataflow: Dataflow, digest: Algorithm, new_parts: NewParts = ListedParts) -> None:
         self._dataflow = dataflow
         self._new_parts = new_parts
         self._digest: Algorithm = digest
@@ -131,7 +131,7 @@ class BarrierNode(Node):
         return Send(CALLER, Finished(digest.hexdigest(), digest.blocks))
 
 
-def digest_of(restart: Restart, algorithm: Algorithm, new_parts: NewParts = InMemory) -> Digest:
+def digest_of(restart: Restart, algorithm: Algorithm, new_parts: NewParts = ListedParts) -> Digest:
     """The digest of the output released before the restart."""
     digest = Digest(algorithm, new_parts=new_parts)
     digest.resume(restart.blocks, restart.opened)

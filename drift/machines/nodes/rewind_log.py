@@ -30,7 +30,7 @@ from drift.machines.nodes.messages import (
 )
 from drift.machines.nodes.snapshots import Shelf, SnapshotName, SnapshotNames, merged
 from drift.machines.worker import BARRIER, Snapshot
-from drift_barrier.digest import BLOCK_ITEMS, Encoded, InMemory, NewParts, OpenBlock
+from drift_barrier.digest import BLOCK_ITEMS, Encoded, ListedParts, NewParts, OpenBlock
 from drift_graph.errors import DriftBug, PayloadError, ProcessError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
@@ -88,7 +88,7 @@ class RewindLog:
         workers: int,
         shelf: Shelf,
         pace: CheckpointPace,
-        new_parts: NewParts = InMemory,
+        new_parts: NewParts = ListedParts,
     ) -> None:
         self.since = BEGINNING
         self._workers = workers
