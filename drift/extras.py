@@ -28,7 +28,6 @@ _MODULES = {
     "registry": ("confluent_kafka", "fastavro", "jsonschema"),
     "web": ("starlette", "uvicorn", "prometheus_client", "pygraphviz"),
     "otel": ("opentelemetry",),
-    "picture": ("pygraphviz",),
     "plot": ("matplotlib", "numpy", "pyarrow"),
 }
 
@@ -38,22 +37,13 @@ def need(extra: str, feature: str) -> None:
     Raises:
         SettingsError: a library of this extra is not installed.
     """
-    missing = _missing(extra)
+    missing = [module for module in _MODULES[extra] if not _is_there(module)]
     if missing:
         names = " and ".join(missing)
         raise SettingsError(
             f"{feature} needs {names}, which {'are' if len(missing) > 1 else 'is'} not installed: pip install "
             f"'drifting-state[{extra}]'"
         )
-
-
-def is_installed(extra: str) -> bool:
-    """Whether the libraries of this extra are there."""
-    return not _missing(extra)
-
-
-def _missing(extra: str) -> list[str]:
-    return [module for module in _MODULES[extra] if not _is_there(module)]
 
 
 def _is_there(module: str) -> bool:

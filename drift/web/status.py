@@ -19,13 +19,13 @@ from typing import Any
 
 from drift.engines.metrics import Reading, on_page
 from drift.engines.observed import Observed, ProcessState, SourceState
-from drift.extras import is_installed
 from drift.show import as_svg
 from drift.state.run_checkpoints import HISTORY
 from drift.streams import ERRORS
 from drift.web.life import History, Life, Watched, past_of
 from drift.web.metrics import as_text
 from drift_barrier.barrier import Released
+from drift_graph.errors import SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
 
@@ -138,9 +138,12 @@ class Status:
 
     def _pictures_to_store(self) -> dict[bytes, bytes]:
         """The pictures, whose edges and boxes show what is counted; none where nothing can draw them."""
-        if not self._run.settings.counted or not is_installed("picture"):
+        if not self._run.settings.counted:
             return {}
-        return {name: text.encode() for name, text in self.pictures.items()}
+        try:
+            return {name: text.encode() for name, text in self.pictures.items()}
+        except SettingsError:  # pygraphviz is not there, or cannot be loaded; nobody has asked for a page
+            return {}
 
     # Called by the server.
 

@@ -46,7 +46,7 @@ from drift.web.address import as_address
 from drift.web.life import decoded_history
 from drift.web.metrics import as_text
 from drift.web.server import LivePage
-from drift.web.status import Status, _Thinned
+from drift.web.status import STEPS, Status, _Thinned
 from drift.web.stored import StoredRun
 from drift_graph.meta import pack_time
 from drift_graph.policies import ArrivalTime
@@ -733,6 +733,17 @@ def test_one_run_is_shown_at_once_and_what_is_no_state_of_a_run_is_refused(tmp_p
         process, _ = shown([str(tmp_path / where)])
         with process:
             assert process.wait(HANG_S) == 2
+
+
+def test_where_nothing_can_draw_a_run_stores_no_picture_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pygraphviz.py").write_text("raise ImportError('libcgraph.so.8: cannot open shared object file')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pygraphviz", raising=False)
+    assert tenths(tmp_path / "kept", counted=True).finish().items_in == 1000
+    run = StoredRun(str(tmp_path / "kept"))
+    assert run.sample()["items_in"] == 1000 and run.picture(STEPS) is None
 
 
 def test_a_stored_run_whose_state_goes_away_is_shown_as_it_was_and_the_page_still_ends(tmp_path: Path) -> None:
