@@ -30,14 +30,23 @@ from drift_graph.functions import own_folders
 #: -P keeps the current folder off the path until our modules are imported: a types.py of the user is not Python's.
 #: Imported objects stay, so garbage collection is off meanwhile; it would take a sixth of the time.
 _MAIN = (
-    "import gc, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.path += sys.argv[{}:]; gc.disable(); "
+    "import gc, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); gc.disable(); {}; "
     "from {} import main; gc.enable(); main()"
 )
 
 
 def main_of(module: str, *arguments: str) -> tuple[str, list[str]]:
     """A program that runs `main` of one of our modules with `arguments` as `sys.argv[1:]`; and its arguments."""
-    return _MAIN.format(len(arguments) + 1, module), [*arguments, *folders_of_ours()]
+    return _MAIN.format(with_folders_of_ours(len(arguments) + 1), module), [*arguments, *folders_of_ours()]
+
+
+def with_folders_of_ours(first: int) -> str:
+    """A statement that adds these folders, `sys.argv[first:]`, to the path.
+
+    They come before those of installed packages: another version may be installed than the one that runs here.
+    """
+    before = "next((n for n, folder in enumerate(sys.path) if folder.endswith('-packages')), len(sys.path))"
+    return f"at = {before}; sys.path[at:at] = sys.argv[{first}:]"
 
 
 def folders_of_ours() -> list[str]:

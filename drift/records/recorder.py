@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from drift.children import Channel, folders_of_ours
+from drift.children import Channel, folders_of_ours, with_folders_of_ours
 from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
 from drift.records.messages import (
     Answers,
@@ -52,11 +52,11 @@ from drift_graph.times import Arrived
 
 #: The writer needs little of drift, so the package is set up without its imports; and it reads before it imports the
 #: rest: nothing of this may delay the run.
-PROGRAM = """
+PROGRAM = f"""
 import sys, types
 drift = sys.modules["drift"] = types.ModuleType("drift")
 drift.__path__, drift.__version__ = [sys.argv[2]], sys.argv[3]
-sys.path += sys.argv[4:]
+{with_folders_of_ours(4)}
 from drift.parent import Parent
 run = Parent(int(sys.argv[1]), None, waiting_bytes_max=64 << 20)
 from drift.records.process import main

@@ -270,3 +270,14 @@ def test_what_waits_to_be_taken_from_a_parent_is_bounded(monkeypatch: pytest.Mon
     reading._read()
     assert max(waiting) == 30 and len(taken) == 17
     assert [bytes(frame) for frame in taken] == [b"x" * 10] * 17
+
+
+def test_a_child_runs_the_version_that_its_parent_runs_and_not_one_that_is_installed(tmp_path: Path) -> None:
+    installed, ours = tmp_path / "site-packages", tmp_path / "checkout"
+    for folder, said in ((installed, "installed"), (ours, "ours")):
+        folder.mkdir()
+        (folder / "of_both.py").write_text(f"def main():\n    print({said!r})\n")
+    program, arguments = children.main_of("of_both", str(ours))
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, "-P", "-c", program.replace("sys.argv[2:]", "sys.argv[1:2]"), *arguments]
+    assert subprocess.check_output(command, text=True, env=environment) == "ours\n"
