@@ -154,7 +154,7 @@ BREAKAGES = [
         "drift/sinks/refused.py",
         "        for part in (slice(half), slice(half, None)):",
         "        for part in (slice(half),):",
-        REFUSED,
+        LAW,
         NO_SERVERS,
     ),
     one(

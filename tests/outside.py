@@ -24,6 +24,7 @@ import drift_barrier.digest
 from drift.sinks.delivering import DeliveringSink, End
 from drift.sinks.kafka import producer_settings
 from drift.sinks.lines import as_json
+from drift.sinks.refused import put_or_set_apart
 from drift.sinks.resuming import AppendingSink, Last
 from drift.sources.polled import Decode, Poller, _Polled, decoded
 from drift.sources.wake import Wake
@@ -63,10 +64,19 @@ class Far(Protocol):
 
 
 class Rows:
-    """A server with transactions: Redis, Postgres or SQLite."""
+    """A server with transactions: Redis, Postgres or SQLite.
 
-    def __init__(self, choose: Schedule) -> None:
+    Args:
+        diverts: whether the sink sets apart what is refused.
+
+    Attributes:
+        stored: the items that are in the table or set apart, in the order in which they came there.
+    """
+
+    def __init__(self, choose: Schedule, *, diverts: bool = False) -> None:
         self._choose = choose
+        self._diverts = diverts
+        self._refused = {choose(10) for _ in range(choose(3))}
         self.heals = self.has_lost = False
         self.stored: list[Last] = []
 
@@ -109,9 +119,28 @@ class Rows:
         return found
 
     def _transact(self, left: Last | None, items: Sequence[Last]) -> Last | None:
+        """All of it or nothing, but for what is set apart."""
         found = self.last
-        if found == left:
-            self.stored += items
+        if found != left:
+            return found
+        stored: list[Last] = []
+
+        def put(positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
+            if not self.heals and any(position % 10 in self._refused for position in positions):
+                raise ValueError("there is one that is refused")
+            stored.extend(payloads)
+
+        def set_apart(position: int, meta: bytes, payload: Any, error: Exception) -> None:
+            assert position % 10 in self._refused, f"the item at {position} is set apart, and was not refused"
+            stored.append(payload)
+
+        positions, metas = zip(*items, strict=True)
+        if self._diverts:
+            put_or_set_apart(put, set_apart, (ValueError,), positions, metas, items)
+        else:
+            put(positions, metas, items)
+        assert stored == list(items), "the position is stored, so each item is in the table or set apart"
+        self.stored += stored
         return found
 
 
@@ -128,7 +157,7 @@ class RowsSink(AppendingSink):
     def _append(
         self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
     ) -> Last | None:
-        with self._taking(positions, ConnectionError):
+        with self._taking(positions, ConnectionError, ValueError):
             return self._far.append(left, list(map(Last, positions, metas)))
 
     def _find_end(self) -> Last | None:

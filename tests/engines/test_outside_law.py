@@ -31,7 +31,11 @@ from drift import DriftError
 KAFKA = importlib.import_module("drift.sources.kafka")  # the function has its name
 MESSAGES_MAX = 24
 RUNS_MAX = 5
-SINKS: dict[str, Callable[[Schedule], Far]] = {"rows": Rows, "topic": lambda choose: Topic(choose, 1, None)}
+SINKS: dict[str, Callable[[Schedule], Far]] = {
+    "rows": Rows,
+    "rows, what is refused set apart": lambda choose: Rows(choose, diverts=True),
+    "topic": lambda choose: Topic(choose, 1, None),
+}
 
 
 def counted() -> drift.Dataflow:

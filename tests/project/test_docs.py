@@ -117,13 +117,6 @@ def test_commands_in_a_document_print_what_it_says(document: Path, folder: Path)
                 assert done.returncode == 0, f"$ {first}{done.stdout}"
 
 
-MERGED = re.compile(r"^(<{7} |={7}$|>{7} )", re.MULTILINE)
-
-
-def test_no_document_has_the_marks_of_a_merge() -> None:
-    assert [str(document) for document in DOCUMENTS if MERGED.search(document.read_text())] == []
-
-
 def test_the_architecture_names_files_and_packages_that_there_are() -> None:
     root = Path(__file__).parents[2]
     text = (root / "ARCHITECTURE.md").read_text().partition("## Where everything is")[2].partition("\n## ")[0]

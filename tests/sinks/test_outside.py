@@ -26,6 +26,7 @@ RUNS_MAX = 5
 METAS = [global_time(n, 0, 0, 0) for n in range(LENGTH)]
 MODELS: dict[str, Callable[[Schedule], Far]] = {
     "rows": Rows,
+    "rows, what is refused set apart": lambda choose: Rows(choose, diverts=True),
     "topic": lambda choose: Topic(choose, 2, None),
     "topic by key": lambda choose: Topic(choose, 3, lambda payload: str(payload % 5)),
 }
