@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from waiting import HANG_S
+from test_simulate import simulate
 
 import drift
 from drift.calling.asks import calls_of, with_functions
@@ -136,11 +134,6 @@ answers.count(lambda answer: answer).sink("out")
 def test_asked(run):
     assert all(0 <= answer <= 2 for answer, _ in run.payloads)
 """
-
-
-def simulate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "drift_command", "simulate", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S)
 
 
 def test_the_command_simulates_with_stubs_and_with_the_answers_of_a_test(tmp_path: Path) -> None:

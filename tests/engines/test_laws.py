@@ -11,6 +11,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -62,7 +63,10 @@ class Output(NamedTuple):
 
 
 def _output(rows: Iterable[tuple[int, bytes, Any, str]], digest: str, error: Exception | None) -> Output:
+    """What a run gave; law 2: its metas strictly increase."""
     items = [(position, meta, canonical(payload), sink) for position, meta, payload, sink in rows]
+    assert [position for position, *_ in items] == list(range(len(items)))
+    assert all(below < above for (_, below, *_), (_, above, *_) in pairwise(items))
     shown = None
     if error is not None:
         step, meta = getattr(error, "step", ""), getattr(error, "meta", b"")
@@ -237,18 +241,6 @@ def test_a_credit_of_few_items_changes_nothing(recipe: Recipe, data: st.DataObje
     assert simulated(case, data, in_flight_max=data.draw(st.integers(1, 4))) == reference(case, data)
 
 
-# Law 2.
-
-
-@given(cases(items_max=12), st.data())
-def test_released_metas_strictly_increase(case: Case, data: st.DataObject) -> None:
-    """Those of the reference, which every other engine's are equal to, by law 1."""
-    items = reference(case, data).items
-    metas = [meta for _, meta, _, _ in items]
-    assert metas == sorted(set(metas))
-    assert [position for position, _, _, _ in items] == list(range(len(items)))
-
-
 # Law 3.
 
 
@@ -261,9 +253,10 @@ def in_flight(run: Simulation) -> Iterator[bytes]:
 
 
 @given(cases(), st.integers(1, 3), st.data())
-def test_minimal_time_never_goes_back_and_nothing_below_it_is_in_flight(
+def test_minimal_time_never_goes_back_nothing_below_it_is_in_flight_and_all_below_what_the_barrier_knows_is_released(
     case: Case, workers: int, data: st.DataObject
 ) -> None:
+    whole = reference(case, data).items
     run = simulation(case, data, workers=workers)
     before = run.acker.minimal_time
     released = 0
@@ -274,38 +267,13 @@ def test_minimal_time_never_goes_back_and_nothing_below_it_is_in_flight(
         for piece in run.released[released:]:
             assert all(meta < minimal_time for meta in piece.metas)
         before, released = minimal_time, len(run.released)
+        assert _items(run) == [item for item in whole if item[1] < run.released_below]
     assert run.acker.minimal_time == END_OF_TIME
-
-
-@given(cases(), st.integers(1, 3), st.data())
-def test_what_is_released_is_complete(case: Case, workers: int, data: st.DataObject) -> None:
-    """At any moment the output is all of the reference's below the minimal time that the barrier knows."""
-    whole = reference(case, data).items
-    run = simulation(case, data, workers=workers)
-    while run.step():
-        expected = [(meta, payload) for _, meta, payload, _ in whole if meta < run.released_below]
-        given_out = [(meta, payload) for _, meta, payload, _ in _items(run)]
-        assert given_out == expected
 
 
 def _items(run: Simulation) -> list[tuple[int, bytes, bytes, str]]:
     outcome = Outcome(run.released, "", None, [], 0)
     return _output(outcome.items(), "", None).items
-
-
-# Law 4.
-
-
-@given(cases(items_max=12), st.integers(1, 3), st.booleans(), st.data())
-def test_at_the_end_nothing_is_held_and_every_ack_cell_is_zero(
-    case: Case, workers: int, fused: bool, data: st.DataObject
-) -> None:
-    run = simulation(case, data, workers=workers, fused=fused)
-    run.run()
-    assert [worker.held for worker in run.workers] == [0] * workers
-    assert len(run.barrier) == 0
-    assert run.acker.in_flight == 0 and run.acker.quiet
-    assert [source.unsettled(END_OF_TIME) for source in run.sources] == [0] * len(case.inputs)
 
 
 # Law 5.
@@ -347,7 +315,7 @@ def test_sending_more_than_the_net_difference_changes_nothing(monkeypatch: pytes
     law()
 
 
-# Law 6.
+# Laws 4 and 6.
 
 
 class _Places:
@@ -401,12 +369,18 @@ class _PlacesOfReference(Reference):
         super().push(origin, meta, payload, parents)
 
 
-@given(cases(items_max=10), st.integers(1, 3), st.data())
-def test_every_tombstone_meets_one_equal_item_everywhere(case: Case, workers: int, data: st.DataObject) -> None:
+@given(cases(items_max=12), st.integers(1, 3), st.booleans(), st.data())
+def test_at_the_end_every_tombstone_has_met_one_equal_item_everywhere_and_nothing_is_held(
+    case: Case, workers: int, fused: bool, data: st.DataObject
+) -> None:
     places = _Places()
-    run = simulation(case, data, workers=workers)
+    run = simulation(case, data, workers=workers, fused=fused)
     places.watch(run)
     run.run()
+    assert [worker.held for worker in run.workers] == [0] * workers
+    assert len(run.barrier) == 0
+    assert run.acker.in_flight == 0 and run.acker.quiet
+    assert [source.unsettled(END_OF_TIME) for source in run.sources] == [0] * len(case.inputs)
     assert set(places.counts.values()) <= {0, 1}
     assert {place for place, count in places.counts.items() if count} == _seen_by_reference(case)
 

@@ -125,10 +125,8 @@ def test_an_impure_step_is_reported_with_the_smallest_input(tmp_path: Path) -> N
     smallest = done.stderr.split("the smallest input found\n")[1].split("\n\n")[0]
     assert smallest.count("words") == 1 and "(empty)" not in smallest
     path = done.stderr.split("case file     ")[1].split("\n")[0]
-    assert simulate(tmp_path, "--case", path).returncode == 4
-    printed = as_json(tmp_path, "test_news.py:graph", "--processes", "1")
+    printed = as_json(tmp_path, "--case", path)
     assert (printed["kind"], printed["step"], printed["exit_code"]) == ("ImpureStep", "filter new", 4)
-    assert printed["report"]["failed_seed"] is not None
 
 
 def test_a_failure_that_hangs_on_what_ran_before_is_reported_as_that(tmp_path: Path) -> None:
@@ -147,9 +145,8 @@ def test_runs_are_given_chunks_of_a_source(tmp_path: Path) -> None:
         GRAPH.replace("str.split", "lambda line: [line] if line.startswith('line') else 1 / 0")
     )
     (tmp_path / "lines.txt").write_text("".join(f"line {number}\n" for number in range(200)))
-    printed = as_json(
-        tmp_path, "words.py:graph", "--source", "lines.txt", "--items-max", "9", "--seeds", "40", "--processes", "1"
-    )
+    chunks = ["--source", "lines.txt", "--items-max", "9", "--seeds", "40", "--processes", "1", "--no-purity"]
+    printed = as_json(tmp_path, "words.py:graph", *chunks)
     assert printed["inputs"] == {"lines": "chunks of lines.txt (200 items)"}
     assert printed["step_errors"] == 0 and 40 < printed["items"] < 360
     refused = simulate(tmp_path, "words.py:graph")
