@@ -44,6 +44,24 @@ BREAKAGES = [
                 "rank in awaited",
                 "what_is_not",
             ),
+            (
+                "filled steps have the ranks of their part of the graph",
+                "fixed_ranks=tuple((name, rank) for name, rank in dataflow.ranks.items() if name in kept)",
+                "fixed_ranks=()",
+                "aborted and windows",
+            ),
+            (
+                "new steps are filled without their later items",
+                "[each for each in snapshot.later if each.target in new]",
+                "[]",
+                "aborted and later",
+            ),
+            (
+                "states of steps that stay are filled too",
+                "in snapshot.states.items() if name in new}",
+                "in snapshot.states.items()}",
+                "own_states",
+            ),
         )
     ),
     *(

@@ -34,7 +34,7 @@ from drift_graph.graph import Dataflow
 _JSON_FIELDS = (
     "graph", "engine", "workers", "digest", "items_in", "items_out", "tombstones", "late_items", "seconds",
     "items_per_second", "peak_memory_bytes", "refused_frames", "guarantee",
-    "died", "recoveries", "fed_again", "recovering_s",
+    "died", "recoveries", "fed_again", "recovering_s", "sinks",
 )  # fmt: skip
 
 
@@ -273,8 +273,10 @@ def _summary(report: Report, algorithm: str) -> str:
             f"replaced {', '.join(report.died)}: went back {report.recoveries} times, fed {report.fed_again:,} items "
             f"again, {report.recovering_s:.2f} s in all"
         )
+    sinks = ", ".join(f"{name} {items:,}" for name, items in report.sinks.items())
+    out = f"{report.items_out:,} out" + (f" ({sinks})" if len(report.sinks) > 1 else "")
     return (
-        f"{report.graph}: {report.items_in:,} items in, {report.items_out:,} out in {report.seconds:.2f} s "
+        f"{report.graph}: {report.items_in:,} items in, {out} in {report.seconds:.2f} s "
         f"({report.items_per_second:,.0f} in/s, {engine}; {', '.join(parts)})\n"
         f"{algorithm} {report.digest}"
     )

@@ -16,7 +16,8 @@ def web_command(states: Sequence[str], address: str) -> None:
     """Serve the pages of runs that kept their state in STATE..., until Ctrl-C: what their own pages showed last.
 
     A run stores that with its checkpoints, and when it ends; one that is still running is shown as of its last
-    checkpoint. As for --web, on any host but this machine's loopback the page has a token.
+    checkpoint, and one that was killed as "died". As for --web, on any host but this machine's loopback the page has a
+    token.
 
     \b
     drift web folder

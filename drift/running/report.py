@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Report:
         items_before: of `items_in`, those of the runs before the checkpoint that this one resumed from.
         tombstones: outputs that groupings cancelled before release.
         late_items: diverted.
+        sinks: items released to each sink, also those of late items and of errors; as `items_out`.
         seconds: wall clock, start to end.
         peak_memory_bytes: resident, the sum over all processes of the run.
         refused_frames: malformed or foreign messages that were refused (zeromq).
@@ -44,6 +46,7 @@ class Report:
     fed_again: int = 0
     recovering_s: float = 0.0
     items_before: int = 0
+    sinks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def items_per_second(self) -> float:

@@ -277,6 +277,7 @@ class Run(Exports):
             digest=self.digest if self._begun else "",
             guarantee="" if self.guarantee is None else str(self.guarantee),
             items_before=self._items_before,
+            sinks=self._watching.life.released,
             **reported(Reading(progress, self._outcome[0], seconds, memory_bytes=memory_bytes)),
         )
 

@@ -94,6 +94,9 @@ class Backend(Protocol):
             StorageError: it cannot store checkpoints.
         """
 
+    def is_locked(self) -> bool:
+        """Whether a process has it open to write, if it `exists`; one that opens it meanwhile tries again."""
+
     def reader(self) -> Reader:
         """A reader, if it `exists`; needs no lock."""
 

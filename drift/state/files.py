@@ -96,6 +96,15 @@ class FilesBackend:
         """See `Backend`."""
         return (self._folder / "cuts").is_dir()
 
+    def is_locked(self) -> bool:
+        """See `Backend`."""
+        with suppress(FileNotFoundError), (self._folder / "lock").open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
     def deputy(self) -> tuple[FilesBackend, tuple[int, ...]]:
         """See `Backend`; the lock is held until both processes have released it."""
         assert self._lock is not None

@@ -92,6 +92,16 @@ class PostgresBackend(ServerBackend):
         finally:
             connection.close()
 
+    def is_locked(self) -> bool:
+        """See `Backend`; the lock taken for the look ends with its connection."""
+        connection = _Connection(self._url, self.where)
+        try:
+            with connection.used() as used:
+                sql = "select pg_try_advisory_lock_shared(hashtextextended(%s, %s))"
+                return used.execute(sql, (self._run, _LOCK)).fetchone() == (False,)
+        finally:
+            connection.close()
+
     def open(self) -> None:
         """See `Backend`."""
         self._connection = _Connection(self._url, self.where)

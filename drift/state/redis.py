@@ -88,6 +88,13 @@ class RedisBackend(ServerBackend):
         with self._connected() as client, _answers(self.where):
             return bool(client.exists(f"{self._names}cuts"))
 
+    def is_locked(self) -> bool:
+        """See `Backend`."""
+        with self._connected() as client, _answers(self.where):
+            info: Any = client.info("server")
+            found: Any = client.get(f"{self._names}lock")
+            return _is_held(client, found, info["run_id"])
+
     @contextmanager
     def _connected(self) -> Iterator[redis.Redis]:
         client = _connected(self._server, self.where)
@@ -145,10 +152,8 @@ class RedisBackend(ServerBackend):
         assert self._client is not None
         of_server = None if found is None else found.decode().split()[2]
         if taking:
-            if found is not None and of_server == run_id:
-                connection = found.decode().split()[1]
-                if self._client.client_list(client_id=[connection]):
-                    raise self._locked_error()
+            if _is_held(self._client, found, run_id):
+                raise self._locked_error()
         elif not self._is_own(found) and not (has_checkpoints and of_server != run_id):
             if found in (None, self._lock_before) and of_server != run_id:
                 raise older_error(self.where, Expected("locks", b"of this run"))
@@ -232,3 +237,15 @@ def _answers(where: str) -> Iterator[None]:
         raise Away(str(cleaned(error))) from error
     except redis.RedisError as error:
         raise StorageError(f"the state in {where} cannot be read or written: {cleaned(error)}") from error
+
+
+def _is_held(client: redis.Redis, lock: bytes | None, run_id: str) -> bool:
+    """Whether a lock is of a connection that is open.
+
+    Args:
+        run_id: of the server.
+    """
+    if lock is None:
+        return False
+    _, connection, of_server = lock.decode().split()
+    return of_server == run_id and bool(client.client_list(client_id=[connection]))

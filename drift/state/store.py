@@ -107,6 +107,10 @@ class Store:
             raise SettingsError(f"{self.where} holds no state of a run; name the one that --state named")
         self._reader = self._new_reader()
 
+    def is_locked(self) -> bool:
+        """Whether a run has it open."""
+        return self._patience.call(self._backend.is_locked)
+
     def open(self) -> None:
         """Lock it, and make it if it does not exist.
 

@@ -7,7 +7,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar, overload
 
 from drift.diverting import OnError, TriedStep, diverts
 from drift.flow.aggregates import Aggregate
@@ -497,6 +497,20 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
     ) -> Stream[Any]:
         timed_steps = self._timed_steps if timed_steps is None else timed_steps
         return Stream(self._graph, origins, timed_steps, self._depth if depth is None else depth)
+
+    if not TYPE_CHECKING:  # to which a name that is not there is an error in any case
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where a method is that a stream has only in windows, or with keys."""
+            found = f"a stream has no {name!r}"
+            if hasattr(WindowedStream, name):
+                found += (
+                    f", which is for windows: stream.window(...).{name}(...). Behind an aggregate there are results, a "
+                    f"Window each; for flat dicts name the aggregates: window(...).rows(mean=drift.agg.mean(...))"
+                )
+            elif hasattr(KeyedStream, name):
+                found += f", which is for keyed streams: stream.key_by(...).{name}(...)"
+            raise AttributeError(found, name=name, obj=self)
 
 
 class Feedback(Stream[T]):

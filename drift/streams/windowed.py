@@ -233,3 +233,15 @@ class WindowedStream(Generic[K, T]):
 
     def __repr__(self) -> str:
         return f"<{self._stream!r} in windows {self._windows!r}>"
+
+    if not TYPE_CHECKING:  # to which a name that is not there is an error in any case
+
+        def __getattr__(self, name: str) -> Any:
+            """Say that a method of streams comes behind an aggregate."""
+            found = f"windows have no {name!r}"
+            if "_stream" in self.__dict__ and hasattr(type(self._stream), name):
+                found += (
+                    f" before an aggregate says what each of them gives: window(...).count().{name}(...), or "
+                    f"window(...).rows(n=drift.agg.count()).{name}(...)"
+                )
+            raise AttributeError(found, name=name, obj=self)

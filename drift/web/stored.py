@@ -8,10 +8,12 @@ shown, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from drift.state.run_checkpoints import HISTORY, Checkpoints, store_of
+from drift.state.store import Store
 from drift.urls import without_secrets
 from drift.web.life import History, decoded_history
 from drift.web.status import Row
@@ -36,7 +38,9 @@ class StoredRun:
         self._numbers = self._read()
 
     def sample(self) -> dict[str, Any]:
-        """The numbers that the run stored last; where they cannot be read now, those that were read last."""
+        """The numbers that the run stored last, its state "died" where it did not end and no process has the store;
+        where they cannot be read now, those that were read last.
+        """
         try:
             self._numbers = self._read()
         except (SettingsError, StorageError) as error:
@@ -44,14 +48,21 @@ class StoredRun:
         return self._numbers
 
     def _read(self) -> dict[str, Any]:
-        (data,) = self._told(HISTORY)
+        with self._opened() as store:
+            # A run takes the store before its first history, and lets go of it behind its last.
+            is_held = store.is_locked()
+            (data,) = store.told(HISTORY)
+            is_held = is_held or store.is_locked()
         if data is None:
             raise SettingsError(
                 f"{self.where} has no history of a run: no run that kept its state there has stored one"
             )
         history: History = decoded_history(data, self.where)
         self._samples = history.samples
-        return {**history.status, "stored": self.where, "stored_ms": history.told_ms}
+        numbers = {**history.status, "stored": self.where, "stored_ms": history.told_ms}
+        if numbers["state"] in ("waiting", "running") and not is_held:
+            numbers["state"] = "died"
+        return numbers
 
     def history(self) -> list[Row]:
         """Of the whole life, thinned."""
@@ -63,17 +74,19 @@ class StoredRun:
 
     def picture(self, name: bytes) -> str | None:
         """The picture of the graph, of its steps or of its operators; None if the run stored none."""
-        (data,) = self._told(name)
+        with self._opened() as store:
+            (data,) = store.told(name)
         return None if data is None else data.decode()
 
     def metrics(self) -> bytes | None:
         """None: what Prometheus reads is of now."""
         return None
 
-    def _told(self, *names: bytes) -> Sequence[bytes | None]:
+    @contextmanager
+    def _opened(self) -> Iterator[Store]:
         store = store_of(self._checkpoints)
         store.open_to_read()
         try:
-            return store.told(*names)
+            yield store
         finally:
             store.close()

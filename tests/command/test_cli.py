@@ -50,6 +50,8 @@ def minute(row):
 
 timed = drift.Graph("timed")
 timed.source("rows", time=drift.EventTime(minute, lateness=1)).map(minute, name="minute").sink("out")
+apart = drift.Graph("apart")
+apart.source("rows", time=drift.EventTime(minute, lateness=1), late="too late").map(minute, name="minute").sink("out")
 
 def made():
     graph = drift.Graph("made")
@@ -162,7 +164,7 @@ def test_json_is_one_object_and_nothing_else(call: Callable[..., Result]) -> Non
     assert list(report) == [
         "graph", "engine", "workers", "digest", "items_in", "items_out", "tombstones", "late_items", "seconds",
         "items_per_second", "peak_memory_bytes", "refused_frames", "guarantee", "died", "recoveries",
-        "fed_again", "recovering_s",
+        "fed_again", "recovering_s", "sinks",
     ]  # fmt: skip
     assert (report["graph"], report["engine"], report["items_in"], report["items_out"]) == ("words", "local", 2, 6)
     assert len(report["digest"]) == 64
@@ -316,6 +318,12 @@ def test_diverted_items_are_stored_with_their_reason_or_counted_aloud(
     assert call(*run, "--late-output", "late.jsonl", "--on-existing", "error").exit_code == 7
 
 
+def test_items_of_each_sink_are_counted_also_late_ones(call: Callable[..., Result]) -> None:
+    run = ("run", "GRAPHS:apart", "--source", "rows.csv")
+    assert "4 items in, 4 out (too late 1, out 3) in " in call(*run).stderr
+    assert json.loads(call(*run, "--json").stdout)["sinks"] == {"too late": 1, "out": 3}
+
+
 def test_a_payload_without_the_field_names_the_option(call: Callable[..., Result]) -> None:
     result = call("run", "GRAPHS:made", "--source", "rows.csv", "--event-time", "moment")
     assert "--event-time lines=moment" in result.stderr and "no field 'moment'" in result.stderr
@@ -347,7 +355,7 @@ def test_a_bug_of_ours_is_1_with_its_traceback_and_a_request(
         (["run", "GRAPHS:graph", "--engine", "quantum"], "quantum"),
         (["run", "nowhere.py:graph"], "nowhere.py does not exist"),
         (["run", "no_such_module_at_all:graph"], "no file and no module"),
-        (["run", "GRAPHS:grap"], "it has graph, failing, two, timed, dying, made(), wrong(), raising()"),
+        (["run", "GRAPHS:grap"], "it has graph, failing, two, timed, apart, dying, made(), wrong(), raising()"),
         (["run", "GRAPHS"], "say which graph"),
         (["run", "GRAPHS:number"], "no drift.Graph"),
         (["run", "GRAPHS:of_one_argument"], "takes arguments"),

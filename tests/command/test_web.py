@@ -779,6 +779,32 @@ def test_a_page_gets_each_row_of_a_stored_history_once(tmp_path: Path) -> None:
         page.close()
 
 
+#: Is killed behind its first checkpoint.
+DIES = """
+import os, signal, sys
+from test_web import tenths
+run = tenths(sys.argv[1])
+for batch in run.batches():
+    run._run_checkpoints._store.wait()
+    if run._run_checkpoints.written[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("place", ["files", "redis", "postgres"])
+def test_a_run_that_was_killed_is_shown_as_dead_and_one_that_lives_as_running(
+    tmp_path: Path, place: str, request: pytest.FixtureRequest
+) -> None:
+    where = str(tmp_path / "kept") if place == "files" else f"{request.getfixturevalue(f'{place}_url')}#{tmp_path.name}"
+    command = [sys.executable, "-c", DIES, where]
+    assert subprocess.run(command, cwd=Path(__file__).parent).returncode == -signal.SIGKILL
+    shown = StoredRun(where)
+    wait_until(lambda: shown.sample()["state"] == "died", "the server has noticed")
+    run = tenths(where)
+    states = [shown.sample()["state"] for _ in run.batches()]
+    assert set(states) == {"running"} and shown.sample()["state"] == "finished"
+
+
 def test_a_run_that_failed_says_so_in_its_state(tmp_path: Path) -> None:
     graph = drift.Graph("bad")
     graph.source("n").map(lambda n: 10 // n, name="tenth").sink("out")

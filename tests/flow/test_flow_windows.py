@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import statistics
 from collections.abc import Callable, Iterable
@@ -319,6 +320,29 @@ def test_rows_are_flat() -> None:
         {"start": 0, "end": 4, "early": False, "n": 2},
         {"start": 4, "end": 8, "early": False, "n": 1},
     ]
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (
+            lambda stream: stream.window(drift.windows.count(2)).mean(number_of).rows(),
+            r"window\(\.\.\.\)\.rows\(mean=drift",
+        ),
+        (
+            lambda stream: stream.window(drift.windows.count(2)).sink("out"),
+            r"window\(\.\.\.\)\.count\(\)\.sink\(\.\.\.\)",
+        ),
+        (lambda stream: stream.running(drift.agg.count()), r"stream\.key_by\(\.\.\.\)\.running\(\.\.\.\)"),
+        (lambda stream: stream.nothing(), "^a stream has no 'nothing'$"),
+        (lambda stream: stream.window(drift.windows.count(2)).nothing(), "^windows have no 'nothing'$"),
+    ],
+)
+def test_a_method_that_streams_have_elsewhere_is_named_there(write: Callable[[Any], Any], words: str) -> None:
+    stream = drift.Graph("any").source("numbers")
+    with pytest.raises(AttributeError, match=words):
+        write(stream)
+    assert not hasattr(stream, "__arrow_c_stream__") and not hasattr(copy.copy(stream), "nothing")
 
 
 def minus(left: int, right: int) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,10 @@ def key_of(n: int) -> int:
 
 def add(total: int, n: int) -> tuple[int, int]:
     return total + n, total + n
+
+
+def add_more(total: int, n: int) -> tuple[int, int]:
+    return total + n + 1, total + n + 1
 
 
 def as_itself(n: int) -> int:
@@ -101,10 +108,10 @@ CHANGES = {
 }
 
 
-def graph_of(change: str = "", *, lateness: int = 5, time: Any = None) -> drift.Graph:
+def graph_of(change: str = "", *, lateness: int = 5, time: Any = None, adding: Any = add) -> drift.Graph:
     graph = drift.Graph("growing")
     rows = graph.source("rows", time=time or drift.EventTime(time_of, lateness=lateness, late="divert"))
-    sums = rows.map(value_of, name="value").scan(key_of, 0, add, name="sums")
+    sums = rows.map(value_of, name="value").scan(key_of, 0, adding, name="sums")
     sums.sink("out")
     waited = sums.map(in_a_while, with_time=True, later=True, name="wait").scan(key_of, 0, add, name="waited")
     waited.sink("waited out")
@@ -185,6 +192,79 @@ def test_workers_take_the_filled_states_and_a_run_that_is_aborted_does_not_fill_
     assert rest.resumed_from is not None and run.resumed_from is not None
     assert rest.resumed_from.at == run.resumed_from.at
     assert items_of(rest) == expected
+
+
+def test_tasks_on_spark_take_the_filled_states(spark: Any, tmp_path: Path) -> None:
+    stopped(tmp_path, ROWS, 300)
+    state = drift.Checkpoints(tmp_path, changed_graph="accept", backfill={"rows": ROWS})
+    run = drift.run(graph_of("windows"), sources(ROWS), state=state, engine="spark", partitions=2)
+    assert items_of(run) == as_if_from_the_start(run, ROWS)
+
+
+def test_steps_that_stay_keep_their_own_states_beside_filled_ones(tmp_path: Path) -> None:
+    found = []
+    for name, backfill in (("empty", None), ("filled", {"rows": ROWS})):
+        stopped(tmp_path / name, ROWS, 300)
+        accepted = {"changed_graph": "accept", "changed_code": "accept"}
+        state = drift.Checkpoints(tmp_path / name, **accepted, backfill=backfill)  # type: ignore[arg-type]
+        run = drift.run(graph_of("behind_state", adding=add_more), sources(ROWS), state=state)
+        found.append(items_of(run))
+    assert [each["out"] for each in found] == [found[0]["out"]] * 2 and found[0]["grown"] != found[1]["grown"]
+
+
+#: Resumes with a changed graph, is killed while it reads or writes, and says what it has done until then.
+KILLED = """
+import os, signal, sys
+import drift
+from drift.state import files
+from test_backfill import ROWS, graph_of, sources
+folder, change, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+def moment(kind):
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    print(kind, flush=True)
+
+def rows():
+    for at, row in enumerate(ROWS):
+        if at % 50 == 0:
+            moment("read")
+        yield row
+
+def write(path, data):
+    real(path, data[: len(data) // 2])
+    moment(path.parent.name)
+    real(path, data)
+
+real, files._write = files._write, write
+state = drift.Checkpoints(folder, changed_graph="accept", backfill={"rows": rows()})
+drift.run(graph_of(change), sources(ROWS), state=state, batch_items=7).close()
+"""
+
+
+@pytest.mark.parametrize("change", ["windows", "timers"])
+def test_a_kill_while_new_steps_are_filled_leaves_the_graph_as_it_was_or_all_of_the_change(
+    tmp_path: Path, change: str
+) -> None:
+    def killed(folder: Path, moment: int) -> list[str]:
+        """What a process did that was killed in its so manieth moment; all that it does, if it has fewer."""
+        stopped(folder, ROWS, 300)
+        command = [sys.executable, "-c", KILLED, str(folder), change, str(moment)]
+        done = subprocess.run(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True)
+        moments = done.stdout.split()
+        assert (done.returncode, len(moments)) == (-signal.SIGKILL, moment - 1) or done.returncode == 0
+        return moments
+
+    moments = killed(tmp_path / "whole", sys.maxsize)
+    assert moments.count("read") > 5 and "snapshots" in moments and moments[-1] == "cuts"
+    for moment in (moments.count("read") // 2, moments.index("snapshots") + 1, len(moments)):
+        folder = tmp_path / f"killed at {moment}"
+        killed(folder, moment)
+        state = drift.Checkpoints(folder, changed_graph="accept", backfill={"rows": ROWS})
+        run = drift.run(graph_of(change), sources(ROWS), state=state)
+        assert items_of(run) == as_if_from_the_start(run, ROWS)
 
 
 def test_a_record_fills_new_steps(tmp_path: Path) -> None:
