@@ -18,7 +18,7 @@ import drift
 from benchmarks.nexmark import columns
 from benchmarks.nexmark.duck import answer, database
 from benchmarks.nexmark.events import events
-from benchmarks.nexmark.queries import QUERIES, graph_of
+from benchmarks.nexmark.queries import QUERIES, TABLES, graph_of
 from benchmarks.tables import decimals, integer, table
 
 ENGINES: dict[str, dict[str, Any]] = {
@@ -56,7 +56,7 @@ def run_query(name: str, arrived: Any, settings: dict[str, Any]) -> tuple[list[A
         graph = columns.graph_of(columns.QUERIES[name]) if in_columns else graph_of(QUERIES[name])
         clock = time.process_time if in_columns else time.perf_counter
         started = clock()
-        run = drift.run(graph, {"events": arrived}, **settings)
+        run = drift.run(graph, {"events": arrived, **TABLES.get(name, {})}, **settings)
         parts = [batch.payloads for batch in run.batches()]
         seconds = clock() - started
         rows = [payload for part in parts for payload in part]

@@ -11,14 +11,33 @@ from typing import Any
 
 import duckdb
 
-from benchmarks.nexmark.events import Auction, Bid, Event, Person, tables
-from benchmarks.nexmark.queries import SLIDE_MS, WINDOW_MS
+from benchmarks.nexmark.events import BID_TEXTS, Auction, Bid, Event, Person, tables
+from benchmarks.nexmark.queries import DAY_MS, HOUR_MS, RANKS, SESSION_MS, SIDE, SLIDE_MS, WINDOW_MS
 
 _SALES = """
     select a.id, a.seller, a.category, a.expires, a.number, max(b.price) as price
     from auction a join bid b on b.auction = a.id and b.time between a.time and a.expires
     group by all
 """
+
+_SOLD = """
+    select a.id, a.item, a.seller, a.category, b.bidder, b.price, b.time, b.number
+    from auction a join bid b on b.auction = a.id and b.time between a.time and a.expires
+    qualify row_number() over (partition by a.id order by b.price desc, b.number) = 1
+"""
+_RANKED = [f"price < {RANKS[0]}", f"price between {RANKS[0]} and {RANKS[1] - 1}", f"price >= {RANKS[1]}"]
+
+
+def _so_far(*parts: str) -> str:
+    """Numbers of bids, and of different bidders and auctions among them, up to each bid of a part."""
+    counted = ["count(*)", *(f"count(distinct {of})" for of in ("bidder", "auction"))]
+    wanted = [
+        f"{each} {where} over so_far" for each in counted for where in ("", *map("filter (where {})".format, _RANKED))
+    ]
+    by, shown = ", ".join(part.split(" as ")[0] for part in parts), ", ".join(parts)
+    order = "order by number rows unbounded preceding"
+    return f"select {shown}, {', '.join(wanted)} from bid window so_far as (partition by {by} {order})"
+
 
 SQL = {
     "q0": "select auction, bidder, price, time from bid",
@@ -52,6 +71,61 @@ SQL = {
             from auction a where a.seller = p.id and a.time // {WINDOW_MS} = p.time // {WINDOW_MS}
         )
     """,
+    "q9": f"select id, item, seller, bidder, price, time from ({_SOLD})",
+    "q10": f"select auction, bidder, price, time, time // {DAY_MS}, time // {HOUR_MS} % 24 from bid",
+    "q11": f"""
+        with began as (
+            select bidder, time, coalesce(time - lag(time) over of_bidder >= {SESSION_MS}, true) as is_first
+            from bid window of_bidder as (partition by bidder order by number)
+        ), placed as (
+            select bidder, time, count(*) filter (where is_first) over (partition by bidder order by time) as session
+            from began
+        )
+        select bidder, min(time), max(time) + {SESSION_MS}, count(*) from placed group by bidder, session
+    """,
+    "q12": f"select bidder, time // {WINDOW_MS} * {WINDOW_MS} as start, count(*) from bid group by all",
+    "q13": f"""
+        select auction, bidder, price, time, side[auction % {len(SIDE)} + 1]
+        from bid, (select {[value for _, value in SIDE]} as side)
+    """,
+    "q14": f"""
+        select auction, bidder, price * 908 // 1000 as euros,
+            case when time // {HOUR_MS} % 24 between 8 and 18 then 'day'
+                when time // {HOUR_MS} % 24 between 6 and 20 then 'other' else 'night' end,
+            time, extra, length(extra) - length(replace(extra, 'c', ''))
+        from bid where euros > 1_000_000 and euros < 50_000_000
+    """,
+    "q15": _so_far(f"time // {DAY_MS} as day"),
+    "q16": _so_far("channel", f"time // {DAY_MS} as day"),
+    "q17": f"""
+        select auction, time // {DAY_MS} as day, count(*),
+            {", ".join(f"count(*) filter (where {each})" for each in _RANKED)},
+            min(price), max(price), sum(price) / count(*)::double, sum(price)::bigint
+        from bid group by auction, day
+    """,
+    "q18": """
+        select auction, bidder, price, time from bid
+        qualify row_number() over (partition by bidder, auction order by number desc) = 1
+    """,
+    "q19": """
+        select auction, bidder, price, time, row_number() over by_price from bid
+        window by_price as (partition by auction order by price desc, number) qualify row_number() over by_price <= 10
+    """,
+    "q20": """
+        select b.auction, bidder, price, b.time, item, seller, expires
+        from bid b join auction a on b.auction = a.id where category = 10
+    """,
+    "q21": """
+        select * from (select auction, bidder, price, channel, case lower(channel)
+            when 'apple' then '0' when 'google' then '1' when 'facebook' then '2' when 'baidu' then '3'
+            else nullif(regexp_extract(url, '(&|^)channel_id=([^&]*)', 2), '') end as channel_id from bid)
+        where channel_id is not null
+    """,
+    "q22": """
+        select auction, bidder, price, channel, split_part(url, '/', 4), split_part(url, '/', 5),
+            split_part(url, '/', 6)
+        from bid
+    """,
 }
 
 
@@ -63,6 +137,9 @@ def database(events: list[Event]) -> duckdb.DuckDBPyConnection:
     kinds = {kind.__name__.lower(): [each.name for each in fields(kind)] for kind in (Person, Auction, Bid)}
     for name, rows in tables(events):
         frame = pandas.DataFrame([astuple(row) for row in rows], columns=kinds[name])
+        if name == "bid":
+            for text in BID_TEXTS:
+                frame[text] = [getattr(row, text) for row in rows]
         connection.register("frame", frame)
         connection.execute(f"create table {name} as select * from frame")
         connection.unregister("frame")

@@ -26,6 +26,7 @@ _PERSONS_ACTIVE = 500
 _OPEN_MS = 2 * GAP_MS * _ROUND * _AUCTIONS_OPEN // _AUCTIONS
 _CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent")
 _STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
+_CHANNELS = ("Apple", "Google", "Facebook", "Baidu")
 _FIRST, _LAST = ("Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate"), ("Shultz", "Abrams", "Spencer", "White")
 
 
@@ -55,7 +56,7 @@ class Auction:
 
 @dataclass(frozen=True, slots=True)
 class Bid:
-    """The price is in cents."""
+    """The price is in cents. The texts are made of the number where a query asks for them."""
 
     number: int
     time: int
@@ -63,6 +64,28 @@ class Bid:
     bidder: int
     price: int
 
+    @property
+    def channel(self) -> str:
+        """Where it came from: half of the time one of the four large channels."""
+        place = _scattered(self.number)
+        return _CHANNELS[place % 4] if place % 8 < 4 else f"channel-{place % 1000}"
+
+    @property
+    def url(self) -> str:
+        """A page; it names the channel, but for one in ten."""
+        place = _scattered(self.number) // 1000
+        path = "/".join(f"{place >> shift & 255:02x}" for shift in (0, 8, 16))
+        query = f"?query=1&channel_id={place % 997}" if place % 10 else ""
+        return f"https://www.nexmark.com/{path}/item.htm{query}"
+
+    @property
+    def extra(self) -> str:
+        """Letters without a meaning."""
+        return f"{_scattered(self.number):x}"
+
+
+#: What a bid has beside its fields.
+BID_TEXTS = ("channel", "url", "extra")
 
 Event = Person | Auction | Bid
 
@@ -108,6 +131,11 @@ def tables(arrived: list[Event]) -> Iterator[tuple[str, list[Event]]]:
     """The name and the rows of each kind."""
     for kind in (Person, Auction, Bid):
         yield kind.__name__.lower(), [each for each in arrived if type(each) is kind]
+
+
+def _scattered(number: int) -> int:
+    """Forty bits of a number, which is below 2 ** 40."""
+    return number * 0x9E3779B97F4A7C15 >> 8 & 0xFFFFFFFFFF
 
 
 def _recent(draw: random.Random, count: int, active: int, hot_every: int) -> int:
