@@ -418,11 +418,28 @@ def test_alerts_and_the_dashboard_ask_for_metrics_that_there_are(name: str) -> N
     else:
         asked = [rule["expr"] for group in loaded["groups"] for rule in group["rules"]]
     there = {found + "_total" * metric.counts: metric.label for found, metric in named("prometheus")}
+    promql = pytest.importorskip("promql_parser")
+    assert all(isinstance(promql.parse(each), promql.Expr) for each in asked if "label_values" not in each)
     used = set(re.findall(r"drift_\w+", " ".join(asked)))
     assert len(used) > 5 and used <= there.keys()
     labels = {"graph", *there.values()}
     shown = re.findall(r"{{ *\$?(?:labels\.)?(\w+) *}}", json.dumps(loaded))
     assert shown and set(shown) <= labels
+
+
+def test_grafana_takes_all_of_the_dashboard() -> None:
+    dashboard = pytest.importorskip("grafana_foundation_sdk.models.dashboard").Dashboard
+    encoder = pytest.importorskip("grafana_foundation_sdk.cog.encoder").JSONEncoder
+    written = json.loads((Path(__file__).parents[2] / "docs/monitoring/drift-dashboard.json").read_text())
+    taken = json.loads(encoder(sort_keys=True).encode(dashboard.from_json(written)))
+
+    def kept(given: Any, found: Any) -> Any:
+        """What was found, without what Grafana adds."""
+        if isinstance(given, dict):
+            return {name: kept(each, found.get(name)) for name, each in given.items()}
+        return [kept(*pair) for pair in zip(given, found, strict=True)] if isinstance(given, list) else found
+
+    assert kept(written, taken) == written
 
 
 def test_batches_that_follow_closely_are_one_bar_and_each_bar_is_reported_once() -> None:

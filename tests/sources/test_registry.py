@@ -14,9 +14,35 @@ from drift import SettingsError, SinkError, sinks, sources
 pytest.importorskip("fastavro")
 pytest.importorskip("jsonschema")
 confluent_kafka = pytest.importorskip("confluent_kafka")
+descriptor_pb2, descriptor_pool, message_factory = (
+    pytest.importorskip(f"google.protobuf.{name}") for name in ("descriptor_pb2", "descriptor_pool", "message_factory")
+)
 
 FIELDS: list[dict[str, Any]] = [{"name": "zone", "type": "string"}, {"name": "fare", "type": "double"}]
-SCHEMAS: dict[Any, str] = {
+
+
+def message_class() -> Any:
+    """What protoc makes of a message Trip {string zone = 1; double fare = 2;}."""
+    file = descriptor_pb2.FileDescriptorProto(name="trip.proto", package="trips", syntax="proto3")
+    point = file.message_type.add(name="Point")
+    point.field.add(name="x", number=1, type=3, label=1)
+    trip = file.message_type.add(name="Trip")
+    trip.field.add(name="zone", number=1, type=9, label=1)
+    trip.field.add(name="fare", number=2, type=1, label=1)
+    trip.field.add(name="raw", number=3, type=12, label=1)
+    trip.field.add(name="at", number=4, type=11, label=1, type_name=".trips.Point")
+    trip.field.add(name="by", number=5, type=11, label=3, type_name=".trips.Point")
+    entry = trip.nested_type.add(name="TagsEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=9, label=1)
+    entry.field.add(name="value", number=2, type=3, label=1)
+    trip.field.add(name="tags", number=6, type=11, label=3, type_name=".trips.Trip.TagsEntry")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("trips.Trip"))
+
+
+SCHEMAS: dict[Any, Any] = {
     "avro": json.dumps({"type": "record", "name": "Trip", "fields": FIELDS}),
     "json": json.dumps(
         {
@@ -27,6 +53,7 @@ SCHEMAS: dict[Any, str] = {
         }
     ),
 }
+SCHEMAS["protobuf"] = message_class()
 TRIPS = [{"zone": "AB"[n % 2], "fare": n / 4} for n in range(20)]
 
 
@@ -51,9 +78,28 @@ def test_what_a_run_writes_by_a_schema_another_reads(kafka: Kafka, registry: Any
         out = sinks.kafka(kafka.servers, topic, encode=encode)
         drift.run(echo(), {"in": TRIPS}, sinks={"out": out}).finish()
     assert registry.get_latest_version(f"{topic}-value").version == 1
-    decode = sources.registry_decoder(topic, registry, format=format)
+    is_protobuf = format == "protobuf"
+    decode = sources.registry_decoder(topic, registry, format=format, schema=SCHEMAS[format] if is_protobuf else None)
     source = sources.kafka(kafka.servers, topic, decode=decode, until_end=True)
-    assert [item.payload for item in drift.run(echo(), {"in": source})] == TRIPS
+    unset = {"raw": b"", "at": None, "by": [], "tags": {}} if is_protobuf else {}
+    assert [item.payload for item in drift.run(echo(), {"in": source})] == [{**trip, **unset} for trip in TRIPS]
+
+
+def test_messages_of_protobuf_are_dicts_of_all_their_fields(registry: Any) -> None:
+    trip = {
+        "zone": "A",
+        "fare": 2.5,
+        "raw": b"\0\xff",
+        "at": {"x": 1 << 40},
+        "by": [{"x": 1}, {"x": 0}],
+        "tags": {"b": 2, "a": 1},
+    }
+    encode = sinks.registry_encoder("t", registry, SCHEMAS["protobuf"], format="protobuf")
+    decode = sources.registry_decoder("t", registry, format="protobuf", schema=SCHEMAS["protobuf"])
+    assert decode(encode(trip)) == trip and list(decode(encode(trip))["tags"]) == ["a", "b"]
+    for wrong in ({"zone": 1}, {"nothing": 1}, [("zone", "A")], None):
+        with pytest.raises(ValueError, match="it does not fit the schema"):
+            encode(wrong)
 
 
 def test_a_value_without_its_schema_is_diverted_and_a_registry_that_is_away_ends_the_run(
@@ -93,9 +139,16 @@ def test_payloads_that_do_not_fit_the_schema_are_refused_behind_those_that_do(ka
 
 
 def test_arguments_that_are_wrong_are_refused(registry: Any) -> None:
-    with pytest.raises(SettingsError, match="format='xml' is neither 'avro' nor 'json'"):
+    with pytest.raises(SettingsError, match="format='xml' is none of 'avro', 'json', 'protobuf'"):
         sources.registry_decoder("t", registry, format="xml")  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="is no schema of avro"):
         sinks.registry_encoder("t", registry, "{")
+    for wrong in (None, dict, SCHEMAS["avro"]):
+        with pytest.raises(SettingsError, match="is no class of messages"):
+            sources.registry_decoder("t", registry, format="protobuf", schema=wrong)
+        with pytest.raises(SettingsError, match="is no class of messages"):
+            sinks.registry_encoder("t", registry, wrong, format="protobuf")
+    with pytest.raises(SettingsError, match="takes schema= for protobuf"):
+        sources.registry_decoder("t", registry, schema=SCHEMAS["avro"])
     with pytest.raises(SettingsError, match="registry='trips'"):
         sources.registry_decoder("t", "trips")
