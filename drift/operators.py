@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 import msgspec
 from msgspec.structs import replace
 
-from drift_graph.functions import brief, same_function
+from drift_graph.functions import LibraryFunction, brief, field_of, same_function
 from drift_graph.later import Later
 from drift_graph.meta import PHASE_TIMERS
 from drift_graph.metas import Metas, times_of
@@ -44,7 +44,7 @@ class Timer:
 _returned = frozenset({State, Timer})
 
 
-class _ByValue(msgspec.Struct, frozen=True, eq=False):
+class _ByValue(LibraryFunction, msgspec.Struct, frozen=True, eq=False):
     """Equal if the class, functions and values are equal, so that a graph built twice is equal.
 
     Python makes the class of a Struct in a thirtieth of the time that one of a dataclass takes, and there are many.
@@ -110,7 +110,7 @@ def pair_of(result: Any) -> tuple[Any, Any]:
     raise StepResult(result)
 
 
-class MapsEach:
+class MapsEach(LibraryFunction):
     """A map's function, or a key function, that takes many payloads in one call.
 
     Attributes:
@@ -160,7 +160,7 @@ class KeyedItems:
         return self._each or zip(self.keys, self.payloads, times_of(self.metas))
 
 
-class BatchStep:
+class BatchStep(LibraryFunction):
     """A step of a scan that takes rows: a call for one item is a batch of one.
 
     Attributes:
@@ -223,7 +223,7 @@ class ScanOutput(LoopFunction, frozen=True):
     @property
     def initials(self) -> tuple[Any, ...]:
         """What the step gets for a key without a state: the initial state, and as `initials` what the step has."""
-        return self.initial, *getattr(self.step, "initials", ())
+        return self.initial, *field_of(self.step, "initials", ())
 
     def watched(self, watch: Watch) -> Self:
         return replace(self, step=watch("", self.step, "pair", self.initial))
@@ -250,7 +250,7 @@ class ScanState(LoopFunction, frozen=True):
     @property
     def initials(self) -> tuple[Any, ...]:
         """What the step gets for a key without a state: the initial state, and as `initials` what the step has."""
-        return self.initial, *getattr(self.step, "initials", ())
+        return self.initial, *field_of(self.step, "initials", ())
 
     def watched(self, watch: Watch) -> Self:
         step = watch("", self.step, "pair", self.initial)
@@ -329,7 +329,7 @@ def state_and_outputs(result: Any) -> tuple[Any, Sequence[Any]]:
     return state, outputs
 
 
-class TakesEach:
+class TakesEach(LibraryFunction):
     """A process's function for items that takes many items in one call: of each key those up to its next timer.
 
     It never sets a timer in such a call.
@@ -364,7 +364,7 @@ class TakesEach:
         raise NotImplementedError
 
 
-class FiresEach:
+class FiresEach(LibraryFunction):
     """A process's function for timers that takes timers of one moment in one call, each the only one of its key then.
 
     Each gives one output, and may be set again with the same note. At `END` timers fire one by one.
@@ -387,7 +387,7 @@ class FiresEach:
 NO_ITEMS: Any = type("NoItems", (), {"__repr__": lambda self: "no items"})()
 
 
-class OpensWindows:
+class OpensWindows(LibraryFunction):
     """A process's function for items that only adds the item to the key's open window.
 
     All items of a key whose windows end at the same time are in one window, and no others. The initial state is that
@@ -395,6 +395,8 @@ class OpensWindows:
     """
 
     __slots__ = ()
+
+    in_order: ClassVar = "windows"
 
     key: Callable[[Any], Any]
     aggregate: Any
@@ -430,12 +432,14 @@ class OpensWindows:
         raise NotImplementedError
 
 
-class MergesSlices:
+class MergesSlices(LibraryFunction):
     """A process's function for items that are slices of windows, which it merges into them, and that has a form in
     arrays; `on_time` is a `FiresEach`.
     """
 
     __slots__ = ()
+
+    in_order: ClassVar = "slices"
 
     def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
         """See `Process.on_item`."""
@@ -450,7 +454,7 @@ class MergesSlices:
         raise NotImplementedError
 
 
-class ProlongsWindows:
+class ProlongsWindows(LibraryFunction):
     """A process's function for items that opens the key's window, or adds the item to it and so prolongs it.
 
     The state of an open window is (time of its first item, of its last one, accumulator), the initial state that of no
@@ -460,6 +464,8 @@ class ProlongsWindows:
     """
 
     __slots__ = ()
+
+    in_order: ClassVar = "sessions"
 
     key: Callable[[Any], Any]
     aggregate: Any
@@ -491,6 +497,10 @@ class Process(_ByValue, frozen=True):
         on_item: (state, payload, time) -> (next state, outputs).
         on_time: (state, note, time) -> (next state, outputs).
         phase: of its timers; above those of the steps before it.
+
+    Functions of this library may have further forms, in fields: `on_batch` takes rows as that of a logic does; `takes`
+    and `each` are those of `TakesEach` and `FiresEach`; `in_order` names the form in order, which says what else there
+    is.
     """
 
     key: Callable[[Any], Any]
@@ -502,7 +512,7 @@ class Process(_ByValue, frozen=True):
     @property
     def initials(self) -> tuple[Any, ...]:
         """What the functions get for a key without a state: the initial state, and as `initials` what `on_item` has."""
-        return self.initial, *getattr(self.on_item, "initials", ())
+        return self.initial, *field_of(self.on_item, "initials", ())
 
     def timer(self, key: Any, asked: Later[Any]) -> Later[Timer]:
         """A `drift.at(time, note)` of one of the functions, as the item that goes back to the grouping."""

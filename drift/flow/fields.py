@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from drift_graph.errors import GraphError
-from drift_graph.functions import caller, check_function
+from drift_graph.functions import LibraryFunction, caller, check_function
 from drift_graph.moments import Field
 
 
 @dataclass(frozen=True)
-class Fields:
+class Fields(LibraryFunction):
     """A function that reads several fields of a payload, as a tuple."""
 
     #: It has no line of its own for messages.

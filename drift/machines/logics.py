@@ -22,19 +22,15 @@ from drift.machines.sessions import Prolonging
 from drift.machines.sliding import loop_over
 from drift.machines.windowing import Opening
 from drift.operators import (
-    FiresEach,
     KeyedItems,
-    MergesSlices,
-    OpensWindows,
     Process,
-    ProlongsWindows,
     ScanState,
-    TakesEach,
     Timer,
     pair_of,
     state_and_outputs,
 )
 from drift_graph.canonical import are_plain
+from drift_graph.functions import field_of
 from drift_graph.later import Later
 from drift_graph.meta import END, time_of
 from drift_graph.payloads import Plain
@@ -47,11 +43,11 @@ InOneLoop = Callable[[dict[Any, Any], Callable[[Any], Any], type, Sequence[Any],
 
 _sequences = frozenset({list, tuple})
 
-#: By what a function for items is: the form in which states are stored, and the form in order of the process.
-_in_order: dict[type, tuple[str, Callable[[Process, Shared], InOrder]]] = {
-    ProlongsWindows: ("SessionStage", Prolonging),
-    OpensWindows: ("WindowStage", Opening),
-    MergesSlices: ("ProcessStage", MergingSlices),
+#: By the `in_order` of the function for items: the form in which states are stored, and the form in order.
+_in_order: dict[str, tuple[str, Callable[[Process, Shared], InOrder]]] = {
+    "sessions": ("SessionStage", Prolonging),
+    "windows": ("WindowStage", Opening),
+    "slices": ("ProcessStage", MergingSlices),
 }
 
 
@@ -123,7 +119,7 @@ class Logic(Protocol):
         """A timer among the outputs of a row, as the item that goes back to the grouping."""
 
     def met(self, states: Sequence[Any]) -> None:
-        """These states were restored."""
+        """Hear that states were restored."""
 
 
 class _Untimed:
@@ -157,8 +153,8 @@ class ScanLogic(_Untimed):
         self.initial, self.initials, step = function.initial, function.initials, function.step
         self._step = step
         self.in_one_loop: Any = self._in_one_loop
-        self.on_rows: Any = getattr(step, "on_rows", None)
-        on_batch = getattr(step, "on_batch", None)
+        self.on_rows: Any = field_of(step, "on_rows")
+        on_batch = field_of(step, "on_batch")
         if on_batch is not None:
             self.on_batch, self.in_one_loop = on_batch, None  # type: ignore[method-assign]
 
@@ -254,9 +250,9 @@ class ProcessLogic:
 
     def __init__(self, process: Process, *, is_timed: bool = True, in_cycle: bool = False) -> None:
         self.is_timed = is_timed
-        self.form, form = next(
-            (found for kind, found in _in_order.items() if isinstance(process.on_item, kind)),
-            ("ProcessStage" if is_timed else "StepStage", None),
+        on_item, on_time = process.on_item, process.on_time
+        self.form, form = _in_order.get(
+            field_of(on_item, "in_order", ""), ("ProcessStage" if is_timed else "StepStage", None)
         )
         if in_cycle and form is Opening:
             self.form = "ProcessStage"  # so its states have been stored ever since
@@ -264,14 +260,14 @@ class ProcessLogic:
         self.only_at_ends = self.in_order is not None
         self.key, self.initial, self.initials = process.key, process.initial, process.initials
         self.timer, self.phase = process.timer, process.phase
-        self._fire_each = process.on_time.each if isinstance(process.on_time, FiresEach) else None
+        self._fire_each = field_of(on_time, "each")
         self.fires_alike = self._fire_each is not None
-        self._on_item, self._on_time = process.on_item, process.on_time
-        self._outputs_of = process.on_item.outputs if isinstance(process.on_item, OpensWindows) else None
-        self.takes = process.on_item.takes if isinstance(process.on_item, TakesEach) else None
-        if (on_batch := getattr(process.on_item, "on_batch", None)) is not None:
+        self._on_item, self._on_time = on_item, on_time
+        self._outputs_of = field_of(on_item, "outputs")
+        self.takes = field_of(on_item, "takes")
+        if (on_batch := field_of(on_item, "on_batch")) is not None:
             self.on_batch = on_batch  # type: ignore[method-assign]
-        if (on_timers := getattr(process.on_time, "on_batch", None)) is not None:
+        if (on_timers := field_of(on_time, "on_batch")) is not None:
             self.on_timers = on_timers  # type: ignore[method-assign]
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:

@@ -25,7 +25,7 @@ from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import types_of
 from drift_graph.errors import ImpureStep
 from drift_graph.failures import failed_step
-from drift_graph.functions import pass_interrupts
+from drift_graph.functions import field_of, pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.identifiable import Identifiable, checked_operators
 from drift_graph.item import Columns, joined
@@ -123,9 +123,9 @@ class _Step:
         self.only_child = self._rank + varint(0)
         self._children: Sequence[bytes] = child_suffixes(rank, 64)
         self._rank_number = rank
-        self._moves: Moves | None = getattr(operator.function, "moves", None) if operator.arity == "one" else None
+        self._moves: Moves | None = field_of(operator.function, "moves") if operator.arity == "one" else None
         self.sampler = Sampler()
-        self._is_sampled = not getattr(operator.function, "leaves_arguments", False)
+        self._is_sampled = not field_of(operator.function, "leaves_arguments", False)
         self._gives_numbers = False  # as its last batch did
 
     @property
@@ -140,7 +140,7 @@ class _Step:
         """Of its function, if it is a map that gives at most one payload from the payload alone; else None."""
         operator = self.operator
         is_simple = operator.arity in ("one", "keep") and not operator.later and not operator.timed
-        return getattr(operator.function, "chained", None) if is_simple else None
+        return field_of(operator.function, "chained") if is_simple else None
 
     def run(
         self, batch: _Batch, ports: Ports, ended: bool, origins: Origins | None, room: Room | None

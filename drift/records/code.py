@@ -35,7 +35,7 @@ import msgspec
 import xxhash
 
 from drift_graph.canonical import NoCanonicalForm, canonical
-from drift_graph.functions import is_ours, line_of, name_of, safe_text
+from drift_graph.functions import field_of, is_ours, line_of, name_of, safe_text
 
 #: One function: {"name", "where", "code", "source", "parts": [...]}; the first part is the function itself.
 FunctionPrint = dict[str, Any]
@@ -55,7 +55,7 @@ def print_of(function: Callable[..., Any]) -> FunctionPrint:
     walk = _Walk()
     top = walk.value(function)
     parts = walk.parts or [_part(top["shown"] or top["type"], "by name", top["hash"] or "")]
-    shown = getattr(function, "user_function", function)  # of a scan: the user's function
+    shown = field_of(function, "user_function", function)  # of a scan: the user's function
     known = all(part["tree"] is not None for part in parts)
     return {
         "name": name_of(shown),

@@ -8,7 +8,7 @@ from typing import Any
 
 from drift_graph.canonical import NoCanonicalForm
 from drift_graph.errors import DriftError, PayloadError, ProcessError, StepError
-from drift_graph.functions import is_ours, safe_text
+from drift_graph.functions import field_of, is_ours, safe_text
 from drift_graph.item import Failure
 from drift_graph.meta import MetaParts
 from drift_graph.operators import Operator, location_of
@@ -49,7 +49,7 @@ def failed_step(operator: Operator, error: BaseException, payload: Any) -> Failu
         raise error
     location = _failing_line(error.__traceback__) or location_of(operator)
     kind = type(error).__qualname__
-    show = getattr(getattr(operator, "function", None), "shown", repr)
+    show = field_of(getattr(operator, "function", None), "shown", repr)
     shown = safe_text(show, payload, _PAYLOAD_CHARACTERS_MAX)
     said = safe_text(str, error, _MESSAGE_CHARACTERS_MAX)
     message = (

@@ -77,9 +77,20 @@ def field_hint(value: object) -> str:
     return f"; for the field of that name pass operator.itemgetter({value!r})" if isinstance(value, str) else ""
 
 
+class LibraryFunction:
+    """A function of this library, whose fields say more of it than a call does; see `field_of`."""
+
+    __slots__ = ()
+
+
+def field_of(function: object, name: str, otherwise: Any = None) -> Any:
+    """A field of a function of this library. A user's function has none, whatever attributes its class has."""
+    return getattr(function, name, otherwise) if isinstance(function, LibraryFunction) else otherwise
+
+
 def user_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function that the user wrote, inside the wrappers of this library."""
-    while (inside := getattr(function, "user_function", None)) is not None:
+    while (inside := field_of(function, "user_function")) is not None:
         function = inside
     return function
 
@@ -95,7 +106,7 @@ def name_of(function: Callable[..., Any]) -> str:
 def line_of(function: Callable[..., Any]) -> str | None:
     """ "file:line" where a Python function is defined; None for one written in C, and for a field's name."""
     function = user_function(function)
-    if getattr(function, "is_field", False):
+    if field_of(function, "is_field", False):
         return None
     if isinstance(function, functools.partial):
         return line_of(function.func)

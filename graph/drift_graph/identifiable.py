@@ -14,6 +14,7 @@ from typing import Any
 
 from drift_graph.canonical import NoCanonicalForm, canonical, have_forms
 from drift_graph.failures import without_form
+from drift_graph.functions import field_of
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
 from drift_graph.operators import Operator
@@ -49,5 +50,5 @@ def checked_operators(dataflow: Dataflow) -> dict[str, Identifiable]:
     return {
         name: Identifiable(dataflow[name])
         for name in behind
-        if not getattr(getattr(dataflow[name], "function", None), "carries_state", False)
+        if not field_of(getattr(dataflow[name], "function", None), "carries_state", False)
     }

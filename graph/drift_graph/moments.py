@@ -17,6 +17,7 @@ from fractions import Fraction
 from operator import index
 from typing import Any
 
+from drift_graph.functions import LibraryFunction
 from drift_graph.meta import TIME_MAX, TIME_MIN
 from drift_graph.payloads import are_rows
 
@@ -78,7 +79,7 @@ def _parsed(text: str) -> datetime | None:
 
 
 def _of_numpy(value: Any) -> datetime | None:
-    """It has no zone, and may be NaT or beyond what datetime holds."""
+    """A numpy time has no zone, and may be NaT or beyond what datetime holds."""
     found = value.astype("datetime64[us]").item()
     return found if isinstance(found, datetime) else None
 
@@ -154,7 +155,7 @@ def results_of(function: Callable[[Any], Any], payloads: Sequence[Any]) -> Itera
 
 
 @dataclass(frozen=True)
-class Field:
+class Field(LibraryFunction):
     """A function that reads a field of a payload: "at", "trip.at"; for tuples and lists "0"."""
 
     #: It has no line of its own for messages.

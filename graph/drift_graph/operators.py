@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from drift_graph.functions import line_of, name_of, same_function, user_function
+from drift_graph.functions import field_of, line_of, name_of, same_function, user_function
 from drift_graph.later import Later, Undeclared
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.policies import TimePolicy
@@ -50,7 +50,7 @@ class Operator:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Its arguments except functions; part of a graph's fingerprint."""
+        """The operator's arguments except functions; part of a graph's fingerprint."""
         return {}
 
     @property
@@ -75,7 +75,7 @@ class Operator:
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
-        """Its functions by role, as they are called, wrapped or not."""
+        """The operator's functions by role, as they are called, wrapped or not."""
         return {}
 
     @property
@@ -147,17 +147,17 @@ class Map(Operator):
 
     @property
     def asks(self) -> bool:
-        return getattr(self.function, "asks", False)
+        return bool(field_of(self.function, "asks"))
 
     @property
     def turns_round(self) -> bool:
-        return getattr(self.function, "turns_round", False)
+        return bool(field_of(self.function, "turns_round"))
 
     @property
     def rounds_from(self) -> bytes:
-        if not self.later or getattr(self.function, "is_in_loop", False):
+        if not self.later or field_of(self.function, "is_in_loop", False):
             return END_OF_TIME
-        moves = getattr(self.function, "moves", None)
+        moves = field_of(self.function, "moves")
         return moves.rounds_from if moves is not None else BEGINNING
 
     @property

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from drift_graph.canonical import NoCanonicalForm, are_plain, stored, stored_each
 from drift_graph.errors import ImpureStep
-from drift_graph.functions import safe_text
+from drift_graph.functions import field_of, safe_text
 from drift_graph.operators import Operator, location_of
 from drift_graph.payloads import are_rows
 from drift_graph.restore import CannotRestore, restored
@@ -124,7 +124,7 @@ class Handed:
     __slots__ = ("_values", "_before")
 
     def __init__(self, function: Callable[..., Any], argument: Any) -> None:
-        handed = getattr(function, "handed", None)
+        handed = field_of(function, "handed")
         values = (argument,) if handed is None else handed(argument)
         self._values = [value for value in values if type(value) not in _unchangeable]
         self._before = _bytes_of(self._values) if self._values else []
@@ -182,7 +182,7 @@ def check_unchanged(operator: Operator, samples: Sequence[Sample]) -> None:
     """
     for each in samples:
         if each.is_changed:
-            has_state = any(getattr(function, "loop", "") for function in operator.functions.values())
+            has_state = any(field_of(function, "loop") for function in operator.functions.values())
             what = "a payload or a state" if has_state else "a payload"
             raise ImpureStep(
                 f"step {operator.step!r} ({operator.label}) changed {what} in place: {each.difference}; it is stored "
