@@ -161,7 +161,7 @@ class Team:
 
     def _handle(self, index: int, parts: list[Part]) -> None:
         before = self.workers[index].tombstones
-        self._sent(self.workers[index].handle(parts))
+        self._sent(self.workers[index].turn(parts))
         self.taken_back += self.workers[index].tombstones - before
 
     def _sent(self, sends: dict[int, list[Part]]) -> None:

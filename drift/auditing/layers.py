@@ -168,7 +168,7 @@ class Layers:
             heartbeats[source] = heartbeat
             minimal = min(heartbeats.values())
             if source in upstream:
-                for name, columns in worker.handle([(source, Columns(metas, payloads, None))]).get(BARRIER, ()):
+                for name, columns in worker.turn([(source, Columns(metas, payloads, None))]).get(BARRIER, ()):
                     if name == group:
                         buffer.add(name, columns)
             worker.settle(minimal)

@@ -166,21 +166,17 @@ class LocalEngine:
         acker = self._acker
         acker.handle(ack_of((), message, beats, self._held.moved(self._least_later)))
         rest: list[Part] = []
-        passed = self._worker.pass_maps(parts, min(self._heartbeat, self._waiting.least), rest)
+        complete_below = min(self._heartbeat, self._waiting.least)
+        made = self._worker.turn(parts, acker.minimal_time, complete_below, rest).get(BARRIER, [])
         self._waiting.put_back(rest)
         self._feed.intake.waiting = len(self._waiting)
-        complete_below = min(self._heartbeat, self._waiting.least)
-        if self._worker.holds_later:  # the heartbeat makes later items due
-            self._worker.settle(acker.minimal_time, complete_below)
-        handled = self._worker.handle(passed.get(0, ()), complete_below)
-        made = [*passed.get(BARRIER, ()), *handled.get(BARRIER, ())]
         for name, columns in made:
             self._barrier.add(name, columns)
         self._learn(_items_of(parts) - _items_of(rest), made)
         if rest:
             self._policy.begin()
         acker.handle(ack_of(message, (), (), self._held.moved(self._least_later)))
-        self._worker.settle(acker.minimal_time, complete_below)
+        self._worker.settle(acker.minimal_time, min(self._heartbeat, self._waiting.least))
         if self._overflow is not None:
             self._overflow.relieve(self._worker)
         if self._timeline is not None and (parts or made):

@@ -161,7 +161,7 @@ class Worker:
         tracks: whether checkpoints are taken of it.
 
     Attributes:
-        holds_later: whether items may wait here for their time, so that `handle` depends on the heartbeat.
+        holds_later: whether items may wait here for their time, so that a turn depends on the heartbeat.
     """
 
     def __init__(
@@ -184,26 +184,40 @@ class Worker:
         self._in_order = [self._stages[name] for names, cyclic in self._cyclic.items() if not cyclic for name in names]
         self.tombstones = 0
 
-    def handle(self, parts: Sequence[Part], complete_below: bytes = BEGINNING) -> dict[int, list[Part]]:
-        """Process batches for this worker; returns the parts to send, by worker and for the barrier.
+    def turn(
+        self,
+        parts: Sequence[Part],
+        minimal_time: bytes = BEGINNING,
+        heartbeat: bytes = BEGINNING,
+        rest: list[Part] | None = None,
+    ) -> dict[int, list[Part]]:
+        """Process batches for this worker, from sources and for groupings, and everything that they cause here.
 
         Args:
-            complete_below: all items below it have come, with these batches at the latest.
+            minimal_time: as in `settle`.
+            heartbeat: all items below it have come, with these batches at the latest, and later items below it are due.
+            rest: gets the last items of sources' batches, where too much is made of the first; None: all are taken.
+
+        Returns:
+            The parts to send, by worker and for the barrier.
         """
-        if complete_below:
-            complete_below = min(complete_below, self._complete_below())
-            for stage in self._in_order:
-                stage.complete_below = complete_below
-        if self._stages:
-            parts = [_searchable(part, complete_below) for part in parts]
-        waiting: Ports = {}
-        sends: dict[int, list[Part]] = {}
         ports: Ports = {}
         for name, columns in parts:
+            if name not in self._stages:
+                part = _searchable((name, columns), heartbeat) if self._stages else (name, columns)
+                self._run_program(*part, ports, rest)
+        heartbeat = min([heartbeat, *(columns.metas[0] for _, columns in rest or ())])
+        if heartbeat:
+            if self.holds_later:  # the heartbeat makes later items due
+                self.settle(minimal_time, heartbeat)
+            complete_below = min(heartbeat, self._complete_below())
+            for stage in self._in_order:
+                stage.complete_below = complete_below
+        waiting: Ports = {}
+        sends: dict[int, list[Part]] = {}
+        for name, columns in parts:
             if name in self._stages:
-                self._await(name, columns, waiting)
-            else:
-                self._run_program(name, columns, ports)
+                self._await(*_searchable((name, columns), heartbeat), waiting)
         self._send(ports, waiting, sends)
         for name, pending in self._pending.items():
             if due := pending.take(self._heartbeat, self._minimal_time):
@@ -240,26 +254,23 @@ class Worker:
 
     @property
     def is_due(self) -> bool:
-        """Whether the time of items that waited here has come: `handle` takes them."""
+        """Whether the time of items that waited here has come: a turn takes them."""
         return any(stage.is_due for stage in self._timed.values()) or any(
             each.is_due(self._heartbeat, self._minimal_time) for each in self._pending.values()
         )
 
-    def pass_maps(
-        self, parts: Sequence[Part], complete_below: bytes = BEGINNING, rest: list[Part] | None = None
-    ) -> dict[int, list[Part]]:
+    def pass_maps(self, parts: Sequence[Part], rest: list[Part] | None = None) -> dict[int, list[Part]]:
         """Run sources' batches through their maps only, and split the items for groupings by owner.
 
         Returns the parts to send, including this worker's own share.
 
-        An engine that calls this first and `handle` later can process older items of other workers in between.
+        An engine that calls this first and `turn` later can process older items of other workers in between.
 
         Args:
-            complete_below: as in `handle`.
-            rest: gets the last items of batches, where too much is made of the first; None: all items are taken.
+            rest: as in `turn`.
         """
         ports: Ports = {}
-        for name, columns in (_searchable(part, complete_below) for part in parts):
+        for name, columns in (_searchable(part, BEGINNING) for part in parts):
             if name in self._stages:
                 ports.setdefault(name, []).append(columns)
             else:
@@ -299,7 +310,7 @@ class Worker:
 
         Args:
             minimal_time: from the acker.
-            heartbeat: the least of all sources: later items below it are due at the next `handle`.
+            heartbeat: the least of all sources: later items below it are due in the next turn.
         """
         self._minimal_time = max(self._minimal_time, minimal_time)
         for stage in self._stages.values():

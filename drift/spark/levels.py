@@ -135,11 +135,10 @@ class LevelWorker:
         worker = self._worker
         self._states.restore(worker, self._begin)
         complete_below = min(settled, self._due_below)
-        worker.settle(self._settled, complete_below)
-        self.leave(worker.handle(parts, complete_below).get(BARRIER, ()), outbox)
+        self.leave(worker.turn(parts, self._settled, complete_below).get(BARRIER, ()), outbox)
         while (least := worker.least_later) is not None and least < complete_below:
-            worker.settle(least, complete_below)  # nothing below it is in flight: its round is complete
-            self.leave(worker.handle((), complete_below).get(BARRIER, ()), outbox)
+            # Nothing below it is in flight: its round is complete.
+            self.leave(worker.turn((), least, complete_below).get(BARRIER, ()), outbox)
         self._settled = settled
         worker.settle(settled)
 

@@ -681,9 +681,9 @@ def test_states_of_windows_that_have_closed_are_forgotten() -> None:
         graph.source("in", time=flows.event_time()).key_by(value).window(windows).count().sink("out")
         worker = Worker(Plan(graph.build()), tracks=True)
         metas = [global_time(time, 7, 0, 0) for time in range(1000)]
-        worker.handle([("in", Columns(metas, [(time, time, time) for time in range(1000)], None))])
+        worker.turn([("in", Columns(metas, [(time, time, time) for time in range(1000)], None))])
         worker.settle(END_OF_TIME, END_OF_TIME)
-        worker.handle([])
+        worker.turn([])
         worker.settle(END_OF_TIME, END_OF_TIME)
         changed = worker.changed(END_OF_TIME).values()
         assert len(changed) and not any(entries.identities for entries in changed), windows
@@ -701,7 +701,7 @@ def test_of_keys_that_come_and_go_only_open_windows_are_held() -> None:
             )
             bound = global_time(start + 100, 0, 0, 0)
             worker.settle(bound, bound)
-            worker.handle([("in", items)], bound)
+            worker.turn([("in", items)], heartbeat=bound)
             worker.settle(bound, bound)
             assert 0 < worker.held <= 30, (windows, start, worker.held)
 

@@ -300,7 +300,7 @@ def test_what_is_complete_is_not_held_and_gives_what_it_gives_otherwise(split: i
         sent: list[tuple[str, bytes, str, int]] = []
         for batch, start in ((early, 0), (late, split + 1), (between, split)):
             payloads = list(range(start, start + len(batch)))
-            made = worker.handle([("in", Columns(batch, payloads, None))] if batch else [], complete_below)
+            made = worker.turn([("in", Columns(batch, payloads, None))] if batch else [], heartbeat=complete_below)
             if batch is early:
                 assert (worker.held == 0) == bool(complete_below)
             for name, columns in made.get(BARRIER, ()):
@@ -378,7 +378,7 @@ def outputs_of(graph: drift.Graph, batches: Sequence[tuple[list[int], int]], fus
         metas = [event_meta(time) for time in times]
         below = pack_time(complete)
         worker.settle(BEGINNING, below)
-        sends = worker.handle([("in", Columns(metas, times, None))] if times else [], below)
+        sends = worker.turn([("in", Columns(metas, times, None))] if times else [], heartbeat=below)
         for _, (made, payloads, diffs) in sends.get(BARRIER, ()):
             for meta, payload, diff in zip(made, payloads, diffs or [1] * len(made)):
                 kept[meta, repr(payload)] += diff
@@ -426,11 +426,11 @@ def test_items_of_windows_in_any_order_are_held_until_none_of_them_is_corrected(
     for start in range(0, len(times) + size, size):
         some = times[start : start + size]
         parts = [("in", Columns([event_meta(time) for time in some], some, None))] if some else []
-        sends = worker.handle(worker.pass_maps(parts).get(0, ()))
+        sends = worker.turn(parts)
         worker.settle(
             BEGINNING, pack_time(left) if (left := min(times[start + size :], default=-1)) >= 0 else END_OF_TIME
         )
-        for _, columns in [*sends.get(BARRIER, ()), *worker.handle(()).get(BARRIER, ())]:
+        for _, columns in [*sends.get(BARRIER, ()), *worker.turn(()).get(BARRIER, ())]:
             assert columns.diffs is None
             made += zip(columns.metas, columns.payloads)
     made.sort(key=itemgetter(0))

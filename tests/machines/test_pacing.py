@@ -242,7 +242,7 @@ def test_a_worker_takes_nothing_back_of_shares_that_it_is_given_at_once(apart: b
     metas = NumberedMetas(1000, 8, b"\0\0\0\1")
     shares = [bytes((at // 4 if apart else at % 2) == share for at in range(8)) for share in (1, 0)]
     batches = [Columns(chosen_metas(metas, share), list(compress(range(8), share)), None) for share in shares]
-    sends = worker.handle([("windows", columns) for columns in batches])
+    sends = worker.turn([("windows", columns) for columns in batches])
     sent = [columns for each in sends.values() for _, columns in each]
     windows = sorted(pair for columns in sent for pair in zip(columns.metas, columns.payloads))
     assert [window for _, window in windows] == [(0,), *((at - 1, at) for at in range(1, 8))]

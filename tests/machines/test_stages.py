@@ -430,7 +430,7 @@ def test_a_worker_sends_each_key_to_its_owner_and_nothing_to_itself(workers: int
             assert {partitioner.owner(payload) for payload in part.payloads} == {owner}
     assert sorted(meta for parts in sends.values() for _, part in parts for meta in part.metas) == list(columns.metas)
     worker = Worker(plan, 1, 3)
-    assert set(worker.handle([("in", columns)])) == {BARRIER, 0, 2}
+    assert set(worker.turn([("in", columns)])) == {BARRIER, 0, 2}
 
 
 def test_a_correction_goes_round_a_cycle_once() -> None:
@@ -444,9 +444,9 @@ def test_a_correction_goes_round_a_cycle_once() -> None:
     graph = drift.Graph("cycle")
     graph.source("in").scan(one_key, 0, total).sink("out")
     worker = Worker(Plan(graph.build(), fused=False))
-    worker.handle([("in", columns_of([(number, number, 1) for number in range(1, 41)]))])
+    worker.turn([("in", columns_of([(number, number, 1) for number in range(1, 41)]))])
     calls.clear()
-    worker.handle([("in", columns_of([(0, 100, 1)]))])
+    worker.turn([("in", columns_of([(0, 100, 1)]))])
     assert len(calls) <= 8 * 41
 
 

@@ -197,7 +197,7 @@ def test_what_came_back_on_a_loop_and_what_it_was_made_of_change_at_once_and_a_c
     worker, released = Worker(Plan(dataflow), rewinds=True), Counter[tuple[str, bytes, bytes]]()
 
     def take(parts: list[Part]) -> None:
-        for sink, columns in worker.handle(parts).get(BARRIER, []):
+        for sink, columns in worker.turn(parts).get(BARRIER, []):
             for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
                 released[sink, meta, canonical(payload)] += diff
 

@@ -359,7 +359,8 @@ class WorkerNode(Node):
         caused = self.machine.pass_maps(parts, rest=too_much)
         self._mapped = _items_of(parts) - _items_of(too_much)
         if self._index in caused and self._is_swift(caused[self._index]):
-            caused = self._handled(caused)
+            for receiver, each in self.machine.turn(caused.pop(self._index)).items():
+                caused.setdefault(receiver, []).extend(each)
         left = self._left([*too_much, *rest])
         self._unmapped.extendleft(left)
         return self._caused([batch], self._mapped, caused, now_s, left)
@@ -371,21 +372,13 @@ class WorkerNode(Node):
             batches.sort(key=lambda batch: batch.granule)
             parts, rest = split([part for batch in batches for part in batch.parts], self._policy.items)
         too_much: list[Part] = []
-        passed = self.machine.pass_maps(parts, rest=too_much) if self._workers == 1 else {self._index: parts}
-        caused = self._handled(passed)
+        caused = self.machine.turn(parts, rest=too_much)
         left = self._left([*too_much, *rest])
         if self._workers == 1:
             self._unmapped.extendleft(left)
         else:
             self._at_once = left
         return self._caused(batches, _items_of(parts) - _items_of(too_much), caused, now_s, left)
-
-    def _handled(self, passed: dict[int, list[Part]]) -> dict[int, list[Part]]:
-        """What is to be sent once this worker has processed its own share, by receiver."""
-        caused = self.machine.handle(passed.pop(self._index, ()))
-        for receiver, each in passed.items():
-            caused[receiver] = [*each, *caused.get(receiver, ())]
-        return caused
 
     def _left(self, parts: list[Part]) -> list[Batch]:
         """What was not taken of batches, as a message to this worker."""
