@@ -126,7 +126,7 @@ class Batches(Iterator[Released]):
 
     @property
     def loop(self) -> Loop:
-        """That of this thread."""
+        """The loop of this thread."""
         return self.of_thread.loop
 
     @property
@@ -229,7 +229,7 @@ class Batches(Iterator[Released]):
                 self._close()
 
     def close_if_idle(self) -> None:
-        """The same, unless another thread is inside the run."""
+        """End the run, unless another thread is inside it."""
         if self._lock.acquire(blocking=False):
             try:
                 self.close()
@@ -284,7 +284,7 @@ class Loop(Iterator[Iterator[Item[Any]]]):
         return self._batches.next_batch(self)
 
     def batch_kept(self) -> Released | None:
-        """The same, and what came before is not taken yet."""
+        """The next batch, though what came before is not taken yet."""
         return self._batches.next_batch(self, keeps=True)
 
 

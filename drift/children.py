@@ -120,7 +120,7 @@ class Child:
         return self._process.wait(timeout_s)
 
     def poll(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """The exit code of the process; None while it runs."""
         return self._process.poll()
 
     def kill(self) -> None:

@@ -108,7 +108,7 @@ def pytest_runtest_makereport(
 
 
 def _case_files(error: BaseException | None) -> Iterator[str]:
-    """Those of an exception, of those in its group, and of those it came from."""
+    """The case files of an exception, of those in its group, and of those it came from."""
     while error is not None:
         path = getattr(error, _CASE, None)
         if path is not None:

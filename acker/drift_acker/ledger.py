@@ -26,7 +26,7 @@ class Ledger:
         self._sent = generation << 48
 
     def checksum(self) -> int:
-        """64 bits for the next message, never 0."""
+        """The checksum of the next message, 64 bits, never 0."""
         self._sent += 1
         return xxhash.xxh64_intdigest(self._sender.to_bytes(2, "big") + self._sent.to_bytes(8, "big")) or 1
 

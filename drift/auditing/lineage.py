@@ -308,7 +308,7 @@ def _does(operator: Operator) -> str:
 
 
 def _child(operator: Operator, node: Node) -> int | None:
-    """Its index among a map's payloads; None if there is at most one."""
+    """The index of an item among a map's payloads for one payload; None if there is at most one."""
     if (
         not isinstance(operator, Map)
         or operator.arity != "many"

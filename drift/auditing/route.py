@@ -41,7 +41,7 @@ def route_of(dataflow: Dataflow, meta: bytes) -> list[Passed]:
 
 
 def behind(dataflow: Dataflow, names: Iterable[str]) -> set[str]:
-    """These operators, and those from which items can reach them."""
+    """The operators of these names, and those from which items can reach them."""
     origins: dict[str, list[str]] = {each.name: [] for each in dataflow.operators}
     for edge in dataflow.edges:
         origins[edge.target].append(edge.origin)

@@ -174,7 +174,7 @@ class Loop:
 
 
 class _Attempt:
-    """One that has a deadline; `task` is None once it has ended."""
+    """An attempt with a deadline; `task` is None once it has ended."""
 
     __slots__ = ("deadline_s", "task", "expired")
 

@@ -101,7 +101,7 @@ def recorded(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def checked(asks: Asks, step: str) -> Asks:
-    """The same.
+    """Check the settings of a call; returns the call.
 
     Raises:
         GraphError: a setting is invalid.

@@ -74,7 +74,7 @@ class Slices(Rows):
 
     @property
     def accumulators(self) -> list[Any]:
-        """One by one."""
+        """The accumulators as objects, one by one."""
         lists = [listed(kind, arrays) for (kind, _), arrays in zip(self.kind.aggregates, self.arrays)]
         return lists[0] if self.kind.names is None else list(zip(*lists))
 

@@ -66,7 +66,7 @@ class _Open(NamedTuple):
         return _Open(first, last, roots, dues, hops, hashes, arrays)
 
     def followed_by(self, others: _Open) -> _Open:
-        """These sessions and then others."""
+        """A batch of these sessions and then others."""
         first, last, roots, dues, hops, hashes = (np.concatenate(each) for each in zip(self[:6], others[:6]))
         arrays = [list(map(np.concatenate, zip(*every))) for every in zip(self.arrays, others.arrays)]
         return _Open(first, last, roots, dues, hops, hashes, arrays)

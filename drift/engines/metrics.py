@@ -81,7 +81,7 @@ class Metric:
         return self.counts or self.unit == _ITEMS
 
     def shown(self, reading: Reading) -> Any:
-        """Its value as the page and Prometheus have it; a dict for a label."""
+        """The metric's value as the page and Prometheus have it; a dict for a label."""
         value = self.of(reading)
         if self.label:
             return {name: self._rounded(each) for name, each in value.items()}

@@ -923,7 +923,7 @@ class KeyedStage(KeyedState):
         return keys
 
     def _above(self, checkpoint: bytes) -> dict[Any, History]:
-        """Their histories."""
+        """The histories of keys with rows or timers at or above a checkpoint."""
         return {key: self._history(key) for key in self._keys_above(checkpoint)}
 
     def as_of(self, checkpoint: bytes, keys: Sequence[Any]) -> Entries:

@@ -327,7 +327,7 @@ class Model:
 
 
 def _front(options: Iterable[_Option]) -> list[_Option]:
-    """Those that no other beats in time and cost."""
+    """The options that no other beats in time and cost."""
     kept: list[_Option] = []
     for option in sorted(options, key=lambda each: (each.longest_s, each.cost)):
         if not kept or option.cost < kept[-1].cost:

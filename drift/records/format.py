@@ -167,7 +167,7 @@ class Manifest(msgspec.Struct, kw_only=True):
         return {name: msgspec.to_builtins(getattr(self, name)) for name in _GROWING}
 
     def of(self, table: str) -> list[File]:
-        """Its files of one table, in order."""
+        """The record's files of one table, in order."""
         return [file for file in self.files if file.table == table]
 
     @property

@@ -34,7 +34,7 @@ class Log(Protocol):
         """Give a question its answer, if it is there; returns whether it is, or why it may not be asked."""
 
     def together(self, step: str, metas: Sequence[bytes]) -> None:
-        """These are asked about together now; in the thread of the calls."""
+        """Log that items are asked about together now; in the thread of the calls."""
 
     def asked_together(self, meta: bytes) -> Sequence[bytes]:
         """What was asked about with this item before, without an answer."""
@@ -43,7 +43,7 @@ class Log(Protocol):
         """Log answers, and failures if these are final; in the thread of the calls."""
 
     def passed(self, step: str, questions: Sequence[Question]) -> None:
-        """These go on, in the order of their metas; in the calling thread."""
+        """Hear that answered questions go on, in the order of their metas; in the calling thread."""
 
 
 class Slow(NamedTuple):
@@ -173,7 +173,7 @@ class Answering:
         return True
 
     def _answered_elsewhere(self, question: Question, asker: Asker) -> None:
-        """Those that were asked about together with this one no longer wait for it."""
+        """Let questions that were asked together with this one no longer wait for it."""
         group = self._group_of(question.meta)
         if group is not None:
             del group[question.meta]

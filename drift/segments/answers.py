@@ -90,7 +90,7 @@ class AnswerLog:
         return self._groups.get(meta, ())
 
     def together(self, metas: Sequence[bytes]) -> None:
-        """These are asked about together now."""
+        """Log that items are asked about together now."""
         if len(metas) > 1:
             self._append(_TOGETHER, metas, [], [])
 
@@ -153,7 +153,7 @@ class AnswersOfRun:
     on_passed: Callable[[str, Sequence[bytes], Sequence[Any], Sequence[Any]], None] | None = None
 
     def with_log(self, log: AnswerLog | None) -> AnswersAtBorder:
-        """These, and the log of a border."""
+        """The answers of the run, with the log of a border."""
         return AnswersAtBorder(self, log)
 
 

@@ -131,7 +131,7 @@ class BorderFeed(Feed):
         return self._before.fraction()
 
     def filenos(self) -> Sequence[int]:
-        """Those of answers only: the segment before is polled."""
+        """Descriptors of answers only: the segment before is polled."""
         return self.answering.filenos() if self.answering is not None and not self.answering.is_empty else ()
 
     # State.

@@ -36,9 +36,11 @@ _AS_WRITTEN: dict[str, Any] = {"compression": "zstd", "write_page_checksum": Tru
 
 
 class Parts:
-    """Args:
-    path: the folder.
-    by: the columns by whose values the files are put into folders COLUMN=VALUE.
+    """The parts of a table, as files in a folder.
+
+    Args:
+        path: the folder.
+        by: the columns by whose values the files are put into folders COLUMN=VALUE.
 
     Attributes:
         is_whole: whether no part is on its way; one that cannot be moved stays on it until the next `open`.

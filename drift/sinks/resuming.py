@@ -33,8 +33,10 @@ class Last(NamedTuple):
 
 
 class Resuming:
-    """Args:
-    target: what is written to, for errors.
+    """Where a sink goes on.
+
+    Args:
+        target: what is written to, for errors.
     """
 
     def __init__(self, target: str) -> None:

@@ -46,13 +46,15 @@ class _Part:
 
 
 class Aligned:
-    """Args:
-    offsets: of each partition, where reading begins.
-    ends: of each partition, the offset behind its last message, or behind the last that is given; without those for
-        which it is not known. Of a live reading they grow.
-    most: where so many messages of a partition wait for others, it is not read on.
-    patience_s: of a live reading, how long a partition that is not at its end and gives nothing is waited for; None
-        for a reading that ends.
+    """Messages of several partitions, given out in the order of their times.
+
+    Args:
+        offsets: of each partition, where reading begins.
+        ends: of each partition, the offset behind its last message, or behind the last that is given; without those for
+            which it is not known. Of a live reading they grow.
+        most: where so many messages of a partition wait for others, it is not read on.
+        patience_s: of a live reading, how long a partition that is not at its end and gives nothing is waited for; None
+            for a reading that ends.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Aligned:
 
     @property
     def partitions(self) -> list[int]:
-        """Those that are read."""
+        """The partitions that are read."""
         return list(self._parts)
 
     def add(self, partition: int, offset: int, now_s: float) -> None:

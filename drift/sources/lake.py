@@ -69,7 +69,7 @@ def lake_source(
     wanted = None if columns is None else list(columns)
 
     def payloads(name: str, file: LakeFile, row: int) -> Iterator[list[Any]]:
-        """Those of a file, from a row on."""
+        """The payloads of a file, from a row on."""
         columns = file.columns if wanted is None else wanted
         if missing := [each for each in columns if each not in file.columns]:
             raise InputError(f"{name} has no column {missing[0]!r}; it has {', '.join(map(repr, file.columns))}")

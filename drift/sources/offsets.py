@@ -53,7 +53,7 @@ class Offsets:
             self.next[partition] = offset + 1
 
     def added(self, partitions: Collection[int]) -> list[int]:
-        """Those of the partitions of the topic that were not there when it was opened."""
+        """The partitions of the topic that were not there when it was opened."""
         return sorted(set(partitions) - self._found.keys())
 
     def add(self, partition: int, found: Range) -> None:

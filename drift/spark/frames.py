@@ -304,7 +304,7 @@ class Counter:
         return True
 
     def metas(self, stamps: list[bytes], payloads: list[Any]) -> list[bytes]:
-        """Their metas; payloads of one stamp are counted."""
+        """The metas of payloads with these stamps; payloads of one stamp are counted."""
         if stamps[0] != self._stamp and all(map(ne, stamps, islice(stamps, 1, None))):
             self._stamp, self._ordinal, self._payload = stamps[-1], 0, payloads[-1]
             return [stamp + b"\0" for stamp in stamps]

@@ -71,7 +71,7 @@ class OpenedRows:
         return self.unneeded(row.name.encode() for rows in dropped for row in rows)
 
     def unneeded(self, names: Iterable[bytes]) -> dict[bytes, bytes | None]:
-        """Those of the names that no retained checkpoint names."""
+        """The rows that no retained checkpoint names, as deletions."""
         needed = {row.name.encode() for rows in self._by_number.values() for row in rows}
         return {name: None for name in names if name not in needed}
 

@@ -23,9 +23,11 @@ T = TypeVar("T")
 
 
 class Patience:
-    """Args:
-    where: the backend, for messages.
-    away_max_s: how long it may be unavailable.
+    """Tries again while a backend is unavailable.
+
+    Args:
+        where: the backend, for messages.
+        away_max_s: how long it may be unavailable.
     """
 
     def __init__(self, where: str, away_max_s: float) -> None:

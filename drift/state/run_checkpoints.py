@@ -200,7 +200,7 @@ class StatesAt(NamedTuple):
 
     @classmethod
     def of(cls, store: Checkpoints, checkpoint: Checkpoint) -> StatesAt:
-        """That of a checkpoint in a store."""
+        """The states of a checkpoint in a store."""
         return cls(os.fspath(store.where), encoded(checkpoint), store.away_max_s, tuple(store.classes))
 
 

@@ -109,7 +109,7 @@ class Shrinker:
         return True
 
     def _checked(self, case: Case) -> Result:
-        """Its check; many cases differ in the schedule alone, so plans and the reference's output are made once."""
+        """Check a case; many differ in the schedule alone, so plans and the reference's output are made once."""
         if case.dataflow is not self._latest.dataflow:
             self._plans = {}
         if case.dataflow is not self._latest.dataflow or case.inputs is not self._latest.inputs:

@@ -113,7 +113,7 @@ class Moves:
         return pack_time(self.time) + b"\xff" + varint(0) + bytes((self.phase,)) if self.inward > 0 else END_OF_TIME
 
     def metas(self, parents: Sequence[bytes], ending: bytes) -> list[bytes]:
-        """Those of the children; see `placed`.
+        """The metas of the children; see `placed`.
 
         Raises:
             EndlessRounds: the children are put a round later once too often.

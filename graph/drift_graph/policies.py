@@ -55,7 +55,7 @@ class ArrivalTime:
         return self
 
     def recorded(self, texts: Mapping[str, str]) -> dict[str, Any]:
-        """Its description in a record; `texts` describe its functions."""
+        """The description of the policy in a record; `texts` describe its functions."""
         return {"time": "arrival"}
 
 
@@ -173,7 +173,7 @@ class EventTime:
         return replace(self, lateness=2**64)
 
     def recorded(self, texts: Mapping[str, str]) -> dict[str, Any]:
-        """Its description in a record; `texts` describe its functions."""
+        """The description of the policy in a record; `texts` describe its functions."""
         first = {"time": f"event, by {texts['time']}", "lateness": self.lateness, "late": self.late}
         parameters = {name: value for name, value in self.parameters.items() if name != "time policy"}
         return {**first, "tie": texts.get("tie"), **parameters}

@@ -72,7 +72,7 @@ class ComputedMetas(Sequence[bytes]):
 
     @abstractmethod
     def made_of(self) -> tuple[object, ...]:
-        """Their source data: metas with the same source data are the same."""
+        """What the metas are computed from: those made of the same are the same."""
 
     @abstractmethod
     def with_suffix(self, suffix: bytes) -> ComputedMetas:
@@ -100,7 +100,7 @@ class ComputedMetas(Sequence[bytes]):
         return list(map(self.listed().__getitem__, order))
 
     def from_on(self, bound: bytes) -> ComputedMetas | list[bytes]:
-        """Those at or above a bound."""
+        """The metas at or above a bound."""
         return sorted(filter(bound.__le__, self.listed()))
 
     def count_below(self, bound: bytes, start: int, stop: int) -> int:
