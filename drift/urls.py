@@ -49,6 +49,23 @@ def checked_url(url: str) -> str:
     return f"{parts['user']}{quote(parts['password'], safe=_PLAIN)}@{parts['rest']}"
 
 
+def client_of_redis(url: str, **options: Any) -> Any:
+    """A client of Redis; what it does not know is refused before anything is asked.
+
+    Raises:
+        ValueError: it is no URL, or has a parameter that the client does not know.
+    """
+    import redis
+
+    try:
+        client = redis.Redis.from_url(url, **options)
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # which connects to nothing
+    except TypeError as error:
+        raise ValueError(f"the client of Redis {str(error).partition(') ')[2] or error}") from None
+    return client
+
+
 def cleaned(error: Chained, url: str = "") -> Chained:
     """An error of a client, itself, with no password in its message or in those of the errors that it comes from.
 

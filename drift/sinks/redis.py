@@ -18,7 +18,7 @@ from drift.extras import need
 from drift.guarantees import SinkGuarantee
 from drift.sinks.lines import as_json
 from drift.sinks.resuming import AppendingSink, Last, check_resume, refuse_existing
-from drift.urls import checked_url, cleaned
+from drift.urls import checked_url, cleaned, client_of_redis
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import time_of
 from drift_graph.metas import Metas
@@ -99,7 +99,7 @@ class RedisSink(AppendingSink):
         import redis
 
         try:
-            self._client = redis.Redis.from_url(self._url)
+            self._client = client_of_redis(self._url)
             self._add = self._client.register_script(_ADD)
             if resume == "replace":
                 self._client.delete(self._stream)

@@ -13,7 +13,7 @@ from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.polled import Fetched, PolledSource, Undecodable, decoder
 from drift.sources.positions import position_fields, position_lost, position_of
-from drift.urls import checked_url, cleaned
+from drift.urls import checked_url, cleaned, client_of_redis
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _opened(url: str, stream: str, field: bytes | None, start: str, until_end: b
     import redis
 
     try:
-        client = redis.Redis.from_url(url)
+        client = client_of_redis(url)
         found: Any = client.xrevrange(stream, count=1)
     except (redis.RedisError, ValueError) as error:
         raise InputError(f"stream {stream!r} of Redis cannot be read: {cleaned(error, url)}; check the URL") from None

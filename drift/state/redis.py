@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from drift.extras import need
 from drift.state.backend import Away, Changes, Expected, ServerBackend, named, older_error
-from drift.urls import cleaned, without_secrets
+from drift.urls import cleaned, client_of_redis, without_secrets
 from drift_graph.errors import SettingsError, StorageError
 
 if TYPE_CHECKING:
@@ -216,12 +216,11 @@ def _values(table: str, keys: Sequence[bytes], client: redis.Redis) -> Any:
 
 
 def _connected(server: str, where: str, **more: Any) -> redis.Redis:
-    import redis
-
     try:
         with _answers(where):
             options = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S, **more}
-            return redis.Redis.from_url(server, **options)
+            client: redis.Redis = client_of_redis(server, **options)
+            return client
     except ValueError as error:
         raise SettingsError(f"{where!r} is no URL of a Redis server: {cleaned(error, server)}") from error
 

@@ -99,3 +99,15 @@ def test_a_text_has_no_password(password: str, rest: str) -> None:
 def test_a_url_whose_password_is_escaped_is_passed_on_as_it_is(password: str) -> None:
     for url in (f"redis://me:{password}@host:6379/0#name", "unix:///a/socket?db=0", "redis://host:6379/0#a@b"):
         assert checked_url(url) == url
+
+
+def test_a_parameter_that_redis_does_not_know_is_refused_by_name() -> None:
+    url, graph = "redis://127.0.0.1:1/0?nothing=1", drift.Graph("echo")
+    graph.source("in").sink("out")
+    for error, source, more in (
+        (drift.InputError, drift.sources.redis(url, "s"), {}),
+        (drift.SinkError, [], {"sinks": {"out": drift.sinks.redis(url, "s")}}),
+        (drift.SettingsError, [], {"state": f"{url}#s"}),
+    ):
+        with pytest.raises(error, match="the client of Redis got an unexpected keyword argument 'nothing'"):
+            drift.run(graph, {"in": source}, **more).finish()
