@@ -37,7 +37,7 @@ from drift.spark.jobs import answer
 from drift.spark.kernels import Refused, Work, through_maps
 from drift.spark.tasks import task
 from drift_graph.canonical import form_of, same
-from drift_graph.errors import DriftError, InputError, ProcessError, SettingsError
+from drift_graph.errors import DriftError, ImpureStep, InputError, ProcessError, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, TIME_MIN, pack_time, varint, without_ordinal
@@ -45,7 +45,7 @@ from drift_graph.metas import EventMetas, Metas, NumberedMetas, is_increasing, l
 from drift_graph.metas.event import stamps_of
 from drift_graph.payloads import are_rows
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
-from drift_graph.stamps import ties_of_policy, timed_rows, times_of
+from drift_graph.stamps import check_payloads, ties_of_policy, timed_rows, times_of
 from drift_graph.times import SourceMachine
 
 #: The column of times, if there is one; after the columns of the payload.
@@ -66,12 +66,25 @@ class FrameMachine(SourceMachine):
         Args:
             forms: canonical bytes of the payloads, if they are known.
             ending: appended to each stamp.
+
+        Returns:
+            The stamps and the error; an ImpureStep if the time function or the tie function has changed a row.
         """
+        try:
+            return self._stamps(payloads, times, forms, ending)
+        except ImpureStep as impure:
+            return [], impure
+
+    def _stamps(
+        self, payloads: list[Any], times: list[int] | None, forms: list[bytes] | None, ending: bytes
+    ) -> tuple[Metas, Exception | None]:
         error: Exception | None = None
         policy = self.policy
+        samples = self._sampler.sample(payloads) if self._calls_users else ()
         if times is None:
             assert policy.reads_payloads
             times, error = times_of(payloads, policy, self.name)
+            check_payloads(samples, policy, "time", self.name)
             payloads = payloads[: len(times)]
         rank = varint(self._rank)
         if not policy.reads_payloads:
@@ -81,6 +94,8 @@ class FrameMachine(SourceMachine):
             ties, tie_error = b"".join(map(xxhash.xxh64_digest, forms[: len(times)])), None
         else:
             ties, tie_error = ties_of_policy(payloads, policy, self.name)
+        if policy.tie is not None:
+            check_payloads(samples, policy, "tie", self.name)
         return EventMetas(stamps_of(times[: len(ties) // 8], ties), rank, ending), tie_error or error
 
 
@@ -182,7 +197,7 @@ def stamp_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) 
         if error is None:
             yield _with_stamps(batch, reading, listed_metas(stamps), [None] * len(stamps))
             continue
-        for index, key, reason in refusals(reading.machine(), payloads, reading.times(batch)):
+        for index, key, reason in refusals(reading.machine(), payloads, reading.times(batch), error):
             if worst is None or key < worst[0]:
                 worst = key, pickle.dumps(reason, 5), batch.slice(index, 1)
     if worst is not None:
@@ -207,9 +222,16 @@ def stamped(
 
 
 def refusals(
-    machine: FrameMachine, payloads: list[Any], times: list[int] | None
+    machine: FrameMachine, payloads: list[Any], times: list[int] | None, error: Exception
 ) -> Iterator[tuple[int, bytes, DriftError]]:
-    """The rows without a stamp: index, sort key, error."""
+    """The rows without a stamp: index, sort key, error.
+
+    Args:
+        error: of all of them together.
+    """
+    if isinstance(error, ImpureStep):  # they are not what they were
+        yield 0, b"", error
+        return
     for index, payload in enumerate(payloads):
         _, reason = stamped(machine, [payload], None if times is None else [times[index]])
         if reason is not None:
@@ -234,7 +256,7 @@ def _in_own_order(reading: Reading, batches: Iterable[pa.RecordBatch]) -> Iterat
         for batch in reading.chunks(rows):
             payloads, metas, error = reading.stamped(batch, varint(0))
             if error is not None:
-                for _, key, reason in refusals(reading.machine(), payloads, reading.times(batch)):
+                for _, key, reason in refusals(reading.machine(), payloads, reading.times(batch), error):
                     if worst is None or key < worst.key:
                         worst = Refused(key, reason)
             elif worst is None:

@@ -21,7 +21,7 @@ from drift.spark.frames import Counter, Reading, stamped
 from drift.spark.kernels import OutputRange, RangeEnd, Work, through_maps
 from drift.spark.output import output_rows
 from drift_graph.canonical import canonical, form_of, stored
-from drift_graph.errors import DriftError
+from drift_graph.errors import DriftError, ImpureStep
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, read_varint, time_of
 from drift_graph.metas import listed_metas
@@ -55,7 +55,9 @@ def arrive_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
         found, error = stamped(machine, payloads, times)
         stamps = listed_metas(found)
         errors: list[bytes | None] = [None] * len(stamps)
-        if error is not None:
+        if isinstance(error, ImpureStep):  # of all rows, which are not what they were
+            stamps, errors = [BEGINNING], [pickle.dumps((b"", error), 5)]
+        elif error is not None:
             stamps, errors = [], []
             for index, payload in enumerate(payloads):
                 stamp, reason = stamped(machine, [payload], None if times is None else [times[index]])

@@ -31,13 +31,14 @@ from drift.engines.surroundings import surroundings
 from drift.sources import as_source
 from drift.spark.batches import ROWS, error_row, record_batch
 from drift.spark.blocks import joined_digest
-from drift.spark.frames import Reading, read_rows
-from drift.spark.kernels import RangeEnd, Work, run_level, run_release
+from drift.spark.frames import Reading, _in_own_order, read_rows, stamp_rows
+from drift.spark.kernels import RangeEnd, Refused, Work, run_level, run_release
 from drift.spark.levels import Levels
 from drift.spark.prepare import bounds_of
 from drift.spark.recording import STORED_ITEMS, run_stored, store_items
 from drift.spark.sampling import RowSample, row_order, sample_rows
 from drift.spark.spool import Spool
+from drift.spark.streaming_kernels import arrive_rows
 from drift.testing.values import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block
 from drift_graph.meta import BEGINNING, varint
@@ -308,6 +309,31 @@ def test_rows_whose_items_cannot_be_sent_or_have_no_time_end_the_run_with_the_le
     assert "cannot be sent to another process" in str(ends_with([1, 2]))
     texts = [str(ends_with(*order)) for order in permutations([["1"], ["z", "b"], ["c"]])]
     assert set(texts) == {texts[0]} and "payload '1'" in texts[0]
+
+
+def lowered(row: dict[str, Any]) -> int:
+    row["c0"] = row["c0"].lower()  # a second call changes nothing
+    return len(row["c0"])
+
+
+@pytest.mark.parametrize("policy", [drift.EventTime(lowered), drift.EventTime(lambda row: 1, tie=lowered)])
+@pytest.mark.parametrize("payload", ["dict", "rows"])
+def test_rows_that_a_time_or_tie_function_changes_are_an_error_however_they_are_read(
+    policy: drift.EventTime, payload: Any
+) -> None:
+    graph = drift.Graph("rows")
+    graph.source("in", time=policy).sink("out")
+    work = Work(packed(graph.build()), surroundings(), True, 1, ())
+    reading = Reading("in", 0, policy, payload, ("c0",), False)
+    batch = pa.record_batch({"c0": ["A", "b"]})
+    (stamped,) = stamp_rows(work, reading, [batch])
+    (error,) = stamped.column(stamped.num_columns - 1).to_pylist()
+    (arrived,) = arrive_rows(work, reading, [batch])
+    found = [pickle.loads(error[4:].partition(b"\0")[2]), pickle.loads(arrived.column("error")[0].as_py())[1]]
+    with pytest.raises(Refused) as refused:
+        list(_in_own_order(reading, [batch]))
+    for each in (*found, refused.value.error):
+        assert type(each) is drift.ImpureStep and "'c0': 'A'} and is {'c0': 'a'}" in str(each)
 
 
 def test_how_rows_are_read_depends_on_their_order_and_on_what_is_equal_in_them() -> None:

@@ -256,6 +256,24 @@ def test_an_impure_step_is_found_in_the_workers(spark: Any) -> None:
         drift.run(graph, {"numbers": range(200)}, engine="spark", spark=spark, check_purity=True).finish()
 
 
+def raising(row: dict[str, Any]) -> int:
+    row["n"] += 100
+    return int(row["time"])
+
+
+@pytest.mark.parametrize(
+    ("role", "time"), [("time", drift.EventTime(raising)), ("tie", drift.EventTime("time", tie=raising))]
+)
+def test_a_time_or_tie_function_that_changes_a_row_is_found_in_the_workers(spark: Any, role: str, time: Any) -> None:
+    graph = drift.Graph("raising")
+    graph.source("rows", time=time).sink("out")
+    frame = spark.createDataFrame([(1, 0)], "time long, n long")
+    with pytest.raises(
+        drift.ImpureStep, match=rf"the {role} function of source 'rows' .*'n': 0\}} and is .*'n': 100\}}"
+    ):
+        drift.run(graph, {"rows": frame}, engine="spark", partitions=2).finish()
+
+
 def test_a_run_that_is_closed_cancels_its_jobs(spark: Any) -> None:
     run = drift.run(sums(), {"pairs": [(n, n) for n in range(50_000)]}, engine="spark", spark=spark, partitions=2)
     assert next(run).payload == (0, 0)
