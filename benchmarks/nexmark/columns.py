@@ -14,7 +14,7 @@ import polars as pl
 
 import drift
 from benchmarks.nexmark.events import LATENESS_MS, Event
-from benchmarks.nexmark.queries import SLIDE_MS, WINDOW_MS, hotter
+from benchmarks.nexmark.queries import SLIDE_MS, WINDOW_MS
 
 _KINDS = ("Person", "Auction", "Bid")
 #: Fields that an event of another kind does not have are null.
@@ -25,7 +25,6 @@ SCHEMA = {
 }
 EVENT_TIME = drift.EventTime(time="time", tie="number", lateness=LATENESS_MS)
 PERSON, AUCTION, BID = range(3)
-_IDS_MAX = 1 << 24
 
 Row = dict[str, Any]
 Events = drift.Stream[Row]
@@ -66,13 +65,19 @@ def q3(events: Events) -> drift.Stream[Any]:
 
 
 def q5(events: Events) -> drift.Stream[Any]:
+    """The auctions with the most bids in each sliding window; a fold gets those with the most up to themselves."""
     windows = drift.windows.sliding(WINDOW_MS, SLIDE_MS)
-    counts = of_kind(events, BID, "auction").key_by("auction").window(windows).count()
-    return counts.window(drift.windows.tumbling(SLIDE_MS)).fold((), hotter).flat_map(hottest)
+    counts = of_kind(events, BID, "auction").key_by("auction").window(windows).rows(bids=drift.agg.count())
+    leading = counts.key_by("start").running(most=drift.agg.max("bids")).filter(pl.col("bids") == pl.col("most"))
+    return leading.window(drift.windows.tumbling(SLIDE_MS)).fold((), hotter).flat_map(hottest)
+
+
+def hotter(hot: tuple[Row, ...], counted: Row) -> tuple[Row, ...]:
+    return (*hot, counted) if hot and counted["bids"] == hot[0]["bids"] else (counted,)  # they do not decrease
 
 
 def hottest(window: Any) -> list[tuple[Any, ...]]:
-    return [(counted.start, counted.key, counted.value) for counted in window.value]
+    return [(counted["start"], counted["key"], counted["bids"]) for counted in window.value]
 
 
 def bid_of(window: drift.Window[None, Row]) -> tuple[Any, ...]:
@@ -84,15 +89,27 @@ def q7(events: Events) -> drift.Stream[Any]:
     return bids.window(drift.windows.tumbling(WINDOW_MS)).aggregate(drift.agg.max_by("price")).map(bid_of)
 
 
-def new_seller(person: Row) -> tuple[Any, ...]:
-    return person["id"], person["name"], person["start"]
-
-
 def q8(events: Events) -> drift.Stream[Any]:
-    start = pl.col("time") // WINDOW_MS * WINDOW_MS
-    persons = of_kind(events, PERSON, "id", "name", start=start, place=start * _IDS_MAX + pl.col("id"))
-    auctions = of_kind(events, AUCTION, place=start * _IDS_MAX + pl.col("seller"))
-    return persons.join(auctions, "place", within=(WINDOW_MS, WINDOW_MS), how="semi").map(new_seller)
+    """Who is in a period a person and a seller: a window of both for each, with the person's row."""
+    is_person = pl.col("kind") == PERSON
+    either = events.filter(is_person | (pl.col("kind") == AUCTION)).select(
+        "name",
+        id=pl.when(is_person).then("id").otherwise("seller"),
+        person=is_person.cast(pl.Int64),
+        start=pl.col("time") // WINDOW_MS * WINDOW_MS,
+    )
+    both = either.key_by("id").window(drift.windows.tumbling(WINDOW_MS))
+    of_each = both.aggregate(n=drift.agg.count(), persons=drift.agg.sum("person"), row=drift.agg.max_by("person"))
+    return of_each.filter(is_new_seller).map(new_seller)
+
+
+def is_new_seller(window: drift.Window[int, Any]) -> bool:
+    return 0 < window.value["persons"] < window.value["n"]
+
+
+def new_seller(window: drift.Window[int, Any]) -> tuple[Any, ...]:
+    person = window.value["row"]
+    return person["id"], person["name"], person["start"]
 
 
 QUERIES: dict[str, Query] = {query.__name__: query for query in (q0, q1, q2, q3, q5, q7, q8)}

@@ -22,6 +22,7 @@ import pyarrow as pa
 from drift.columns.expressions import Fields, unknown_field
 from drift.columns.forms import VIEW, VIEW_MAX
 from drift.columns.rows import Frame
+from drift.strings import plain
 
 Kind = Literal["count", "sum", "mean", "min", "max"]
 #: The value of so many rows before, or the difference from it.
@@ -81,10 +82,14 @@ def running(
     return rows.with_columns(columns)
 
 
-def fields_of_running(
-    fields: Fields, key: Sequence[str], named: Sequence[tuple[str, Any]], where: str
-) -> Fields | None:
-    """The fields of rows with running aggregates; None if a type is not known.
+def fields_of_aggregates(
+    fields: Fields, key: Sequence[str], named: Sequence[tuple[str, Any]], what: str
+) -> dict[str, Any] | None:
+    """The fields of aggregates of rows, in order; None if a type is not known.
+
+    Args:
+        named: what is aggregated, see `running`, by the names of the fields.
+        what: the step, for errors.
 
     Raises:
         GraphError: the rows do not have a field.
@@ -92,8 +97,8 @@ def fields_of_running(
     known = dict(fields)
     for name in (*key, *(of[1] for _, of in named if of is not None and of[0] != "count")):
         if name not in known and name.split(".")[0] not in known:
-            raise unknown_field(f"running (at {where})", name, known)
-    made: dict[str, Any] = dict(fields)
+            raise unknown_field(what, name, known)
+    made: dict[str, Any] = {}
     for name, of in named:
         if of is None:
             return None
@@ -111,7 +116,28 @@ def fields_of_running(
             made[name] = pl.Int64()
         else:
             return None
-    return tuple(made.items())
+    return made
+
+
+def fields_of_windows(
+    fields: Fields, key: Sequence[str], named: Sequence[tuple[str, Any]], names: Sequence[str], what: str
+) -> Fields | None:
+    """The fields of a row for each window; None if a type is not known.
+
+    Args:
+        named, what: see `fields_of_aggregates`.
+        names: of the key's field, if there is a key, of start and of end.
+    """
+    made, kind = fields_of_aggregates(fields, key, named, what), pl.Int64()
+    if made is None:
+        return None
+    kinds: list[Any] = [kind, kind]
+    if key:
+        of_key = dict(fields).get(key[0])
+        if len(key) > 1 or of_key not in (*_INTEGERS, pl.String):
+            return None
+        kinds.insert(0, of_key if of_key == pl.String else kind)
+    return (*zip(names, kinds), *made.items())
 
 
 def codes_of(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]]:
@@ -123,9 +149,8 @@ def codes_of(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]]:
     for name in key:
         own, values = _codes_of(rows, name)
         if codes is not None:
-            pairs = pa.array(codes.astype(np.int64) * len(values) + own).dictionary_encode()
-            first, second = np.divmod(pairs.dictionary.to_numpy(), len(values))
-            own = pairs.indices.to_numpy()
+            own, pairs = encoded(codes.astype(np.int64) * len(values) + own)
+            first, second = np.divmod(pairs, len(values))
             several = [[each[at] for at in first.tolist()] for each in several]
             values = [values[at] for at in second.tolist()]
         codes = own
@@ -159,15 +184,27 @@ def _codes_of_short(texts: pl.Series) -> tuple[Array, list[Any]] | None:
         return None
     views = np.frombuffer(column.buffers()[1], np.uint64, 2 * len(column), column.offset * VIEW.itemsize).reshape(-1, 2)
     heads, tails = views.T
-    if int(heads.astype(np.uint32).max()) > VIEW_MAX:
-        return None
     are_whole = not tails.any()  # in their heads
-    numbers = np.ascontiguousarray(heads) if are_whole else heads ^ tails * _SPREAD
-    codes = pa.array(numbers.view(np.int64)).dictionary_encode().indices.to_numpy()
-    firsts = firsts_of(codes, int(codes.max()) + 1)
-    if not are_whole and not (views == views[firsts[codes]]).all():
+    if not are_whole and int(heads.astype(np.uint32).max()) > VIEW_MAX:
         return None
-    return codes, texts.gather(firsts).to_list()
+    codes, numbers = encoded(heads if are_whole else heads ^ tails * _SPREAD)
+    if are_whole:
+        different = np.zeros((len(numbers), 2), np.uint64)
+        different[:, 0] = numbers
+    else:
+        different = views[firsts_of(codes, len(numbers))]
+        if not (views == different[codes]).all():
+            return None
+    if int(different[:, 0].astype(np.uint32).max()) > VIEW_MAX:
+        return None
+    values = pa.Array.from_buffers(pa.string_view(), len(different), [None, pa.py_buffer(different)])
+    return codes, values.to_pylist()
+
+
+def encoded(numbers: Array) -> tuple[Array, Array]:
+    """The place of each number among the different ones, and these in the order in which they come first."""
+    found = plain(numbers.view(np.int64), pa.int64()).dictionary_encode()
+    return found.indices.to_numpy(), found.dictionary.to_numpy().view(numbers.dtype)
 
 
 def firsts_of(numbers: Array, count: int) -> Array:

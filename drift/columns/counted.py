@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from drift.columns.aggregates import InColumns, _Keyed, _NotHere, codes_of, firsts_of
-from drift.columns.groups import Groups, arrays_of, listed, results_of
+from drift.columns.groups import Groups, Keys, arrays_of, listed, results_of
 from drift.columns.rows import Frame
 from drift.columns.windows import AtMostOne, window_rows
 
@@ -64,10 +64,10 @@ def counted(
         results = results_of(aggregates, [[each[found] for each in arrays] for arrays in made])
     except _NotHere:
         return None
-    positions, its_keys = at[is_last].tolist(), codes[is_last].tolist()
+    positions = at[is_last].tolist()
     windows = window_rows(
         kind,
-        [keys[each] for each in its_keys],
+        Keys(keys, codes[is_last]),
         len(key),
         [(each + 1 - size, each + 1) for each in positions] or [(0, 0)],
         [1] * len(positions) or [0],

@@ -10,12 +10,13 @@ so, sums in numpy do not). Where comparisons of floats depend on order (NaN, zer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 
 from drift.columns.aggregates import (
     _EXACT_MAX,
@@ -26,6 +27,7 @@ from drift.columns.aggregates import (
     _NotHere,
     _numbers,
     codes_of,
+    encoded,
     firsts_of,
 )
 from drift.columns.rows import Frame
@@ -36,12 +38,47 @@ UNUSED_MIN = 1 << 16  # so many keys that nothing is known of may have numbers
 _SLOTS_PER_ROW = 4  # of arrays over all numbers that groups may have
 
 
-class KeyNumbers(dict[Any, int]):
-    """Dense numbers of keys, in the order in which they are asked for first."""
+class KeyNumbers(defaultdict[Any, int]):
+    """Dense numbers of keys, none of which is ever removed: a key that is looked up has the next one."""
 
-    def __missing__(self, key: Any) -> int:
-        number = self[key] = len(self)
-        return number
+    def __init__(self, known: Iterable[tuple[Any, int]] = ()) -> None:
+        super().__init__(None, known)
+        self.default_factory = count(len(self)).__next__
+
+
+class Keys(Sequence[Any]):
+    """The keys of these numbers, which are listed when one is asked for.
+
+    Args:
+        every: keys by their numbers.
+    """
+
+    def __init__(self, every: Sequence[Any], numbers: Array) -> None:
+        self._every, self._numbers = every, numbers
+        self._listed: list[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.listed()[at]
+
+    def listed(self) -> list[Any]:
+        """As a list, which is cached."""
+        if self._listed is None:
+            self._listed = [self._every[number] for number in self._numbers.tolist()]
+        return self._listed
+
+    def columns(self, fields: int) -> list[pl.Series]:
+        """A column for each field of the keys; see `columns_of_keys`."""
+        if len(self._every) > len(self._numbers):
+            return columns_of_keys(self.listed(), fields)
+        return [each.gather(self._numbers) for each in columns_of_keys(self._every, fields)]
+
+
+def columns_of_keys(keys: Sequence[Any], fields: int) -> list[pl.Series]:
+    """A column for each field of keys: of one field they are its values, of several tuples, of none None."""
+    return [pl.Series(list(each)) for each in (zip(*keys) if fields > 1 else [keys] * fields)]
 
 
 class Groups:
@@ -129,6 +166,23 @@ class Groups:
         if kind == "sum":
             return (self._sums(values, old, before),)
         return (self._extremes(values, old, before, np.minimum if kind == "min" else np.maximum),)
+
+    def extremes(self, field: str, *, greatest: bool) -> list[tuple[Any, Any]] | None:
+        """Of each group its least or greatest value of a field, and the first row that has it, as a dict.
+
+        None where values are not numbers in columns, or comparisons of them depend on order.
+        """
+        try:
+            values = self._values(field)
+            found: Array = values[self.firsts]
+            if values.dtype == np.float64 and np.isnan(values).any():
+                raise _NotHere
+        except _NotHere:
+            return None
+        (np.maximum if greatest else np.minimum).at(found, self._numbers, values)
+        have_it = np.flatnonzero(values == found[self._numbers])
+        places = have_it[firsts_of(self._numbers[have_it], len(self))]
+        return list(zip(values[places].tolist(), self.rows.in_order(places.tolist()).values))
 
     def _values(self, field: str) -> Array:
         if field not in self._fields:
@@ -224,9 +278,8 @@ def _in_order(numbers: Array) -> tuple[Array, Array, Array]:
     """The place of each number among the different ones, by their first rows; the different ones, and these rows."""
     count = int(numbers.max()) + 1
     if count > _SLOTS_PER_ROW * len(numbers):
-        found = pa.array(numbers).dictionary_encode()
-        places = found.indices.to_numpy()
-        return places, found.dictionary.to_numpy(), firsts_of(places, len(found.dictionary))
+        places, slots = encoded(numbers)
+        return places, slots, firsts_of(places, len(slots))
     firsts = firsts_of(numbers, count)
     slots = np.flatnonzero(firsts < len(numbers))
     slots = slots[np.argsort(firsts[slots], kind="stable")]

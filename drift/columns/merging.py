@@ -11,7 +11,7 @@ to these windows, and are merged into them end by end, in their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, compress, pairwise, repeat
+from itertools import chain, compress, islice, pairwise, repeat
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -29,7 +29,7 @@ from drift_graph.payloads import Rows
 
 #: Times whose windows are not cut off by the ends of time, and differences of which 64 bits hold.
 _TIME_MAX = 1 << 60
-_NONE = -(1 << 62)  # in place of a time
+_NONE, _NEVER = -(1 << 62), (1 << 63) - 1  # in place of a time
 
 
 class Kind(NamedTuple):
@@ -135,7 +135,7 @@ def slices_of(
         starts, ends = (np.repeat(np.array(each, np.int64), taken.counts) for each in zip(*bounds))
     except OverflowError:
         return None
-    return Slices(kind, taken.keys, starts, ends, taken.arrays)
+    return Slices(kind, taken.keys.listed(), starts, ends, taken.arrays)
 
 
 def merging_of(
@@ -154,11 +154,39 @@ class _Ended:
         dues: of each the time of its timer, or `_NONE`.
     """
 
-    __slots__ = ("slices", "numbers", "start", "firsts", "timers", "dues")
+    __slots__ = ("slices", "numbers", "start", "firsts", "timers", "dues", "_first")
 
     def __init__(self, slices: Slices, numbers: Array, firsts: Array, timers: list[bytes], dues: Array) -> None:
         self.slices, self.numbers, self.start = slices, numbers, int(slices.starts[0])
         self.firsts, self.timers, self.dues = firsts, timers, dues
+        self._first: int | None = None
+
+    def put(self, at: Array, due: int) -> None:
+        """Set the times of timers in these places."""
+        self.dues[at] = due
+        self._first = None
+
+    @property
+    def first(self) -> int:
+        """The time of the first timer; `_NEVER` if there is none."""
+        if self._first is None:
+            self._first = int(self.dues.min(where=self.dues != _NONE, initial=_NEVER))
+        return self._first
+
+
+class _Over(NamedTuple):
+    """Windows of one end.
+
+    Attributes:
+        until: the last time before it.
+        timers: the metas of their timers.
+        results: of each aggregate.
+    """
+
+    until: int
+    timers: list[bytes]
+    keys: list[Any]
+    results: list[Array]
 
 
 class Merging:
@@ -181,6 +209,7 @@ class Merging:
         self._size, self._every, self._offset = windows
         self._suffix, self._ending, self._phase = timers
         self._ended: list[_Ended] = []  # in the order of their ends
+        self._over: list[_Over] = []
         self._numbers = KeyNumbers()
         self._lasts = np.empty(0, np.int64)  # by number of a key: the start of its last slice, or `_NONE`
 
@@ -190,12 +219,10 @@ class Merging:
     @property
     def least(self) -> bytes | None:
         """The meta of the first timer."""
-        waiting = [int(some.min()) for each in self._ended if len(some := each.dues[each.dues != _NONE])]
-        for each in self._ended if waiting else ():
-            found = np.flatnonzero(each.dues == min(waiting))
-            if len(found):
-                return each.timers[int(found[0])]
-        return None
+        of_first = min(self._ended, key=lambda each: each.first, default=None)
+        if of_first is None or of_first.first == _NEVER:
+            return None
+        return of_first.timers[int((of_first.dues == of_first.first).argmax())]
 
     @staticmethod
     def stretches(slices: Slices) -> Iterator[tuple[int, int]]:
@@ -249,20 +276,14 @@ class Merging:
         self._lasts[numbers] = start
         dues = np.where(firsts <= start, firsts + size - 1, _NONE)
         timers = [b""] * len(slices)
-        for due in np.unique(dues).tolist():
-            if due != _NONE:
-                some = np.flatnonzero(dues == due).tolist()
-                parents = metas if len(some) == len(metas) else metas_in_order(metas, some, increasing=True)
-                self._set(timers, some, parents, due)
+        some = np.flatnonzero(dues != _NONE).tolist()
+        if some:
+            parents = metas if len(some) == len(metas) else metas_in_order(metas, some, increasing=True)
+            _set(timers, some, self._next(parents, dues[some]))
         self._ended.append(_Ended(slices, numbers, firsts, timers, dues))
 
-    def _set(self, timers: list[bytes], at: Sequence[int], parents: Metas, due: int) -> None:
-        made = next_later_metas(parents, self._suffix, self._ending, due, self._phase)
-        if len(at) == len(timers):
-            timers[:] = made
-        else:
-            for index, timer in zip(at, made):
-                timers[index] = timer
+    def _next(self, parents: Metas, dues: Array) -> list[bytes]:
+        return next_later_metas(parents, self._suffix, self._ending, dues, self._phase)
 
     def _numbers_of(self, keys: Sequence[Any]) -> Array:
         numbers = np.fromiter(map(self._numbers.__getitem__, keys), np.int64, len(keys))
@@ -278,32 +299,30 @@ class Merging:
             each.numbers = self._numbers_of(each.slices.keys)
             self._lasts[each.numbers] = each.start
 
-    def fire(self, bound: bytes) -> tuple[Metas, list[Any], Any]:
-        """End windows whose timers are below a bound, those of a moment together: timers, keys and windows.
+    def fire(self, bound: bytes) -> None:
+        """End windows whose timers are below a bound, those of a moment together; `taken` gives them.
 
         It stops at a moment some of whose timers are not below the bound, or whose windows are to be made one by one.
         """
-        metas: list[bytes] = []
-        keys: list[Any] = []
-        untils: list[int] = []
-        counts: list[int] = []
-        values: list[list[Array]] = []
         while self._ended:
-            waiting = [int(some.min()) for each in self._ended if len(some := each.dues[each.dues != _NONE])]
-            moment = self._moment(min(waiting, default=_TIME_MAX))
-            if not waiting or moment >= bound or bound.startswith(moment):
+            until = min(each.first for each in self._ended)
+            moment = self._moment(until)
+            if until == _NEVER or moment >= bound or bound.startswith(moment):
                 break
             try:
-                values.append(self._end(min(waiting), metas, keys))
+                self._over.append(self._end(until))
             except _NotHere:
                 break
-            untils.append(min(waiting))
-            counts.append(len(metas) - sum(counts))
-        if not metas:
+
+    def taken(self) -> tuple[list[bytes], list[Any], Any]:
+        """The windows that have ended since the last call: timers, keys and windows."""
+        over, self._over = self._over, []
+        if not over:
             return [], [], []
-        results = list(map(np.concatenate, zip(*values)))
-        bounds = [(until + 1 - self._size, until + 1) for until in untils]
-        names = self._kind.names
+        metas, keys = (list(chain.from_iterable(each)) for each in zip(*((each.timers, each.keys) for each in over)))
+        results = list(map(np.concatenate, zip(*(each.results for each in over))))
+        bounds = [(each.until + 1 - self._size, each.until + 1) for each in over]
+        counts, names = [len(each.keys) for each in over], self._kind.names
         rows: Any = window_rows(self._result, keys, self._kind.fields, bounds, counts, results, names)
         if rows is None:
             lists = [each.tolist() for each in results]
@@ -315,13 +334,13 @@ class Merging:
     def _moment(self, time: int) -> bytes:
         return pack_time(time) + bytes((LATER_MARK,)) + varint(0) + bytes((self._phase,))
 
-    def _end(self, until: int, metas: list[bytes], keys: list[Any]) -> list[Array]:
-        """End the windows of one end; the results of each aggregate.
+    def _end(self, until: int) -> _Over:
+        """End the windows of one end.
 
         Raises:
             _NotHere: they are to be made one by one; nothing has changed.
         """
-        found = [np.flatnonzero(each.dues == until) for each in self._ended]
+        found = [(each.dues == until).nonzero()[0] for each in self._ended]
         parts = [[[part[at] for part in parts] for parts in each.slices.arrays] for each, at in zip(self._ended, found)]
         arrays = [list(map(np.concatenate, zip(*some))) for some in zip(*parts)]
         numbers = np.concatenate([each.numbers[at] for each, at in zip(self._ended, found)])
@@ -329,24 +348,33 @@ class Merging:
         places[numbers] = np.arange(len(numbers))
         for each, at in zip(self._ended, found):
             if len(at) < len(each.numbers):
-                rest = np.flatnonzero(each.dues != until)
+                rest = (each.dues != until).nonzero()[0]
                 where = places[each.numbers[rest]]
                 for (kind, _), merged, more in zip(self._kind.aggregates, arrays, each.slices.arrays):
                     _merge(kind, merged, where, [part[rest] for part in more])
         results = results_of(self._kind.aggregates, arrays)
         next_start = until + 1 - self._size + self._every
+        metas: list[bytes] = []
+        keys: list[Any] = []
+        again: list[tuple[_Ended, list[int]]] = []
+        parents: list[bytes] = []
         for each, at in zip(self._ended, found):
             some = at.tolist()
             whole = len(some) == len(each.timers)
             fired = each.timers if whole else [each.timers[index] for index in some]
             metas += fired
             keys += each.slices.keys if whole else [each.slices.keys[index] for index in some]
-            each.dues[at] = _NONE
-            if some and each.start >= next_start:
-                self._set(each.timers, some, fired, until + self._every)
-                each.dues[at] = until + self._every
+            goes_on = bool(some) and each.start >= next_start
+            each.put(at, until + self._every if goes_on else _NONE)
+            if goes_on:
+                again.append((each, some))
+                parents += fired
+        if parents:
+            timers = iter(self._next(parents, np.full(len(parents), until + self._every)))
+            for each, some in again:
+                _set(each.timers, some, list(islice(timers, len(some))))
         self._ended = [each for each in self._ended if each.start >= next_start]
-        return results
+        return _Over(until, metas, keys, results)
 
     def entries(self) -> Iterator[tuple[Any, Any]]:
         """The states of the keys with their timers, as the process would have them."""
@@ -367,6 +395,15 @@ class Merging:
         return entries
 
 
+def _set(timers: list[bytes], at: Sequence[int], made: list[bytes]) -> None:
+    """Put timers in these places."""
+    if len(at) == len(timers):
+        timers[:] = made
+    else:
+        for index, timer in zip(at, made):
+            timers[index] = timer
+
+
 def _merge(kind: str, merged: Sequence[Array], where: Array, more: Sequence[Array]) -> None:
     """Merge accumulators into those at different places.
 
@@ -378,6 +415,6 @@ def _merge(kind: str, merged: Sequence[Array], where: Array, more: Sequence[Arra
         merged[0][where] = function(merged[0][where], more[0])
         return
     for one, other in zip(merged, more):
-        if one.dtype != np.float64 and _greatest(one) + _greatest(other) > _EXACT_MAX:
+        if kind != "count" and one.dtype != np.float64 and _greatest(one) + _greatest(other) > _EXACT_MAX:
             raise _NotHere
         one[where] += other

@@ -39,6 +39,7 @@ _TIES = np.array([248, *(1 << 8 * size for size in range(1, 8))], np.uint64)
 _PACKED_BITS, _DIGIT_BITS = 48, 16
 
 _SIGN = np.uint64(1 << 63)
+_FIRST_ROUND = bytes((LATER_MARK,)) + varint(0)  # what is in a moment between time and phase, outside of loops
 _TIME_BYTES, _ONE_BYTE_MAX = 8, 0xF7  # the greatest number that is a varint of one byte
 
 
@@ -187,7 +188,7 @@ class StampMetas(EventMetas):
         """See `later` and `_root`."""
         root, path = self._root(*sizes)
         parents = _beside(len(self), [*root, _bytes_of(path + suffix), _bytes_of(ending)])
-        times = (untils.view(np.uint64) ^ _SIGN).astype(">u8").view(np.uint8).reshape(-1, 8)
+        times = _time_bytes(untils)
         moment = _bytes_of(bytes((LATER_MARK,)) + varint(0) + bytes((phase,)))
         return _beside(len(self), [times, moment, *root, _bytes_of(varint(1)), _hashed(parents), _bytes_of(ending)])
 
@@ -314,22 +315,23 @@ def _above(one: Words, other: Words) -> npt.NDArray[np.bool_]:
 
 
 class WrittenMetas(ComputedMetas):
-    """Increasing metas of later items that have one length.
+    """Metas of later items that have one length.
 
     Args:
         rows: what they begin with, a row for each.
         suffix: what all end with.
+        increasing: whether each is known to be above the one before it.
     """
 
-    __slots__ = ("_rows", "_suffix")
+    __slots__ = ("_rows", "_suffix", "increasing")
     some_later = True
 
-    def __init__(self, rows: Bytes, suffix: bytes) -> None:
-        self._rows, self._suffix = rows, suffix
+    def __init__(self, rows: Bytes, suffix: bytes, increasing: bool = True) -> None:
+        self._rows, self._suffix, self.increasing = rows, suffix, increasing
         self._list = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._rows, self._suffix)
+        return type(self), (self._rows, self._suffix, self.increasing)
 
     def made_of(self) -> tuple[object, ...]:
         return self._rows.tobytes(), self._suffix
@@ -342,13 +344,40 @@ class WrittenMetas(ComputedMetas):
         return found
 
     def _cut(self, start: int, stop: int) -> WrittenMetas:
-        return WrittenMetas(self._rows[start:stop], self._suffix)
+        return WrittenMetas(self._rows[start:stop], self._suffix, self.increasing)
 
     def _computed(self) -> list[bytes]:
         return _listed(_beside(len(self), [self._rows, _bytes_of(self._suffix)]))
 
     def with_suffix(self, suffix: bytes) -> WrittenMetas:
-        return WrittenMetas(self._rows, self._suffix + suffix)
+        return WrittenMetas(self._rows, self._suffix + suffix, self.increasing)
+
+    def followed_by(self, later: ComputedMetas) -> WrittenMetas | None:
+        if not isinstance(later, WrittenMetas) or later._suffix != self._suffix:
+            return None
+        if later._rows.shape[1] != self._rows.shape[1]:
+            return None
+        increasing = self.increasing and later.increasing and (not len(self) or not len(later) or self[-1] < later[0])
+        return WrittenMetas(np.concatenate([self._rows, later._rows]), self._suffix, increasing)
+
+    @property
+    def _strings(self) -> Words:
+        """What they begin with as strings, which numpy compares as bytes."""
+        return np.ascontiguousarray(self._rows).view(f"S{self._rows.shape[1]}").ravel()
+
+    def are_increasing(self) -> bool:
+        return self.increasing or bool((self._strings[1:] > self._strings[:-1]).all())
+
+    def sorted(self) -> tuple[Sequence[int], WrittenMetas]:
+        if self.increasing:
+            return range(len(self)), self
+        order = np.argsort(self._strings, kind="stable")
+        ordered = WrittenMetas(self._rows[order], self._suffix, increasing=False)
+        ordered.increasing = ordered.are_increasing()  # equal ones may be among them
+        return order.tolist(), ordered
+
+    def in_order(self, order: Sequence[int], *, increasing: bool) -> WrittenMetas:
+        return WrittenMetas(self._rows[np.asarray(order, np.int64)], self._suffix, increasing)
 
     def joined(self, head: bytes) -> bytes:
         return _beside(len(self), [_bytes_of(head), self._rows, _bytes_of(self._suffix)]).tobytes()
@@ -373,30 +402,47 @@ def _listed(rows: Bytes) -> list[bytes]:
     return found
 
 
-def next_later_metas(parents: Metas, suffix: bytes, ending: bytes, time: int, phase: int) -> list[bytes]:
-    """`drift_graph.meta.later_metas` of parents with a suffix behind these, mostly later items of one moment.
+def next_later_metas(
+    parents: Metas, suffix: bytes, ending: bytes, times: npt.NDArray[np.int64], phase: int
+) -> list[bytes]:
+    """`drift_graph.meta.later_meta` of parents with a suffix behind these, mostly later items of one moment.
 
     Args:
         ending: what the map appends.
+        times: of each child.
     """
     listed = parents if isinstance(parents, list) else list(parents)
     lengths = np.fromiter(map(len, listed), np.int64, len(listed))
+    sizes = np.flatnonzero(np.bincount(lengths)).tolist()
+    if len(sizes) == 1:
+        return _next_of_length(listed, sizes[0], suffix, ending, times, phase)
     made = np.empty(len(listed), object)
-    for size in np.unique(lengths).tolist():
+    for size in sizes:
         places = np.flatnonzero(lengths == size)
-        some = listed if len(places) == len(listed) else list(map(listed.__getitem__, places.tolist()))
-        rows = np.frombuffer(b"".join(some), np.uint8).reshape(-1, size)
-        found = _next_later(rows, suffix, ending, time, phase)
-        made[places] = later_metas(with_suffix(some, suffix), ending, time, phase) if found is None else found
+        some = list(map(listed.__getitem__, places.tolist()))
+        made[places] = _next_of_length(some, size, suffix, ending, times[places], phase)
     later: list[bytes] = made.tolist()
     return later
 
 
-def _next_later(rows: Bytes, suffix: bytes, ending: bytes, time: int, phase: int) -> list[bytes] | None:
+def _next_of_length(
+    parents: list[bytes], size: int, suffix: bytes, ending: bytes, times: npt.NDArray[np.int64], phase: int
+) -> list[bytes]:
+    """The same for parents of one length."""
+    found = _next_later(np.frombuffer(b"".join(parents), np.uint8).reshape(-1, size), suffix, ending, times, phase)
+    if found is not None:
+        return found
+    every = zip(with_suffix(parents, suffix), times.tolist())
+    return [later_metas([parent], ending, time, phase)[0] for parent, time in every]
+
+
+def _next_later(
+    rows: Bytes, suffix: bytes, ending: bytes, times: npt.NDArray[np.int64], phase: int
+) -> list[bytes] | None:
     """The same for parents of one length; None if their parts have not the same places in all."""
     first = rows[0].tobytes()
-    child = later_meta(first + suffix, ending, time, phase)
-    if child is None or not is_later(first):
+    child = later_meta(first + suffix, ending, int(times.min()), phase)
+    if child is None or not is_later(first) or moment_of(first)[_TIME_BYTES:-1] != _FIRST_ROUND:
         return None
     start = at = len(moment_of(first))
     if (rows[:, :start] != rows[0, :start]).any():
@@ -411,8 +457,14 @@ def _next_later(rows: Bytes, suffix: bytes, ending: bytes, time: int, phase: int
     if hops.max() >= _ONE_BYTE_MAX:
         return None
     hashes = _hashed(_beside(len(rows), [rows, _bytes_of(suffix + ending)]))
-    moment = _bytes_of(moment_of(child))
-    return _listed(_beside(len(rows), [moment, rows[:, start:at], hops + np.uint8(1), hashes, _bytes_of(ending)]))
+    moment = _bytes_of(moment_of(child)[_TIME_BYTES:])
+    chain = rows[:, start:at], hops + np.uint8(1)
+    return _listed(_beside(len(rows), [_time_bytes(times), moment, *chain, hashes, _bytes_of(ending)]))
+
+
+def _time_bytes(times: npt.NDArray[np.int64]) -> Bytes:
+    """The bytes of each time, as they are in metas."""
+    return (times.view(np.uint64) ^ _SIGN).astype(">u8").view(np.uint8).reshape(-1, 8)
 
 
 def stamp_metas(times: npt.NDArray[np.int64], ties: Words, rank: bytes, ending: bytes) -> StampMetas:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from drift.columns.aggregates import Array, InColumns, _NotHere
-from drift.columns.groups import UNUSED_MIN, Groups, KeyNumbers, listed, results_of
+from drift.columns.groups import UNUSED_MIN, Groups, KeyNumbers, Keys, listed, results_of
 from drift.columns.metas import StampMetas
 from drift_graph.metas import Metas, joined_metas, metas_in_order
 
@@ -34,7 +34,7 @@ class Taken(NamedTuple):
 
     untils: list[int]
     counts: list[int]
-    keys: list[Any]
+    keys: Keys
     firsts: Metas
     arrays: list[list[Array]]
 
@@ -171,7 +171,7 @@ class OpenWindows:
                 self._firsts.insert(0, some[left:])
             left -= len(firsts[-1])
         del self._counts[:ends], self.untils[:ends]
-        return Taken(untils, counts, [self._keys[at] for at in numbers.tolist()], joined_metas(firsts), arrays)
+        return Taken(untils, counts, Keys(self._keys, numbers), joined_metas(firsts), arrays)
 
     def accumulators(self, taken: Taken) -> list[Any]:
         """The accumulators of the windows, one by one."""

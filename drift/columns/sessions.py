@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from drift.columns.aggregates import Array, InColumns, _Keyed, _NotHere, codes_of
-from drift.columns.groups import UNUSED_MIN, Groups, KeyNumbers, arrays_of, listed, results_of
+from drift.columns.groups import UNUSED_MIN, Groups, KeyNumbers, Keys, arrays_of, listed, results_of
 from drift.columns.merging import _NONE, _TIME_MAX
 from drift.columns.metas import (
     _SIGN,
@@ -188,7 +188,7 @@ class Sessions:
         left = np.flatnonzero(~has_ended)
         self._open.set(slots[of_key[begins[left]]], made.at(left))
         numbers = np.r_[over, slots[of_key[begins[has_ended]]]]
-        return self._ended(ended, [self._keys[at] for at in numbers.tolist()], results)[:2]
+        return self._ended(ended, numbers, results)[:2]
 
     def _has_types(self, arrays: list[list[Array]]) -> bool:
         """Whether accumulators are of the types of those that are here, whose arrays are made with the first ones."""
@@ -302,14 +302,14 @@ class Sessions:
         dues = self._open.dues[found]
         return min(self._timers(self._open, found[dues == dues.min()]))
 
-    def fire(self, bound: bytes) -> tuple[Metas, list[Any], Any, list[tuple[bytes, Any]]]:
+    def fire(self, bound: bytes) -> tuple[Metas, Sequence[Any], Any, list[tuple[bytes, Any]]]:
         """Fire the timers below the time of a bound, those of its own time are left: metas, keys and windows of those
         that have ended their sessions, and metas and keys of those that were set again.
         """
         time = int.from_bytes(bound[:8], "big") + TIME_MIN
         sessions = self._open
         due = np.flatnonzero((sessions.lasts != _NONE) & (sessions.dues < time))
-        nothing: tuple[Metas, list[Any], Any, list[tuple[bytes, Any]]] = [], [], [], []
+        nothing: tuple[Metas, Sequence[Any], Any, list[tuple[bytes, Any]]] = [], [], [], []
         if not len(due):
             return nothing
         ready = sessions.at(due)
@@ -326,15 +326,19 @@ class Sessions:
         sessions.set(due, ready)
         sessions.lasts[due[is_over]] = _NONE
         over = np.flatnonzero(is_over)
-        timers, windows, keys = self._ended(ready.at(over), [self._keys[at] for at in due[over].tolist()], results)
+        timers, windows, keys = self._ended(ready.at(over), due[over], results)
         return timers, keys, windows, list(zip(moved, moved_keys))
 
-    def _ended(self, ended: _Open, keys: list[Any], results: list[Array]) -> tuple[Metas, Any, list[Any]]:
-        """The metas of the last timers of sessions, in order, with their windows and keys."""
-        if not keys:
+    def _ended(self, ended: _Open, numbers: Array, results: list[Array]) -> tuple[Metas, Any, Sequence[Any]]:
+        """The metas of the last timers of sessions, in order, with their windows and keys.
+
+        Args:
+            numbers: of their keys.
+        """
+        if not len(numbers):
             return [], [], []
         order = np.lexsort((*(ended.roots[:, at].astype(np.uint64) for at in (2, 1, 0)), ended.dues))
-        ended, keys = ended.at(order), [keys[at] for at in order.tolist()]
+        ended, keys = ended.at(order), Keys(self._keys, numbers[order])
         results = [each[order] for each in results]
         starts, ends = ended.firsts, ended.lasts + self._gap
         parts = list(self._timer_rows(ended, np.arange(len(keys))))

@@ -17,6 +17,7 @@ import polars as pl
 
 from drift.columns.aggregates import Array
 from drift.columns.forms import Piece, pieces_of_rows, pieces_of_structs, pieces_of_tuples
+from drift.columns.groups import Keys, columns_of_keys
 from drift.columns.rows import Frame, Tabular, arrow_columns
 from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
@@ -166,7 +167,7 @@ def windows_between(
 ) -> WindowRows | None:
     """See `window_rows`; start and end of each window."""
     try:
-        made = [pl.Series(list(each)) for each in (zip(*keys) if fields > 1 else [keys] * fields)]
+        made = keys.columns(fields) if isinstance(keys, Keys) else columns_of_keys(keys, fields)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
         return None
     if any(each.dtype not in (pl.String, pl.Int64, pl.Null) for each in made):

@@ -366,6 +366,14 @@ class _ExtremeBy(_OfPairs, frozen=True):
 
     add_value = merge
 
+    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
+        names = names_of(self.user_function)
+        is_field = names is not None and len(names) == 1
+        pairs = groups.extremes(names[0], greatest=self.greatest) if is_field else None  # type: ignore[index]
+        if pairs is None:
+            return super().add_groups(groups, before)
+        return [pair if old is NO_ITEMS else self.merge(old, pair) for old, pair in zip(before, pairs)]
+
     def result(self, accumulator: tuple[Any, Any]) -> Any:
         return accumulator[1]
 

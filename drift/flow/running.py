@@ -38,10 +38,11 @@ def running_fields(fields: Any, key: Callable[[Any], Any], step: RunningStep) ->
     Raises:
         GraphError: the rows do not have a field that the key or an aggregate is of.
     """
-    from drift.columns.aggregates import fields_of_running  # here: it needs numpy
+    from drift.columns.aggregates import fields_of_aggregates  # here: it needs numpy
 
     of = [each.running_in_columns for each in step.aggregates]
-    return fields_of_running(fields, names_of(key) or (), list(zip(step.names, of)), caller())
+    made = fields_of_aggregates(fields, names_of(key) or (), list(zip(step.names, of)), f"running (at {caller()})")
+    return None if made is None else tuple({**dict(fields), **made}.items())
 
 
 class RunningStep(_ByValue, BatchStep, frozen=True):

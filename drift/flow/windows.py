@@ -12,7 +12,7 @@ this kind; a second process, with a phase above that of the slices, merges the s
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -191,6 +191,26 @@ def _groups_by(key: Callable[[Any], Any], rows: Rows, lengths: Sequence[int]) ->
     from drift.columns.groups import groups_of  # here: it needs numpy
 
     return groups_of(rows, names, lengths)  # type: ignore[arg-type]
+
+
+def fields_of_rows(
+    fields: Any, key: Callable[[Any], Any], named: Mapping[str, Aggregate[Any, Any]], names: Sequence[str]
+) -> Any:
+    """The fields of a row for each window; None if their types are not known.
+
+    Args:
+        names: of the row's fields that are no aggregates.
+
+    Raises:
+        GraphError: the rows do not have a field that the key or an aggregate is of.
+    """
+    of_key = () if key is all_items else names_of(key)
+    if of_key is None:
+        return None
+    from drift.columns.aggregates import fields_of_windows  # here: it needs numpy
+
+    of = [(name, each.in_columns) for name, each in named.items()]
+    return fields_of_windows(fields, of_key, of, names, f"rows (at {caller()})")
 
 
 class _Opening(OfAggregate, OpensWindows, frozen=True):

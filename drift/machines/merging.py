@@ -71,20 +71,23 @@ class MergingSlices(InArrays):
         if self._arrays is None or not self._arrays.takes(rows):
             return 0, []
         self._shared.get(metas, rows.keys)  # type: ignore[attr-defined]
-        sent: list[Columns] = []
         if not self._has_no_objects:
-            return 0, sent
+            return 0, []
         for start, stop in self._arrays.stretches(rows):
-            sent += self.fire(metas[start], ended=False)
+            self._arrays.fire(metas[start])
             least = self._arrays.least
             if least is not None and least < metas[start]:
-                return start, sent
+                return start, self._sent()
             self._arrays.add(metas[start:stop], rows[start:stop])
-        return len(metas), sent
+        return len(metas), self._sent()
 
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
         if self._arrays is None:
             return []
-        timers, keys, windows = self._arrays.fire(bound)
+        self._arrays.fire(bound)
+        return self._sent()
+
+    def _sent(self) -> list[Columns]:
+        timers, keys, windows = self._arrays.taken()
         self._shared.note_fired(timers, keys)
         return [self._ended(timers, windows)]

@@ -10,7 +10,7 @@ from drift.flow.aggregates import Aggregate, check_aggregate, several
 from drift.flow.choosing import all_items
 from drift.flow.filling import NOT_FILLED, Filling, key_of_result
 from drift.flow.opened import FlatRow, Step
-from drift.flow.windows import Early, Window, Windows, check_windows
+from drift.flow.windows import Early, Window, Windows, check_windows, fields_of_rows
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller
 
@@ -133,7 +133,11 @@ class WindowedStream(Generic[K, T]):
             )
         windows = self.aggregate(several(**named), name=name)
         step = self._stream._graph._draft.fresh_name("window rows" if name is None else f"{name}.rows")
-        return windows._part(step, "", row, "one")._durable_if(durable)
+        made: Any = windows._part(step, "", row, "one")
+        fields = self._stream._fields
+        if fields is not None and self._fill is NOT_FILLED and self._early is None:
+            made._fields = fields_of_rows(fields, self._key, named, row.names)
+        return made._durable_if(durable)  # type: ignore[no-any-return]
 
     def count(self, where: Callable[[T], object] | None = None, *, name: str | None = None) -> Stream[Window[K, int]]:
         """How many items each window has, or how many for which `where` is true.

@@ -55,6 +55,7 @@ AGGREGATES: dict[str, Callable[[], Aggregate[Any, Any]]] = {
     "about": lambda: drift.agg.approximate_distinct_count("zone"),
     "days": lambda: drift.agg.collect("day"),
     "some": lambda: drift.agg.count(lambda row: row["n"] > 3),
+    "dearest": lambda: drift.agg.max_by("fare"),
 }
 WINDOWS = {
     "tumbling": drift.windows.tumbling(7),

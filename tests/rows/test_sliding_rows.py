@@ -37,9 +37,14 @@ HOPS = st.sampled_from([1, 1, 1, 1, 2, 0, 0xF6, 0xF7, 0xF8, 300])
 PATHS = st.sampled_from([b"", b"", b"\1\2"])
 
 
-@given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, HOPS, PATHS), min_size=1, max_size=9), st.sampled_from([8, 9, 10]))
-@example([(0, 300, 0, 1, b""), (0, 0, 0, 1, b"\1\2")], 10)
-def test_metas_of_next_timers_are_those_of_each(roots: list[tuple[int, int, int, int, bytes]], time: int) -> None:
+roots_of_timers = st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, HOPS, PATHS), min_size=1, max_size=9)
+
+
+@given(roots_of_timers, st.lists(st.sampled_from([8, 9, 10, 11]), min_size=9, max_size=9) | st.just([10] * 9))
+@example([(0, 300, 0, 1, b""), (0, 0, 0, 1, b"\1\2")], [10, 10])
+def test_metas_of_next_timers_are_those_of_each(
+    roots: list[tuple[int, int, int, int, bytes]], times: list[int]
+) -> None:
     """Also where parents have parts of other lengths, are of another moment, or are no later items."""
     parents = []
     for rank, tie, ordinal, hops, path in roots:
@@ -47,8 +52,9 @@ def test_metas_of_next_timers_are_those_of_each(roots: list[tuple[int, int, int,
         for at in range(hops):
             (parent,) = later_metas([parent], varint(7), 10 - hops + at - (rank == 3), 2)
         parents.append(parent + path)
-    expected = later_metas([parent + b"\3" for parent in parents], varint(5), time, 6)
-    assert next_later_metas(parents, b"\3", varint(5), time, 6) == expected
+    times = times[: len(parents)]
+    expected = [later_metas([parent + b"\3"], varint(5), time, 6)[0] for parent, time in zip(parents, times)]
+    assert next_later_metas(parents, b"\3", varint(5), np.array(times), 6) == expected
 
 
 def stages_of(key: tuple[str, ...], names: list[str], kind: tuple[int, int]) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,14 @@ from hypothesis import strategies as st
 
 import drift
 from drift.columns import opened
-from drift.columns.metas import stamp_metas
+from drift.columns.metas import WrittenMetas, stamp_metas
 from drift.columns.rows import Frame
 from drift.columns.windows import WindowRows, window_rows
 from drift_barrier.barrier import Barrier
 from drift_graph.canonical import canonical_each, encode_many, stored_each
 from drift_graph.item import Columns
 from drift_graph.meta import later_metas, varint
-from drift_graph.metas import with_suffix
+from drift_graph.metas import is_increasing, joined_metas, sorted_metas, with_suffix
 from drift_graph.payloads import joined
 
 texts = st.text(max_size=3) | st.sampled_from(["x" * 20, "y" * 250, "z" * 70_000])
@@ -85,6 +86,82 @@ def test_metas_of_ends_are_those_of_the_timers_of_first_rows(ties: list[int], ti
     if len({len(each) for each in expected}) == 1:
         assert not isinstance(made, list) and made.joined(b"h") == b"".join(b"h" + each for each in expected)
         assert list(made[1:]) == expected[1:] and made[-1] == expected[-1]
+
+
+parts_of = st.lists(
+    st.binary(min_size=3, max_size=3) | st.sampled_from([b"\0\0\1", b"\0\1\0", b"\xff\0\0"]), max_size=9
+)
+
+
+@given(parts_of, parts_of, st.sampled_from([b"", b"\1\2"]))
+def test_written_metas_are_those_in_a_list(one: list[bytes], other: list[bytes], suffix: bytes) -> None:
+    """Also where two runs overlap, and where both have a meta."""
+    parts = [sorted(set(each)) for each in (one, other)]
+    written = [WrittenMetas(np.array([list(meta) for meta in each], np.uint8).reshape(-1, 3), suffix) for each in parts]
+    made, expected = joined_metas(written), [meta + suffix for each in parts for meta in each]
+    assert isinstance(made, WrittenMetas) and list(made) == expected
+    assert is_increasing(made) == is_increasing(expected)
+    for metas in (made, pickle.loads(pickle.dumps(made))):
+        order, ordered = sorted_metas(metas)
+        assert list(ordered) == sorted(expected) and is_increasing(ordered) == (len(set(expected)) == len(expected))
+        assert list(order) == sorted(range(len(expected)), key=expected.__getitem__)
+
+
+NUMBERED = {"key": pl.Int32, "name": str, "at": int, "n": pl.Int16, "x": float, "day": pl.Date}
+
+
+@pytest.mark.parametrize("key", ["key", "name", None])
+def test_fields_of_rows_for_windows_are_known(key: str | None) -> None:
+    """So expressions follow; and what they are of is what the rows have."""
+    graph = drift.Graph("fields")
+    timed: Any = graph.source("rows", schema=NUMBERED, time=drift.EventTime("at", lateness=9))
+    by_key = timed if key is None else timed.key_by(key)
+    named = {
+        "count": drift.agg.count(),
+        "total": drift.agg.sum("n"),
+        "mean": drift.agg.mean("n"),
+        "x": drift.agg.min("x"),
+    }
+    rows = by_key.window(drift.windows.tumbling(5)).rows(**named)
+    of_key = {} if key is None else {"key": pl.String() if key == "name" else pl.Int64()}
+    kinds = dict.fromkeys(("start", "end", "count", "total"), pl.Int64()) | dict.fromkeys(("mean", "x"), pl.Float64())
+    assert rows.schema == of_key | kinds
+    rows.filter(pl.col("count") > 1).with_columns(twice=pl.col("total") * 2).sink("out")
+    made = [
+        {"key": at % 3, "name": "ab"[at % 2], "at": at, "n": at % 7, "x": at / 2, "day": None}
+        | ({key: None} if at == 4 and key else {})
+        for at in range(30)
+    ]
+    frame = pl.DataFrame(made, schema=NUMBERED)
+    runs = [drift.run(graph, {"rows": drift.sources.table(frame, payload="rows")}), drift.run(graph, {"rows": made})]
+    runs.append(drift.run(graph, {"rows": made}, engine="reference"))
+    assert len({run.finish().digest for run in runs}) == 1 and runs[0].report.items_out > 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda keyed: keyed.window(drift.windows.tumbling(5)).rows(days=drift.agg.max("day")),
+        lambda keyed: keyed.window(drift.windows.tumbling(5)).rows(last=drift.agg.last()),
+        lambda keyed: keyed.window(drift.windows.tumbling(5), fill={"n": None}).rows(n=drift.agg.count()),
+        lambda keyed: keyed.window(drift.windows.tumbling(5), early=drift.windows.every(items=2)).rows(
+            n=drift.agg.count()
+        ),
+        lambda keyed: keyed._stream.key_by("key", "name").window(drift.windows.count(2)).rows(n=drift.agg.count()),
+        lambda keyed: keyed._stream.key_by("day").window(drift.windows.count(2)).rows(n=drift.agg.count()),
+        lambda keyed: keyed._stream.key_by(len).window(drift.windows.count(2)).rows(n=drift.agg.count()),
+    ],
+)
+def test_fields_of_rows_for_windows_are_not_guessed(change: Callable[[Any], Any]) -> None:
+    graph = drift.Graph("fields")
+    keyed = graph.source("rows", schema=NUMBERED, time=drift.EventTime("at")).key_by("key")
+    assert change(keyed).schema is None
+
+
+def test_rows_for_windows_of_an_unknown_field_are_an_error() -> None:
+    stream = drift.Graph("fields").source("rows", schema=NUMBERED, time=drift.EventTime("at"))
+    with pytest.raises(drift.GraphError, match=r"rows .*'nam'.*'name'"):
+        stream.key_by("nam").window(drift.windows.tumbling(5)).rows(n=drift.agg.count())
 
 
 @pytest.mark.parametrize("flat", [False, True])
