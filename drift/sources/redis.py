@@ -65,6 +65,37 @@ def _opened(url: str, stream: str, field: bytes | None, start: str, until_end: b
     return _Poller(client, stream, field, newest if start == "$" else start, newest if until_end else None)
 
 
+#: Counts so many entries behind an ID, up to another one: how many, the last of them, and how many the stream ever had.
+_COUNT = """
+local found = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], ARGV[2], 'COUNT', ARGV[3])
+local info, added = redis.call('XINFO', 'STREAM', KEYS[1]), -1
+for at = 1, #info, 2 do
+    if info[at] == 'entries-added' then added = info[at + 1] end
+end
+return {#found, #found > 0 and found[#found][1] or ARGV[1], added}
+"""
+_COUNTED_AT_ONCE = 10_000
+
+
+class _Counting:
+    """Entries that are counted, up to an ID.
+
+    Args:
+        start: the ID of the last entry that was returned.
+        returned: how many were.
+
+    Attributes:
+        counted_to: the ID.
+        entries: how many were returned or counted.
+        added: how many entries the stream had ever had when all were counted; None until then.
+    """
+
+    def __init__(self, start: str, returned: int) -> None:
+        self.counted_to = start
+        self.entries = returned
+        self.added: int | None = None
+
+
 class _Poller:
     """Reads entries behind an ID, up to another ID if there is one."""
 
@@ -75,7 +106,9 @@ class _Poller:
         self._stream = stream
         self._field = field
         self._fetched = self._returned = start
+        self._entries_returned = 0
         self._end = end
+        self._counting: _Counting | None = None
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
         import redis
@@ -133,6 +166,27 @@ class _Poller:
     def behind(self, marks: Sequence[Any]) -> None:
         if marks:
             self._returned = marks[-1]
+            self._entries_returned += len(marks)
+
+    def backlog(self) -> tuple[int, str] | None:
+        """See `Backlogged`; not known until the server has counted, some at each call, nor from a server before 7.0."""
+        import redis
+
+        counting = self._counting = self._counting or _Counting(self._returned, self._entries_returned)
+        try:
+            if counting.added is None:
+                count = self._client.register_script(_COUNT)
+                found: Any = count([self._stream], [counting.counted_to, self._end or "+", _COUNTED_AT_ONCE])
+                counting.entries += found[0]
+                counting.counted_to = found[1].decode()
+                if found[0] == _COUNTED_AT_ONCE or found[2] < 0:
+                    return None
+                counting.added = int(found[2])
+            info: Any = self._client.xinfo_stream(self._stream) if self._end is None else None
+        except redis.RedisError:  # which reading tells of
+            return None
+        since = info["entries-added"] - counting.added if info is not None else 0
+        return max(counting.entries + since - self._entries_returned, 0), "{item}"
 
     def position(self) -> Any:
         return position_of("redis", behind=self._returned, end=self._end)

@@ -6,6 +6,7 @@ import datetime
 import json
 import sqlite3
 import sys
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from waiting import HANG_S, wait_until
 import drift
 from drift import InputError, SinkError, sinks, sources
 from drift.sources.aligned import Aligned, Message
-from drift.sources.base import Backlogged
+from drift.sources.base import Backlogged, Positioned
 from drift.sources.offsets import Offsets, Range
 from drift_graph.meta import global_time
 
@@ -132,6 +133,36 @@ def test_a_row_of_a_table_that_is_no_such_object_is_diverted_with_its_number(tmp
     assert values == [Row(1), Row(3), Row(1), Row(3)]
     assert [error["location"] for error in errors] == ["in, a.parquet, row 2", "in, b.parquet, row 2"]
     assert diverted(sources.parquet(tmp_path / "a.parquet", type=Row))[1][0]["location"] == "in, row 2"
+
+
+@pytest.mark.parametrize("until_end", [True, False])
+def test_a_stream_says_how_many_entries_are_left_to_read(
+    redis_url: str, until_end: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["drift.sources.redis"], "_COUNTED_AT_ONCE", 4)
+    client, stream = redis_client.Redis.from_url(redis_url), f"left{next(numbers)}"
+    for number in range(11):
+        client.xadd(stream, {"payload": str(number)})
+    client.xtrim(stream, 10, approximate=False)
+
+    def asked() -> list[Any]:
+        assert isinstance(reader, Backlogged)
+        return [reader.backlog() for _ in range(3)]
+
+    with closing(sources.redis(redis_url, stream, until_end=until_end).open()) as reader:
+        assert asked() == [None, None, (10, "{item}")]
+        wait_until(lambda: reader.read(3), "entries are read")
+        assert isinstance(reader, Positioned)
+        position, left = reader.position(), (asked()[-1] or (0,))[0]
+        assert 7 <= left < 10
+        client.xadd(stream, {"payload": "more"})
+        assert asked() == [(left if until_end else left + 1, "{item}")] * 3
+    with closing(sources.redis(redis_url, stream, until_end=until_end).open()) as reader:
+        assert isinstance(reader, Positioned)
+        reader.seek(position)
+        assert asked()[-1] == (left if until_end else left + 1, "{item}")
+        client.delete(stream)
+        assert until_end or asked() == [None] * 3
 
 
 @pytest.mark.parametrize("until_end", [True, False])
