@@ -60,7 +60,7 @@ class _ByValue(LibraryFunction, msgspec.Struct, frozen=True, eq=False):
 
 
 #: (role, function, what it returns, initial state or None) -> the same function, watched.
-Watch = Callable[[str, Callable[..., Any], Literal["one", "pair", "process"], Any], Callable[..., Any]]
+WatchFunction = Callable[[str, Callable[..., Any], Literal["one", "pair", "process"], Any], Callable[..., Any]]
 
 
 class LoopFunction(_ByValue, frozen=True):
@@ -82,7 +82,7 @@ class LoopFunction(_ByValue, frozen=True):
     most: ClassVar[Literal["one", "many"]] = "one"
     __call__: ClassVar[Callable[..., Any]]
 
-    def watched(self, watch: Watch) -> Self:
+    def watched(self, watch: WatchFunction) -> Self:
         """A copy with each of the user's functions watched."""
         raise NotImplementedError
 
@@ -225,7 +225,7 @@ class ScanOutput(LoopFunction, frozen=True):
         """What the step gets for a key without a state: the initial state, and as `initials` what the step has."""
         return self.initial, *field_of(self.step, "initials", ())
 
-    def watched(self, watch: Watch) -> Self:
+    def watched(self, watch: WatchFunction) -> Self:
         return replace(self, step=watch("", self.step, "pair", self.initial))
 
 
@@ -252,7 +252,7 @@ class ScanState(LoopFunction, frozen=True):
         """What the step gets for a key without a state: the initial state, and as `initials` what the step has."""
         return self.initial, *field_of(self.step, "initials", ())
 
-    def watched(self, watch: Watch) -> Self:
+    def watched(self, watch: WatchFunction) -> Self:
         step = watch("", self.step, "pair", self.initial)
         return replace(self, key=watch("key", self.key, "one", None), step=step)
 
@@ -547,7 +547,7 @@ class _OfProcess(LoopFunction, frozen=True):
     def handed(self, window: tuple[Any, ...]) -> Sequence[Any]:
         return _handed(window, self.process.initials)
 
-    def watched(self, watch: Watch) -> Self:
+    def watched(self, watch: WatchFunction) -> Self:
         process = self.process
         return replace(
             self,

@@ -19,7 +19,7 @@ from drift.auditing.lineage import Lineage, lineage_of
 from drift.auditing.trace import Input
 from drift.purity import PurityCheck
 from drift.testing.case import line_again, save_case
-from drift.testing.check import Case, Failure, Result, Row, check, in_order, reference
+from drift.testing.check import Case, ComparedItem, Failure, Result, check, in_order, reference
 from drift.testing.purity import check_purity, smallest
 from drift.testing.schedule import Schedule
 from drift.testing.shrink import shrunk
@@ -167,7 +167,7 @@ def _other(case: Case, divergence: Divergence) -> Result | None:
     return _with_new_item(check(case), divergence)
 
 
-def _position_of(rows: list[Row], divergence: Divergence) -> int | None:
+def _position_of(rows: list[ComparedItem], divergence: Divergence) -> int | None:
     """The position of the new item in an output."""
     item = divergence.pair[1]
     if item is None:
@@ -189,7 +189,7 @@ def _with_new_item(result: Result, divergence: Divergence) -> Result | None:
         f"item {position} of the output is {row.payload!r:.500}; at position {divergence.position} of its output the "
         f"record has {had}",
         position,
-        None if recorded is None else Row(recorded.meta, recorded.payload, recorded.sink),
+        None if recorded is None else ComparedItem(recorded.meta, recorded.payload, recorded.sink),
         row,
     )
     return result

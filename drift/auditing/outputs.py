@@ -39,7 +39,7 @@ _TRIED_MAX = 1 << 20
 _LISTED_MAX = 256
 
 
-class Row(NamedTuple):
+class OutputRow(NamedTuple):
     """An output item; its payload as canonical bytes."""
 
     meta: bytes
@@ -60,8 +60,8 @@ class OutputRows:
     def __len__(self) -> int:
         return len(self.metas)
 
-    def row(self, index: int) -> Row:
-        return Row(self.metas[index], self.sinks[index], self.position + index, self.data[index])
+    def row(self, index: int) -> OutputRow:
+        return OutputRow(self.metas[index], self.sinks[index], self.position + index, self.data[index])
 
     def of_sinks(self, start: int, end: int) -> Iterator[tuple[str, int]]:
         """The number of items of each sink in a range."""
@@ -102,11 +102,11 @@ class Example(NamedTuple):
     """One difference; `old` is None for an added item, `new` for a missing one."""
 
     kind: Kind
-    old: Row | None
-    new: Row | None
+    old: OutputRow | None
+    new: OutputRow | None
 
     @property
-    def row(self) -> Row:
+    def row(self) -> OutputRow:
         """The old item, or the added one."""
         row = self.old or self.new
         assert row is not None
@@ -216,14 +216,14 @@ class _Reader:
             self.rows, self.at, self._size = following, 0, len(following)
         return self._size - self.at
 
-    def take(self) -> Row:
+    def take(self) -> OutputRow:
         """The next item; there is one."""
         self.at += 1
         return self.rows.row(self.at - 1)
 
-    def take_time(self, global_time: bytes) -> list[Row]:
+    def take_time(self, global_time: bytes) -> list[OutputRow]:
         """The outputs of one input item."""
-        taken: list[Row] = []
+        taken: list[OutputRow] = []
         while self.left and self.rows.metas[self.at].startswith(global_time):
             taken.append(self.take())
         return taken
@@ -267,7 +267,7 @@ class _Walking:
             counts.same += count
             counts.moved += moved
 
-    def _compare(self, old: list[Row], new: list[Row]) -> None:
+    def _compare(self, old: list[OutputRow], new: list[OutputRow]) -> None:
         """Compare the outputs of one input item."""
         for sink in dict.fromkeys(row.sink for row in (*old, *new)):
             ones = [row for row in old if row.sink == sink]
@@ -286,7 +286,7 @@ class _Walking:
             for row in others[len(ones) :]:
                 self._note("added", None, row)
 
-    def _note(self, kind: Kind, old: Row | None, new: Row | None) -> None:
+    def _note(self, kind: Kind, old: OutputRow | None, new: OutputRow | None) -> None:
         example = Example(kind, old, new)
         found = self.found
         found.counts.add(kind)

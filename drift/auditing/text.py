@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from drift.auditing.diff import InputRow, RecordsDiffer
-from drift.auditing.outputs import KINDS, Counts, Difference, Example, Row
+from drift.auditing.outputs import KINDS, Counts, Difference, Example, OutputRow
 from drift.auditing.show import as_text
 from drift.auditing.side_by_side import side_by_side_lines
 from drift.auditing.verdict import Finding
@@ -146,7 +146,7 @@ def _example_lines(kind: str, example: Example, names: tuple[str, str], classes:
             yield f"        {name:{width}}  position {row.position:,}  {_shown(row, classes)}"
 
 
-def _shown(row: Row, classes: Classes | None) -> str:
+def _shown(row: OutputRow, classes: Classes | None) -> str:
     return safe_text(repr, readable(row.data, classes), _CHARACTERS_MAX)
 
 

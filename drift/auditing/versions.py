@@ -12,7 +12,7 @@ from typing import Any
 
 from drift.auditing.explain import RecordedInput
 from drift.auditing.lineage import Lineage, lineage_of
-from drift.auditing.outputs import KINDS, Difference, Example, Row, difference, rows_of_record, rows_of_run
+from drift.auditing.outputs import KINDS, Difference, Example, OutputRow, difference, rows_of_record, rows_of_run
 from drift.auditing.replay import replayed
 from drift.engines.recorded import classes_for
 from drift.records.changes import Change, compare
@@ -125,7 +125,7 @@ def example_as_dict(example: Example, classes: Classes | None) -> dict[str, Any]
     }
 
 
-def _row_as_dict(row: Row | None, classes: Classes | None) -> dict[str, Any] | None:
+def _row_as_dict(row: OutputRow | None, classes: Classes | None) -> dict[str, Any] | None:
     if row is None:
         return None
     payload = safe_text(repr, readable(row.data, classes), _CHARACTERS_MAX)

@@ -48,7 +48,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 _BUG = 1
 
 
-class Ended(Exception):
+class RunEnded(Exception):
     """A run that ended before its end.
 
     Attributes:
@@ -91,7 +91,7 @@ def exit_code(error: BaseException) -> int:
 def print_error(error: BaseException, *, as_json: bool) -> int:
     """Print an error, and give the exit code."""
     report: dict[str, Any] | None = None
-    if isinstance(error, Ended):
+    if isinstance(error, RunEnded):
         report = error.report
         error = error.error
     if isinstance(error, (click.Abort, KeyboardInterrupt)):

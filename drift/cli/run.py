@@ -9,7 +9,7 @@ import click
 
 from drift.all_engines import engine_kind
 from drift.cli.completion import complete_graph
-from drift.cli.errors import Ended, Interrupted, to_json
+from drift.cli.errors import Interrupted, RunEnded, to_json
 from drift.cli.interrupt import Interrupts
 from drift.cli.late import LateOutput
 from drift.cli.options import (
@@ -225,11 +225,11 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, Sink], printed: Printed)
             done = _as_object(running.report) if running is not None else {}
             done = {**done, "items_out": position}
             done.pop("digest", None)  # of more than was handed out, perhaps
-            raise Ended(_interrupted(position, interrupts.number), done) from None
+            raise RunEnded(_interrupted(position, interrupts.number), done) from None
         except Exception as error:
             if running is None:
                 raise
-            raise Ended(error, _as_object(running.report)) from error
+            raise RunEnded(error, _as_object(running.report)) from error
 
 
 def _interrupted(position: int, number: int) -> Interrupted:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drift.cli.errors import Differs, Ended, Interrupted, to_json
+from drift.cli.errors import Differs, Interrupted, RunEnded, to_json
 from drift.cli.options import json_option
 from drift.cli.progress import live_line
 from drift_graph.errors import ImpureStep, SettingsError
@@ -115,7 +115,7 @@ def simulate_command(
                 click.echo(_summary(search, "none has failed"), err=True)
             number = next(iter(interrupt.args), signal.SIGINT)
             ended = Interrupted(f"interrupted after {_counted(search.tally.seeds, 'seed')}", number)
-            raise Ended(ended, _as_object(search, None, None)) from None
+            raise RunEnded(ended, _as_object(search, None, None)) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,8 +183,8 @@ def _print_report(search: Search, reported: SeedReport, seed: int | None, reques
         text += f"\nseed          {seed}: drift simulate {request.target} --seed {seed}{_commit()}"
     if reported.step_error is not None:
         step, where = reported.step_error
-        raise Ended(ImpureStep(text, step=step, where=where), _as_object(search, seed, reported))
-    raise Ended(Differs(text), _as_object(search, seed, reported))
+        raise RunEnded(ImpureStep(text, step=step, where=where), _as_object(search, seed, reported))
+    raise RunEnded(Differs(text), _as_object(search, seed, reported))
 
 
 def _as_object(search: Search, seed: int | None, reported: SeedReport | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from drift.cli.errors import Ended, to_json
+from drift.cli.errors import RunEnded, to_json
 from drift.cli.options import change_options
 from drift.load import load_dataflow
 from drift.state.checkpoint import Checkpoint
@@ -115,7 +115,7 @@ def plan_command(
     try:
         growth.check(growth.checkpoint.output.algorithm, store.where)
     except GraphError as error:
-        raise Ended(error, plan) from error
+        raise RunEnded(error, plan) from error
     if as_json:
         click.echo(to_json(plan))
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from drift.flow.aggregates import Aggregate
 from drift.flow.early import EachWindow, InWindow, key_of_window
-from drift.flow.opened import EMPTY, Ended, OfAggregate, Step, Stepped
+from drift.flow.opened import EMPTY, Ended, Lowered, OfAggregate, Stepped
 from drift.flow.windows import TumblingItem
 from drift.operators import OpensWindows, _ByValue
 from drift_graph.later import at
@@ -109,7 +109,7 @@ class _PartItem(TumblingItem, frozen=True):
 
 def at_end(
     key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], *, keyed: bool, parts: int | None = None
-) -> list[Step]:
+) -> list[Lowered]:
     """The processes of an aggregate at the end.
 
     Args:
@@ -119,12 +119,12 @@ def at_end(
     item = KeyedEndItem if keyed else EndItem
     if parts is None:
         item_of_end = item(key, aggregate)
-        return [Step(key, item_of_end, Ended(item_of_end))]
+        return [Lowered(key, item_of_end, Ended(item_of_end))]
     aggregate = aggregate.mergeable
     part = _PartItem(key_of_window, _OfItems(aggregate), parts, 0)
     merged = item(key_of_part, _OfParts(aggregate))
     return [
-        Step(None, EachWindow(key, parts, parts, 0), None),
-        Step(key_of_window, part, Ended(part)),
-        Step(key_of_part, merged, Ended(merged)),
+        Lowered(None, EachWindow(key, parts, parts, 0), None),
+        Lowered(key_of_window, part, Ended(part)),
+        Lowered(key_of_part, merged, Ended(merged)),
     ]

@@ -91,7 +91,7 @@ class FlatRow(MapsEach, _ByValue, frozen=True):
         return list(map(self, payloads)) if rows is None else rows
 
 
-class Step(NamedTuple):
+class Lowered(NamedTuple):
     """A process that windows are lowered to; or a scan whose outputs are sequences, if it needs no times.
 
     Without a key it is a map from a payload and its time to payloads.

@@ -39,8 +39,7 @@ from drift.flow.opened import CLOSED as CLOSED
 from drift.flow.opened import EMPTY as EMPTY
 from drift.flow.opened import Early as Early
 from drift.flow.opened import EarlyNote as EarlyNote
-from drift.flow.opened import Ended, OfAggregate, due, last_before
-from drift.flow.opened import Step as Step
+from drift.flow.opened import Ended, Lowered, OfAggregate, due, last_before
 from drift.flow.opened import Stepped as Stepped
 from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
@@ -78,7 +77,7 @@ class Windows:
         """A length as it was written in seconds and the like; "" for numbers."""
         return ""
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
         """The processes, one after the other, that these windows are lowered to."""
         raise NotImplementedError
 
@@ -94,7 +93,7 @@ class _Tumbling(Windows):
     offset: int
     span: str = _written("")
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
         item = TumblingItem(key, aggregate, self.size, self.offset)
         return _timed(item, Ended(item), early)
 
@@ -107,7 +106,7 @@ class _Tumbling(Windows):
 class _Calendar(Windows):
     calendar: Calendar
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
         item = CalendarItem(key, aggregate, self.calendar)
         return _timed(item, Ended(item), early)
 
@@ -121,7 +120,7 @@ class _Session(Windows):
     gap: int
     span: str = _written("")
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
         item = SessionItem(key, aggregate, self.gap)
         return _timed(item, Closing(item), early)
 
@@ -133,17 +132,20 @@ class _Sliding(Windows):
     offset: int
     span: str = _written("")
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
         if early is not None:
             each = EachWindow(key, self.size, self.every, self.offset)
             one = OneWindow(aggregate, self.size)
             early_item = EarlyItem(one, early)
-            return [Step(None, each, None), Step(key_of_window, early_item, EarlyEnd(early_item, OneWindowEnd(one)))]
+            return [
+                Lowered(None, each, None),
+                Lowered(key_of_window, early_item, EarlyEnd(early_item, OneWindowEnd(one))),
+            ]
         if self.every < self.size:
             aggregate = aggregate.mergeable
         sliced = SliceItem(key, aggregate, self.size, self.every, self.offset)
         merged = _Merged(aggregate, self.size, self.every, self.offset)
-        return [Step(key, sliced, Ended(sliced)), Step(key_of_slice, merged, _MergedEnd(merged))]
+        return [Lowered(key, sliced, Ended(sliced)), Lowered(key_of_slice, merged, _MergedEnd(merged))]
 
     @property
     def following(self) -> Following:
@@ -156,28 +158,28 @@ class _Numbered(Windows):
     every: int
     partial: bool
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
         if early is not None:
             counted = Counted(key, aggregate, self.size, self.every, self.partial, early)
-            return [Step(key, counted, CountedEnd(counted))]
+            return [Lowered(key, counted, CountedEnd(counted))]
         if self.every < self.size:  # else each window is one slice
             aggregate = aggregate.mergeable
         if not self.partial:
-            return [Step(key, NumberedStep(key, aggregate, self.size, self.every), None)]
+            return [Lowered(key, NumberedStep(key, aggregate, self.size, self.every), None)]
         item = NumberedItem(key, aggregate, self.size, self.every)
-        return [Step(key, item, _NumberedEnd(item))]
+        return [Lowered(key, item, _NumberedEnd(item))]
 
 
 class _Ruled(_ByValue, Windows, frozen=True):
     rule: Callable[[Any], str | None]
     partial: bool
 
-    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Step]:
+    def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
         item = RuledItem(key, aggregate, self.rule, self.partial)
         if early is not None:
             early_item = RuledEarly(item, early)
-            return [Step(key, early_item, RuledEarlyEnd(early_item, _RuledEnd(item)))]
-        return [Step(key, item, _RuledEnd(item))]
+            return [Lowered(key, early_item, RuledEarlyEnd(early_item, _RuledEnd(item)))]
+        return [Lowered(key, item, _RuledEnd(item))]
 
 
 # Windows of time whose results a timer gives.
@@ -335,11 +337,11 @@ class Closing(_ByValue, frozen=True):
         return (state, (at(until, key),)) if time < until else (EMPTY, (self.item.result(state, key, time),))
 
 
-def _timed(item: AlignedItem | SessionItem, ended: Callable[..., Stepped], early: Early | None) -> list[Step]:
+def _timed(item: AlignedItem | SessionItem, ended: Callable[..., Stepped], early: Early | None) -> list[Lowered]:
     if early is None:
-        return [Step(item.key, item, ended)]
+        return [Lowered(item.key, item, ended)]
     early_item = EarlyItem(item, early)
-    return [Step(item.key, early_item, EarlyEnd(early_item, ended))]
+    return [Lowered(item.key, early_item, EarlyEnd(early_item, ended))]
 
 
 # Sliding windows.

@@ -29,7 +29,7 @@ from drift.machines.changes import NOTHING, Debts, Difference, difference
 from drift.machines.checkpoints import DELETED, Entries, KeyedState, Lookup, Paged
 from drift.machines.in_order import InOrder, Shared
 from drift.machines.keys import keyed, stands_for_itself
-from drift.machines.log import History, Keyed, Log, Row
+from drift.machines.log import History, Keyed, Log, LoggedRow
 from drift.machines.logics import Logic
 from drift.machines.maps import Ports
 from drift.machines.timers import Due, Timers, Upcoming
@@ -445,7 +445,7 @@ class KeyedStage(KeyedState):
             known.append(self._output_head + varint(len(known)))
         return known[:count]
 
-    def _outputs_of(self, rows: Iterable[Row], out: Difference, failures: Difference) -> None:
+    def _outputs_of(self, rows: Iterable[LoggedRow], out: Difference, failures: Difference) -> None:
         """Add the outputs of rows, and their failures."""
         for meta, _, made in rows:
             if type(made) is Failed:
@@ -685,7 +685,7 @@ class KeyedStage(KeyedState):
         history.metas += [row.meta for row in rows]
         history.drop_places()
 
-    def _send_difference(self, before: Sequence[Row], current: Sequence[Row], out: Difference) -> None:
+    def _send_difference(self, before: Sequence[LoggedRow], current: Sequence[LoggedRow], out: Difference) -> None:
         """Send what rows make now in place of what they made before."""
         if not self._logic.gives_many:
             known = {row.meta: row.made for row in before}
@@ -706,8 +706,8 @@ class KeyedStage(KeyedState):
             difference(zip(failures.metas, failures.payloads), failing, self._failing)
 
     def _run_again(
-        self, key: Any, items: Sequence[Row], first: bytes, last: bytes, old: _Old, history: History
-    ) -> tuple[list[Row], bytes | None]:
+        self, key: Any, items: Sequence[LoggedRow], first: bytes, last: bytes, old: _Old, history: History
+    ) -> tuple[list[LoggedRow], bytes | None]:
         """Run a key's items and timers, in parts between which states are kept.
 
         Args:
@@ -718,7 +718,7 @@ class KeyedStage(KeyedState):
         """
         metas, subjects = [row.meta for row in items], [row.subject for row in items]
         fired: list[_Fired] = []
-        done: list[Row] = []
+        done: list[LoggedRow] = []
         known = {bisect_left(metas, at): (at, state) for at, state in zip(old.kept_at, old.kept) if at > last}
         begin = bisect_left(metas, first)
         at, apart, stopped_at = 0, _APART_MIN, None
@@ -759,12 +759,12 @@ class KeyedStage(KeyedState):
             if self._touched is not None:
                 for each in fired:
                     self._touched.note_one(each.meta, key)
-            done += [Row(each.meta, each.due, each.made) for each in fired]
+            done += [LoggedRow(each.meta, each.due, each.made) for each in fired]
             done.sort(key=_meta_of)
             self._log.note([fired[-1].meta])
         return done, stopped_at
 
-    def _run_part(self, batch: Keyed, done: list[Row], fired: list[_Fired]) -> None:
+    def _run_part(self, batch: Keyed, done: list[LoggedRow], fired: list[_Fired]) -> None:
         made: list[Any] = []
         try:
             self._run(batch, made, fired, None)
@@ -772,7 +772,7 @@ class KeyedStage(KeyedState):
             pass_interrupts(raised)
         if len(made) < len(batch.keys):
             self._run_one_by_one(batch, made, fired, None)
-        done += map(Row, batch.metas, batch.payloads, made)
+        done += map(LoggedRow, batch.metas, batch.payloads, made)
 
     def _is_as_before(self, key: Any, place: bytes, state: Any, old: _Old) -> bool:
         """Whether a key has the state and the timers that it had at this place."""
@@ -787,12 +787,12 @@ class KeyedStage(KeyedState):
             one.meta == other.meta and same(one.timer.note, other.timer.note) for one, other in zip(before, now)
         )
 
-    def _apply(self, items: list[Row], meta: bytes, payload: Any, diff: int) -> None:
+    def _apply(self, items: list[LoggedRow], meta: bytes, payload: Any, diff: int) -> None:
         """Apply an item or a tombstone to a key's unsettled items."""
         at = bisect_left(items, meta, key=_meta_of)
         if diff == 1:
             if not self._debts.settles(meta, payload):
-                items.insert(at, Row(meta, payload, None))
+                items.insert(at, LoggedRow(meta, payload, None))
             return
         while at < len(items) and items[at].meta == meta and not same(items[at].subject, payload):
             at += 1
@@ -809,7 +809,7 @@ class KeyedStage(KeyedState):
         self._log.draw(key, history)
         return history
 
-    def _replayed(self, key: Any, state: Any, rows: Sequence[Row]) -> Any:
+    def _replayed(self, key: Any, state: Any, rows: Sequence[LoggedRow]) -> Any:
         """The state after some rows of a key, which have run before."""
         states = {key: state}
         for is_timer, group in groupby(rows, lambda row: isinstance(row.subject, Due)):
@@ -1012,14 +1012,14 @@ class _Old(NamedTuple):
         state, timers: after all.
     """
 
-    rows: list[Row]
+    rows: list[LoggedRow]
     kept_at: list[bytes]
     kept: list[Any]
     state: Any
     timers: list[Due]
 
 
-def _waiting(timers: Iterable[Due], rows: Sequence[Row], place: bytes) -> list[Due]:
+def _waiting(timers: Iterable[Due], rows: Sequence[LoggedRow], place: bytes) -> list[Due]:
     """The timers that waited at a place, of those that wait and the rows of those that have fired."""
     found = [due for due in timers if due.set_at < place]
     start = bisect_left(rows, place, key=_meta_of)

@@ -51,7 +51,7 @@ class Keyed(NamedTuple):
         return Keyed(self.metas[start:stop], self.keys[start:stop], self.payloads[start:stop])
 
 
-class Row(NamedTuple):
+class LoggedRow(NamedTuple):
     """An item or a timer that a stage processed, in the order of metas.
 
     Attributes:
@@ -65,7 +65,7 @@ class Row(NamedTuple):
 
 
 #: (key, state before, rows) -> state after them.
-Replay = Callable[[Any, Any, Sequence[Row]], Any]
+Replay = Callable[[Any, Any, Sequence[LoggedRow]], Any]
 
 
 class History:
@@ -82,12 +82,12 @@ class History:
 
     def __init__(self) -> None:
         self.metas: list[bytes] = []
-        self.rows: list[Row] = []
+        self.rows: list[LoggedRow] = []
         self.kept_at: list[bytes] = []
         self.kept: list[Any] = []
         self.drawn_to = 0
 
-    def add(self, before: Any, rows: Sequence[Row]) -> None:
+    def add(self, before: Any, rows: Sequence[LoggedRow]) -> None:
         """Add rows, and the state before them; a segment of timers may be between those of an earlier one."""
         first = rows[0].meta
         if self.metas and first < self.metas[-1]:
@@ -133,7 +133,7 @@ class History:
             del self.metas[:start], self.rows[:start], self.kept_at[:at], self.kept[:at]
 
 
-def _meta_of(row: Row) -> bytes:
+def _meta_of(row: LoggedRow) -> bytes:
     return row.meta
 
 
@@ -178,14 +178,14 @@ class _Segment:
                 self._indices.setdefault(each, []).append(index)
         return self._indices
 
-    def take(self, key: Any) -> list[Row]:
+    def take(self, key: Any) -> list[LoggedRow]:
         """Take the rows of a key out of the segment."""
         indices = (self._indices if self._indices is not None else self._by_key()).pop(key, None)
         return self._rows(indices) if indices is not None else []
 
-    def _rows(self, indices: Sequence[int]) -> list[Row]:
+    def _rows(self, indices: Sequence[int]) -> list[LoggedRow]:
         metas, payloads, made = self.metas, self.payloads, self.made
-        return [Row(metas[index], payloads[index], made[index]) for index in indices]
+        return [LoggedRow(metas[index], payloads[index], made[index]) for index in indices]
 
     def trim(self, settled: bytes, replay: Replay) -> None:
         """Drop rows that are settled or were drawn."""

@@ -112,7 +112,7 @@ def _without_formless(columns: Columns, identifiable: Identifiable, rank: bytes,
     return Columns(list(compress(columns.metas, selected)), list(compress(columns.payloads, selected)), diffs)
 
 
-class _Step:
+class _MapStep:
     """One map of a program, and the maps and ports that its items go to."""
 
     def __init__(self, operator: Map, rank: int) -> None:
@@ -294,10 +294,10 @@ class _Step:
         return (self._flat(metas, batch.suffix, families, known_diffs),)
 
 
-class _Row:
+class _StepsInRow:
     """Steps in a row: each gives one payload for each, to the next step only."""
 
-    def __init__(self, steps: Sequence[_Step]) -> None:
+    def __init__(self, steps: Sequence[_MapStep]) -> None:
         self._steps = steps
         self.last = steps[-1]
         self._functions = [step.operator.function for step in steps]
@@ -338,7 +338,7 @@ class _Row:
 class _Chain:
     """Steps in a row whose functions compute a batch together; each gives its outputs to the next step only."""
 
-    def __init__(self, steps: Sequence[_Step]) -> None:
+    def __init__(self, steps: Sequence[_MapStep]) -> None:
         self.last = steps[-1]
         self._compute = steps[0].chained([step.operator.function for step in steps])
         self._suffix = b"".join(step.only_child for step in steps)
@@ -364,10 +364,10 @@ def _chosen(batch: _Batch, selected: bytes | None, suffix: bytes, payloads: Any)
     return _Batch(metas, suffix, payloads, None if diffs is None else list(compress(diffs, selected)))
 
 
-def _rows(steps: Sequence[_Step]) -> dict[int, _Row | _Chain]:
+def _rows(steps: Sequence[_MapStep]) -> dict[int, _StepsInRow | _Chain]:
     """Rows of two steps or more, by the number of the first, from 1."""
     fed = Counter(at for step in steps for at in step.maps)
-    found: dict[int, _Row | _Chain] = {}
+    found: dict[int, _StepsInRow | _Chain] = {}
     taken: set[int] = set()
     for first, step in enumerate(steps):
         row, chained = [first], step.chained
@@ -381,7 +381,7 @@ def _rows(steps: Sequence[_Step]) -> dict[int, _Row | _Chain]:
             row.append(last.maps[0])
         if len(row) > 1:
             taken.update(row)
-            found[first + 1] = (_Row if step.is_plain else _Chain)([steps[at] for at in row])
+            found[first + 1] = (_StepsInRow if step.is_plain else _Chain)([steps[at] for at in row])
     return found
 
 
@@ -395,13 +395,13 @@ class Program:
     """
 
     def __init__(self, dataflow: Dataflow, start: str, counts: Counts | None = None) -> None:
-        self._steps: list[_Step] = []
+        self._steps: list[_MapStep] = []
         index: dict[str, int] = {}
         for name in _maps_below(dataflow, start):
             operator = dataflow[name]
             assert isinstance(operator, Map)
             index[name] = len(self._steps)
-            self._steps.append(_Step(operator, dataflow.ranks[name]))
+            self._steps.append(_MapStep(operator, dataflow.ranks[name]))
         identifiables = checked_operators(dataflow)
         self._start_maps, self._start_ports = _targets(dataflow, start, index, identifiables)
         for name, at in index.items():

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from drift.purity import trials
 from drift.purity.observed import Kind, Use
-from drift.purity.trials import Facts, Outcome
+from drift.purity.trials import CallResult, Facts
 from drift.purity.watch import Subject, shaped
 from drift_graph.errors import ImpureStep
 from drift_graph.functions import safe_text
@@ -32,7 +32,7 @@ class Orders(NamedTuple):
 
     alone: Facts
     others: int
-    after: Outcome
+    after: CallResult
 
 
 class Finding(NamedTuple):
@@ -62,7 +62,7 @@ class Cause(NamedTuple):
         of_order: whether it is the order of calls.
     """
 
-    results: list[tuple[Outcome, str]]
+    results: list[tuple[CallResult, str]]
     likely: str
     remedy: str
     sure: bool = True
@@ -220,7 +220,7 @@ def _of_home(fact: Facts) -> Cause | None:
     return None
 
 
-def _between_processes(facts: list[Facts], ours: Outcome) -> Cause | None:
+def _between_processes(facts: list[Facts], ours: CallResult) -> Cause | None:
     """A cause of results that are the same within a process and differ between two."""
     differing = [each for each in facts if each.first.form != facts[0].first.form]
     if differing:
@@ -251,7 +251,7 @@ def _between_processes(facts: list[Facts], ours: Outcome) -> Cause | None:
     return _of_order(results, one)
 
 
-def _global_that_differs(facts: list[Facts], results: list[tuple[Outcome, str]]) -> Cause | None:
+def _global_that_differs(facts: list[Facts], results: list[tuple[CallResult, str]]) -> Cause | None:
     """The globals of this process are not known here; if both replicas agree and this process differs, a global is the
     cause.
     """
@@ -268,7 +268,7 @@ def _global_that_differs(facts: list[Facts], results: list[tuple[Outcome, str]])
     )
 
 
-def _not_again(facts: list[Facts], ours: Outcome) -> Cause:
+def _not_again(facts: list[Facts], ours: CallResult) -> Cause:
     fact = facts[0]
     if (use := _first(fact.uses, "random")) is not None:
         return _of_random([(ours, "in the run; another call returned something else")], use)
@@ -293,7 +293,7 @@ def _of_clock(fact: Facts) -> Cause:
     )
 
 
-def _of_random(results: list[tuple[Outcome, str]], use: Use | None) -> Cause:
+def _of_random(results: list[tuple[CallResult, str]], use: Use | None) -> Cause:
     assert use is not None
     return Cause(
         results,
@@ -302,7 +302,7 @@ def _of_random(results: list[tuple[Outcome, str]], use: Use | None) -> Cause:
     )
 
 
-def _of_address(results: list[tuple[Outcome, str]], use: Use | None) -> Cause:
+def _of_address(results: list[tuple[CallResult, str]], use: Use | None) -> Cause:
     how = f"id() at {use.where}" if use is not None else "the repr() of an object that has none of its own"
     return Cause(
         results,
@@ -311,7 +311,7 @@ def _of_address(results: list[tuple[Outcome, str]], use: Use | None) -> Cause:
     )
 
 
-def _of_order(results: list[tuple[Outcome, str]], fact: Facts) -> Cause:
+def _of_order(results: list[tuple[CallResult, str]], fact: Facts) -> Cause:
     floats = [outcome.floats for outcome, _ in results]
     nearly = len(floats[0]) == len(floats[1]) > 0 and all(map(math.isclose, *floats))
     if nearly:
@@ -358,7 +358,7 @@ def _first(uses: list[Use], kind: Kind) -> Use | None:
     return next((use for use in uses if use.kind == kind), None)
 
 
-def _equal(pair: tuple[Outcome, Outcome]) -> bool:
+def _equal(pair: tuple[CallResult, CallResult]) -> bool:
     return pair[0].form == pair[1].form and pair[0].form is not None
 
 
@@ -370,9 +370,11 @@ def _at(where: str) -> str:
     return f" at {where}" if where else ""
 
 
-def _outcome(subject: Subject, result: Any) -> Outcome:
+def _outcome(subject: Subject, result: Any) -> CallResult:
     if isinstance(result, BaseException):
-        return Outcome(trials.form_of_error(result), f"raised {type(result).__name__}: {safe_text(str, result, 200)}")
+        return CallResult(
+            trials.form_of_error(result), f"raised {type(result).__name__}: {safe_text(str, result, 200)}"
+        )
     return trials.outcome_of_result(subject, shaped(subject.shape, result))
 
 

@@ -278,7 +278,7 @@ class PurityCheck:
         if not before or (index in self._causes and not self._causes[index].of_order):
             return None
         alone: trials.Facts = self._ask_fresh("explain", (index, call.packed))
-        after: trials.Outcome = self._ask_fresh("last", (index, before, call.packed))
+        after: trials.CallResult = self._ask_fresh("last", (index, before, call.packed))
         return Orders(alone, len(before), after) if alone.first.form != after.form else None
 
     def _ask_fresh(self, kind: str, arguments: Any) -> Any:

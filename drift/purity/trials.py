@@ -35,7 +35,7 @@ _OTHER_SETTING = "changed by drift's purity check"
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 
 
-class Outcome(NamedTuple):
+class CallResult(NamedTuple):
     """The result of a call.
 
     Attributes:
@@ -71,20 +71,20 @@ def called(subject: Subject, arguments: tuple[Any, ...]) -> bytes | None:
     return form_of_result(subject.shape, result)
 
 
-def outcome_of(subject: Subject, arguments: tuple[Any, ...]) -> Outcome:
+def outcome_of(subject: Subject, arguments: tuple[Any, ...]) -> CallResult:
     """A function's result, with its text."""
     try:
         result = shaped(subject.shape, subject.function(*arguments))
     except BaseException as error:
         pass_interrupts(error)
-        return Outcome(form_of_error(error), f"raised {type(error).__name__}: {safe_text(str, error, 200)}")
+        return CallResult(form_of_error(error), f"raised {type(error).__name__}: {safe_text(str, error, 200)}")
     return outcome_of_result(subject, result)
 
 
-def outcome_of_result(subject: Subject, result: Any) -> Outcome:
+def outcome_of_result(subject: Subject, result: Any) -> CallResult:
     """A shaped result as an outcome."""
     floats = tuple(_floats_in(compared(subject.shape, result)))
-    return Outcome(form_of_result(subject.shape, result), safe_text(repr, result, _SHOWN_CHARACTERS_MAX), floats)
+    return CallResult(form_of_result(subject.shape, result), safe_text(repr, result, _SHOWN_CHARACTERS_MAX), floats)
 
 
 def _floats_in(value: Any) -> Iterator[float]:
@@ -275,7 +275,7 @@ def setting(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
-def _seeded(subject: Subject, packed: bytes, seed: int = 0) -> Outcome:
+def _seeded(subject: Subject, packed: bytes, seed: int = 0) -> CallResult:
     random.seed(seed)
     return outcome_of(subject, rebuilt(packed))
 
@@ -312,7 +312,7 @@ def check(subject: Subject, packed: bytes, *, closely: bool) -> Check:
     return Check(first, second, found)
 
 
-def last_of(subject: Subject, before: list[bytes], packed: bytes) -> Outcome:
+def last_of(subject: Subject, before: list[bytes], packed: bytes) -> CallResult:
     """The result of a call after others."""
     for each in before:
         called(subject, rebuilt(each))
@@ -349,21 +349,21 @@ class Facts:
         at_home: a call in the caller's folder, and one in its time zone.
     """
 
-    first: Outcome
-    again: Outcome
-    other_order: Outcome | None
+    first: CallResult
+    again: CallResult
+    other_order: CallResult | None
     uses: list[Use]
-    clock_still: tuple[Outcome, Outcome] | None = None
-    clock_moved: Outcome | None = None
-    random_seeded: tuple[Outcome, Outcome] | None = None
-    random_other: Outcome | None = None
-    settings: dict[str, Outcome] = dataclasses.field(default_factory=dict)
+    clock_still: tuple[CallResult, CallResult] | None = None
+    clock_moved: CallResult | None = None
+    random_seeded: tuple[CallResult, CallResult] | None = None
+    random_other: CallResult | None = None
+    settings: dict[str, CallResult] = dataclasses.field(default_factory=dict)
     changed_state: dict[str, str] = dataclasses.field(default_factory=dict)
     sets: list[str] = dataclasses.field(default_factory=list)
     globals_read: dict[str, bytes] = dataclasses.field(default_factory=dict)
     names: set[str] = dataclasses.field(default_factory=set)
     shows_address: bool = False
-    at_home: dict[HomePart, Outcome] = dataclasses.field(default_factory=dict)
+    at_home: dict[HomePart, CallResult] = dataclasses.field(default_factory=dict)
 
 
 def explain(subject: Subject, packed: bytes) -> Facts:

@@ -15,7 +15,7 @@ from drift_graph.operators import Operator, Source
 
 
 @dataclass(frozen=True)
-class Step:
+class DeclaredStep:
     """The operators that one line of the user declared: one, or several if the line is sugar.
 
     Attributes:
@@ -37,13 +37,13 @@ class Step:
         return operator.name.removeprefix(f"{self.name}.") if operator.name != self.name else operator.kind
 
 
-def steps_of(dataflow: Dataflow) -> list[Step]:
+def steps_of(dataflow: Dataflow) -> list[DeclaredStep]:
     """The steps in the order of the flow."""
     members: dict[str, list[Operator]] = {}
     for name in flow_order(dataflow):
         operator = dataflow[name]
         members.setdefault(operator.step or operator.name, []).append(operator)
-    return [Step(name, operators[0].where, tuple(operators)) for name, operators in members.items()]
+    return [DeclaredStep(name, operators[0].where, tuple(operators)) for name, operators in members.items()]
 
 
 def flow_order(dataflow: Dataflow) -> list[str]:

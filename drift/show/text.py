@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drift.show.steps import Step, columns_of, short_location, steps_of, what_it_does
+from drift.show.steps import DeclaredStep, columns_of, short_location, steps_of, what_it_does
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Operator
 
@@ -33,12 +33,12 @@ def as_text(dataflow: Dataflow) -> str:
     return "\n".join([f"graph {dataflow.name!r}: {', '.join(counts)}", "", *_table([_HEADINGS, *rows]), *lines])
 
 
-def _cells(dataflow: Dataflow, step: Step, operator: Operator, location: str) -> tuple[str, str, str, str]:
+def _cells(dataflow: Dataflow, step: DeclaredStep, operator: Operator, location: str) -> tuple[str, str, str, str]:
     rank = dataflow.ranks.get(operator.name)
     return what_it_does(operator), "" if rank is None else str(rank), location, _origins(dataflow, step, operator)
 
 
-def _origins(dataflow: Dataflow, step: Step, operator: Operator) -> str:
+def _origins(dataflow: Dataflow, step: DeclaredStep, operator: Operator) -> str:
     """The origins of an operator's items; feedback edges are marked."""
     inside = {each.name: step.short_name(each) for each in step.operators} if step.is_sugar else {}
     edges = [edge for edge in dataflow.edges if edge.target == operator.name]

@@ -1,7 +1,7 @@
 """Items between the tasks of Spark: a row is a batch of items for one port, sorted by meta.
 
-Invariant: a task takes the items of a port from `Inbox` in the order of metas, each item once, in complete parts: when
-a part is taken, no item below its end is still to come.
+Invariant: a task takes the items of a port from `RowInbox` in the order of metas, each item once, in complete parts:
+when a part is taken, no item below its end is still to come.
 
 Why: the rows of a task are sorted by their first metas, so an item below the first meta of the next row cannot be in
 that row or in a later one. A task that takes its items in order also gives them in order; so the batches of one sending
@@ -65,7 +65,7 @@ READY_BYTES = 16 << 20  # of the batches that a task gathers before it takes a p
 _ROWS_BYTES = 4 << 20  # of the rows that Spark gets at once
 
 
-class Row(NamedTuple):
+class BatchRow(NamedTuple):
     """One row; `columns` unpacks it."""
 
     level: int
@@ -79,7 +79,7 @@ class Row(NamedTuple):
         return unpacked_columns(*pickle.loads(self.body))
 
 
-def row_of(level: int, target: int, port: str, columns: Columns) -> Row:
+def row_of(level: int, target: int, port: str, columns: Columns) -> BatchRow:
     """A row of items that are sorted by meta.
 
     Raises:
@@ -89,7 +89,7 @@ def row_of(level: int, target: int, port: str, columns: Columns) -> Row:
         body = pickle.dumps(packed_columns(*columns), 5)
     except Exception as error:
         raise _not_picklable(port, columns.payloads, error) from error
-    return Row(level, target, columns.metas[0], port, len(columns.metas), body)
+    return BatchRow(level, target, columns.metas[0], port, len(columns.metas), body)
 
 
 class Cutter:
@@ -109,7 +109,7 @@ class Cutter:
             self._items_at_once[port] = known
         return known
 
-    def rows(self, level: int, target: int, port: str, columns: Columns) -> Iterator[Row]:
+    def rows(self, level: int, target: int, port: str, columns: Columns) -> Iterator[BatchRow]:
         """Rows of items that are sorted by meta."""
         metas, payloads, _ = columns
         start = 0
@@ -134,9 +134,9 @@ def _most(payloads: Any) -> int:
     return _BATCH_ROWS if have_fields(payloads) else BATCH_ITEMS
 
 
-def error_row(level: int, error: DriftError, key: bytes = b"") -> Row:
+def error_row(level: int, error: DriftError, key: bytes = b"") -> BatchRow:
     """A row that ends the run."""
-    return Row(level, 0, BEGINNING, ERROR, 0, pickle.dumps((key, error), 5))
+    return BatchRow(level, 0, BEGINNING, ERROR, 0, pickle.dumps((key, error), 5))
 
 
 def _not_picklable(port: str, payloads: list[Any], error: Exception) -> PayloadError:
@@ -161,11 +161,11 @@ def record_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema = ROWS) -> p
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def rows_in(batch: pa.RecordBatch) -> Iterator[Row]:
+def rows_in(batch: pa.RecordBatch) -> Iterator[BatchRow]:
     """The rows of a record batch, one body at a time."""
     levels, targets, firsts, ports, items = (column.to_pylist() for column in batch.columns[:5])
     for level, target, first, port, count, body in zip(levels, targets, firsts, ports, items, batch.column(5)):
-        yield Row(level, target, first, port, count, body.as_py())
+        yield BatchRow(level, target, first, port, count, body.as_py())
 
 
 def shuffled(frame: Any, targets: int) -> Any:
@@ -173,7 +173,7 @@ def shuffled(frame: Any, targets: int) -> Any:
     return frame.repartitionById(targets, "target").sortWithinPartitions("first")
 
 
-class Outbox:
+class RowOutbox:
     """Fills batches for the tasks of later levels.
 
     Args:
@@ -187,7 +187,7 @@ class Outbox:
         self._filling: dict[tuple[int, int, str], list[Columns]] = {}
         self._counts: dict[tuple[int, int, str], int] = {}
         self._released = [0] * targets  # items for each target of the last level
-        self._rows: list[Row] = []
+        self._rows: list[BatchRow] = []
         self._bytes = 0
         self._cutter = Cutter()
 
@@ -206,7 +206,7 @@ class Outbox:
         ):
             self._close(key)
 
-    def add_row(self, row: Row) -> None:
+    def add_row(self, row: BatchRow) -> None:
         """A row that is ready."""
         self._rows.append(row)
         self._bytes += len(row.body or b"") + 100
@@ -224,7 +224,7 @@ class Outbox:
         before = 0
         for target, count in enumerate(self._released):
             if before:
-                self.add_row(Row(self._last_level, target, BEGINNING, COUNT, before, b""))
+                self.add_row(BatchRow(self._last_level, target, BEGINNING, COUNT, before, b""))
             before += count
         if self._rows:
             yield self._flush()
@@ -249,7 +249,7 @@ class Outbox:
 Repeats = Literal["bug", "count"]
 
 
-class Inbox:
+class RowInbox:
     """Merges the rows of one task; see the module.
 
     Args:
@@ -265,7 +265,7 @@ class Inbox:
         self._items = self._bytes = 0
         self._runs: dict[str, list[Columns]] = {}
 
-    def add(self, row: Row) -> None:
+    def add(self, row: BatchRow) -> None:
         """Add the items of a row."""
         self.add_columns(row.port, row.columns(), len(row.body))
 
@@ -334,7 +334,7 @@ def counted(columns: Columns) -> Columns:
     return sorted_by_meta(columns._replace(metas=metas))
 
 
-def all_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+def all_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[BatchRow]:
     """The rows of a task."""
     for batch in batches:
         yield from rows_in(batch)

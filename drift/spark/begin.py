@@ -15,7 +15,7 @@ from itertools import islice
 from drift.machines.plan import Plan
 from drift.machines.sent import LaterSent, as_ports
 from drift.machines.worker import Router
-from drift.spark.batches import COUNT, Outbox, Row, all_rows
+from drift.spark.batches import COUNT, BatchRow, RowOutbox, all_rows
 from drift.spark.kernels import Work
 from drift.spark.levels import Levels, LevelWorker, StateWriting
 from drift.spark.states import state_row
@@ -27,22 +27,22 @@ from drift_graph.meta import BEGINNING, END_OF_TIME
 _KEYS = 4096  # of one task, about, in a row
 
 
-def rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
+def rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[BatchRow]:
     """The rows of a bounded run: for each level, and a count of the items released before."""
     for row in _states(begin, levels, work.targets):
         yield row._replace(level=row.items)
     yield from _later(begin, levels, work, None, END_OF_TIME)
     for target in range(work.targets):
-        yield Row(levels.last, target, BEGINNING, COUNT, begin.checkpoint.output.position, b"")
+        yield BatchRow(levels.last, target, BEGINNING, COUNT, begin.checkpoint.output.position, b"")
 
 
-def stored_rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[Row]:
+def stored_rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[BatchRow]:
     """The same rows as a micro-batch of a stream would have stored them."""
     yield from _states(begin, levels, work.targets)
     yield from _later(begin, levels, work, StateWriting(-1, everything=True), begin.checkpoint.at)
 
 
-def _states(begin: Begin, levels: Levels, targets: int) -> Iterator[Row]:
+def _states(begin: Begin, levels: Levels, targets: int) -> Iterator[BatchRow]:
     router = Router(Plan(levels.dataflow, fused=levels.fused), targets)
     for step in begin.checkpoint.live_steps:
         entries, timed = begin.states.all_of(step)
@@ -53,9 +53,11 @@ def _states(begin: Begin, levels: Levels, targets: int) -> Iterator[Row]:
                 yield state_row(levels.last, levels.of[step], target, StoredSnapshot({step: states_of(own, timed)}, ()))
 
 
-def _later(begin: Begin, levels: Levels, work: Work, writing: StateWriting | None, due_below: bytes) -> Iterator[Row]:
+def _later(
+    begin: Begin, levels: Levels, work: Work, writing: StateWriting | None, due_below: bytes
+) -> Iterator[BatchRow]:
     worker = LevelWorker(levels, 0, work.targets, work.bounds, due_below, writing)
-    outbox = Outbox(levels.last, work.targets)
+    outbox = RowOutbox(levels.last, work.targets)
     ports = as_ports(_net(begin.states.at_once(begin.checkpoint).later))
     worker.leave([(port, columns) for port, batches in ports.items() for columns in batches], outbox)
     yield from worker.waiting(0)

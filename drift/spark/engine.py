@@ -27,7 +27,7 @@ from drift.spark.kernels import RELEASED_DDL, RangeEnd, run_release
 from drift.spark.prepare import Prepared, check_finite
 from drift.spark.sessions import active, start, stop
 from drift.spark.settings import SparkSettings
-from drift.spark.watch import Watch
+from drift.spark.watch import JobPoller
 from drift.spilled import Spilled
 from drift.state.checkpoint import Output
 from drift.state.run_checkpoints import Begin, Taken
@@ -102,7 +102,7 @@ class SparkEngine:
         yield Released(self.progress.items_out, [], [], "")
         rows = self._prepared.output(partial(run_release, with_items=self.needs_items), RELEASED_DDL)
         self._job = Job(self._spark, rows)
-        with Watch(self._spark, self.progress):
+        with JobPoller(self._spark, self.progress):
             yield from self._released(self._job)
         self.progress.minimal_bytes = END_OF_TIME
         self.progress.fraction = 1.0

@@ -31,7 +31,7 @@ from drift.machines.nodes.pacing import Pacing
 from drift.machines.nodes.together import WithAcker
 from drift.machines.plan import Plan
 from drift.machines.worker import Part
-from drift.spark.batches import RETRACTED, Inbox, Outbox, Row, error_row, rows_in
+from drift.spark.batches import RETRACTED, BatchRow, RowInbox, RowOutbox, error_row, rows_in
 from drift.spark.gang_lines import Lines, TaskLost
 from drift.spark.kernels import Work
 from drift.spark.levels import LevelWorker
@@ -87,7 +87,7 @@ class GangLoop(Loop):
         self._levels = levels
         self._feeder = _Feeder(batches, level)
         self._leaving = LevelWorker(levels, level, work.targets, work.bounds, work.due_below)
-        self._outbox = Outbox(levels.last, work.targets)
+        self._outbox = RowOutbox(levels.last, work.targets)
         self._linger_ms = 0
 
     def address(self, host: str) -> str:
@@ -118,7 +118,7 @@ class GangLoop(Loop):
             self.step()
             self._lines.check()
         self._linger_ms = _LINGER_MS  # so that the last notice, or the error, is still sent
-        self._outbox.add_row(Row(self._levels.last, 0, BEGINNING, RETRACTED, member.tombstones, b""))
+        self._outbox.add_row(BatchRow(self._levels.last, 0, BEGINNING, RETRACTED, member.tombstones, b""))
         yield from self._feeder.passing()
         yield from self._outbox.rest()
 
@@ -160,9 +160,9 @@ class _Feeder:
 
     def __init__(self, batches: Iterable[pa.RecordBatch], level: int) -> None:
         self._passing: list[pa.RecordBatch] = []
-        self._inbox = Inbox(_READY_ITEMS)
+        self._inbox = RowInbox(_READY_ITEMS)
         self._rows = self._own_rows(batches, level)
-        self._next: Row | None = None
+        self._next: BatchRow | None = None
         self._read_all = False
         self._items: list[_Item] = []
         self._at = 0
@@ -198,7 +198,7 @@ class _Feeder:
                     return sorted(items, key=itemgetter(0))
         return []
 
-    def _own_rows(self, batches: Iterable[pa.RecordBatch], level: int) -> Iterator[Row]:
+    def _own_rows(self, batches: Iterable[pa.RecordBatch], level: int) -> Iterator[BatchRow]:
         for batch in batches:
             others = pc.not_equal(batch.column("level"), level)
             if pc.any(others).as_py():

@@ -31,10 +31,10 @@ from drift.spark.batches import (
     READ,
     RETRACTED,
     STATE,
-    Inbox,
-    Outbox,
+    BatchRow,
     Repeats,
-    Row,
+    RowInbox,
+    RowOutbox,
     error_row,
     record_batch,
     rows_in,
@@ -127,7 +127,7 @@ def through_maps(
         counts_read: add a row with the number of items read.
     """
     levels = work.opened()
-    outbox = Outbox(levels.last, work.targets)
+    outbox = RowOutbox(levels.last, work.targets)
     bounds = work.bounds
     worker: RangeSender | LevelWorker
     worker = RangeSender(bounds) if work.stores else _worker(work, levels, 0)
@@ -145,7 +145,7 @@ def through_maps(
     except DriftError as error:
         outbox.add_row(error_row(levels.last, error))
     if counts_read:
-        outbox.add_row(Row(levels.last, 0, BEGINNING, READ, read, b""))
+        outbox.add_row(BatchRow(levels.last, 0, BEGINNING, READ, read, b""))
     yield from outbox.rest()
 
 
@@ -156,7 +156,7 @@ def _worker(work: Work, levels: Levels, level: int) -> LevelWorker:
 def release_later(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Send later items for sinks to the ranges of this micro-batch; items that are not due stay rows of LATER."""
     levels = work.opened()
-    outbox = Outbox(levels.last, work.targets)
+    outbox = RowOutbox(levels.last, work.targets)
     worker = _worker(work, levels, 0)
     for batch in batches:
         for row in rows_in(batch):
@@ -171,11 +171,11 @@ def release_later(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
 def run_level(work: Work, level: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the groupings of a level, or for level 0 the maps after the sources; rows of later levels pass through."""
     levels = work.opened()
-    outbox = Outbox(levels.last, work.targets)
+    outbox = RowOutbox(levels.last, work.targets)
     target = 0
     try:
         worker = _worker(work, levels, level)
-        inbox = Inbox(_READY_ITEMS, work.repeats)
+        inbox = RowInbox(_READY_ITEMS, work.repeats)
         for batch in batches:
             passing = pc.not_equal(batch.column("level"), level)
             if pc.any(passing).as_py():
@@ -282,7 +282,7 @@ class OutputRange:
     def released(self) -> Iterator[Released]:
         """The items of the range; ends at an error."""
         barrier, end = self._barrier, self._work.end
-        inbox = Inbox(_READY_ITEMS, self._work.repeats)
+        inbox = RowInbox(_READY_ITEMS, self._work.repeats)
         begun = False
         errors: list[tuple[bytes, str, DriftError]] = []
         for row in self._rows():
@@ -316,7 +316,7 @@ class OutputRange:
             return
         yield from self._release(inbox, end)
 
-    def _rows(self) -> Iterator[Row]:
+    def _rows(self) -> Iterator[BatchRow]:
         for batch in self._batches:
             for row in rows_in(batch):
                 if self.target not in (-1, row.target):
@@ -324,7 +324,7 @@ class OutputRange:
                 self.target = row.target
                 yield row
 
-    def _release(self, inbox: Inbox, bound: bytes) -> Iterator[Released]:
+    def _release(self, inbox: RowInbox, bound: bytes) -> Iterator[Released]:
         try:
             parts = inbox.below(bound)
         except RecordError as error:

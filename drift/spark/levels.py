@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Part, Router, Worker, timed_steps
-from drift.spark.batches import Outbox, Row
+from drift.spark.batches import BatchRow, RowOutbox
 from drift.spark.states import StateRows
 from drift.state.snapshots import Forms
 from drift_graph.graph import Dataflow
@@ -130,7 +130,7 @@ class LevelWorker:
         self._waiting: dict[tuple[int, int, str], list[Columns]] = {}
         self.cuts_at_times = any(name in levels.alone for name in groups)
 
-    def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
+    def handle(self, parts: Sequence[Part], outbox: RowOutbox, settled: bytes) -> None:
         """Process parts that are complete below `settled` and lie above everything processed before."""
         worker = self._worker
         self._states.restore(worker, self._begin)
@@ -142,11 +142,11 @@ class LevelWorker:
         self._settled = settled
         worker.settle(settled)
 
-    def recall(self, row: Row) -> None:
+    def recall(self, row: BatchRow) -> None:
         """Restore a row of STATE; called before any item."""
         self._states.add(row)
 
-    def state_rows(self, target: int, writing: StateWriting) -> Iterator[Row]:
+    def state_rows(self, target: int, writing: StateWriting) -> Iterator[BatchRow]:
         """The states that a later worker for the same keys needs; called once everything is settled.
 
         Raises:
@@ -155,7 +155,7 @@ class LevelWorker:
         changed = self._worker.changed(self._due_below)
         return self._states.rows(target, writing.number, changed, everything=writing.everything)
 
-    def recall_later(self, row: Row) -> tuple[str, Columns]:
+    def recall_later(self, row: BatchRow) -> tuple[str, Columns]:
         """The port of a row of LATER, and those of its items that are due in this micro-batch."""
         assert self._writing is not None
         name, columns = self._states.later_of(row)
@@ -165,11 +165,11 @@ class LevelWorker:
             self._wait(row.level, row.target, name, columns.slice(end, len(columns.metas)))
         return name, columns.slice(begin, end)
 
-    def release_later(self, row: Row, outbox: Outbox) -> None:
+    def release_later(self, row: BatchRow, outbox: RowOutbox) -> None:
         """Send pending later items for sinks to the ranges of this micro-batch."""
         self._release(*self.recall_later(row), outbox)
 
-    def waiting(self, target: int) -> Iterator[Row]:
+    def waiting(self, target: int) -> Iterator[BatchRow]:
         """Later items that are due after this micro-batch; called when all items have been processed.
 
         Args:
@@ -196,7 +196,7 @@ class LevelWorker:
         self._wait(level, target, name, columns.slice(end, len(columns.metas)))
         return columns.slice(0, end)
 
-    def leave(self, leaving: Iterable[Part], outbox: Outbox) -> None:
+    def leave(self, leaving: Iterable[Part], outbox: RowOutbox) -> None:
         """Send on the items that go to no grouping of this level."""
         keyed: dict[str, list[Columns]] = {}
         for name, columns in leaving:
@@ -213,10 +213,10 @@ class LevelWorker:
                 else:
                     self._send(self._levels.of[name], target, name, columns, outbox)
 
-    def _send(self, level: int, target: int, name: str, columns: Columns, outbox: Outbox) -> None:
+    def _send(self, level: int, target: int, name: str, columns: Columns, outbox: RowOutbox) -> None:
         outbox.add(level, target, name, self._due(level, target, name, columns))
 
-    def _release(self, port: str, columns: Columns, outbox: Outbox) -> None:
+    def _release(self, port: str, columns: Columns, outbox: RowOutbox) -> None:
         columns = self._due(self._levels.last, 0, port, columns)
         for target, part in _in_ranges(columns, self._bounds):
             outbox.add(self._levels.last, target, port, part)
@@ -232,11 +232,11 @@ class RangeSender:
     def __init__(self, bounds: Sequence[bytes]) -> None:
         self._bounds = bounds
 
-    def waiting(self, target: int) -> Iterator[Row]:
+    def waiting(self, target: int) -> Iterator[BatchRow]:
         """Nothing is at a later time."""
         return iter(())
 
-    def handle(self, parts: Sequence[Part], outbox: Outbox, settled: bytes) -> None:
+    def handle(self, parts: Sequence[Part], outbox: RowOutbox, settled: bytes) -> None:
         for name, columns in parts:
             for target, part in _in_ranges(columns, self._bounds):
                 outbox.add(0, target, name, part)

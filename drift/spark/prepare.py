@@ -23,7 +23,7 @@ from drift.engines.surroundings import surroundings
 from drift.sources.frames import FrameSource
 from drift.spark import frames, partitions
 from drift.spark.asking import Asking, run_asking
-from drift.spark.batches import DDL, ROWS, Row, record_batch, shuffled
+from drift.spark.batches import DDL, ROWS, BatchRow, record_batch, shuffled
 from drift.spark.begin import rows_of
 from drift.spark.folders import make_folder, remove_folder
 from drift.spark.gang import check_slots, new_keys, slots_of
@@ -225,7 +225,7 @@ class Prepared:
             self._closing.close()
 
 
-def in_spark(spark: Any, rows: Iterable[Row]) -> Any:
+def in_spark(spark: Any, rows: Iterable[BatchRow]) -> Any:
     """Rows of this process as a DataFrame."""
     return spark.createDataFrame(pa.Table.from_batches([record_batch(list(rows))], schema=ROWS), schema=DDL)
 

@@ -25,7 +25,7 @@ from drift.engines.packing import metas_of, plain_columns
 from drift.machines.worker import Part
 from drift.records.messages import Stored
 from drift.records.storable import Storable
-from drift.spark.batches import BATCH_ITEMS, DDL, ERROR, READ, Inbox, all_rows, record_batch, shuffled
+from drift.spark.batches import BATCH_ITEMS, DDL, ERROR, READ, RowInbox, all_rows, record_batch, shuffled
 from drift.spark.frames import Reading, RowOrder, level_0
 from drift.spark.jobs import Job, answer
 from drift.spark.kernels import Work, through_maps
@@ -111,7 +111,7 @@ class StoredRows:
 def store_items(work: Work, names: Mapping[int, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Encode the rows of batches of one range as in a record; a row without a global time or encoding is an error."""
     work.opened()
-    inbox = Inbox(_CHUNK_ITEMS, work.repeats)
+    inbox = RowInbox(_CHUNK_ITEMS, work.repeats)
     storable = Storable()
     upto = b""
     try:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from drift.engines.feed import Feed
-from drift.spark.batches import BATCH_ITEMS, Cutter, Row, record_batch
+from drift.spark.batches import BATCH_ITEMS, BatchRow, Cutter, record_batch
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import END_OF_TIME
 from drift_graph.metas import Metas, listed_metas, numbers_of
@@ -70,7 +70,7 @@ class Spool:
 
     def batches(self, watch: Callable[[], None]) -> Iterator[pa.RecordBatch]:
         """The rows of level 0; `watch` is called between reads."""
-        rows: list[Row] = []
+        rows: list[BatchRow] = []
         size = 0
         for row in self._rows(watch):
             self.firsts.append((row.first, row.items))
@@ -82,7 +82,7 @@ class Spool:
         if rows:
             yield record_batch(rows)
 
-    def _rows(self, watch: Callable[[], None]) -> Iterator[Row]:
+    def _rows(self, watch: Callable[[], None]) -> Iterator[BatchRow]:
         feed = self._feed
         sorters: dict[str, _Sorter] = {}
         while not feed.finished and feed.error is None:
@@ -100,5 +100,5 @@ class Spool:
             for name, sorter in sorters.items():
                 yield from self._cut(name, sorter.add([], [], END_OF_TIME))
 
-    def _cut(self, name: str, columns: Columns | None) -> Iterator[Row]:
+    def _cut(self, name: str, columns: Columns | None) -> Iterator[BatchRow]:
         return self._cutter.rows(0, 0, name, columns) if columns is not None else iter(())

@@ -18,7 +18,7 @@ import msgspec
 from drift.machines.checkpoints import Entries
 from drift.machines.sent import LaterSent
 from drift.machines.worker import Snapshot, Worker
-from drift.spark.batches import LATER, STATE, Cutter, Row
+from drift.spark.batches import LATER, STATE, BatchRow, Cutter
 from drift.state.restored import Layered
 from drift.state.snapshots import Forms, StoredSnapshot
 from drift_graph.errors import SettingsError
@@ -53,7 +53,7 @@ class StateRows:
         self._made = self._made or self._make_forms()
         return self._made
 
-    def add(self, row: Row) -> None:
+    def add(self, row: BatchRow) -> None:
         """Read a row: one version of the states of some keys."""
         self._versions.append(_opened(row))
 
@@ -69,7 +69,7 @@ class StateRows:
         snapshots = [snapshot for _, snapshot in sorted((*self._versions, *more), key=itemgetter(0))]
         return Layered(snapshots, self._forms)
 
-    def rows(self, target: int, number: int, changed: Mapping[str, Entries], *, everything: bool) -> Iterator[Row]:
+    def rows(self, target: int, number: int, changed: Mapping[str, Entries], *, everything: bool) -> Iterator[BatchRow]:
         """Rows of the states that micro-batch `number` changed, or of all states as of its end.
 
         Raises:
@@ -82,7 +82,7 @@ class StateRows:
             for states in layered.parts(name, known):
                 yield self._row(target, BEGINNING, STATE, self._level, number, StoredSnapshot({name: states}, ()))
 
-    def later_rows(self, level: int, target: int, port: str, columns: Columns) -> Iterator[Row]:
+    def later_rows(self, level: int, target: int, port: str, columns: Columns) -> Iterator[BatchRow]:
         """Rows of pending later items, which are sorted by meta."""
         metas, payloads, _ = columns
         at_once = Cutter().items_at_once(port, payloads)
@@ -91,21 +91,21 @@ class StateRows:
             later = [LaterSent(BEGINNING, port, meta, payload, 1) for meta, payload in part]
             yield self._row(target, metas[start], LATER, level, 0, self._forms.stored(Snapshot(BEGINNING, {}, later)))
 
-    def later_of(self, row: Row) -> tuple[str, Columns]:
+    def later_of(self, row: BatchRow) -> tuple[str, Columns]:
         """The port and the items of a row of LATER."""
         later = self._forms.later(_opened(row)[1].later)
         return later[0].target, Columns([each.meta for each in later], [each.payload for each in later], None)
 
-    def _row(self, target: int, first: bytes, port: str, level: int, number: int, snapshot: StoredSnapshot) -> Row:
-        return Row(self._last_level, target, first, port, level, _FORMAT + _encode((number, snapshot)))
+    def _row(self, target: int, first: bytes, port: str, level: int, number: int, snapshot: StoredSnapshot) -> BatchRow:
+        return BatchRow(self._last_level, target, first, port, level, _FORMAT + _encode((number, snapshot)))
 
 
-def state_row(last_level: int, level: int, target: int, snapshot: StoredSnapshot) -> Row:
+def state_row(last_level: int, level: int, target: int, snapshot: StoredSnapshot) -> BatchRow:
     """A row of STATE from before the first micro-batch."""
-    return Row(last_level, target, BEGINNING, STATE, level, _FORMAT + _encode((-1, snapshot)))
+    return BatchRow(last_level, target, BEGINNING, STATE, level, _FORMAT + _encode((-1, snapshot)))
 
 
-def _opened(row: Row) -> tuple[int, StoredSnapshot]:
+def _opened(row: BatchRow) -> tuple[int, StoredSnapshot]:
     if not row.body.startswith(_FORMAT):
         raise SettingsError(
             f"a stored state of the stream begins with {row.body[:16]!r}, and this drift reads {_FORMAT!r}: another "

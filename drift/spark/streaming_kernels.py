@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from drift.spark.batches import COUNT, DDL, LATER, ROWS, STATE, Row, record_batch, rows_in
+from drift.spark.batches import COUNT, DDL, LATER, ROWS, STATE, BatchRow, record_batch, rows_in
 from drift.spark.frames import Counter, Reading, stamped
 from drift.spark.kernels import OutputRange, RangeEnd, Work, through_maps
 from drift.spark.output import output_rows
@@ -114,7 +114,7 @@ def release(
     columns: list[pa.Field] | None,
 ) -> Iterator[pa.RecordBatch]:
     """The items of one range of a micro-batch, with positions from `start` on; then states, and a `RangeEnd`."""
-    states: list[Row] = []
+    states: list[BatchRow] = []
     output = OutputRange(work, _without_states(batches, work.opened().last, start, states))
     error: DriftError | None = None
     try:
@@ -125,23 +125,23 @@ def release(
         error = raised
     if output.target >= 0:
         end = RangeEnd(*output.digest.parts(), error or output.error)
-        states.append(Row(-1, output.target, BEGINNING, END, output.position, pickle.dumps(end, 5)))
+        states.append(BatchRow(-1, output.target, BEGINNING, END, output.position, pickle.dumps(end, 5)))
     if states:
         stored = record_batch(states)
         yield _widened(schema, pa.RecordBatch.from_arrays(stored.columns, names=STATE_COLUMNS))
 
 
 def _without_states(
-    batches: Iterable[pa.RecordBatch], last: int, start: int, states: list[Row]
+    batches: Iterable[pa.RecordBatch], last: int, start: int, states: list[BatchRow]
 ) -> Iterator[pa.RecordBatch]:
     """Moves rows of states to `states`; gives a COUNT of the items released before, then the other rows."""
     begun = False
     for batch in batches:
-        rows: list[Row] = []
+        rows: list[BatchRow] = []
         for row in rows_in(batch):
             if not begun:
                 begun = True
-                rows.append(Row(last, row.target, BEGINNING, COUNT, start, b""))
+                rows.append(BatchRow(last, row.target, BEGINNING, COUNT, start, b""))
             if row.port == STATE or row.port == LATER:
                 states.append(row)
             else:

@@ -14,7 +14,7 @@ from drift.engines.base import Progress
 _INTERVAL_S = 0.3
 
 
-class Watch:
+class JobPoller:
     """Polls Spark's own job status."""
 
     def __init__(self, spark: Any, progress: Progress) -> None:
@@ -25,7 +25,7 @@ class Watch:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="drift-spark-watch", daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> JobPoller:
         if self._tracker is not None:
             self._thread.start()
         return self

@@ -15,7 +15,7 @@ from drift.calling.asks import Asks, Recorded, checked
 from drift.diverting import ErrorsOnly, LateOnly, OnError, Tried, WithoutErrors, diverts
 from drift.flow.aggregates import check_aggregate
 from drift.flow.choosing import Members, all_items, itself
-from drift.flow.windows import EMPTY, Step
+from drift.flow.opened import EMPTY, Lowered
 from drift.operators import (
     LoopFunction,
     Process,
@@ -125,7 +125,7 @@ class Steps(Generic[T]):
         out = draft.add(Map(f"{name}.output", name, where, output, "many"), (group.name,))
         return self._behind((out.name,))
 
-    def _step(self, step: Step, name: str) -> Stream[Any]:
+    def _step(self, step: Lowered, name: str) -> Stream[Any]:
         if step.key is None:
             return self._map(step.on_item, "many", name, "flat_map", True)
         if step.on_time is None:
@@ -133,7 +133,7 @@ class Steps(Generic[T]):
         phase = phase_of_timers(self._timed_steps)
         return self._process(Process(step.key, EMPTY, step.on_item, step.on_time, phase), name)
 
-    def _steps(self, steps: Sequence[Step], name: str, part: str) -> Stream[Any]:
+    def _steps(self, steps: Sequence[Lowered], name: str, part: str) -> Stream[Any]:
         """Several steps in a row; the last has `name`."""
         stream: Steps[Any] = self
         for step in steps[:-1]:

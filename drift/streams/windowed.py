@@ -9,7 +9,7 @@ from drift.flow import aggregates as agg
 from drift.flow.aggregates import Aggregate, check_aggregate, several
 from drift.flow.choosing import all_items
 from drift.flow.filling import NOT_FILLED, Filling, key_of_result
-from drift.flow.opened import FlatRow, Step
+from drift.flow.opened import FlatRow, Lowered
 from drift.flow.windows import Early, Window, Windows, check_windows, fields_of_rows
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller
@@ -98,7 +98,7 @@ class WindowedStream(Generic[K, T]):
         windows = self._stream._steps(steps, step, "slices")
         if self._windows.following is not None and self._fill is not NOT_FILLED:
             filling = Filling(self._windows.following, self._fill)
-            windows = windows._step(Step(key_of_result, filling, None), f"{step}.filled")
+            windows = windows._step(Lowered(key_of_result, filling, None), f"{step}.filled")
         return windows._durable_if(durable)
 
     def rows(

@@ -18,7 +18,7 @@ from typing import Any
 from drift.calling.asker import Question
 from drift.calling.asks import Asks, Call, calls_of, key_of, takes_call, with_functions
 from drift.engines.recorded import RecordedMachine
-from drift.engines.simulated.outcome import Outcome
+from drift.engines.simulated.outcome import SimulatedOutput
 from drift.engines.simulated.schedule import Key
 from drift.engines.simulated.simulation import Simulation
 from drift.segments.answering import Answering, judge
@@ -160,7 +160,7 @@ class InTurn(Simulation):
         self._ends_with: tuple[Exception, bytes] | None = None  # the error of the first segment, and its time
         super().__init__(self._segments[0], inputs, schedule, **settings)
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulatedOutput:
         first = outcome = super().run()
         tombstones = outcome.tombstones
         rest = {
@@ -168,7 +168,9 @@ class InTurn(Simulation):
         }
         for before, segment in zip(self._segments, self._segments[1:]):
             if isinstance(outcome.error, ProcessError):  # messages were lost: nothing is sure from there on
-                return Outcome([], outcome.digest, outcome.error, first.late, tombstones, first.handed, first.log)
+                return SimulatedOutput(
+                    [], outcome.digest, outcome.error, first.late, tombstones, first.handed, first.log
+                )
             schedule = self._schedule
             if outcome.error is not None:
                 self._ends_with = outcome.error, self.acker.minimal_time
@@ -185,7 +187,7 @@ class InTurn(Simulation):
             outcome = super().run()
             tombstones += outcome.tombstones
         self.late, self.handed = first.late, first.handed
-        return Outcome(
+        return SimulatedOutput(
             outcome.released, outcome.digest, outcome.error, first.late, tombstones, first.handed, outcome.log
         )
 
@@ -330,7 +332,7 @@ class _Caller:
     def __init__(
         self,
         segment: Segment,
-        outcome: Outcome,
+        outcome: SimulatedOutput,
         times: Sequence[bytes],
         answers: Answers | None,
         schedule: Any,

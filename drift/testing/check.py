@@ -16,7 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drift.engines.simulated.outcome import Outcome
+from drift.engines.simulated.outcome import SimulatedOutput
 from drift.engines.simulated.schedule import Key
 from drift.engines.simulated.simulation import Simulation
 from drift.machines.plan import Plan, feeding_step
@@ -58,7 +58,7 @@ class NotDeterministic(AssertionError):
         self.path = path
 
 
-class Row(NamedTuple):
+class ComparedItem(NamedTuple):
     """An item of the output, in the form in which runs are compared."""
 
     meta: bytes
@@ -70,7 +70,7 @@ class Row(NamedTuple):
 class Output:
     """The result of a run: its items, its error if any, and its late items."""
 
-    rows: list[Row]
+    rows: list[ComparedItem]
     digest: str
     error: Exception | None
     late: list[Late] = field(default_factory=list)
@@ -120,8 +120,8 @@ class Failure:
     what: str
     message: str
     position: int = -1
-    expected: Row | None = None
-    got: Row | None = None
+    expected: ComparedItem | None = None
+    got: ComparedItem | None = None
 
 
 @dataclass
@@ -141,7 +141,7 @@ class Result:
     case: Case
     expected: Output
     output: Output
-    outcome: Outcome | None
+    outcome: SimulatedOutput | None
     made: dict[Key, Deviation]
     failure: Failure | None
     simulation: Simulation
@@ -231,8 +231,10 @@ def check(
     handed = [(each.name, each.arrived) for each in run.handed] if case.schedule.live else None
     if expected is None:
         expected = reference(case, handed)
-    released = outcome or Outcome(run.released, run.barrier.digest.hexdigest(), None, [], 0)
-    output = Output([Row(*row[1:]) for row in released.items()], released.digest, released.error, released.late)
+    released = outcome or SimulatedOutput(run.released, run.barrier.digest.hexdigest(), None, [], 0)
+    output = Output(
+        [ComparedItem(*row[1:]) for row in released.items()], released.digest, released.error, released.late
+    )
     if failure is None:
         failure = _compared(expected, output) or _compared_merges(case, handed, expected)
     return Result(case, expected, output, outcome, player.made, failure, run, numbers, handed)
@@ -281,7 +283,7 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
     for name, arrived in arrived_from:
         for meta, payload in zip(arrived.metas, arrived.payloads):
             run.push(name, meta, payload)
-    rows: list[Row] = []
+    rows: list[ComparedItem] = []
     digest = Digest()
     try:
         for sink, meta, payload in run.pop(below):
@@ -289,7 +291,7 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
                 digest.add([meta], [payload])
             except NoCanonicalForm as none:
                 raise no_form_error(feeding_step(dataflow, sink), none, payload, meta) from None
-            rows.append(Row(meta, payload, sink))
+            rows.append(ComparedItem(meta, payload, sink))
     except DriftError as raised:
         error = raised
     return Output(rows, digest.hexdigest(), error, late)
@@ -336,14 +338,14 @@ def _compared_merges(case: Case, handed: Sequence[tuple[str, Arrived]] | None, e
     return None
 
 
-def equal_rows(left: Sequence[Row], right: Sequence[Row]) -> bool:
+def equal_rows(left: Sequence[ComparedItem], right: Sequence[ComparedItem]) -> bool:
     """Whether rows are equal byte for byte."""
     return [(row.meta, row.sink) for row in left] == [(row.meta, row.sink) for row in right] and canonical_each(
         [row.payload for row in left]
     ) == canonical_each([row.payload for row in right])
 
 
-def _first_difference(expected: Sequence[Row], got: Sequence[Row], digests_differ: bool) -> Failure:
+def _first_difference(expected: Sequence[ComparedItem], got: Sequence[ComparedItem], digests_differ: bool) -> Failure:
     for at in range(max(len(expected), len(got))):
         left = expected[at] if at < len(expected) else None
         right = got[at] if at < len(got) else None

@@ -14,7 +14,7 @@ from typing import Any
 from drift.engines.simulated.schedule import Scheduled
 from drift.engines.simulated.simulation import Simulation
 from drift.streams import Graph
-from drift.testing.check import Case, NotDeterministic, Output, Row, equal_rows, reference
+from drift.testing.check import Case, ComparedItem, NotDeterministic, Output, equal_rows, reference
 from drift.testing.schedule import Schedule
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
@@ -248,9 +248,9 @@ class Driver:
     def _in_flight(self, *kinds: str) -> list[Scheduled]:
         return [event for event in self.simulation.in_flight if event.key.kind in kinds]
 
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[ComparedItem]:
         return [
-            Row(meta, payload, sinks if isinstance(sinks, str) else sinks[at])
+            ComparedItem(meta, payload, sinks if isinstance(sinks, str) else sinks[at])
             for _, metas, payloads, sinks, _ in self.simulation.released
             for at, (meta, payload) in enumerate(zip(metas, payloads))
         ]

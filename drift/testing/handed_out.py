@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Protocol
 
 from drift.engines.base import Progress
-from drift.engines.simulated.outcome import Outcome
+from drift.engines.simulated.outcome import SimulatedOutput
 from drift.testing.schedule import DEATH_IN_RELEASE
 from drift_barrier.barrier import Released
 from drift_graph.meta import BEGINNING
@@ -44,7 +44,9 @@ class HandedOut:
 
     live = False
 
-    def __init__(self, outcome: Outcome, times: Sequence[bytes], log_end: bytes, choose: Choose, *, dies: bool) -> None:
+    def __init__(
+        self, outcome: SimulatedOutput, times: Sequence[bytes], log_end: bytes, choose: Choose, *, dies: bool
+    ) -> None:
         self.progress = Progress()
         self.has_ended = False
         self._choose = choose

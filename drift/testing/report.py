@@ -6,7 +6,7 @@ from typing import Any
 
 from drift.show.steps import short_location
 from drift.testing.calls import reference_answers
-from drift.testing.check import Case, Result, Row, reference_run
+from drift.testing.check import Case, ComparedItem, Result, reference_run
 from drift.testing.schedule import Schedule
 from drift.testing.words import Words
 from drift_graph.canonical import NoCanonicalForm, canonical
@@ -122,13 +122,13 @@ def _difference(result: Result) -> list[str]:
     return lines
 
 
-def _shown(row: Row | None) -> str:
+def _shown(row: ComparedItem | None) -> str:
     if row is None:
         return "(no such item)"
     return f"{safe_text(repr, row.payload, _SHOWN_CHARACTERS_MAX)} in sink {row.sink!r}"
 
 
-def _finer(expected: Row, got: Row) -> list[str]:
+def _finer(expected: ComparedItem, got: ComparedItem) -> list[str]:
     """The differences between two rows that print alike."""
     if expected.meta != got.meta:
         return [f"  at another place in the order: meta {expected.meta.hex()} and {got.meta.hex()}"]
@@ -141,7 +141,7 @@ def _finer(expected: Row, got: Row) -> list[str]:
     return [f"  by their canonical bytes: {forms[0]} and {forms[1]}"]
 
 
-def _chain(result: Result, row: Row) -> list[str]:
+def _chain(result: Result, row: ComparedItem) -> list[str]:
     dataflow = result.case.dataflow
     observer = _Observed(row.meta)
     reference_run(

@@ -42,7 +42,7 @@ import drift.machines.changes as changes_module
 import drift.machines.log as log_module
 import drift.machines.maps as maps_module
 import drift.machines.room as room_module
-from drift.engines.simulated.outcome import Outcome
+from drift.engines.simulated.outcome import SimulatedOutput
 from drift.engines.simulated.simulation import Simulation
 from drift.machines.nodes import batching
 from drift.machines.nodes import worker as worker_node
@@ -272,7 +272,7 @@ def test_minimal_time_never_goes_back_nothing_below_it_is_in_flight_and_all_belo
 
 
 def _items(run: Simulation) -> list[tuple[int, bytes, bytes, str]]:
-    outcome = Outcome(run.released, "", None, [], 0)
+    outcome = SimulatedOutput(run.released, "", None, [], 0)
     return _output(outcome.items(), "", None).items
 
 

@@ -25,7 +25,7 @@ from drift.machines import fusing
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import ProcessLogic
 from drift.machines.plan import Plan
-from drift.operators import LoopFunction, Process, State, Watch
+from drift.operators import LoopFunction, Process, State, WatchFunction
 from drift.purity.watch import Watched, Watching
 from drift.records.fingerprint import fingerprint
 from drift.show import as_mermaid, as_text
@@ -55,7 +55,7 @@ class _Nth(LoopFunction, frozen=True):
             return 0
         return window[-2].value if type(window[-2]) is State else None
 
-    def watched(self, watch: Watch) -> Self:
+    def watched(self, watch: WatchFunction) -> Self:
         return replace(self, key=watch("key", self.key, "one", None))
 
 

@@ -18,7 +18,7 @@ import drift
 import drift.spark
 from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
-from drift.spark.batches import Row
+from drift.spark.batches import BatchRow
 from drift.spark.kernels import RangeEnd, Work
 from drift.spark.levels import StateWriting
 from drift_graph.meta import BEGINNING, END_OF_TIME
@@ -107,7 +107,7 @@ def test_micro_batches_cut_anywhere_give_the_output_of_a_run(
 ) -> None:
     case = _Case(GRAPHS[name], arrived)
     items = all_items(case)
-    states: list[Row] = []
+    states: list[BatchRow] = []
     ends: list[tuple[int, RangeEnd]] = []
     position, before = 0, BEGINNING
     ordered = sorted({cut for cut in cuts if 0 < cut < len(items)})

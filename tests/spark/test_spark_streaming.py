@@ -25,7 +25,7 @@ import drift
 import drift.spark
 from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
-from drift.spark.batches import LATER, ROWS, STATE, Row, record_batch, row_of, rows_in
+from drift.spark.batches import LATER, ROWS, STATE, BatchRow, record_batch, row_of, rows_in
 from drift.spark.kernels import RangeEnd, Work, release_later, run_level
 from drift.spark.levels import StateWriting
 from drift.spark.states import StateRows
@@ -48,7 +48,7 @@ def all_items(case: Case) -> list[tuple[bytes, str, Any]]:
     return sorted(found, key=lambda item: item[0])
 
 
-def micro_batch(work: Work, items: list[tuple[bytes, str, Any]], states: list[Row], start: int) -> tuple[Any, ...]:
+def micro_batch(work: Work, items: list[tuple[bytes, str, Any]], states: list[BatchRow], start: int) -> tuple[Any, ...]:
     """What `Stream` does with Spark: states to go on with, digest parts, error and position after some items."""
     levels = work.opened()
     rows = [row_of(0, 0, name, Columns([meta], [payload], None)) for meta, name, payload in items]
@@ -58,7 +58,7 @@ def micro_batch(work: Work, items: list[tuple[bytes, str, Any]], states: list[Ro
     batches += release_later(work, [record_batch(for_sinks)])
     for level in range(1, levels.last):
         batches = [out for share in shuffled(batches, work.targets) for out in run_level(work, level, share)]
-    stored: list[Row] = []
+    stored: list[BatchRow] = []
     for share in shuffled(batches, work.targets):
         for batch in release(work, share, start=start, schema=SCHEMA, sink=None, columns=None):
             ported = batch.filter(batch.column(STATE_COLUMNS[3]).is_valid())
@@ -76,7 +76,7 @@ SCHEMA = pa.schema([*POSITION, *PAYLOAD, *(pa.field(name, field.type) for name, 
 def in_micro_batches(case: Case, cuts: list[int], targets: int, everything: list[bool]) -> tuple[str, str]:
     """Digest and error of a case that is cut before some of its items; `everything`: states of all keys are stored."""
     items = all_items(case)
-    states: list[Row] = []
+    states: list[BatchRow] = []
     ends: list[tuple[int, RangeEnd]] = []
     position = 0
     before = BEGINNING
@@ -145,7 +145,7 @@ def test_a_program_may_be_moved_between_two_micro_batches(tmp_path: Path, monkey
     rows = trips(60)
     arrived = SourceMachine("trips", 0, flows[0].sources[0].time).take(rows)
     items = sorted(zip(arrived.metas, ["trips"] * 60, arrived.payloads), key=lambda item: item[0])
-    states: list[Row] = []
+    states: list[BatchRow] = []
     ends: list[tuple[int, RangeEnd]] = []
     position, before = 0, BEGINNING
     for number, (flow, part, upto) in enumerate(zip(flows, (items[:40], items[40:]), (items[40][0], END_OF_TIME))):
@@ -159,7 +159,7 @@ def test_a_program_may_be_moved_between_two_micro_batches(tmp_path: Path, monkey
 
 
 def test_a_row_of_another_version_is_refused_with_what_to_do() -> None:
-    row = Row(1, 0, BEGINNING, STATE, 1, b"drift row 0\nwhatever")
+    row = BatchRow(1, 0, BEGINNING, STATE, 1, b"drift row 0\nwhatever")
     with pytest.raises(
         drift.SettingsError, match=r"begins with b'drift row 0.nwha.*start a new stream, with another checkpoint"
     ):

@@ -22,7 +22,7 @@ class Handed(NamedTuple):
 
 
 @dataclass
-class Outcome:
+class SimulatedOutput:
     """The released output of a simulated run, and the error that ended it, if any."""
 
     released: list[Released]

@@ -19,7 +19,7 @@ from drift.engines.settings import Settings, count, setting
 from drift.engines.simulated.deaths import MortalNetwork
 from drift.engines.simulated.network import TURN_S
 from drift.engines.simulated.nodes import Nodes, opened
-from drift.engines.simulated.outcome import Handed, Outcome
+from drift.engines.simulated.outcome import Handed, SimulatedOutput
 from drift.engines.simulated.schedule import Schedule, Scheduled
 from drift.machines.nodes.checkpointing import CheckpointPace
 from drift.machines.nodes.feeding import FeedNode
@@ -128,7 +128,7 @@ class Simulation(MortalNetwork):
 
     # The run.
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulatedOutput:
         """Run to the end of the input, or the first error."""
         while self.step():
             pass
@@ -144,7 +144,7 @@ class Simulation(MortalNetwork):
         self.fire(events[self._schedule.pick(events, self.turn) if len(events) > 1 else 0])
         return True
 
-    def end(self) -> Outcome:
+    def end(self) -> SimulatedOutput:
         """The outcome.
 
         Raises:
@@ -168,7 +168,7 @@ class Simulation(MortalNetwork):
                 raise DriftBug(f"nothing is in flight, and the run does not break off at its error: {self.error}")
         tombstones = sum(worker.tombstones for worker in self.workers)
         finished = self._feed_node.finished
-        return Outcome(
+        return SimulatedOutput(
             self.released,
             finished.digest if finished is not None else self.barrier.digest.hexdigest(),
             self.error,
@@ -364,7 +364,7 @@ class _FedByHand(Intake):
 
 def simulate(
     dataflow: Dataflow, inputs: Mapping[str, Sequence[Any]], schedule: Schedule | None = None, **settings: Any
-) -> Outcome:
+) -> SimulatedOutput:
     """Run a dataflow under a schedule; `settings` are those of `Simulation`.
 
     Raises:

@@ -58,7 +58,7 @@ def call_of(frame: FrameType) -> Call:
     return Call(function, text, xxhash.xxh3_128_digest(function.encode(errors="replace") + b"\0" + form))
 
 
-class Watch:
+class CallWriter:
     """Writes the calls of this process to a file.
 
     Args:

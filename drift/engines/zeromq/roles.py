@@ -22,7 +22,7 @@ import zmq
 from drift.engines.observed import Timeline, own_state
 from drift.engines.overflow import Overflow
 from drift.engines.packing import in_forms
-from drift.engines.zeromq.calls import Watch
+from drift.engines.zeromq.calls import CallWriter
 from drift.engines.zeromq.control import SignOfLife
 from drift.engines.zeromq.settings import ZeromqSettings
 from drift.engines.zeromq.shelf import SnapshotFiles
@@ -146,7 +146,7 @@ class Loop:
         self.lost = 0  # the secret of the generation in which a connection to another machine was lost
         self.watches_connections = False
         self._next_check_s = 0.0
-        self._watch: Watch | None = None
+        self._watch: CallWriter | None = None
         self._noted_tombstones = 0
         self._took_s = 0.0  # the last turn
         self._orders: SimpleQueue[Assignment] = SimpleQueue()
@@ -165,7 +165,7 @@ class Loop:
         order, secret, peers = self._orders.get()
         if isinstance(order, Rewind) and order.watched and self.call_file is not None:
             with contextlib.suppress(OSError):  # without room for its file, calls are not watched
-                self._watch = Watch(self.call_file, order.refused)
+                self._watch = CallWriter(self.call_file, order.refused)
         if isinstance(order, Rewind) and peers is not None and self.codec.reseed(secret):
             drop_all(self.carrier.boxes.values(), self.poller)
             self.start(peers)
