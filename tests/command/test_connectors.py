@@ -9,7 +9,6 @@ import csv
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -24,11 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import redis as redis_client
+from click.testing import Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import Kafka
 from sourced import drained
-from waiting import HANG_S, wait_until
+from test_records_cli import call
+from waiting import wait_until
 
 import drift
 from drift import InputError, SettingsError, SinkError, sinks, sources
@@ -928,9 +929,8 @@ def test_a_redis_source_that_ends_leaves_no_connection(redis_url: str, nothing_l
 # From the command line.
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    run = [sys.executable, "-m", "drift", "run", "examples/wordcount.py:graph", "--quiet", "--digest", *arguments]
-    return subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S)
+def command(*arguments: str) -> Result:
+    return call("run", ROOT / "examples" / "wordcount.py:graph", "--quiet", "--digest", *arguments)
 
 
 def test_the_command_reads_patterns_and_writes_every_form(
@@ -947,13 +947,13 @@ def test_the_command_reads_patterns_and_writes_every_form(
     ):  # fmt: skip
         for _ in range(2 if sink.endswith("jsonl") else 1):  # that all go on is a test of its own
             done = command("--source", pattern, "--sink", sink)
-            assert done.returncode == 0, done.stderr
+            assert done.exit_code == 0, done.stderr
             digests.add(done.stdout)
     assert len(digests) == 1
     assert pq.read_table(tmp_path / "out.parquet").num_rows == 6
     refused = command("--source", pattern, "--sink", f"kafka://{kafka.servers}#{topic}", "--on-existing", "replace")
-    assert refused.returncode == 2 and "what Kafka has cannot be replaced" in refused.stderr
+    assert refused.exit_code == 2 and "what Kafka has cannot be replaced" in refused.stderr
     unknown = command("--source", pattern, "--sink", "out.xyz")
-    assert unknown.returncode == 2 and "sink out.xyz is none of PATH.jsonl, PATH.csv" in unknown.stderr
+    assert unknown.exit_code == 2 and "sink out.xyz is none of PATH.jsonl, PATH.csv" in unknown.stderr
     folder = command("--source", str(tmp_path / "out.parquet"), "--sink", f"{tmp_path}/again.jsonl")
-    assert folder.returncode == 4  # rows are dicts, and the graph splits texts: they were read
+    assert folder.exit_code == 4  # rows are dicts, and the graph splits texts: they were read

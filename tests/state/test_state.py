@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import cases
 from test_checkpoints import WINDOWS, later_steps, rows, with_later
+from test_records_cli import call
 
 import drift
 import drift.state.files
@@ -765,44 +766,28 @@ main()
 """
 
 
-def command(folder: Path, *arguments: str, code: str | None = None) -> subprocess.CompletedProcess[str]:
-    program = ["-c", code] if code else ["-m", "drift_command"]
-    return subprocess.run(
-        [sys.executable, *program, *arguments], cwd=folder, capture_output=True, text=True, env={**os.environ}
-    )
-
-
-def test_the_same_command_once_more_resumes(tmp_path: Path) -> None:
-    (tmp_path / "g.py").write_text(GRAPH)
-    (tmp_path / "in.txt").write_text("".join(f"a w{number % 50} b\n" for number in range(10_000)))
-    run = [
-        "run",
-        "g.py:graph",
-        "--source",
-        "in.txt",
-        "--sink",
-        "jsonl:out.jsonl",
-        "--state",
-        "kept",
-        "--checkpoint-every",
-        "0",
-    ]
-    assert command(tmp_path, *run, code=STOPPED).returncode == -signal.SIGKILL
-    listed = command(tmp_path, "state", "list", "kept").stdout.splitlines()
+def test_the_same_command_once_more_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("g.py").write_text(GRAPH)
+    Path("in.txt").write_text("".join(f"a w{number % 50} b\n" for number in range(10_000)))
+    plain = ["run", "g.py:graph", "--source", "in.txt"]
+    run = [*plain, "--sink", "jsonl:out.jsonl", "--state", "kept", "--checkpoint-every", "0"]
+    assert subprocess.run([sys.executable, "-c", STOPPED, *run]).returncode == -signal.SIGKILL
+    listed = call("state", "list", "kept").stdout.splitlines()
     assert [line.split()[0] for line in listed] == ["1", "2", "3"]
-    assert "steps 'counts': ScanStage" in command(tmp_path, "state", "show", "kept", "2").stdout
-    assert command(tmp_path, "state", "drop", "kept", "3").returncode == 0
-    done = command(tmp_path, *run)
-    assert done.returncode == 0 and "resumes from checkpoint 2 at time" in done.stderr
-    plain = command(tmp_path, "run", "g.py:graph", "--source", "in.txt", "--sink", "jsonl:whole.jsonl", "--digest")
-    assert plain.stdout.strip() in done.stderr
-    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    for wrong, message in ((["drop", "kept", "77"], "has no checkpoint 77"), (["list", "nowhere"], "holds no state")):
-        failed = command(tmp_path, "state", *wrong)
-        assert failed.returncode == 2 and message in failed.stderr
-    assert not (tmp_path / "nowhere").exists()
-    (tmp_path / "killed at its beginning" / "cuts").mkdir(parents=True)
-    (tmp_path / "killed at its beginning" / "base").mkdir()
-    none = command(tmp_path, "state", "list", "killed at its beginning")
-    assert (none.returncode, none.stderr) == (0, "killed at its beginning has no checkpoints\n")
-    assert command(tmp_path, "run", "g.py:graph", "--source", "in.txt", "--from-checkpoint", "3").returncode == 2
+    assert "steps 'counts': ScanStage" in call("state", "show", "kept", 2).stdout
+    assert call("state", "drop", "kept", 3).exit_code == 0
+    done = call(*run)
+    assert done.exit_code == 0 and "resumes from checkpoint 2 at time" in done.stderr
+    whole = call(*plain, "--sink", "jsonl:whole.jsonl", "--digest")
+    assert whole.stdout.strip() in done.stderr
+    assert Path("out.jsonl").read_bytes() == Path("whole.jsonl").read_bytes()
+    for wrong, message in ((["drop", "kept", 77], "has no checkpoint 77"), (["list", "nowhere"], "holds no state")):
+        failed = call("state", *wrong)
+        assert failed.exit_code == 2 and message in failed.stderr
+    assert not Path("nowhere").exists()
+    Path("killed at its beginning", "cuts").mkdir(parents=True)
+    Path("killed at its beginning", "base").mkdir()
+    none = call("state", "list", "killed at its beginning")
+    assert (none.exit_code, none.stderr) == (0, "killed at its beginning has no checkpoints\n")
+    assert call(*plain, "--from-checkpoint", 3).exit_code == 2

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_records_cli import call
 from waiting import HANG_S, processes_with, wait_until
 
 import drift
@@ -649,15 +650,15 @@ def test_a_step_that_ends_its_other_process_is_a_clear_error() -> None:
         drift.run(graph, {"items": [1]}, check_purity=True).finish()
 
 
-def test_the_command_line_has_it(tmp_path: Path) -> None:
+def test_the_command_line_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "flow.py").write_text(
         "import drift\ncount = 0\n\ndef tag(line):\n    global count\n    count += 1\n    return line, count\n\n"
         "graph = drift.Graph('flow')\ngraph.source('lines').map(tag).sink('out')\n"
     )
     (tmp_path / "lines.txt").write_text("a\nb\n")
-    command = [sys.executable, "-m", "drift_command", "run", "flow.py:graph", "--source", "lines.txt", "--quiet"]
-    done = subprocess.run([*command, "--check-purity"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 4
+    done = call("run", "flow.py:graph", "--source", "lines.txt", "--quiet", "--check-purity")
+    assert done.exit_code == 4
     assert done.stderr == (
         "error: step 'map tag' (map one tag) is not pure: for equal input it gave different results\n"
         f"  at       {tmp_path}/flow.py:4\n"
@@ -668,4 +669,4 @@ def test_the_command_line_has_it(tmp_path: Path) -> None:
         "  to do    make it a state of the graph: use scan(key, initial, step), count or reduce\n"
         "0 items were released before this; they stand\n"
     )
-    assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0
+    assert call("run", "flow.py:graph", "--source", "lines.txt", "--quiet").exit_code == 0
