@@ -53,6 +53,10 @@ _folders = [str(_HERE), *(str(folder) for folder in sorted(_HERE.iterdir()) if a
 sys.path += [folder for folder in _folders if folder not in sys.path]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *_folders]))
 
+_names = [path.name for path in _HERE.rglob("test_*.py")]
+if twice := {name for name in _names if _names.count(name) > 1}:
+    raise RuntimeError(f"each file of tests is a module of its name, and more than one is called {', '.join(twice)}")
+
 _tree = os.environ.get("DRIFT_TREE")
 if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
     raise RuntimeError(f"the tests are to run on the copy in {_tree}, and drift was imported from {drift.__file__}")
@@ -99,6 +103,13 @@ _LONG = (
     "tests/testing/test_purity.py",
     "tests/engines/test_recovery.py",
     "tests/records/test_divergence.py",
+    "tests/engines/test_hosts.py",
+    "tests/engines/test_deaths.py",
+    "tests/engines/test_outside_law.py",
+    "tests/calls/test_calls_simulated.py",
+    "tests/command/test_web.py",
+    "tests/engines/test_callers.py",
+    "tests/engines/test_nothing_left.py",
     "tests/records/",
 )
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import HANG_S
+from test_records_cli import call
 
 import drift
 from drift import ArrivalTime, EventTime, sinks, sources
@@ -115,37 +113,31 @@ def test_calls_are_asked_once_and_limit_a_run_that_does_not_log_their_answers(tm
     )
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    run = [sys.executable, "-m", "drift", *arguments]
-    return subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, stdin=subprocess.DEVNULL)
-
-
-def test_the_command_reports_it_before_a_run_and_without_one(tmp_path: Path) -> None:
+def test_the_command_reports_it_before_a_run_and_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     (tmp_path / "in.txt").write_text("to be or\n")
     graph, words, out = "examples/wordcount.py:graph", str(tmp_path / "in.txt"), f"{tmp_path}/out.jsonl"
-    ran = command("run", graph, "--source", words, "--sink", out)
-    assert ran.returncode == 0
+    ran = call("run", graph, "--source", words, "--sink", out)
+    assert ran.exit_code == 0
     assert ran.stderr.splitlines()[0] == "each item is in the sinks exactly once"
-    assert json.loads(command("run", graph, "--source", words, "--json").stdout)["guarantee"].startswith(
-        "at least once"
-    )
-    checked = command("check", graph, "--source", "-", "--sink", "text:-")
-    assert checked.returncode == 0 and checked.stdout.splitlines()[0] == "graph 'wordcount' is sound"
+    assert json.loads(call("run", graph, "--source", words, "--json").stdout)["guarantee"].startswith("at least once")
+    checked = call("check", graph, "--source", "-", "--sink", "text:-")
+    assert checked.exit_code == 0 and checked.stdout.splitlines()[0] == "graph 'wordcount' is sound"
     assert checked.stdout.splitlines()[-1].startswith(
         "guarantee of a run: none, because of source 'lines': a pipe gives"
     )
-    state = command("check", graph, "--source", "tcp://127.0.0.1:0", "--sink", out, "--state", "--json")
+    state = call("check", graph, "--source", "tcp://127.0.0.1:0", "--sink", out, "--state", "--json")
     assert json.loads(state.stdout)["guarantee"] == "exactly once"
     state = str(tmp_path / "state")
-    anew = command("check", graph, "--state", state)
+    anew = call("check", graph, "--state", state)
     assert anew.stdout.splitlines()[-1] == f"{state} has no checkpoint: a run starts from the beginning"
-    assert command("run", graph, "--source", words, "--state", state).returncode == 0
-    resumed = command("check", graph, "--state", state)
+    assert call("run", graph, "--source", words, "--state", state).exit_code == 0
+    resumed = call("check", graph, "--state", state)
     assert resumed.stdout.splitlines()[-1] == "it resumes from checkpoint 1 at the end, position 3"
-    other = command("check", "examples/flights.py:graph", "--state", state)
-    assert other.returncode == 3 and "'flights'" in other.stderr + other.stdout
-    assert command("check", graph).stdout == "graph 'wordcount' is sound\n"
-    assert command("check", "examples/nothing.py:graph").returncode == 2
+    other = call("check", "examples/flights.py:graph", "--state", state)
+    assert other.exit_code == 3 and "'flights'" in other.stderr + other.stdout
+    assert call("check", graph).stdout == "graph 'wordcount' is sound\n"
+    assert call("check", "examples/nothing.py:graph").exit_code == 2
 
 
 # Each of them, shown: a run is broken off, and the same call is made again.
@@ -231,10 +223,10 @@ def test_what_is_guaranteed_is_what_is_stored_after_a_run_that_was_broken_off(
 
 
 def test_a_run_with_rounds_resumes_from_each_of_its_checkpoints(tmp_path: Path) -> None:
-    sources = {"numbers": range(60)}
+    sources = {"numbers": range(20)}
     uninterrupted = drift.run(rounds(), sources).finish()
     state = drift.Checkpoints(tmp_path / "state", every_s=0.0, keep=1000)
-    run = drift.run(rounds(), sources, state=state, batch_items=30)
+    run = drift.run(rounds(), sources, state=state, batch_items=10)
     for _ in run.batches():
         assert run._run_checkpoints is not None
         run._run_checkpoints._store.wait()  # else no checkpoint is taken while one is being written
