@@ -541,11 +541,25 @@ class NumberedStep(OfAggregate, BatchStep, frozen=True):
         return Window(key, start, end, self.aggregate.result(functools.reduce(self.aggregate.merge, slices)))
 
 
-class NumberedItem(OfAggregate, frozen=True):
+class NumberedItem(OfAggregate, TakesEach, frozen=True):
     """An item of windows by number with results for unfinished windows at the end."""
 
     size: int
     every: int
+
+    def takes(self, state: Any) -> bool:
+        """See `TakesEach`: a key that has begun has its timer."""
+        return state is not EMPTY
+
+    def each(
+        self,
+        states: dict[Any, Any],
+        keys: Sequence[Any],
+        payloads: Sequence[Any],
+        metas: Metas,
+        give: Callable[[Sequence[Any]], None],
+    ) -> None:
+        self.step.on_batch(states, KeyedItems(keys, payloads, metas), give)
 
     @property
     def step(self) -> NumberedStep:
