@@ -19,6 +19,7 @@ from drift.cli.completion import complete_graph
 from drift.cli.specs import OnExisting, TimeOptions, by_name, refuse_one_file, sink_of, source_of, writes_to_stdout
 from drift.load import load_function
 from drift.sinks.base import Sink
+from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 
@@ -229,11 +230,16 @@ def _backfill(values: Sequence[str]) -> Any:
 
 def _named(option: str, values: Sequence[str], what: str) -> dict[str, str]:
     """The values of a repeated option, NAME=VALUE, where NAME is that of a step or a source."""
-    pairs = [value.partition("=")[::2] for value in values]
-    for value, (name, given) in zip(values, pairs):
+    found: dict[str, str] = {}
+    for value in values:
+        name, _, given = value.partition("=")
         if not name or not given:
             raise SettingsError(f"{option} {value}: say which {what}, as {what.upper()}={value.strip('=') or '...'}")
-    return dict(pairs)
+        if name in found:
+            both = f"{without_secrets(found[name])!r} and {without_secrets(given)!r}"
+            raise SettingsError(f"{option} is given twice for {what} {name!r}: {both}")
+        found[name] = given
+    return found
 
 
 def only_set(options: dict[str, Any]) -> dict[str, Any]:

@@ -566,3 +566,5 @@ def test_the_command_says_what_is_renamed_and_converted(tmp_path: Path) -> None:
     assert told.exit_code == 0 and "kept     'sums': its states are converted by with_count, since" in told.output
     assert "REFUSED: is to have the states of 'less'" in plan(*converted, "--step-was", "more=less").output
     assert "--step-was more: say which step, as STEP=more" in plan("--step-was", "more").output
+    twice = plan("--step-was", "more=one", "--step-was", "more=two")
+    assert "--step-was is given twice for step 'more': 'one' and 'two'" in twice.output and twice.exit_code == 2
