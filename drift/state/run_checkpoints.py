@@ -585,13 +585,14 @@ class RunCheckpoints:
         """
         for name, sink in sinks.items():
             self._check_sink(name, sink, checkpoint.output.position, is_new=name in growth.new_sinks)
+        snapshots: dict[str, bytes] = {}
+        if growth.is_filled:  # before later checkpoints are dropped: a function may fail
+            assert fill is not None
+            snapshots["filled"] = self._forms.encoded(fill(growth, checkpoint))
         committed = {name: sink.commit() for name, sink in sinks.items() if isinstance(sink, Committing)}
         before = self._store.states(checkpoint, self._forms)
         parts = moved(before, growth, checkpoint.at, self._forms)
-        snapshots = {f"moved-{number}": data for number, data in enumerate(parts)}
-        if growth.is_filled:
-            assert fill is not None
-            snapshots["filled"] = self._forms.encoded(fill(growth, checkpoint))
+        snapshots |= {f"moved-{number}": data for number, data in enumerate(parts)}
         changed = replace(
             checkpoint,
             number=checkpoint.number + 1,

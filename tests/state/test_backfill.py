@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import drift
 import drift.cli
+from drift.state.run_checkpoints import store_of
 
 SPAN = 40
 
@@ -125,11 +126,13 @@ def sources(rows: Any, others: Any = ()) -> dict[str, Any]:
     return {"rows": rows, "others": others}
 
 
-def stopped(folder: Path, rows: list[Any], items: int, others: Any = (), **more: Any) -> None:
+def stopped(folder: Path | drift.Checkpoints, rows: list[Any], items: int, others: Any = (), **more: Any) -> None:
     """A run of the graph before the change, which is stopped after so many items of its first source."""
     graph = graph_of(**more)
     run = drift.run(graph, sources(Gated(rows, items), others), state=folder, batch_items=7)
     for _ in run.batches():
+        assert run._run_checkpoints is not None
+        run._run_checkpoints._store.wait()  # else no checkpoint is taken while one is being written
         if run.progress.items_in + run.progress.late_items >= items:
             run.stop()
 
@@ -300,8 +303,11 @@ def test_a_function_that_fails_for_an_old_item_ends_the_run_before_anything_chan
     def failing(n: int) -> int:
         return 1 // (n - 7)
 
-    stopped(tmp_path, ROWS, 300)
+    stopped(drift.Checkpoints(tmp_path, every_s=0), ROWS, 300)
     graph = graph_of()
+    store = store_of(tmp_path)
+    store.open_to_read()
+    before = [each.number for each in store.checkpoints()]
     new = drift.Graph("growing")
     rows = new.source("rows", time=drift.EventTime(time_of, lateness=5, late="divert"))
     values = rows.map(value_of, name="value")
@@ -311,9 +317,11 @@ def test_a_function_that_fails_for_an_old_item_ends_the_run_before_anything_chan
     waited.sink("waited out")
     new.source("others").sink("other items")
     values.map(failing, name="inverse").scan(key_of, 0, add, name="more").sink("grown")
-    state = drift.Checkpoints(tmp_path, changed_graph="accept", backfill={"rows": ROWS})
+    state = drift.Checkpoints(tmp_path, changed_graph="accept", backfill={"rows": ROWS}, from_checkpoint=before[0])
     with pytest.raises(drift.StepError, match="inverse") as caught:
         drift.run(new, sources(ROWS), state=state)
+    assert len(before) > 1 and [each.number for each in store.checkpoints()] == before
+    store.close()
     assert any("new steps were being filled" in note for note in caught.value.__notes__)
     run = drift.run(graph, sources(ROWS), state=tmp_path)
     assert items_of(run) == as_if_from_the_start(run, ROWS)
