@@ -333,8 +333,7 @@ def test_sigterm_has_the_command_release_all_it_has_read(engine: str, tmp_path: 
 
 
 @pytest.mark.parametrize("engine", ["local", "zeromq"])
-@pytest.mark.parametrize("how", ["run.close()", "del run", "list(run)", "sys.exit()", "run.finish()"])
-def test_what_a_fork_does_with_its_copy_of_a_run_is_nothing_to_the_run(engine: str, how: str, tmp_path: Path) -> None:
+def test_what_forks_do_with_their_copies_of_a_run_is_nothing_to_the_run(engine: str, tmp_path: Path) -> None:
     script = f"""
         import gc, itertools, os, sys
         import drift
@@ -345,17 +344,18 @@ def test_what_a_fork_does_with_its_copy_of_a_run_is_nothing_to_the_run(engine: s
         run = drift.run(graph, {{"numbers": range(2000)}}, engine={engine!r}, batch_items=100, sinks={{"out": sink}},
                         record={str(tmp_path / "record")!r})
         batches = run.batches()
-        next(batches)
-        child = os.fork()
-        if not child:
-            del batches
-            try:
-                {how}
-                gc.collect()
-            except drift.ProcessError as error:
-                assert "has only a copy" in str(error)
-            sys.exit(0)
-        assert os.waitpid(child, 0)[1] == 0
+        for how in ("run.close()", "del run", "list(run)", "sys.exit()", "run.finish()"):
+            next(batches, None)  # zeromq may have released all of it
+            child = os.fork()
+            if not child:
+                del batches
+                try:
+                    exec(how)
+                    gc.collect()
+                except drift.ProcessError as error:
+                    assert "has only a copy" in str(error)
+                sys.exit(0)
+            assert os.waitpid(child, 0)[1] == 0, how
         for batch in run.batches():
             pass
         assert run.report.items_out == 2000
