@@ -108,8 +108,12 @@ _LONG = (
     "tests/engines/test_outside_law.py",
     "tests/calls/test_calls_simulated.py",
     "tests/command/test_web.py",
+    "tests/engines/test_segments.py",
+    "tests/project/test_benchmarks.py",
     "tests/engines/test_callers.py",
+    "tests/engines/test_recovery_acceptance.py",
     "tests/engines/test_nothing_left.py",
+    "README.md",
     "tests/records/",
 )
 
