@@ -141,7 +141,7 @@ def operators() -> Iterator[tuple[str, object]]:
 
 NO_OPERATORS = {"Graph.build", "Graph.draw"}
 NO_OPERATORS |= {f"drift.flow.aggregates.{name}" for name in ("check_aggregate", "itself")}
-NO_OPERATORS |= {f"drift.flow.windows.{name}" for name in ("check_windows", "key_of_slice")}
+NO_OPERATORS |= {f"drift.flow.windows.{name}" for name in ("check_windows", "fields_of_rows", "key_of_slice")}
 
 
 def test_every_operator_has_an_example_in_its_docstring() -> None:
