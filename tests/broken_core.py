@@ -336,6 +336,14 @@ BREAKAGES = [
         ONLY_SPEED,
     ),
     one(
+        "a live source that gives little decides for one that is behind",
+        "drift/machines/nodes/batching.py",
+        "self.keeps_up = lateness_s is not None and not self._behind\n",
+        "self.keeps_up = lateness_s is not None and items < self.items\n",
+        ("tests/machines/test_nodes.py",),
+        ONLY_SPEED,
+    ),
+    one(
         "who feeds does not mind what has not left yet",
         _FEED_NODE,
         "return not stuck and ahead <",
