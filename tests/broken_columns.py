@@ -260,6 +260,22 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     one(
+        "the last row of a group is its first",
+        _GROUPS,
+        "places[self._numbers] = np.arange(len(self._numbers))",
+        "places[self._numbers[::-1]] = np.arange(len(self._numbers))[::-1]",
+        IN_WINDOWS,
+        _UNSEEN,
+    ),
+    one(
+        "the first row of a batch is that of a window",
+        "drift/flow/aggregates.py",
+        "new = [at for at, each in enumerate(before) if each is NO_ITEMS]\n        made",
+        "new = range(len(before))\n        made",
+        IN_WINDOWS,
+        _UNSEEN,
+    ),
+    one(
         "a NaN may be the greatest value",
         _GROUPS,
         "values.dtype == np.float64 and np.isnan(values).any()",

@@ -182,7 +182,18 @@ class Groups:
         (np.maximum if greatest else np.minimum).at(found, self._numbers, values)
         have_it = np.flatnonzero(values == found[self._numbers])
         places = have_it[firsts_of(self._numbers[have_it], len(self))]
-        return list(zip(values[places].tolist(), self.rows.in_order(places.tolist()).values))
+        return list(zip(values[places].tolist(), self.rows_at(places)))
+
+    @property
+    def lasts(self) -> Array:
+        """The last row of each group."""
+        places = np.empty(len(self), np.int64)
+        places[self._numbers] = np.arange(len(self._numbers))  # of several rows of a group the last is stored
+        return places
+
+    def rows_at(self, places: Array) -> list[Any]:
+        """The rows at these places, as dicts."""
+        return self.rows.in_order(places.tolist()).values
 
     def _values(self, field: str) -> Array:
         if field not in self._fields:

@@ -382,6 +382,13 @@ class _First(_ByValue, Aggregate[Any, Any], frozen=True):
     def begin(self, payload: Any) -> Any:
         return payload
 
+    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
+        new = [at for at, each in enumerate(before) if each is NO_ITEMS]
+        made = before.copy()
+        for at, payload in zip(new, groups.rows_at(groups.firsts[new])):
+            made[at] = payload
+        return made
+
     def add(self, accumulator: Any, payload: Any) -> Any:
         return accumulator
 
@@ -390,6 +397,9 @@ class _First(_ByValue, Aggregate[Any, Any], frozen=True):
 
 
 class _Last(_First, frozen=True):
+    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
+        return groups.rows_at(groups.lasts)  # type: ignore[no-any-return]
+
     def add(self, accumulator: Any, payload: Any) -> Any:
         return payload
 
@@ -543,7 +553,7 @@ class _ReduceAll(_Collect, frozen=True):
         return functools.reduce(self.step, chain.from_iterable(accumulator))
 
 
-class ReduceSteps(_First, frozen=True):
+class ReduceSteps(_ByValue, Aggregate[Any, Any], frozen=True):
     """A reduction, step by step; `mergeable` is the form of it that can be merged."""
 
     user_function: Callable[[Any, Any], Any]
@@ -556,6 +566,9 @@ class ReduceSteps(_First, frozen=True):
     @property
     def mergeable(self) -> Aggregate[Any, Any]:
         return self if self.merged is not None else _ReduceAll(itself, self.user_function)
+
+    def begin(self, payload: Any) -> Any:
+        return payload
 
     def add(self, accumulator: Any, payload: Any) -> Any:
         return self.user_function(accumulator, payload)

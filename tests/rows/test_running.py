@@ -56,6 +56,8 @@ AGGREGATES: dict[str, Callable[[], Aggregate[Any, Any]]] = {
     "days": lambda: drift.agg.collect("day"),
     "some": lambda: drift.agg.count(lambda row: row["n"] > 3),
     "dearest": lambda: drift.agg.max_by("fare"),
+    "first": drift.agg.first,
+    "reduced": lambda: drift.agg.reduce(lambda one, other: {**one, "fare": other["fare"]}),
 }
 WINDOWS = {
     "tumbling": drift.windows.tumbling(7),
