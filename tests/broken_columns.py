@@ -276,6 +276,22 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     one(
+        "windows that were sent have one value",
+        "drift/columns/windows.py",
+        "self._kind, self._keys, self._names)\n\n\n",
+        "self._kind, self._keys, None)\n\n\n",
+        RESULTS,
+        _UNSEEN,
+    ),
+    one(
+        "the greatest meta in event time is the last",
+        "graph/drift_graph/metas/event.py",
+        "return self[-1] if self.increasing else",
+        "return self[-1] if True else",
+        ("tests/core/test_metas.py",),
+        _UNSEEN,
+    ),
+    one(
         "a NaN may be the greatest value",
         _GROUPS,
         "values.dtype == np.float64 and np.isnan(values).any()",

@@ -119,6 +119,11 @@ class Tabular(Rows):
             return None
         return self._of(pl.concat([self.frame, *(each.frame for each in others)], rechunk=True))
 
+    def packed(self) -> bytes:
+        written = io.BytesIO()
+        self.frame.write_ipc_stream(written, compression="uncompressed")
+        return written.getvalue()
+
     def encoded(self) -> bytes:
         parts = [bytes(some.joined()) for some in self._canonical()]
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -201,11 +206,6 @@ class Frame(Tabular):
         if tie is not None and tie not in self.frame.columns:
             return None
         return TimedRows(times, self, None if tie is None else self.frame[tie])
-
-    def packed(self) -> bytes:
-        written = io.BytesIO()
-        self.frame.write_ipc_stream(written, compression="uncompressed")
-        return written.getvalue()
 
     def _pieces(self, start: int, count: int, in_order: bool) -> list[Piece]:
         if self._batch is not None or not in_order:

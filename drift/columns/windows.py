@@ -84,7 +84,11 @@ class WindowRows(Tabular):
         return Frame(pl.DataFrame([each.alias(name) for name, each in named]))
 
     def __reduce__(self) -> Any:
-        return list, (self.values,)
+        return _unpacked, (self.packed(), self._kind, self._keys, self._names)
+
+
+def _unpacked(data: bytes, kind: Callable[..., Any], keys: int, names: tuple[str, ...] | None) -> WindowRows:
+    return WindowRows(pl.read_ipc_stream(data), kind, keys, names)
 
 
 class AtMostOne(Rows):

@@ -4,8 +4,8 @@ Invariant: `unpacked_columns` restores the arguments of `packed_columns`.
 
 Why: payloads that MessagePack restores exactly are packed with it, in half the time of a pickle; all others are left
 for pickle. Tuples of scalars are read back as tuples; no other payload packed so is a sequence. The output barrier
-needs no values: it gets canonical forms, if these are complete, and does not decode them. Rows stay columns, as an IPC
-stream of Arrow, to the barrier too.
+needs no values: it gets canonical forms, if these are complete, and does not decode them. Rows, and windows of
+rows, stay columns, as an IPC stream of Arrow, to the barrier too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drift_barrier.digest import Encoded
 from drift_graph.canonical import plain_forms
 from drift_graph.item import Columns
 from drift_graph.metas import ComputedMetas, Metas, are_computed
-from drift_graph.payloads import Forms, are_forms, have_fields
+from drift_graph.payloads import Forms, are_forms, are_rows, have_fields
 from drift_graph.restore import plain_values
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -69,7 +69,7 @@ def _rows(data: bytes) -> Any:
 
 def in_forms(columns: Columns) -> Columns:
     """Columns for the output barrier: with canonical forms in place of the payloads, if the forms are complete."""
-    forms = None if have_fields(columns.payloads) else plain_forms(columns.payloads)
+    forms = None if are_rows(columns.payloads) else plain_forms(columns.payloads)
     return columns if forms is None else Columns(columns.metas, forms, columns.diffs)
 
 

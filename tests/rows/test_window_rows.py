@@ -50,9 +50,16 @@ def test_windows_in_columns_are_windows(of: list[Any], names: tuple[str, ...] | 
     expected = [drift.Window(key, *bound, value) for key, bound, value in zip(of, of_windows, results)]
     again = joined([made[:1], made[1:]])
     order = list(range(len(of)))[::-1]
-    for rows, windows in ((made, expected), (again, expected), (made.in_order(order), expected[::-1])):
+    sent = pickle.loads(pickle.dumps(made[1:]))
+    for rows, windows in (
+        (made, expected),
+        (again, expected),
+        (made.in_order(order), expected[::-1]),
+        (sent, expected[1:]),
+        (joined([made[:1], sent]), expected),
+    ):
         assert isinstance(rows, WindowRows)
-        assert list(rows) == windows and list(map(type, rows.values)) == [drift.Window] * len(of)
+        assert list(rows) == windows and list(map(type, rows.values)) == [drift.Window] * len(rows)
         assert encode_many(rows) == encode_many(windows) and canonical_each(rows) == canonical_each(windows)
         assert stored_each(rows) == stored_each(windows)
     if names is not None and "key" not in names:

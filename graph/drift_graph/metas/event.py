@@ -90,6 +90,9 @@ class EventMetas(ComputedMetas):
     def least(self) -> bytes:
         return self[0] if self.increasing else self._meta(min(listed_stamps(self.stamps, self._size)))
 
+    def greatest(self) -> bytes:
+        return self[-1] if self.increasing else self._meta(max(listed_stamps(self.stamps, self._size)))
+
     def are_increasing(self) -> bool:
         each, later = (struct.iter_unpack(f"{_STAMP}s", self.stamps[start:]) for start in (0, _STAMP))
         return self.increasing or all(map(lt, each, later))
