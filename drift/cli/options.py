@@ -223,7 +223,7 @@ def change_options(command: Command) -> Command:
 
 def _backfill(values: Sequence[str]) -> Any:
     """Sources by name, or the folder of a record; None if there is none."""
-    if len(values) == 1 and "=" not in values[0]:
+    if len(values) == 1 and "=" not in values[0] and "://" not in values[0]:
         return values[0]
     return {name: source_of(spec, name) for name, spec in _named("--backfill", values, "source").items()}
 
@@ -233,8 +233,9 @@ def _named(option: str, values: Sequence[str], what: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for value in values:
         name, _, given = value.partition("=")
-        if not name or not given:
-            raise SettingsError(f"{option} {value}: say which {what}, as {what.upper()}={value.strip('=') or '...'}")
+        if not name or not given or "://" in name:  # a URL without a name, which may have a password
+            shown = without_secrets(value)
+            raise SettingsError(f"{option} {shown}: say which {what}, as {what.upper()}={shown.strip('=') or '...'}")
         if name in found:
             both = f"{without_secrets(found[name])!r} and {without_secrets(given)!r}"
             raise SettingsError(f"{option} is given twice for {what} {name!r}: {both}")

@@ -566,5 +566,8 @@ def test_the_command_says_what_is_renamed_and_converted(tmp_path: Path) -> None:
     assert told.exit_code == 0 and "kept     'sums': its states are converted by with_count, since" in told.output
     assert "REFUSED: is to have the states of 'less'" in plan(*converted, "--step-was", "more=less").output
     assert "--step-was more: say which step, as STEP=more" in plan("--step-was", "more").output
+    for url in ("redis://me:hunter2@h/0", "postgresql://me@h/d?password=hunter2"):
+        said = plan("--backfill", url).output
+        assert "say which source, as SOURCE=" in said and "***" in said and "hunter2" not in said
     twice = plan("--step-was", "more=one", "--step-was", "more=two")
     assert "--step-was is given twice for step 'more': 'one' and 'two'" in twice.output and twice.exit_code == 2
