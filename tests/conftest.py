@@ -103,6 +103,7 @@ _LONG = (
     "tests/testing/test_purity.py",
     "tests/engines/test_recovery.py",
     "tests/records/test_divergence.py",
+    "tests/state/test_state_storage.py",
     "tests/engines/test_hosts.py",
     "tests/engines/test_deaths.py",
     "tests/engines/test_outside_law.py",
