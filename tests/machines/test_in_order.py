@@ -47,6 +47,7 @@ from drift_graph.metas import (
     EventMetas,
     NumberedMetas,
     count_below,
+    greatest_meta,
     is_increasing,
     joined_metas,
     least_meta,
@@ -82,7 +83,8 @@ def test_metas_in_event_time_are_as_in_a_list(
     assert list(kind) == expected and [kind[each] for each in range(len(kind))] == expected
     assert list(kind[at : at + 7]) == expected[at : at + 7]
     assert encode_metas(kind) == encode_plain(expected)
-    assert is_increasing(kind) == is_increasing(expected) and least_meta(kind) == min(expected)
+    assert is_increasing(kind) == is_increasing(expected)
+    assert (least_meta(kind), greatest_meta(kind)) == (min(expected), max(expected))
     assert times_of(kind) == [time for time, _ in stamps]
     wanted = bytes((at + each) % 3 == 0 for each in range(len(kind)))
     assert type(kind) is EventMetas or list(kind.chosen(wanted)) == list(compress(expected, wanted))
@@ -118,7 +120,8 @@ def test_metas_of_rows_with_ordinals_are_as_in_a_list(stamps: list[tuple[int, in
     assert list(kind) == expected and [kind[each] for each in range(count)] == expected
     assert list(EventMetas(plain.stamps, rank, b"\0").with_ordinals(ordinals)) == [meta[:-2] for meta in expected]
     assert encode_metas(kind) == encode_plain(expected) and kind.joined(b"x") == b"".join(b"x" + e for e in expected)
-    assert is_increasing(kind) == is_increasing(expected) and least_meta(kind) == min(expected)
+    assert is_increasing(kind) == is_increasing(expected)
+    assert (least_meta(kind), greatest_meta(kind)) == (min(expected), max(expected))
     assert times_of(kind) == [time for time, _, _ in stamps]
     again = pickle.loads(pickle.dumps(kind))
     assert type(again) is type(kind) and list(again) == expected

@@ -338,6 +338,37 @@ def test_tame_rows_are_added_to_windows_in_columns(rows: Rows, key: tuple[str, .
         assert groups.added(aggregate.in_columns, [NO_ITEMS] * len(groups)) is not None
 
 
+alike = st.lists(
+    st.fixed_dictionaries(
+        {
+            "zone": st.sampled_from("ab"),
+            "day": st.integers(0, 1),
+            "n": st.integers(0, 2),
+            "fare": st.sampled_from([0.0, -0.0, 1.5, math.nan]) | st.just(0.0),
+        }
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+@given(alike, alike, st.sampled_from([(), *KEYS]), st.sampled_from([3, 9]))
+@example([{"zone": "a", "day": day, "n": 1, "fare": 0.5} for day in range(3)], [], ("zone",), 9)
+def test_rows_that_are_chosen_for_windows_are_those_of_dicts(
+    rows: Rows, older: Rows, key: tuple[str, ...], size: int
+) -> None:
+    """Of equal ones the first, or the last, of those before too."""
+    lengths = [len(rows[at : at + size]) for at in range(0, len(rows), size)]
+    groups = groups_of(Frame(pl.DataFrame(rows, schema=SCHEMA)), key, lengths)
+    assert groups is not None
+    for name in ("first", "last", "nearest", "dearest"):
+        aggregate = AGGREGATES[name]()
+        known = {at: aggregate.begin(row) for at, row in enumerate(older[: len(groups)])}
+        made = aggregate.add_groups(groups, [known.get(at, NO_ITEMS) for at in range(len(groups))])
+        aggregate.add_each(known, groups.numbers, rows)
+        assert canonical_each(made) == canonical_each([known[at] for at in range(len(groups))])
+
+
 @pytest.mark.parametrize("over", [None, "tumbling"])
 @pytest.mark.parametrize("name", ["total", "mean", "least"])
 def test_nothing_is_added_to_a_null(name: str, over: str | None) -> None:
