@@ -176,12 +176,12 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def modules_stay_with_their_test() -> Iterator[None]:
+def modules_stay_with_their_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What a test imports from its temporary folder, under a name that another test may use, is gone after it."""
-    known, path = set(sys.modules), list(sys.path)
+    known, path, folder = set(sys.modules), list(sys.path), str(tmp_path_factory.getbasetemp())
     yield
     for name in set(sys.modules) - known:
-        if "/pytest-of-" in (getattr(sys.modules[name], "__file__", None) or ""):
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
             del sys.modules[name]
     sys.path[:] = path
 
