@@ -103,6 +103,7 @@ _LONG = (
     "tests/testing/test_purity.py",
     "tests/engines/test_recovery.py",
     "tests/records/test_divergence.py",
+    "tests/project/test_nexmark.py",
     "tests/state/test_growth.py",
     "tests/state/test_state_storage.py",
     "tests/state/test_state_laws.py",
