@@ -9,6 +9,7 @@ from drift.machines.nodes.checkpointing import (
     INTERVAL_S,
     LOG_BYTES_MAX,
     PRICE,
+    PRICE_LIVE,
     PRICE_WITH_TIME,
     TRIES_MAX,
     CheckpointPace,
@@ -39,13 +40,14 @@ def test_the_next_checkpoint_waits_by_what_the_last_one_cost() -> None:
     assert not pace.is_due(2.1 + 0.99 * PRICE * 0.05, 0, 0) and pace.is_due(2.1 + PRICE * 0.05, 0, 0)
 
 
-def test_workers_that_have_time_take_checkpoints_at_a_lower_price() -> None:
+@pytest.mark.parametrize("price", [PRICE_WITH_TIME, PRICE_LIVE])
+def test_where_users_wait_for_output_checkpoints_come_at_a_lower_price(price: float) -> None:
     pace = CheckpointPace()
     pace.is_due(0.0, 0, 0)
     pace.begun(1.0, 0)
     pace.taken(1.0, 0.05, 0)
-    due_s = 1.0 + PRICE_WITH_TIME * 0.05
-    assert not pace.is_due(0.99 * due_s, 0, 0, has_time=True) and pace.is_due(due_s, 0, 0, has_time=True)
+    due_s = 1.0 + price * 0.05
+    assert not pace.is_due(0.99 * due_s, 0, 0, price) and pace.is_due(due_s, 0, 0, price)
     assert not pace.is_due(due_s, 0, 0)
 
 

@@ -239,13 +239,13 @@ def test_what_the_reference_does_not_give_is_a_bug_of_ours(record: Record) -> No
 def test_an_engine_at_odds_with_the_reference_is_made_small(
     record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = maps._Step._run
+    run = maps._MapStep._run
 
     def broken(self: Any, piece: Any, *more: Any) -> Any:
         made = run(self, piece, *more)
         return made._replace(payloads=["wrong" if each == "item3: 2" else each for each in made.payloads])
 
-    monkeypatch.setattr(maps._Step, "_run", broken)
+    monkeypatch.setattr(maps._MapStep, "_run", broken)
     found = found_out(record, load_module(record.manifest.target.rpartition(":")[0]).graph, cases=tmp_path)
     assert found.verdict.kind == "bug" and "gives 'item3: 2' where the engine gives 'wrong'" in found.verdict.text
     assert found.case is not None and found.case.path is not None and found.case.items == 2

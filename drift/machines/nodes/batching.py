@@ -36,14 +36,15 @@ class BatchPolicy:
     Attributes:
         items: to take at once now.
         items_max: the argument, or what `pace` has set.
-        keeps_up: whether some sources are live, and each source gave less than a batch when it was read last.
+        is_live: whether some sources are live.
+        keeps_up: whether some are, and each source gave less than a batch when it was read last.
         next_s: when to read the next batch, on the clock of the reader.
     """
 
     def __init__(self, items_max: int, made_max: int | None = None) -> None:
         self._made_max = made_max or MADE_MAX
         self.items = self.items_max = items_max
-        self.keeps_up, self.next_s = False, 0.0
+        self.is_live, self.keeps_up, self.next_s = False, False, 0.0
         self._behind: set[int] = set()  # sources that gave a whole batch when they were read last
 
     def begin(self, items: int = FIRST_ITEMS) -> None:
@@ -61,7 +62,8 @@ class BatchPolicy:
             lateness_s: the least one of all live sources; None without such.
         """
         (self._behind.discard if items < self.items else self._behind.add)(rank)
-        self.keeps_up = lateness_s is not None and not self._behind
+        self.is_live = lateness_s is not None
+        self.keeps_up = self.is_live and not self._behind
         if items:
             self.next_s = now_s
         if items and lateness_s is not None and self.keeps_up:

@@ -1,18 +1,19 @@
 """When to take checkpoints for recovery: often while they are cheap, and before link logs get long.
 
 Invariant: a checkpoint that is expected to take a worker t seconds to write comes PRICE * t seconds or more after the
-last one, or PRICE_WITH_TIME * t while the input is live and workers keep up; unless link logs have reached their bound
-and have doubled since the last checkpoint.
+last one, or PRICE_LIVE * t while the input is live, or PRICE_WITH_TIME * t while workers also keep up with it; unless
+link logs have reached their bound and have doubled since the last checkpoint.
 
 Why: a checkpoint writes the keys that changed since the previous one. If these are few, a checkpoint costs almost
 nothing, and the interval is the least one. If each item has a new key, the cost grows with the items, however far apart
 checkpoints are: with a fast input that is always too much, and the length of the logs decides; with a slow input it
 never is, so checkpoints are frequent and little has to be repeated after a death, even if the checkpoint after a burst
 took long. Workers that keep up with a live input have time, and users wait for its output during a recovery, which
-repeats all since the last checkpoint: then checkpoints may cost more. So the next checkpoint is expected to cost as
-much as the last one or, if that is less, in proportion to what was fed since. A short run takes no checkpoint. If no
-checkpoint can be committed because the run's folder is full, logs would grow with the input: so there is a length at
-which the run waits, and a maximum number of tries.
+repeats all since the last checkpoint: then checkpoints may cost more. It is hardly more in all, since where the cost
+grows with the items nothing is saved by waiting, and each checkpoint that comes late makes the next one later. So the
+next checkpoint is expected to cost as much as the last one or, if that is less, in proportion to what was fed since. A
+short run takes no checkpoint. If no checkpoint can be committed because the run's folder is full, logs would grow with
+the input: so there is a length at which the run waits, and a maximum number of tries.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ FIRST_S = 1.0
 INTERVAL_S = 0.25
 #: Writing is a quarter of the workers' time that a checkpoint takes; all of that shall be at most 1/25 of their time.
 PRICE = 100
-#: Where they have time: a sixth of it.
-PRICE_WITH_TIME = 25
+#: Where users wait for the output: a sixth of it; and where workers have time as well, half.
+PRICE_LIVE, PRICE_WITH_TIME = 25, 8
 #: Bytes in the link logs of one process at which a checkpoint is taken for their sake alone.
 LOG_BYTES_MAX = 64 << 20
 #: Bytes in the link logs of one process at which feeding stops, if there is no room for a checkpoint.
@@ -48,20 +49,19 @@ class CheckpointPace:
         self._fed_bytes = 0  # between the last checkpoint and the one before
         self._cost_s = 0.0  # of the last checkpoint
 
-    def is_due(self, now_s: float, log_bytes: int, fed_bytes: int, *, has_time: bool = False) -> bool:
+    def is_due(self, now_s: float, log_bytes: int, fed_bytes: int, price: float = PRICE) -> bool:
         """Whether it is time for a checkpoint, or link logs are so long that one is needed.
 
         Args:
             log_bytes: link logs of the process with the longest ones.
             fed_bytes: since the last checkpoint.
-            has_time: whether the input is live and workers keep up with it.
+            price: PRICE, PRICE_LIVE or PRICE_WITH_TIME.
         """
         if self._next_s is None:
             self._next_s = now_s + FIRST_S
         if log_bytes > self._bytes_max:
             return True
         share = min(fed_bytes / self._fed_bytes, 1.0) if self._fed_bytes else 1.0
-        price = PRICE_WITH_TIME if has_time else PRICE
         return now_s >= max(self._next_s, self._taken_s + price * self._cost_s * share)
 
     def begun(self, now_s: float, fed_bytes: int) -> None:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from drift.machines.maps import Ports
+from drift.machines.nodes.checkpointing import PRICE, PRICE_LIVE, PRICE_WITH_TIME
 from drift.machines.nodes.gathering import Gathering
 from drift.machines.nodes.intake import Fed, Intake
 from drift.machines.nodes.links import least_time
@@ -158,7 +159,9 @@ class FeedNode(Node):
     def _take_checkpoint(self, now_s: float) -> list[Send]:
         if self.rewind_log is None or not self.restored:
             return []
-        checkpoint = self.rewind_log.take(now_s, self.minimal_time, has_time=self._intake.policy.keeps_up)
+        policy = self._intake.policy
+        price = PRICE_WITH_TIME if policy.keeps_up else PRICE_LIVE if policy.is_live else PRICE
+        checkpoint = self.rewind_log.take(now_s, self.minimal_time, price)
         return [Send(ACKER, checkpoint)] if checkpoint is not None else []
 
     def _note_reply(self, reply: CheckpointReply, now_s: float) -> list[Send]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from drift.machines.nodes.checkpointing import INTERVAL_S, LOG_BYTES_FULL, TRIES_MAX, CheckpointPace
+from drift.machines.nodes.checkpointing import INTERVAL_S, LOG_BYTES_FULL, PRICE, TRIES_MAX, CheckpointPace
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.links import ABOVE_ALL, LinkLogs, cut_columns
 from drift.machines.nodes.messages import (
@@ -252,13 +252,13 @@ class RewindLog:
         meta, name, payload = first
         return f"at item {safe_text(repr, payload, 200)} of source {name!r} ({MetaParts(meta)})"
 
-    def take(self, now_s: float, minimal_time: bytes, *, has_time: bool = False) -> TakeCheckpoint | None:
-        """The next checkpoint, if it is time for one; `has_time`: see `CheckpointPace.is_due`."""
+    def take(self, now_s: float, minimal_time: bytes, price: float = PRICE) -> TakeCheckpoint | None:
+        """The next checkpoint, if it is time for one; `price`: see `CheckpointPace.is_due`."""
         if self._taking is not None or self.holds:
             return None
         is_requested = self.awaits_checkpoint(minimal_time)
         fed_bytes = self.links.logged_bytes
-        is_due = minimal_time > self.since and self._pace.is_due(now_s, self._log_bytes, fed_bytes, has_time=has_time)
+        is_due = minimal_time > self.since and self._pace.is_due(now_s, self._log_bytes, fed_bytes, price)
         if not is_requested and not is_due and not self.is_full(minimal_time):
             return None
         if self.no_room and now_s < self._tried_s + INTERVAL_S:  # even if a checkpoint is requested again and again
