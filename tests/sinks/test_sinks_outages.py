@@ -232,7 +232,9 @@ def test_a_sink_that_waits_says_so_and_when_it_need_not_any_more(
 
     with kafka.outage("down"):
         write(sink, 0, 3)
-        wait_until(lambda: log(r"topic 'quiet_sink' of Kafka has taken nothing for \d+ s; 3 items wait"), "it says so")
+        wait_until(
+            lambda: log(r"topic 'quiet_sink' of Kafka has taken nothing for \d+ s; \d+ items wait"), "it says so"
+        )
     wait_until(lambda: log("topic 'quiet_sink' of Kafka answers again"), "it says that it answers")
     sink.complete()
     sink.close()
