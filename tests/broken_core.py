@@ -354,8 +354,8 @@ BREAKAGES = [
     one(
         "a live source that gives little decides for one that is behind",
         "drift/machines/nodes/batching.py",
-        "self.keeps_up = lateness_s is not None and not self._behind\n",
-        "self.keeps_up = lateness_s is not None and items < self.items\n",
+        "self.keeps_up = self.is_live and not self._behind\n",
+        "self.keeps_up = self.is_live and items < self.items\n",
         ("tests/machines/test_nodes.py",),
         ONLY_SPEED,
     ),
