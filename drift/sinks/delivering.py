@@ -52,13 +52,14 @@ class Delivery:
     Attributes:
         stored: the last item up to which all are stored for certain.
         offset: of the next message.
+        acknowledged: the offset up to which all messages are acknowledged.
     """
 
     def __init__(self, name: str, end: End) -> None:
         self._name = name
         self._waiting: dict[int, Last] = {}  # by the offset that each is to have; the last item of each call
         self.stored = end.last
-        self.offset = end.offset
+        self.offset = self.acknowledged = end.offset
         if end.last is not None and end.meant[0] not in (None, end.offset - 1):
             raise SinkError(
                 f"{name} has lost messages, or has foreign ones: its last is at offset {end.offset - 1} and was to be "
@@ -75,6 +76,7 @@ class Delivery:
     def acknowledge(self, meant: int, offset: int) -> SinkError | None:
         """The item that was to have an offset is stored, and has got one; returns what is wrong."""
         last = self._waiting.pop(meant)
+        self.acknowledged = meant + 1
         if offset != meant:
             return SinkError(
                 f"{self._name}: the item at position {last.position} is stored at offset {offset} and was to be at "

@@ -155,7 +155,8 @@ class KafkaSink(DeliveringSink):
             self._producer.flush(wait_s)
         else:
             self._producer.poll(wait_s)
-        return len(self._producer)
+        waiting = sum(delivery.offset - delivery.acknowledged for delivery in self._deliveries)
+        return min(len(self._producer), waiting)  # its length counts events of its own, too
 
     def _drop(self) -> None:
         if self._producer is not None:
