@@ -26,10 +26,14 @@ class Merger:
 
     Args:
         name: of the process.
+        of_large: whether it does the large merges, or the others.
+
+    Attributes:
+        merge: what it does now.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, *, of_large: bool = False) -> None:
+        self.name, self.of_large = name, of_large
         self.process: EngineChild | None = None
         self.merge: Merge | None = None
 
@@ -47,22 +51,27 @@ class Mergers:
 
     def __init__(self, start: Callable[[str], EngineChild], remove: Callable[[EngineChild], None]) -> None:
         self._start, self._remove = start, remove
-        self._small, self._large = Merger("merger"), Merger("merger of large snapshots")
+        self._mergers = Merger("merger"), Merger("merger of large snapshots", of_large=True)
         self.died = 0
         self._no_room_at = BEGINNING  # the checkpoint at which snapshots could not be merged; the next one tries again
 
     @property
     def processes(self) -> list[EngineChild]:
         """Those that were started."""
-        return [merger.process for merger in (self._small, self._large) if merger.process is not None]
+        return [merger.process for merger in self._mergers if merger.process is not None]
+
+    @property
+    def _under_way(self) -> list[Merge]:
+        return [merger.merge for merger in self._mergers if merger.merge is not None]
 
     def is_behind(self, log: RewindLog) -> bool:
         """Whether snapshots are being merged, or are to be."""
-        return any(merger.merge for merger in (self._small, self._large)) or any(log.due_to_merge())
+        return bool(self._under_way) or any(log.due_to_merge())
 
     def start(self) -> None:
         """Start the process for small merges, whether there are any or not."""
-        self._small.process = self._start(self._small.name)
+        small, _ = self._mergers
+        small.process = self._start(small.name)
 
     def listen(self, log: RewindLog, ready: Container[object]) -> None:
         """Take what the processes have merged.
@@ -73,7 +82,7 @@ class Mergers:
         Raises:
             ProcessError: processes died again and again, and merged nothing.
         """
-        for merger in (self._small, self._large):
+        for merger in self._mergers:
             if merger.process is not None and any(number in ready for number in merger.process.numbers):
                 self._listen_to(merger, merger.process, log)
 
@@ -104,12 +113,11 @@ class Mergers:
         """Have processes that do nothing merge what is due, and start them first where that is necessary."""
         if log.since == self._no_room_at:
             return
-        for merger in (self._small, self._large):
+        for merger in self._mergers:
             if merger.merge is not None:
                 continue
-            under_way = [each.merge for each in (self._small, self._large) if each.merge is not None]
-            due = log.due_to_merge(under_way)
-            merge = next((each for each in due if (each.size > _LARGE_BYTES) == (merger is self._large)), None)
+            due = log.due_to_merge(self._under_way)
+            merge = next((each for each in due if (each.size > _LARGE_BYTES) == merger.of_large), None)
             if merge is not None:
                 if merger.process is None:
                     merger.process = self._start(merger.name)
