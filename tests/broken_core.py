@@ -352,6 +352,14 @@ BREAKAGES = [
         ONLY_SPEED,
     ),
     one(
+        "checkpoints have one price, whoever waits for the output",
+        _FEED_NODE,
+        "price = PRICE_WITH_TIME if policy.keeps_up else PRICE_LIVE if policy.is_live else PRICE\n",
+        "price = PRICE\n",
+        ("tests/machines/test_nodes.py",),
+        ONLY_SPEED,
+    ),
+    one(
         "a live source that gives little decides for one that is behind",
         "drift/machines/nodes/batching.py",
         "self.keeps_up = self.is_live and not self._behind\n",

@@ -9,7 +9,7 @@ import pytest
 import drift
 from drift.machines.nodes.acker import AckerNode
 from drift.machines.nodes.barrier import BarrierNode, digest_of
-from drift.machines.nodes.checkpointing import CheckpointPace
+from drift.machines.nodes.checkpointing import PRICE, PRICE_LIVE, PRICE_WITH_TIME, CheckpointPace
 from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.intake import Intake
 from drift.machines.nodes.messages import AckMessage, Batch, BreakOff, Finished, MinimalTime, ReleasedMessage
@@ -197,6 +197,21 @@ def test_a_live_source_that_is_behind_does_not_wait_because_another_one_gives_li
         intake.give(0, least, 0, 1.0)
         intake.give(1, [30], 0, 1.0)
         assert intake.policy.next_s == pytest.approx(1.02) and intake.policy.keeps_up
+
+
+@pytest.mark.parametrize(
+    ("live", "items", "price"), [(False, 3, PRICE), (True, 10, PRICE_LIVE), (True, 3, PRICE_WITH_TIME)]
+)
+def test_checkpoints_have_a_price_by_whether_the_input_is_live_and_workers_keep_up(
+    live: bool, items: int, price: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, intake = feeding(live=live)
+    prices: list[float] = []
+    monkeypatch.setattr(RewindLog, "take", lambda self, now_s, minimal_time, price: prices.append(price))
+    node.rewind_log = RewindLog(lambda carried: BreakOff(0), 1, InMemory(()), CheckpointPace())
+    intake.give(0, list(range(items)), 0, 1.0)
+    node.turn([], 1.0)
+    assert prices == [price]
 
 
 def test_workers_that_have_little_to_do_hear_of_minimal_time_seldom_and_the_caller_of_each() -> None:
