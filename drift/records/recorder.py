@@ -41,6 +41,7 @@ from drift.records.messages import (
     split_metas,
 )
 from drift.records.storable import Storable
+from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_by_block
 from drift_graph.canonical import encode_metas, stored, stored_each, stored_plain
@@ -268,6 +269,7 @@ class Recorder:
 
     # The pipe.
 
+    @undisturbed  # half a message cannot be continued
     def _send(self, message: Message) -> None:
         targets = self._storable.targets
         if len(targets) > self._sent_classes:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from drift.all_engines import EngineKind, engine_kinds
@@ -211,8 +212,8 @@ class Run(Exports):
         try:
             for _ in self._batches:
                 pass
-        except BaseException:  # Ctrl-C between two batches: the run itself does not see it
-            self.close()
+        except BaseException as error:  # Ctrl-C between two batches: the run itself does not see it
+            self._close_after(error)
             raise
         return self.report
 
@@ -326,7 +327,15 @@ class Run(Exports):
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close_after(error)
+
+    def _close_after(self, error: BaseException | None) -> None:
+        """Close the run; `error` is by what its caller stops it, which was not raised in the run itself."""
+        if self._outcome == ("stopped", None):
+            self._outcome = "stopped", error
         self.close()
 
     def _make_recorder(self, plan: RunPlan, sources: Mapping[str, Source]) -> Recorder:

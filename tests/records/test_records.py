@@ -258,6 +258,14 @@ def test_a_late_item_that_ended_a_run_ends_its_replay_in_the_same_words(tmp_path
     assert again == items
 
 
+def test_a_record_says_by_what_its_run_was_stopped_between_two_items(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), drift.run(words(), {"lines": ["to be"]}, record=tmp_path / "record") as run:
+        next(run)
+        raise KeyboardInterrupt
+    outcome = Record(tmp_path / "record").manifest.outcome
+    assert (outcome.state, outcome.kind) == ("stopped", "KeyboardInterrupt")
+
+
 def test_a_run_that_is_left_is_a_shorter_record(tmp_path: Path) -> None:
     def endless() -> Iterator[str]:
         while True:
