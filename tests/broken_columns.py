@@ -31,6 +31,7 @@ _OPENED, RESULTS = "drift/columns/opened.py", ("tests/rows/test_window_rows.py",
 _MERGING, SLIDING = "drift/columns/merging.py", ("tests/rows/test_sliding_rows.py",)
 _SESSIONS, IN_SESSIONS = "drift/columns/sessions.py", ("tests/rows/test_session_rows.py",)
 _COUNTED, BY_NUMBER = "drift/columns/counted.py", ("tests/rows/test_running.py", "-k", "by_number or resumes")
+_FIRSTS, DEDUP = "drift/columns/firsts.py", ("tests/rows/test_rows_dedup.py",)
 NEXT = ("tests/rows/test_sliding_rows.py", "-k", "next_timers")
 STRETCHES = ("tests/machines/test_in_order.py", "-k", "later_end")
 LISTED = ("tests/records/test_records_columns.py", "-k", "strings")
@@ -485,6 +486,25 @@ BREAKAGES: list[Breakage] = [
         BY_NUMBER,
         _UNSEEN,
     ),
+    # The first rows of keys.
+    one(
+        "a key's first row passes in each batch",
+        _FIRSTS,
+        "~np.array(fetch(keys), np.bool_)",
+        "np.ones(len(keys), np.bool_)",
+        DEDUP,
+        _UNSEEN,
+    ),
+    one("keys that passed in columns are not stored", _FIRSTS, "    store(zip(", "    list(zip(", DEDUP, _UNSEEN),
+    one(
+        "the last row of a key passes",
+        _FIRSTS,
+        "firsts_of(codes, len(keys))[",
+        "(len(codes) - 1 - firsts_of(codes[::-1], len(keys)))[",
+        DEDUP,
+        _UNSEEN,
+    ),
+    one("first rows become dicts", "drift/flow/choosing.py", "if names is None:", "if True:", DEDUP, _UNSEEN),
     # Outputs and processes.
     one(
         "tables make dicts of rows",

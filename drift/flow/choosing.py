@@ -8,15 +8,16 @@ Why: they are steps of scans and processes, whose states these values are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from drift.flow.fields import names_of
 from drift.flow.sides import Side, appended
 from drift.operators import MapsEach, _ByValue
 from drift_graph.later import Later, at
 from drift_graph.meta import END
-from drift_graph.payloads import are_rows
+from drift_graph.payloads import Rows, are_rows
 
 
 def all_items(payload: Any) -> None:
@@ -65,9 +66,26 @@ class LimitStep(_ByValue, frozen=True):
         return (passed + 1, (payload,)) if passed < self.offset + self.count else (passed, ())
 
 
-def first_of_key(has_passed: bool, payload: Any) -> tuple[bool, tuple[Any, ...]]:
-    """The step of `dedup` without a time limit."""
-    return True, () if has_passed else (payload,)
+class FirstOfKey(_ByValue, frozen=True):
+    """The step of `dedup` without a time limit: its state is whether the key's item has passed."""
+
+    def __call__(self, has_passed: bool, payload: Any) -> tuple[bool, tuple[Any, ...]]:
+        return True, () if has_passed else (payload,)
+
+    def on_rows(
+        self,
+        key: Callable[[Any], Any],
+        rows: Rows,
+        fetch: Callable[[Sequence[Any]], list[Any]],
+        store: Callable[[Iterable[tuple[Any, Any]]], None],
+    ) -> Rows | None:
+        """See `Logic.on_rows`."""
+        names = names_of(key)
+        if names is None:
+            return None
+        from drift.columns.firsts import firsts  # here: it needs numpy
+
+        return firsts(rows, names, fetch, store)  # type: ignore[arg-type]
 
 
 class FirstWithin(_ByValue, frozen=True):

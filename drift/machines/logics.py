@@ -151,7 +151,7 @@ class ScanLogic(_Untimed):
     def __init__(self, key: Callable[[Any], Any], function: ScanState) -> None:
         self.key = key
         self.initial, self.initials, step = function.initial, function.initials, function.step
-        self._step = step
+        self._step = field_of(step, "__call__", step)  # bound, which is called as fast as a function
         self.in_one_loop: Any = self._in_one_loop
         self.on_rows: Any = field_of(step, "on_rows")
         on_batch = field_of(step, "on_batch")

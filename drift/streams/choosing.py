@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from drift.flow.choosing import (
+    FirstOfKey,
     FirstWithin,
     Inspect,
     LimitStep,
@@ -13,7 +14,6 @@ from drift.flow.choosing import (
     OnSide,
     Unless,
     all_items,
-    first_of_key,
     forget,
     itself,
     value_of,
@@ -22,6 +22,7 @@ from drift.flow.choosing import (
 from drift.flow.fields import function_of
 from drift.operators import Process
 from drift.streams.adding import Steps, span_of
+from drift.streams.columnar import Columnar
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller
 from drift_graph.meta import phase_of_timers
@@ -35,7 +36,7 @@ U = TypeVar("U")
 V = TypeVar("V")
 
 
-class Choosing(Steps[T]):
+class Choosing(Columnar[T]):
     """The methods of a stream that select items."""
 
     def route(self, *predicates: Callable[[T], object], name: str | None = None) -> tuple[Stream[T], ...]:
@@ -139,9 +140,12 @@ class Choosing(Steps[T]):
         key = function_of("dedup", key, "a function that gives the key, or the name of a field")
         step = self._named(name, "dedup", key)
         if within is None:
-            return self._chosen(key, False, first_of_key, step, key)
-        first = FirstWithin(span_of("within", within, caller()), key)
-        return self._process(Process(key, False, first, forget, phase_of_timers(self._timed_steps)), step)
+            stream: Stream[T] = self._chosen(key, False, FirstOfKey(), step, key)
+        else:
+            first = FirstWithin(span_of("within", within, caller()), key)
+            stream = self._process(Process(key, False, first, forget, phase_of_timers(self._timed_steps)), step)
+        stream._fields = self._fields
+        return stream
 
     def inspect(self, function: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
         """The same items; `function` is called with each as it is processed, for debugging.
