@@ -202,6 +202,7 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, Sink], printed: Printed)
         running: Run | None = None
         try:
             with make() as running:
+                interrupts.running = running  # before any word of it, which somebody may wait for
                 if running.web:
                     click.echo(f"see the run at {running.web}", err=True)
                 if printed.summary and sinks and running.guarantee is not None:
@@ -211,7 +212,6 @@ def driven(make: Callable[[], Run], sinks: Mapping[str, Sink], printed: Printed)
                     at = f"{checkpoint.reached}, position {checkpoint.output.position:,}"
                     click.echo(f"resumes from checkpoint {checkpoint.number} at {at}", err=True)
                 line.follow(running)
-                interrupts.running = running
                 for batch in running.batches():
                     position = batch.position + len(batch.metas)
                     interrupts.check()

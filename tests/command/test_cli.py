@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from waiting import HANG_S, wait_until
@@ -505,6 +506,22 @@ def test_ctrl_c_ends_live_sources_and_worker_processes_too(folder: Path) -> None
         errors = process.communicate()[1].decode()
     assert (process.returncode, lines) == (130, ["one", "two"])
     assert "interrupted at position 2" in errors and "Traceback" not in errors
+
+
+def test_sigterm_stops_a_run_well_from_its_first_line_on(
+    call: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    echo = click.echo
+
+    def told(text: str, **more: Any) -> None:
+        echo(text, **more)
+        if text.startswith("see the run at"):
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("click.echo", told)
+    result = call("run", "GRAPHS:graph", "--source", "words.txt", "--web", "0")
+    assert result.exit_code == 0
+    assert "stopped by SIGTERM: the sources ended after 0 items" in result.stderr
 
 
 def test_ctrl_c_with_json_is_still_one_object(folder: Path) -> None:
