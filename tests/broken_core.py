@@ -815,6 +815,13 @@ BREAKAGES = [
         CANONICAL,
         SAME_CODE,
     ),
+    one(
+        "dicts in fields of many instances in the order of insertion",
+        _CANONICAL,
+        "    return taken(_of_one_class(values, _sorted_rows) or map(canonical, values))",
+        "    return taken(_of_one_class(values, _rows_as_they_are) or map(canonical, values))",
+        CANONICAL,
+    ),
     one("1 and True one value", _CANONICAL, "    if type(left) is not type(right):\n", "    if False:\n", CANONICAL),
     # Checkpoints.
     one(

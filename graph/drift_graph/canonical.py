@@ -165,20 +165,30 @@ def _of_each(values: Sequence[Any], taken: Callable[[Iterable[bytes]], T]) -> T:
             return taken(map(_encode, ready))
         except (OverflowError, UnicodeEncodeError):
             pass
-    return taken(_of_one_class(values) or map(canonical, values))
+    return taken(_of_one_class(values, _sorted_rows) or map(canonical, values))
 
 
-def _of_one_class(values: Sequence[Any]) -> list[bytes] | None:
-    """The forms of instances of one class whose fields are all plain; otherwise None."""
+def _of_one_class(
+    values: Sequence[Any], rows_form: Callable[[Sequence[Any]], Sequence[Any] | None]
+) -> list[bytes] | None:
+    """The forms of instances of one class whose fields each have plain values, or all dicts; otherwise None.
+
+    Args:
+        rows_form: makes of dicts from text to plain values those to encode; None for other values.
+    """
     kinds = types_of(values)
     kind = next(iter(kinds), type(None))
     shape = shape_of(kind) if len(kinds) == 1 and not issubclass(kind, enum.Enum) else None
     if shape is None or shape.refused or 2 * len(shape.names) + 1 >= _SHORT:
         return None
-    columns = shape.columns(values)
-    if columns is None or not all(map(_is_plain_column, columns)):
+    parts: list[Iterable[Any]] = [repeat(kind.__qualname__)]
+    for name, column in zip(shape.names, shape.columns(values) or ()):
+        ready = column if _is_plain_column(column) else rows_form(column)
+        if ready is None:
+            return None
+        parts += (repeat(name), ready)
+    if len(parts) == 1:  # a field is unset, or there is another attribute
         return None
-    parts = chain([repeat(kind.__qualname__)], *((repeat(name), each) for name, each in zip(shape.names, columns)))
     heads = _Heads(shape.code)
     try:
         return [heads[len(row)] + row[1:] for row in map(_encode, zip(*parts))]
@@ -236,7 +246,7 @@ def stored_each(values: Sequence[Any]) -> list[bytes]:
             return list(map(_encode, values))
         except (OverflowError, UnicodeEncodeError):
             pass
-    return list(map(stored, values))
+    return _of_one_class(values, _rows_as_they_are) or list(map(stored, values))
 
 
 def hash64(value: Any) -> int:
@@ -399,14 +409,20 @@ def _are_rows(values: Collection[Any]) -> bool:
     )
 
 
-def _sorted_rows(rows: Sequence[Any]) -> list[dict[str, Any]] | None:
+def _sorted_rows(rows: Sequence[Any]) -> Sequence[dict[str, Any]] | None:
     """Dicts from text to plain values, with their entries in canonical order; otherwise None."""
     if not _are_rows(rows):
         return None
+    if max(map(len, rows)) < 2:
+        return rows
     try:
         return [{key: row[key] for key in _key_order(tuple(row))} for row in rows]
     except UnicodeEncodeError:
         return None
+
+
+def _rows_as_they_are(rows: Sequence[Any]) -> Sequence[Any] | None:
+    return rows if _are_rows(rows) else None
 
 
 def _sorted_map(value: dict[Any, Any]) -> bytes:

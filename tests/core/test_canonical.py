@@ -112,14 +112,26 @@ def without(one: Any) -> Fields:
 
 
 @given(
-    st.sampled_from([Fields, SlottedFields]), st.lists(payloads | st.tuples(payloads, payloads), max_size=4), payloads
+    st.sampled_from([Fields, SlottedFields]),
+    st.lists(payloads | st.tuples(payloads, payloads), max_size=4)
+    | st.lists(st.dictionaries(st.text(max_size=2), st.integers() | st.floats() | payloads, max_size=3), max_size=4),
+    payloads,
 )
 @example(Fields, [1.0, (1, "a"), (1, 1.0), "\ud800", 2**70, float("nan")], (1, float("nan")))
+@example(Fields, [{"b": 1, "a": 2.5}, {"a": None, "c": "d"}], {"z": 1, "y": (1, 2)})
+@example(Fields, [{"a": 1}, {}], None)
+@example(Fields, [{"a": float("nan")}, {"a": -0.0}], None)
+@example(Fields, [{"a": 2**70}], None)
+@example(Fields, [{"\ud800": 1}, {"b": "\ud800"}], None)
+@example(Fields, [{1: 2, "b": 1}, {True: 0}], None)
+@example(Fields, [{"a": 1}, None, (1, 2)], None)
 @example(with_more, [1, 2], None)
+@example(with_more, [{"b": 1, "a": 2}], None)
 @example(without, [1, 2], None)
 def test_instances_of_one_class_have_the_bytes_that_each_has(kind: Any, fields: list[Any], other: Any) -> None:
     for instances in ([kind(one) for one in fields], [SlottedFields(one, other) for one in fields]):
         assert canonical_each(instances) == [canonical(each) for each in instances]
+        assert stored_each(instances) == [stored(each) for each in instances]
 
 
 @given(st.lists(st.tuples(st.text(max_size=2), payloads), unique_by=lambda pair: pair[0], max_size=5), st.data())
