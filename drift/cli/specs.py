@@ -280,8 +280,8 @@ def policies(dataflow: Dataflow, options: TimeOptions) -> dict[str, TimePolicy]:
         for name, text in by_name(option, values, "source", known).items():
             changes.setdefault(name, {})[field] = made(f"{option} {name}={text}", text)
 
-    change("--event-time", options.event_time, "time", _time_function)
-    change("--tie", options.tie, "tie", _tie_function)
+    change("--event-time", options.event_time, "time", partial(_function, as_int=True))
+    change("--tie", options.tie, "tie", partial(_function, as_int=False))
     change("--lateness", options.lateness, "lateness", _duration)
     change("--late", options.late, "late", lambda option, text: text)
     change("--idle", options.idle, "idle_after_ms", _duration)
@@ -321,12 +321,8 @@ def _duration(option: str, text: str) -> int:
     return span
 
 
-def _time_function(option: str, text: str) -> Callable[[Any], Any]:
-    return load_function(text) if ":" in text else _field(option, text, as_int=True)
-
-
-def _tie_function(option: str, text: str) -> Callable[[Any], Any]:
-    return load_function(text) if ":" in text else _field(option, text, as_int=False)
+def _function(option: str, text: str, *, as_int: bool) -> Callable[[Any], Any]:
+    return load_function(text) if ":" in text else _field(option, text, as_int=as_int)
 
 
 def _field(option: str, field: str, *, as_int: bool) -> Callable[[Any], Any]:

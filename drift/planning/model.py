@@ -97,7 +97,7 @@ class Part(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Durable steps and intervals, and what they come to.
+    """Durable steps and intervals, and what they come to; also those of a part of the segments.
 
     Attributes:
         durable: names of steps.
@@ -120,18 +120,6 @@ class Choice(NamedTuple):
     mean_s: float
     longest_s: float
     cheaper_by: float = 0.0
-
-
-class _Option(NamedTuple):
-    """A segment with an interval; or several, whose times add up or are the longest."""
-
-    intervals_s: tuple[float, ...]
-    cost: float
-    cpu: float
-    written_bytes: float
-    stored_bytes: float
-    mean_s: float
-    longest_s: float
 
 
 @dataclass(frozen=True)
@@ -205,7 +193,7 @@ class Model:
         busy = max(1.0, rate * (max if self.at_once else sum)(part.seconds for part in parts))
         start_s = store.start_s + store.segment_s * (len(parts) - 1)
         fronts = [self._options(part, busy) for part in parts]
-        combined = [_Option((), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)]
+        combined = [Choice((), (), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)]
         for front in fronts:
             joined = (self._joined(before, option) for before in combined for option in front)
             combined = _front(each for each in joined if start_s + each.longest_s <= within_s)
@@ -213,15 +201,13 @@ class Model:
             return None
         best = min(combined, key=lambda option: (option.cost, option.longest_s))
         cpu, written = rate * passed * store.passing_s, rate * passed_bytes
-        return Choice(
-            tuple(sorted(durable)),
-            best.intervals_s,
-            best.cost + self._cost(cpu, written, 0.0),
-            best.cpu + cpu,
-            best.written_bytes + written,
-            best.stored_bytes,
-            start_s + best.mean_s,
-            start_s + best.longest_s,
+        return best._replace(
+            durable=tuple(sorted(durable)),
+            cost=best.cost + self._cost(cpu, written, 0.0),
+            cpu=best.cpu + cpu,
+            written_bytes=best.written_bytes + written,
+            mean_s=start_s + best.mean_s,
+            longest_s=start_s + best.longest_s,
         )
 
     def least_cost(self, within_s: float, choices_max: int = CHOICES_MAX) -> Choice:
@@ -284,7 +270,7 @@ class Model:
                 total += min((each.cost for each in options if each.longest_s <= within_s), default=0.0)
         return total
 
-    def _options(self, part: Part, busy: float) -> list[_Option]:
+    def _options(self, part: Part, busy: float) -> list[Choice]:
         store, rate = self.store, self.rate
         options = []
         for interval_s in INTERVALS_S:
@@ -299,17 +285,18 @@ class Model:
             redone = part.seconds * rate / busy
             loading_s = store.loading_s * keys
             options.append(
-                _Option(
-                    (interval_s,), self._cost(cpu, written, logged), cpu, written, logged,
+                Choice(
+                    (), (interval_s,), self._cost(cpu, written, logged), cpu, written, logged,
                     redone * (interval_s / 2 + taking_s) + loading_s, redone * (interval_s + taking_s) + loading_s,
                 )
             )  # fmt: skip
         return options
 
-    def _joined(self, before: _Option, option: _Option) -> _Option:
-        times = zip(before[-2:], option[-2:])
+    def _joined(self, before: Choice, option: Choice) -> Choice:
+        times = (before.mean_s, option.mean_s), (before.longest_s, option.longest_s)
         mean_s, longest_s = (max(each) if self.at_once else sum(each) for each in times)
-        return _Option(
+        return Choice(
+            (),
             before.intervals_s + option.intervals_s,
             before.cost + option.cost,
             before.cpu + option.cpu,
@@ -326,9 +313,9 @@ class Model:
         return (second + stored_bytes * prices.stored_gb_month / 1e9 / (30 * 86400)) * 1e9 / self.rate
 
 
-def _front(options: Iterable[_Option]) -> list[_Option]:
+def _front(options: Iterable[Choice]) -> list[Choice]:
     """The options that no other beats in time and cost."""
-    kept: list[_Option] = []
+    kept: list[Choice] = []
     for option in sorted(options, key=lambda each: (each.longest_s, each.cost)):
         if not kept or option.cost < kept[-1].cost:
             kept.append(option)

@@ -60,8 +60,8 @@ def print_of(function: Callable[..., Any]) -> FunctionPrint:
     return {
         "name": name_of(shown),
         "where": line_of(shown),
-        "code": _hash([_bare(part, "code") for part in parts]),
-        "source": _hash([_bare(part, "tree") for part in parts]) if known else None,
+        "code": value_hash([_bare(part, "code") for part in parts]),
+        "source": value_hash([_bare(part, "tree") for part in parts]) if known else None,
         "parts": parts,
     }
 
@@ -81,7 +81,8 @@ def python_tag() -> str:
     return sys.implementation.cache_tag or sys.version.split()[0]
 
 
-def _hash(value: Any) -> str:
+def value_hash(value: Any) -> str:
+    """The hash of canonical bytes."""
     return xxhash.xxh3_128_hexdigest(canonical(value))
 
 
@@ -101,7 +102,7 @@ class _Walk:
             return {"part": self._part(value), "type": kind}
         name = _global_name(value)
         if name is not None:
-            return {"hash": _hash(name), "shown": name, "type": kind}
+            return {"hash": value_hash(name), "shown": name, "type": kind}
         shown = safe_text(repr, value, _SHOWN_CHARACTERS_MAX)
         try:
             return {"hash": xxhash.xxh3_128_hexdigest(canonical(value)), "shown": shown, "type": kind}
@@ -124,12 +125,12 @@ class _Walk:
     def _filled(self, part: dict[str, Any], value: Any) -> Iterator[tuple[str, Any]]:
         """Fill in a part, and return what it reaches."""
         if isinstance(value, types.FunctionType) and not _is_users(value):
-            name = _hash(_global_name(value))
+            name = value_hash(_global_name(value))
             part |= {"kind": "library function", "code": name, "tree": name}
             return _closure_of(value)
         if isinstance(value, types.FunctionType):
             part["kind"] = "function"
-            part["code"] = _hash(_instructions(value.__code__))
+            part["code"] = value_hash(_instructions(value.__code__))
             part["text"], part["tree"] = _source_of(value.__code__)
             return _reached(value)
         if isinstance(value, type):
@@ -398,7 +399,7 @@ def _source_of(code: types.CodeType) -> tuple[str | None, str | None]:
         text = ast.get_source_segment("".join(lines), node)
     else:
         text = textwrap.dedent("".join(lines[code.co_firstlineno - 1 : node.end_lineno]))
-    return text, _hash(_tree(node, top=True))
+    return text, value_hash(_tree(node, top=True))
 
 
 def _key(code: types.CodeType) -> int:

@@ -14,10 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import xxhash
-
-from drift.records.code import print_of, python_tag
-from drift_graph.canonical import canonical
+from drift.records.code import print_of, python_tag, value_hash
 from drift_graph.functions import user_function
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Operator, Sink, Source
@@ -44,17 +41,17 @@ def fingerprint(dataflow: Dataflow, times: Mapping[str, TimePolicy] | None = Non
         sorted((index[edge.origin], index[edge.target], edge.feedback) for edge in dataflow.edges),
     ]
     functions = [each["functions"][role] for each in operators for role in each["functions"]]
-    structure = _hash(shape)
-    code = _hash([each["code"] for each in functions])
+    structure = value_hash(shape)
+    code = value_hash([each["code"] for each in functions])
     sources = [each["source"] for each in functions]
     return {
         "format": FORMAT,
         "name": dataflow.name,
         "python": python_tag(),
-        "digest": _hash([structure, code]),
+        "digest": value_hash([structure, code]),
         "structure": structure,
         "code": code,
-        "source": None if None in sources else _hash(sources),
+        "source": None if None in sources else value_hash(sources),
         "operators": operators,
         "edges": edges,
     }
@@ -70,14 +67,10 @@ def _operator(dataflow: Dataflow, operator: Operator, times: Mapping[str, TimePo
         "kind": operator.kind,
         "rank": rank,
         "where": operator.where,
-        "parameters": _parameters(operator, policy),
+        "parameters": operator.parameters if policy is None else policy.parameters,
         "functions": {} if operator.asks else prints,
         **({"asked": prints} if operator.asks else {}),
     }
-
-
-def _parameters(operator: Operator, policy: TimePolicy | None) -> dict[str, Any]:
-    return operator.parameters if policy is None else policy.parameters
 
 
 def _functions(operator: Operator, policy: TimePolicy | None) -> dict[str, Callable[..., Any]]:
@@ -93,7 +86,3 @@ def _shape(operator: dict[str, Any]) -> list[Any]:
     """The properties of an operator that affect metas or the names in the output."""
     named = operator["kind"] in (Source.__name__.lower(), Sink.__name__.lower())
     return [operator["kind"], operator["rank"], operator["parameters"], operator["name"] if named else ""]
-
-
-def _hash(value: Any) -> str:
-    return xxhash.xxh3_128_hexdigest(canonical(value))

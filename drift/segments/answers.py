@@ -152,10 +152,6 @@ class AnswersOfRun:
     missing: Callable[[str, Question], Exception] | None = None
     on_passed: Callable[[str, Sequence[bytes], Sequence[Any], Sequence[Any]], None] | None = None
 
-    def with_log(self, log: AnswerLog | None) -> AnswersAtBorder:
-        """The answers of the run, with the log of a border."""
-        return AnswersAtBorder(self, log)
-
 
 class AnswersAtBorder:
     """All answers at one border: see `drift.segments.answering.Log`."""

@@ -102,7 +102,7 @@ class Chain:
                 self.befores.append(Before(segment, engine, feed, log, checkpoints, stored))
                 answering = None
                 if self._loop is not None and segment.calls:
-                    answering = _answering(segment, self._loop, in_flight_max, answers.with_log(stored))
+                    answering = _answering(segment, self._loop, in_flight_max, AnswersAtBorder(answers, stored))
                 before = self.befores[-1]
                 feed = BorderFeed(self._segments[number], before, batch_items=batch_items, answering=answering)
             self._last = kind.make(self._segments[-1], feed, settings)

@@ -109,7 +109,7 @@ class RestoredStates:
             return Snapshot(checkpoint.at, {}, [])
         states: dict[str, Entries] = {}
         for step in checkpoint.live_steps:
-            rows = self._forms.entries(self._timed_rows(step))
+            rows = self._forms.entries(self._rows(step, sorted(self._reader.sizes(f"timers:{step}"))))
             timed = self._changed.timed(step)
             if rows or timed:
                 changed = self._changed.of(step)
@@ -154,9 +154,6 @@ class RestoredStates:
                 yield by_form[key], self._forms.value(form)
 
         return found
-
-    def _timed_rows(self, step: str) -> Iterator[tuple[bytes, bytes]]:
-        return self._rows(step, sorted(self._reader.sizes(f"timers:{step}")))
 
     def _all_rows(self, step: str) -> Iterator[tuple[bytes, bytes]]:
         keys = sorted(self._reader.sizes(f"base:{step}"))

@@ -315,10 +315,6 @@ def steps_with_state(plan: Plan) -> dict[str, str]:
     return {name: stage.form for name, stage in plan.stages().items()}
 
 
-def _forms_of(dataflow: Dataflow, *, fused: bool) -> dict[str, str]:
-    return steps_with_state(Plan(dataflow, fused=fused))
-
-
 def growth_of(
     store: Store, checkpoints: Checkpoints, dataflow: Dataflow, times: Mapping[str, TimePolicy], *, fused: bool
 ) -> Growth | None:
@@ -334,7 +330,9 @@ def growth_of(
         raise SettingsError(f"from_checkpoint={wanted}, and {store.where} has {numbers}")
     if not found:
         return None
-    return grown(found[-1], dataflow, times, partial(_forms_of, fused=fused), checkpoints.allowed)
+    return grown(
+        found[-1], dataflow, times, lambda each: steps_with_state(Plan(each, fused=fused)), checkpoints.allowed
+    )
 
 
 def with_stored_ranks(

@@ -33,6 +33,7 @@ from drift.state.tables import (
     number_of,
     numbers_in,
     part_of,
+    row_of,
 )
 from drift_barrier.digest import Algorithm, Opened, hash_block
 from drift_graph.errors import SettingsError
@@ -275,7 +276,7 @@ class Store:
             "history": {**(told or {})},
             "snapshots": {name.encode(): data for name, data in named.items()},
             "hashes": {
-                part: _hashed(part, b"".join(blocks[start : start + _HASHES_IN_PART]))
+                part: row_of(part, b"".join(blocks[start : start + _HASHES_IN_PART]))
                 for start in range(0, len(blocks), _HASHES_IN_PART)
                 for part in [part_of((begin + start) // _HASHES_IN_PART)]
             },
@@ -355,14 +356,10 @@ class Store:
             self._restored = self._reader = None
 
 
-def _hashed(key: bytes, data: bytes) -> bytes:
-    return xxhash.xxh3_64_digest(key + data) + data
-
-
 def _hashes_in(key: bytes, data: bytes, size: int) -> list[bytes]:
     """The hashes in a part; none if it was changed."""
     hashes = data[8:]
-    if _hashed(key, hashes) != data:
+    if row_of(key, hashes) != data:
         return []
     return [hashes[start : start + size] for start in range(0, len(hashes), size)]
 

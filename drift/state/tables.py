@@ -109,7 +109,7 @@ def part_of(number: int) -> bytes:
 
 
 def row_of(key: bytes, state: bytes) -> bytes:
-    """The row of a key in the base."""
+    """The row of a key in the base: its state, or hashes, behind a hash of both."""
     return xxhash.xxh3_64_digest(key + state) + state
 
 

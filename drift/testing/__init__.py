@@ -15,7 +15,7 @@ from drift.testing.exhaustive import Exhausted, TooManySchedules, exhaustive
 from drift.testing.purity import rerun
 from drift.testing.report import report
 from drift.testing.schedule import Schedule
-from drift.testing.seeds import Seeds, counts, simulate_seed
+from drift.testing.seeds import Seeds, counts
 from drift.testing.shrink import shrunk
 from drift.testing.sometimes import Unreached, reaching, sometimes
 
@@ -46,7 +46,6 @@ __all__ = [
     "run_case",
     "save_case",
     "shrunk",
-    "simulate_seed",
     "sometimes",
     "strategies",
     "write_report",

@@ -73,12 +73,10 @@ def rerun(path: Path | str, graph: Graph | Dataflow | None = None, *, purity: bo
                 impure.drift_case = path  # type: ignore[attr-defined]
                 raise
     result = check_case(case)
-    if result.failure is not None and case.test and result.failure.what == OF_TEST:
-        failed = NotDeterministic(f"{OF_TEST}: {result.failure.message}", result)
-        failed.drift_case = path  # type: ignore[attr-defined]
-        raise failed
     if result.failure is not None:
-        message, _ = write_report(shrunk(result, items=False, payloads=False))
+        message = f"{OF_TEST}: {result.failure.message}"
+        if not case.test or result.failure.what != OF_TEST:
+            message, _ = write_report(shrunk(result, items=False, payloads=False))
         failed = NotDeterministic(message, result)
         failed.drift_case = path  # type: ignore[attr-defined]
         raise failed

@@ -175,16 +175,6 @@ def _one(several: Sequence[Any], chosen: random.Random) -> Any:
     return several[int(chosen.random() * len(several))]
 
 
-def simulate_seed(graph: Graph | Dataflow, inputs: Mapping[str, Any], seed: int, **options: Any) -> Result:
-    """One run by its seed; for many runs use `Seeds`, which has the same arguments.
-
-    Returns:
-        The checked run: its `failure` is None if the run is right, `counts(result)` counts its deviations, and
-        `write_report(shrunk(result))` gives the report and the case file of a failed run.
-    """
-    return Seeds(graph, inputs, **options).run(seed)
-
-
 def counts(result: Result) -> Counter[str]:
     """How often each kind of deviation occurred in a run, in words, for a line of progress."""
     found: Counter[str] = Counter()

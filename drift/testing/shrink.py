@@ -77,7 +77,8 @@ class Shrinker:
         while before != (before := self._size()) and self.runs < RUNS_MAX:
             if self._items:
                 self._shrink_items()
-            self._shrink_graph()
+            while any(map(self._try_schedules, self.best.case.smaller())):
+                pass
             if self._items and self._payloads:
                 self._shrink_payloads()
             self._shrink_settings()
@@ -143,10 +144,6 @@ class Shrinker:
                     self._try_schedules(_without(self.best.case, source, start, stop))
                     stop = start
                 size //= 2
-
-    def _shrink_graph(self) -> None:
-        while any(map(self._try_schedules, self.best.case.smaller())):
-            pass
 
     def _shrink_payloads(self) -> None:
         for source in list(self.best.case.inputs):

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: payloads with awkward values, times with disorder, schedules."""
+"""Hypothesis strategies: payloads with awkward values, schedules."""
 
 from __future__ import annotations
 
@@ -56,25 +56,6 @@ def answers_of(
         drawn[name] = pairs.map(lambda them: TestAnswers(None, [each[0] for each in them], [each[1] for each in them]))
     answered(dataflow, dict.fromkeys(drawn, TestAnswers(None)))
     return drawn
-
-
-# Times.
-
-
-@st.composite
-def event_times(
-    draw: st.DrawFn, payload: st.SearchStrategy[Any], *, lateness: int = 0, start: int = 0, max_size: int = 30
-) -> list[tuple[int, Any]]:
-    """(time, payload) of a source in event time, in an order of arrival: ties, and disorder up to `lateness`.
-
-    Under `deterministic` the schedule decides the order of arrival and ignores this one, so use it in other tests.
-    """
-    drawn = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, lateness), payload), max_size=max_size))
-    now, timed = start, []
-    for step, behind, value in drawn:
-        now += step
-        timed.append((now - behind, value))
-    return timed
 
 
 # Schedules.

@@ -289,7 +289,7 @@ def test_values_are_given_in_chunks() -> None:
     chunks = [seeds.case(number).inputs["in"] for number in range(50)]
     assert all(chunk == pool[chunk[0][0] : chunk[0][0] + len(chunk)] for chunk in chunks if chunk)
     assert max(map(len, chunks)) == 7 and min(map(len, chunks)) < 2
-    assert drift.testing.simulate_seed(timed, {"in": pool}, 4).failure is None
+    assert drift.testing.Seeds(timed, {"in": pool}).run(4).failure is None
 
 
 def test_drawing_does_not_touch_the_random_numbers_of_the_caller() -> None:
@@ -303,7 +303,7 @@ def test_drawing_does_not_touch_the_random_numbers_of_the_caller() -> None:
 
 def test_importing_drift_imports_neither_the_harness_nor_hypothesis() -> None:
     program = (
-        "import sys, drift; assert 'drift.testing' not in sys.modules; t = drift.testing; t.simulate_seed; "
+        "import sys, drift; assert 'drift.testing' not in sys.modules; t = drift.testing; t.Seeds; "
         "assert 'hypothesis' not in sys.modules; sys.modules['hypothesis'] = None\n"
         "try:\n    t.deterministic\nexcept drift.SettingsError as error:\n    print(error)"
     )
