@@ -133,6 +133,11 @@ class History:
             del self.metas[:start], self.rows[:start], self.kept_at[:at], self.kept[:at]
 
 
+def _listed(column: Sequence[Any]) -> list[Any]:
+    """The column as a list, which gives one row at a time; rows in columns are made for each that is asked for."""
+    return column if type(column) is list else list(column)
+
+
 def _meta_of(row: LoggedRow) -> bytes:
     return row.meta
 
@@ -176,6 +181,7 @@ class _Segment:
             self._indices = {}
             for index, each in enumerate(self.keys):
                 self._indices.setdefault(each, []).append(index)
+            self.payloads = _listed(self.payloads)
         return self._indices
 
     def take(self, key: Any) -> list[LoggedRow]:
@@ -210,7 +216,8 @@ class _Segment:
     def _retain(self, left: Sequence[int]) -> None:
         self._indices = None
         self.metas, self.keys, self.payloads, self.made = (
-            [column[index] for index in left] for column in (self.metas, self.keys, self.payloads, self.made)
+            [column[index] for index in left]
+            for column in map(_listed, (self.metas, self.keys, self.payloads, self.made))
         )
         self.befores = {key: self.befores[key] for key in dict.fromkeys(self.keys)}
 

@@ -194,6 +194,20 @@ def test_a_worker_finishes_older_items_before_it_begins_with_newer_ones() -> Non
     assert [ack.cells[0][0] for ack in acks(sends)] == [old[0], raw[0][0], raw[1][0]]
 
 
+def test_a_worker_gives_a_window_once_nothing_in_flight_may_correct_it() -> None:
+    graph = drift.Graph("numbers")
+    windowed = graph.source("numbers", time=drift.EventTime(int)).window(drift.windows.tumbling(10))
+    windowed.count().sink("out")
+    node = WorkerNode(Plan(graph.build()), 0, 1)
+    metas = NumberedMetas(0, 5, b"\0\0\0")
+    sends = node.turn([Batch(metas[0], 5, [("numbers", Columns(metas, list(range(5)), None))])], 1.0)
+    for number, in_flight in enumerate((pack_time(9), pack_time(20))):
+        assert not batches(sends), "and what waits is acknowledged as such"
+        sends = node.turn([MinimalTime(pack_time(0), in_flight, 0, heartbeat=pack_time(50), number=number)], 1.0)
+    (batch,) = batches(sends)
+    assert [list(columns.payloads) for _, columns in batch.parts] == [[drift.Window(None, 0, 10, 5)]]
+
+
 def test_a_batch_that_cannot_be_carried_goes_in_halves_and_an_item_as_a_failure() -> None:
     """Acks of what goes in its place add up, whatever comes first."""
     graph = drift.Graph("numbers")

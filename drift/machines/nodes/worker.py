@@ -272,7 +272,8 @@ class WorkerNode(Node):
         while self._made and self._made[0][0] < self._in_flight:
             self._made_bytes -= heappop(self._made)[1]
         is_checkpoint = notice.checkpoint and notice.time >= self._minimal_time
-        minimal_time, heartbeat = max(self._minimal_time, notice.time), max(self._heartbeat, notice.heartbeat)
+        due_below = min(notice.heartbeat, notice.in_flight)  # else what is in flight would correct what is fired
+        minimal_time, heartbeat = max(self._minimal_time, notice.time), max(self._heartbeat, due_below)
         if (minimal_time, heartbeat) != (self._minimal_time, self._heartbeat):
             self._minimal_time, self._heartbeat = minimal_time, heartbeat
             self.machine.settle(minimal_time, heartbeat)
