@@ -243,9 +243,9 @@ class _Walking:
             least = min(one, other)
             self._compare(old.take_time(least), new.take_time(least))
         while old.left:
-            self._note("missing", old.take(), None)
+            self._count("missing", old.take(), None)
         while new.left:
-            self._note("added", None, new.take())
+            self._count("added", None, new.take())
 
     def _take_equal(self, old: _Reader, new: _Reader) -> bool:
         """Count, by columns, equal items at the beginning of what is in memory; returns whether there were any."""
@@ -280,13 +280,13 @@ class _Walking:
                     others.remove(other)
                     self._same(sink, 1, int(other.meta != row.meta))
             for one, other in zip(ones, others):
-                self._note("changed", one, other)
+                self._count("changed", one, other)
             for row in ones[len(others) :]:
-                self._note("missing", row, None)
+                self._count("missing", row, None)
             for row in others[len(ones) :]:
-                self._note("added", None, row)
+                self._count("added", None, row)
 
-    def _note(self, kind: Kind, old: OutputRow | None, new: OutputRow | None) -> None:
+    def _count(self, kind: Kind, old: OutputRow | None, new: OutputRow | None) -> None:
         example = Example(kind, old, new)
         found = self.found
         found.counts.add(kind)

@@ -150,7 +150,7 @@ class LocalEngine:
     def _processed(self, beats: list[tuple[int, bytes]], *, ahead: bool = False) -> Iterator[Released]:
         self._process(beats, ahead)
         released = self._barrier.release(self._acker.minimal_time)
-        self._note()
+        self._update_progress()
         yield released or Released(self._barrier.position, [], [], "")
         if released is not None and released.error is not None:
             raise released.error
@@ -198,7 +198,7 @@ class LocalEngine:
             items_max -= (self._barrier.position + items_out) % min(self._policy.items_max, BLOCK_ITEMS)
         self._policy.learn(items, made_bytes(columns.payloads for _, columns in made), items_max=items_max)
 
-    def _note(self) -> None:
+    def _update_progress(self) -> None:
         progress, feed = self.progress, self._feed
         progress.items_in = feed.items_in
         progress.late_items = feed.late_items

@@ -1122,6 +1122,9 @@ def approximate_distinct_count(
         where: only payloads for which this is true are counted.
         precision: 4 to 16; there are 2**precision registers of a byte, and the standard deviation of the error is
             1.04 / 2**(precision / 2), so 1.6 % for 12.
+
+    Raises:
+        GraphError: `precision` is none of these.
     """
     if _whole_number("approximate_distinct_count", precision, 4) > 16:
         raise GraphError(f"approximate_distinct_count takes a precision from 4 to 16, not {precision} (at {caller()})")
@@ -1145,6 +1148,9 @@ def approximate_quantile(q: float, of: Callable[[T], Any] | str = itself, error:
         q: 0 to 1; 0.5 is the median.
         of: returns finite numbers.
         error: as a share of the value, from 0.00001 to 0.5.
+
+    Raises:
+        GraphError: `q` or `error` is none of these.
     """
     if not isinstance(error, float) or not 1e-5 <= error <= 0.5:
         raise GraphError(f"approximate_quantile takes an error from 0.00001 to 0.5, not {error!r:.80} (at {caller()})")
@@ -1199,6 +1205,9 @@ def several(**aggregates: Aggregate[T, Any]) -> Aggregate[T, dict[str, Any]]:
     >>> graph.source("numbers").at_end(drift.agg.several(n=drift.agg.count(), sum=drift.agg.sum())).sink("out")
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [{'n': 3, 'sum': 6}]
+
+    Raises:
+        GraphError: there is none.
     """
     for name, each in aggregates.items():
         check_aggregate(each, f"{name}=")

@@ -710,6 +710,9 @@ def calendar(every: str, zone: str = "UTC") -> Windows:
             "2 weeks" or "6 months". Several days and weeks are counted from 1970-01-01 and its Monday, several months
             from January of year 0.
         zone: name of the time zone, such as "Europe/Berlin".
+
+    Raises:
+        GraphError: there is no such span, or no such time zone on this machine.
     """
     found = calendar_from(every, zone)
     if found is None:
@@ -800,6 +803,9 @@ def by_rule(rule: Callable[[Any], Literal["open", "go on", "close", "skip"]], *,
             "go on": it is in the open window, or the first of a new one; "close": like "go on", and the window ends
             with it; "skip": it is in no window.
         partial: whether, at the end of the input, each key gives its open window.
+
+    Raises:
+        GraphError: `rule` cannot be called.
     """
     if not callable(rule):
         raise GraphError(f"drift.windows.by_rule takes a function, not {rule!r:.80} (at {caller()})")
@@ -821,6 +827,9 @@ def every(*, items: int | None = None, time: Span | None = None) -> Early:
         items: of the window, counted from its first one.
         time: from the start of the window, in the unit of the items' time; for windows by number or by a rule, from the
             time of the first item, and only if items have come since. At the end a window gives its result only.
+
+    Raises:
+        GraphError: not just one of them is given, or it is below 1.
     """
     if (items is None) == (time is None):
         raise GraphError(f"drift.windows.every takes items= or time= (at {caller()})")

@@ -86,13 +86,13 @@ class Touched:
         self._rows = 0  # of batches
         self._rows_max = _ROWS_RETAINED_MIN
 
-    def note(self, metas: Metas, keys: Sequence[Any]) -> None:
-        """Note the keys of a batch, sorted by meta."""
+    def add(self, metas: Metas, keys: Sequence[Any]) -> None:
+        """Add the keys of a batch, sorted by meta."""
         if keys:
             self._batches.append((metas, keys))
             self._rows += len(keys)
 
-    def note_one(self, meta: bytes, key: Any) -> None:
+    def add_one(self, meta: bytes, key: Any) -> None:
         self._ones.append((meta, key))
 
     def above(self, checkpoint: bytes) -> dict[Any, None]:
@@ -145,7 +145,7 @@ class Touched:
         batches, self._batches, self._rows = self._batches, deque(), 0
         for metas, keys in batches:
             end = len(metas) if metas[-1] < checkpoint else bisect_left(metas, checkpoint)
-            self.note(metas[:end], keys[:end])
+            self.add(metas[:end], keys[:end])
         self._ones = [(meta, key) for meta, key in self._ones if meta < checkpoint]
 
     def _pass_to(self, checkpoint: bytes, found: dict[Any, None] | None) -> None:
@@ -155,12 +155,12 @@ class Touched:
                 if found is not None:
                     found.update(dict.fromkeys(keys))
             elif metas[0] >= checkpoint:
-                self.note(metas, keys)
+                self.add(metas, keys)
             else:
                 at = bisect_left(metas, checkpoint)
                 if found is not None:
                     found.update(dict.fromkeys(keys[:at]))
-                self.note(metas[at:], keys[at:])
+                self.add(metas[at:], keys[at:])
         left = []
         for meta, key in self._ones:
             if meta < checkpoint:
@@ -251,7 +251,7 @@ class KeyedState(ABC):
     def get(self, metas: Metas, keys: Sequence[Any]) -> None:
         """Fetch the states of the keys of a batch, sorted by meta, before its items are processed."""
         if self._touched is not None:
-            self._touched.note(metas, keys)
+            self._touched.add(metas, keys)
         if self._unread is not None:
             self.put(self._unread.of(keys))
 

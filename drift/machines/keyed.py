@@ -233,7 +233,7 @@ class KeyedStage(KeyedState):
         if diffs is None and not self._debts:
             changed, rest = self._log.parted(batch, self._histories, whole_keys=self.is_timed)
         else:
-            self._log.note(metas)
+            self._log.pass_by(metas)
             changed, rest = batch, _NONE
         sent = [self._change(changed, diffs)] if changed.metas else []
         return [*sent, *self._append(rest, outputs, is_complete=False)] if rest.metas else sent
@@ -274,7 +274,7 @@ class KeyedStage(KeyedState):
         if befores is not None:
             if fired:
                 metas, keys, payloads, made = _merged(batch, made, fired)
-                self._log.note(metas)
+                self._log.pass_by(metas)
             self._log.append(metas, keys, payloads, made, befores)
         return sent
 
@@ -506,7 +506,7 @@ class KeyedStage(KeyedState):
                 if fired[-1].meta >= self.complete_below or len(self._log) or self._histories:  # of rows below them
                     metas, keys, subjects, made, befores = map(list, zip(*fired))
                     self._log.append(metas, keys, subjects, made, dict(zip(reversed(keys), reversed(befores))))
-                    self._log.note(metas)
+                    self._log.pass_by(metas)
         return not self._blocked
 
     def _fire_together(self, dues: dict[Any, Due]) -> list[_Fired]:
@@ -590,7 +590,7 @@ class KeyedStage(KeyedState):
 
     def _note_fired(self, metas: Metas, keys: Sequence[Any]) -> None:
         if self._touched is not None:
-            self._touched.note(metas, keys)
+            self._touched.add(metas, keys)
         if self._paged is not None:
             self._paged.know(keys)
 
@@ -758,10 +758,10 @@ class KeyedStage(KeyedState):
         if fired:
             if self._touched is not None:
                 for each in fired:
-                    self._touched.note_one(each.meta, key)
+                    self._touched.add_one(each.meta, key)
             done += [LoggedRow(each.meta, each.due, each.made) for each in fired]
             done.sort(key=_meta_of)
-            self._log.note([fired[-1].meta])
+            self._log.pass_by([fired[-1].meta])
         return done, stopped_at
 
     def _run_part(self, batch: Keyed, done: list[LoggedRow], fired: list[_Fired]) -> None:

@@ -332,8 +332,8 @@ class Log:
         )
         return first, second
 
-    def note(self, metas: Metas) -> None:
-        """Note items, tombstones and timers that did not go through `parted`."""
+    def pass_by(self, metas: Metas) -> None:
+        """Items, tombstones and timers have come that did not go through `parted`."""
         self._last = max(self._last, metas[-1])
 
     def _keys_above(self, meta: bytes, items_max: int) -> set[Any] | None:

@@ -44,8 +44,8 @@ class SentLater:
         self._sent: list[LaterSent] = []
         self._sent_max = _RETAINED_MIN
 
-    def note(self, ports: Ports, origins: Origins, inputs: Metas, suffix: bytes) -> None:
-        """Note the later items in a program's output; `inputs` are the metas of its input, without their suffix."""
+    def add(self, ports: Ports, origins: Origins, inputs: Metas, suffix: bytes) -> None:
+        """Add the later items in a program's output; `inputs` are the metas of its input, without their suffix."""
         if not origins:
             return
         returned = _returned(inputs, suffix, origins)

@@ -289,7 +289,7 @@ class Worker:
             if taken < len(columns.metas):
                 rest.append((source, columns.slice(taken, len(columns.metas))))
             if self._sent is not None and origins is not None:
-                self._sent.note(made, origins, columns.metas, b"")
+                self._sent.add(made, origins, columns.metas, b"")
             for port, batches in made.items():
                 ports.setdefault(port, []).extend(batches)
 
@@ -301,7 +301,7 @@ class Worker:
         made: Ports = {}
         origins: Origins = {}
         self._plan.programs[name].run(columns, made, suffix, ended, origins)
-        self._sent.note(made, origins, columns.metas, suffix)
+        self._sent.add(made, origins, columns.metas, suffix)
         for port, batches in made.items():
             ports.setdefault(port, []).extend(batches)
 

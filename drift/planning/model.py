@@ -88,7 +88,7 @@ class Prices(NamedTuple):
     stored_gb_month: float = 0.1
 
 
-class Part(NamedTuple):
+class SegmentCosts(NamedTuple):
     """A segment, for each input item: seconds of a processor, bytes it reads from the log before, and its states."""
 
     seconds: float
@@ -164,9 +164,9 @@ class Model:
             operators=tuple(replace(each, durable=each.name in exits) for each in self.dataflow.operators),
         )
 
-    def parts(self, durable: Collection[str]) -> tuple[list[Part], float, float]:
+    def parts(self, durable: Collection[str]) -> tuple[list[SegmentCosts], float, float]:
         """The segments; and the items that pass between them, and their bytes."""
-        parts: list[Part] = []
+        parts: list[SegmentCosts] = []
         passed = passed_bytes = before_items = before_bytes = 0.0
         for segment in segments_of(self.marked(durable)):
             borders = segment.borders if isinstance(segment, Segment) else ()
@@ -180,7 +180,7 @@ class Model:
                 if each.name not in arriving and not isinstance(each, Border)
             ]
             seconds = sum(load.seconds for load in own) + self.store.passing_s * (before_items + items) / 2
-            parts.append(Part(seconds, before_bytes, [load for load in own if load.updates]))
+            parts.append(SegmentCosts(seconds, before_bytes, [load for load in own if load.updates]))
             passed, passed_bytes = passed + items, passed_bytes + size
             before_items, before_bytes = items, size
         return parts, passed, passed_bytes
@@ -266,11 +266,11 @@ class Model:
         total = 0.0
         for load in self.loads.values():
             if load.updates:
-                options = replace(self, store=alone)._options(Part(load.seconds, 0.0, [load]), busy)
+                options = replace(self, store=alone)._options(SegmentCosts(load.seconds, 0.0, [load]), busy)
                 total += min((each.cost for each in options if each.longest_s <= within_s), default=0.0)
         return total
 
-    def _options(self, part: Part, busy: float) -> list[Choice]:
+    def _options(self, part: SegmentCosts, busy: float) -> list[Choice]:
         store, rate = self.store, self.rate
         options = []
         for interval_s in INTERVALS_S:

@@ -148,7 +148,7 @@ class PurityCheck:
         if _form(arguments) != before:
             self._fail(watched, before, changed_in_place(watched.subject, packed, arguments))
         form = trials.form_of_error(error) if error else trials.form_of_result(watched.subject.shape, result)
-        self._note(_Call(watched, packed, before, form, error or result))
+        self._remember(_Call(watched, packed, before, form, error or result))
         if error is not None:
             raise error
         return result
@@ -220,7 +220,7 @@ class PurityCheck:
             self._forms.pop((call.watched.index, call.arguments), None)
         self._calls = []
 
-    def _note(self, call: _Call) -> None:
+    def _remember(self, call: _Call) -> None:
         key = call.watched.index, call.arguments
         if key in self._found:
             self._fail(call.watched, call.arguments, self._found[key])

@@ -34,7 +34,7 @@ from drift_graph.times import Remembered, SourceMachine
 _STATES = "stream"
 
 
-class Batch(NamedTuple):
+class WrittenBatch(NamedTuple):
     """The batch that was written last.
 
     Attributes:
@@ -80,7 +80,7 @@ class Appender:
             times={},
             live=dict.fromkeys(self._machines, False),
         )
-        self.last = Batch(-1, 0, 0)
+        self.last = WrittenBatch(-1, 0, 0)
         self._batches = 0
         if (folder / MANIFEST).exists():
             record = Record(folder)
@@ -111,7 +111,7 @@ class Appender:
         if manifest.outcome.state != "running":
             raise SettingsError(f"the record {self._folder} has ended, so nothing can be added; pass another folder")
         by, *last = written
-        self.last = Batch(*last)
+        self.last = WrittenBatch(*last)
         if self.last.number < 0:
             return
         if by != writer:
@@ -183,7 +183,7 @@ class Appender:
         )
         self._batches += 1
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: WrittenBatch) -> None:
         """Make the added items part of the record, as this batch."""
         manifest = self._writer.manifest
         manifest.settings = {"written": [manifest.settings["written"][0], *batch]}

@@ -114,7 +114,7 @@ class Answers(msgspec.Struct, array_like=True, tag=6):
 Message = Begin | Arrival | Output | Finish | Learned | Answers
 
 
-class Ended(msgspec.Struct):
+class WriterEnded(msgspec.Struct):
     """The writer's last message: its error, or "".
 
     Attributes:
@@ -136,4 +136,4 @@ def split_metas(metas: Metas) -> tuple[int | None, bytes]:
     return numbers_of(metas) or (None, encode_metas(metas))
 
 
-decode_ended = msgspec.msgpack.Decoder(Ended).decode
+decode_ended = msgspec.msgpack.Decoder(WriterEnded).decode

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from drift.parent import Parent
 from drift.records.format import Outcome
-from drift.records.messages import Begin, Ended, Finish, decode, encode
+from drift.records.messages import Begin, Finish, WriterEnded, decode, encode
 from drift.records.writing import Writing
 from drift_graph.errors import DriftBug, DriftError
 
@@ -90,14 +90,14 @@ def main(run: Parent) -> None:
     """Write a record; the last message says how that ended."""
     sys.meta_path.insert(0, _Without())
     sys.setswitchinterval(0.0005)  # the run may wait for the reading thread
-    ended = Ended()
+    ended = WriterEnded()
     code = 0
     try:
         write_record(run)
     except OSError as error:
-        ended = Ended(f"{error.strerror or error}", full=error.errno in (errno.ENOSPC, errno.EDQUOT))
+        ended = WriterEnded(f"{error.strerror or error}", full=error.errno in (errno.ENOSPC, errno.EDQUOT))
         code = 1
     except DriftError as error:
-        ended, code = Ended(str(error)), 1
+        ended, code = WriterEnded(str(error)), 1
     run.write(encode(ended))
     os._exit(code)  # the reading thread may block on a pipe that another process keeps open

@@ -29,13 +29,13 @@ from drift.records.messages import (
     Answers,
     Arrival,
     Begin,
-    Ended,
     Finish,
     LateRow,
     Learned,
     Message,
     Output,
     Stored,
+    WriterEnded,
     decode_ended,
     encode,
     split_metas,
@@ -311,7 +311,7 @@ class Recorder:
         if last is None or last.error:
             raise self._failure(last)
 
-    def _writers_end(self) -> Ended | None:
+    def _writers_end(self) -> WriterEnded | None:
         assert self._process is not None
         self._process.close_input()
         answer = self._process.wait_for()
@@ -319,7 +319,7 @@ class Recorder:
         self._process.end()
         return None if answer is None else decode_ended(answer)
 
-    def _failure(self, last: Ended | None = None) -> Exception:
+    def _failure(self, last: WriterEnded | None = None) -> Exception:
         """The error for a writer that has ended."""
         self._ended = True
         if last is None:

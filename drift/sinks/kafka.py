@@ -60,6 +60,9 @@ def kafka(
         resume: what to do if runs have written before: "continue" behind them, or "error".
         config: more settings of librdkafka, for instance for TLS and passwords. Where Kafka acknowledges nothing for
             message.timeout.ms (5 minutes), the run ends, and what is not stored is dropped: a rerun writes it.
+
+    Raises:
+        SettingsError: `encode` or `resume` is none of these.
     """
     need("kafka", "drift.sinks.kafka")
     if resume not in ("continue", "error"):

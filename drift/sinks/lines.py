@@ -59,7 +59,11 @@ def jsonl(path: str | os.PathLike[str], *, resume: Literal["continue", "replace"
 
 
 def stdout(format: Literal["jsonl", "text"] = "jsonl") -> Sink:
-    """Standard output: lines as for `jsonl`, or str(payload) and a newline."""
+    """Standard output: lines as for `jsonl`, or str(payload) and a newline.
+
+    Raises:
+        SettingsError: `format` is neither.
+    """
     if format not in ("jsonl", "text"):
         raise SettingsError(f"format={format!r} is neither 'jsonl' nor 'text'")
     return StdoutSink(format)

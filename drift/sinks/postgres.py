@@ -71,6 +71,9 @@ def postgres(
         on_error: what to do with an item that the table refuses (a constraint, a type): end the run with an "error", or
             "divert" it to the table drift_errors of the database, with its position and the reason; `drift errors`
             lists them, and puts them in again.
+
+    Raises:
+        SettingsError: `table`, `resume` or `on_error` is none of these.
     """
     need("postgres", "drift.sinks.postgres")
     check_resume(resume)

@@ -73,6 +73,9 @@ def redis(
         stream: its key.
         maxlen: approximate number of entries that are kept; None for all.
         resume: what to do if runs have written before: "continue" behind them, "replace" the stream, or "error".
+
+    Raises:
+        SettingsError: the URL is none of Redis, or `maxlen` or `resume` is none of these.
     """
     need("redis", "drift.sinks.redis")
     check_resume(resume)

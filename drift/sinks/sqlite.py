@@ -47,6 +47,9 @@ def sqlite(
         on_error: what to do with an item that the table refuses (a constraint, a value SQLite cannot hold): end the run
             with an "error", or "divert" it to the table drift_errors of the file, with its position and the reason;
             `drift errors` lists them, and puts them in again.
+
+    Raises:
+        SettingsError: `table`, `resume` or `on_error` is none of these.
     """
     check_resume(resume)
     if not isinstance(table, str) or not table or "\0" in table:

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drift.sources.chunks import File
-from drift.sources.lines import Batch, lines_of
+from drift.sources.lines import ReadLines, lines_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError, SettingsError
 
@@ -59,7 +59,7 @@ def rows_of(
     columns: Sequence[str] | None,
     convert: Mapping[str, Callable[[str], Any]],
     typed: Typed | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[ReadLines]:
     """The rows of a CSV file in batches: those whose lines are available, so that a pipe is not waited for."""
     lines_given, lines_passed = 0, file.lines_read
     before = 0  # lines of complete rows
@@ -128,7 +128,7 @@ def rows_of(
             else:
                 payloads, not_converted = _columns(file.name, header, rows, lines_before, typed)
             fault = not_converted or bad or fault
-            yield Batch(payloads, ends)
+            yield ReadLines(payloads, ends)
     if fault is not None:
         raise fault
     if header is None:
@@ -191,14 +191,14 @@ def rows_or_errors(
     columns: Sequence[str] | None,
     convert: Mapping[str, Callable[[str], Any]],
     typed: Typed | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[ReadLines]:
     """As `rows_of`, with lines that cannot be decoded and rows that do not fit or cannot be converted diverted."""
     lines = _Lines(file)
     reader = csv_module.reader(lines, **parameters)
     header = file.header if columns is None else list(columns)
     row: list[str] | str | None = []
     while row is not None:
-        batch = Batch([], ends := [])
+        batch = ReadLines([], ends := [])
         first = lines.number
         while row is not None:
             try:

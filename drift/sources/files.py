@@ -29,7 +29,7 @@ from drift.sources.base import Diverting, NothingYet, Reader
 from drift.sources.chunks import LINE_MAX, File, Lines, Start, is_pipe
 from drift.sources.csv_rows import Typed, check_columns, rows_of, rows_or_errors
 from drift.sources.json_lines import rows_of_json, values_of
-from drift.sources.lines import Batch, lines_of
+from drift.sources.lines import ReadLines, lines_of
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.urls import path_text
 from drift_graph.errors import InputError, SettingsError
@@ -57,7 +57,7 @@ def text(
     """
     _check_follow(path, follow)
     lines = Lines(encoding, universal=True, line_max=line_max)
-    return FileSource("text", path, storage_options, lines, lambda file: map(Batch, lines_of(file)))
+    return FileSource("text", path, storage_options, lines, lambda file: map(ReadLines, lines_of(file)))
 
 
 def jsonl(
@@ -79,6 +79,9 @@ def jsonl(
         schema: names and types of the fields, as of `Graph.source`: each line is an object with just these, and the
             rows stay columns until a function asks for one (extra `columns`).
         line_max, follow, storage_options: as for `text`.
+
+    Raises:
+        SettingsError: `type` and `schema` are both given, or no type that JSON can be converted to.
     """
     _check_follow(path, follow)
     lines = Lines(None, universal=False, line_max=line_max)
@@ -126,6 +129,9 @@ def csv(
             as many as `csv.field_size_limit` of Python says.
         follow, storage_options: as for `text`; each file has its header row.
         dialect: other format parameters of `csv.reader`, such as quotechar; strict is True by default.
+
+    Raises:
+        SettingsError: `convert` and `schema` are both given, or an argument is none of these.
     """
     _check_follow(path, follow)
     lines = Lines(encoding, universal=False, line_max=line_max)
@@ -148,7 +154,7 @@ def csv(
         if columns is not None:
             made.places("csv", columns, SettingsError)
 
-    def batches(file: File) -> Iterator[Batch]:
+    def batches(file: File) -> Iterator[ReadLines]:
         return (rows_or_errors if file.diverts_as else rows_of)(file, parameters, columns, convert or {}, made)
 
     return FileSource("csv", path, storage_options, lines, batches)
@@ -166,7 +172,7 @@ class FileSource(Diverting):
         path: str | os.PathLike[str],
         storage_options: Mapping[str, Any] | None,
         lines: Lines,
-        batches: Callable[[File], Iterator[Batch]],
+        batches: Callable[[File], Iterator[ReadLines]],
     ) -> None:
         self.storage, self._path = storage_of(path_text(kind, path), storage_options)
         self._kind = kind
@@ -196,12 +202,12 @@ class FileSource(Diverting):
 class _FileReader:
     """Cuts the contents of a file into batches of the requested size."""
 
-    def __init__(self, kind: str, file: File, batches: Callable[[File], Iterator[Batch]]) -> None:
+    def __init__(self, kind: str, file: File, batches: Callable[[File], Iterator[ReadLines]]) -> None:
         self._kind = kind
         self._file = file
         self._make = batches
         self._batches = batches(file)
-        self._batch = Batch([])
+        self._batch = ReadLines([])
         self._at = 0  # payloads of it that were returned
         self._lines = 0  # of its lines that were taken off the file
         self._behind = 0  # payloads that were returned since these lines
@@ -249,7 +255,7 @@ class _FileReader:
         self._header = self._file.header
         self._file.put_back()
         self._batches = self._make(self._file)
-        self._batch, self._at, self._lines, self._to_skip, self._behind = Batch([]), 0, 0, self._behind, 0
+        self._batch, self._at, self._lines, self._to_skip, self._behind = ReadLines([]), 0, 0, self._behind, 0
 
     def _take(self) -> None:
         """Take the lines of the payloads that were returned off the file."""
@@ -303,7 +309,7 @@ class _FileReader:
         return self._file.backlog()
 
     def close(self) -> None:
-        self._batch = Batch([])
+        self._batch = ReadLines([])
         self._file.close()
 
 

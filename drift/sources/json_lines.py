@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from drift.sources.chunks import File
-from drift.sources.lines import Batch, lines_of
+from drift.sources.lines import ReadLines, lines_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from drift.columns.read import Make
 
 
-def rows_of_json(file: File, decode: Callable[[bytes], Any], make: Make) -> Iterator[Batch]:
+def rows_of_json(file: File, decode: Callable[[bytes], Any], make: Make) -> Iterator[ReadLines]:
     """The JSON objects of a file as rows, in batches; dicts where others are diverted among them."""
     for batch in values_of(file, decode, typed=True):
         values = [value for value in batch.payloads if not is_diverted(value)]
@@ -32,7 +32,7 @@ def rows_of_json(file: File, decode: Callable[[bytes], Any], make: Make) -> Iter
             yield batch._replace(payloads=rows)
 
 
-def values_of(file: File, decode: Callable[[bytes], Any], *, typed: bool) -> Iterator[Batch]:
+def values_of(file: File, decode: Callable[[bytes], Any], *, typed: bool) -> Iterator[ReadLines]:
     """The JSON values of a file, in batches."""
     for lines in lines_of(file):
         try:
@@ -40,7 +40,7 @@ def values_of(file: File, decode: Callable[[bytes], Any], *, typed: bool) -> Ite
         except (*_NOT_JSON, TypeError):  # TypeError for a line that is diverted
             batch, fault = _values_one_by_one(file, decode, lines, typed=typed)
         else:
-            batch, fault = Batch(values), None
+            batch, fault = ReadLines(values), None
             if not typed and _may_repeat_keys(lines, values):
                 batch, fault = _values_one_by_one(file, decode, lines, typed=typed)
         yield batch
@@ -50,7 +50,7 @@ def values_of(file: File, decode: Callable[[bytes], Any], *, typed: bool) -> Ite
 
 def _values_one_by_one(
     file: File, decode: Callable[[bytes], Any], lines: list[Any], *, typed: bool
-) -> tuple[Batch, InputError | None]:
+) -> tuple[ReadLines, InputError | None]:
     """The values of lines some of which are blank or bad: up to the first bad one, or with the bad ones diverted."""
     values: list[Any] = []
     ends: list[int] = []
@@ -67,14 +67,14 @@ def _values_one_by_one(
             if not line.strip():
                 continue
             if not file.diverts_as:
-                return Batch(values, ends), InputError(
+                return ReadLines(values, ends), InputError(
                     f"{file.name}, line {lines_before + at}: cannot be decoded as JSON: {error}; the line is "
                     f"{line!r:.80}; correct it or take it out"
                 )
             value = file.divert(lines_before + at, f"cannot be decoded as JSON: {error}", line)
         values.append(value)
         ends.append(at)
-    return Batch(values, ends), None
+    return ReadLines(values, ends), None
 
 
 def _may_repeat_keys(lines: list[bytes], values: list[Any]) -> bool:

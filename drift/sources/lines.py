@@ -14,7 +14,7 @@ from drift.sources.chunks import File, undecodable
 from drift_graph.errors import InputError
 
 
-class Batch(NamedTuple):
+class ReadLines(NamedTuple):
     """Payloads that were read from lines.
 
     Attributes:

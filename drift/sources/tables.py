@@ -34,6 +34,9 @@ def table(frame: Any, *, payload: Literal["dict", "tuple", "value", "rows"] = "d
         payload: "dict" of column names and values, a "tuple" of the values, or the "value" of the only column; "rows"
             for dicts that stay columns until a function asks for one (extra `columns`).
         type: each row, as a dict, is converted to it, for instance a dataclass or a msgspec Struct.
+
+    Raises:
+        SettingsError: `frame` has no rows that Arrow can read, or `type` is given for payloads that are no dicts.
     """
     need("tables", "drift.sources.table")
     check_payload("table", payload, type)

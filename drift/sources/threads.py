@@ -28,6 +28,9 @@ def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: 
         buffer_items_max: when so many items wait for the engine, the iterable is not advanced.
         close_max_s: how long the end of a run waits for the iterable to yield its next item, so that a generator's
             `finally` runs; one that blocks longer cannot be interrupted, and its thread ends at its next item.
+
+    Raises:
+        SettingsError: it cannot be iterated, or `buffer_items_max` is below 1.
     """
     if isinstance(iterable, (str, bytes)) or not isinstance(iterable, Iterable):
         hint = "; call it, live(it())" if callable(iterable) else ""

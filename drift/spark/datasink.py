@@ -24,7 +24,7 @@ import xxhash
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from drift.load import absolute_target, load_dataflow
-from drift.records.appending import Appender, Batch
+from drift.records.appending import Appender, WrittenBatch
 from drift.records.reader import restored_many
 from drift.spark.frames import Reading
 from drift.strings import of_arrow
@@ -130,7 +130,7 @@ class _Writer:
         """Append a micro-batch to the record, or all rows to a new record."""
         target = self._target
         staged = [message for message in messages if isinstance(message, Staged)]
-        batch = Batch(
+        batch = WrittenBatch(
             0 if number is None else number,
             sum(each.rows for each in staged),
             sum(each.check for each in staged) % 2**63,
@@ -186,7 +186,7 @@ class BatchSink(_Writer, DataSourceArrowWriter):
         self._remove()
 
 
-def _is_done(last: Batch, batch: Batch, target: Target) -> bool:
+def _is_done(last: WrittenBatch, batch: WrittenBatch, target: Target) -> bool:
     """Whether a micro-batch is in the record already.
 
     Raises:

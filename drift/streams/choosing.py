@@ -53,6 +53,9 @@ class Choosing(Columnar[T]):
         Args:
             predicates: pure, one or more; `route(p)` returns (items with p, items without). A stream that is not used
                 is left out of the graph.
+
+        Raises:
+            GraphError: there is no predicate, or one that cannot be called.
         """
         if not predicates:
             raise GraphError(f"route takes one predicate or more (at {caller()})")
@@ -76,6 +79,9 @@ class Choosing(Columnar[T]):
         >>> doubled.map(lambda number: 2 * number).sink("doubled")
         >>> [item.payload for item in drift.run(graph, {"numbers": [4]})]
         [4, 8]
+
+        Raises:
+            GraphError: `count` is no int of 1 or more.
         """
         if type(count) is not int or count < 1:
             raise GraphError(f"split takes an int of 1 or more, not {count!r:.80} (at {caller()})")
@@ -114,6 +120,9 @@ class Choosing(Columnar[T]):
             count: 0 or more.
             offset: 0 or more.
             key: pure; see `group`.
+
+        Raises:
+            GraphError: `count` or `offset` is no int of 0 or more.
         """
         for what, number in (("count", count), ("offset", offset)):
             if type(number) is not int or number < 0:

@@ -29,6 +29,9 @@ class Graph:
 
     Args:
         name: for messages and pictures.
+
+    Raises:
+        GraphError: the name is no text, or empty.
     """
 
     def __init__(self, name: str) -> None:
@@ -90,6 +93,9 @@ class Graph:
                 row of a DataFrame on Spark without a time is always an error: rows have no order of arrival.
             late: the name of a sink that gets the late items, and those beyond `future_max`, whatever the time policy
                 does with them: payloads as of "errors", in the order of the output and with the guarantee of the sink.
+
+        Raises:
+            GraphError: the name is taken or no name, or another argument is none of these.
         """
         where = caller()
         check_name("source", name, where)

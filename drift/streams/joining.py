@@ -99,6 +99,9 @@ class Joining(Steps[T]):
                 items without match, once that is certain: when all items that it could match have come, or without
                 `within` at drift.END. "semi" gives left items that have a match, each once, at its first match; "anti"
                 those that have none, once that is certain.
+
+        Raises:
+            GraphError: `other` is of another graph, or an argument is none of these.
         """
         join: PairJoin | ExistsJoin
         where, key = caller(), function_of("join", key, _KEY)
@@ -150,6 +153,9 @@ class Joining(Steps[T]):
             other_key: of the right side; `key` for both if None.
             within: the right item may be older by at most this; older ones are dropped.
             how: "left" gives (left, None) if there is none, "inner" nothing.
+
+        Raises:
+            GraphError: `other` is of another graph, or an argument is none of these.
         """
         where, key = caller(), function_of("join_as_of", key, _KEY)
         span = EVER if within is None else span_of("within", within, where)
@@ -203,6 +209,9 @@ class Joining(Steps[T]):
             table_key: of a row of a stream; `key` if None.
             on: the column of a DataFrame that is the key.
             how: "left" gives (item, None) if the table has none, "inner" nothing.
+
+        Raises:
+            GraphError: `table` is no table, a key of it has no canonical form, or an argument is none of these.
         """
         where, key = caller(), function_of("join_table", key, _KEY)
         if how not in ("left", "inner"):

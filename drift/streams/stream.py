@@ -168,6 +168,9 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
         >>> numbers.sink("all")
         >>> [item.payload for item in drift.run(graph, {"numbers": [5, 3]})]
         [1, 2, 5, 1, 3]
+
+        Raises:
+            GraphError: `loop` is no feedback edge of this graph, or is closed already.
         """
         self._check_graph(loop)
         if not isinstance(loop, Feedback):

@@ -82,6 +82,9 @@ class WindowedStream(Generic[K, T]):
             aggregate: one of `drift.agg`, such as `drift.agg.sum(function)`.
             durable: whether a run with state logs the output of the step, so that later steps resume from the log.
             named: or several at once, and the value is a dict: `aggregate(n=drift.agg.count(), last=drift.agg.last())`.
+
+        Raises:
+            GraphError: there is no aggregate, or one by position and others by name.
         """
         for argument, value in (("name", name), ("durable", durable)):
             if isinstance(value, Aggregate):
@@ -118,6 +121,9 @@ class WindowedStream(Generic[K, T]):
         Args:
             durable: whether a run with state logs the output of the step, so that later steps resume from the log.
             named: aggregates, such as `rows(n=drift.agg.count(), last=drift.agg.last())`.
+
+        Raises:
+            GraphError: there is no aggregate, one with the name of another field, or `fill` has other names.
         """
         row = FlatRow(self._key is not all_items, self._early is not None)
         if self._fill is not NOT_FILLED and (type(self._fill) is not dict or self._fill.keys() != named.keys()):

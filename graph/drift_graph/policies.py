@@ -81,6 +81,9 @@ class EventTime:
             Without it one wrong timestamp makes all items after it late. A longer gap in the data of a source without a
             clock is taken for a wrong timestamp. None: no limit.
         zone: for datetimes and texts without one, as a tzinfo or "Europe/Berlin"; None: these are refused.
+
+    Raises:
+        SettingsError: an argument is none of these.
     """
 
     #: Whether times come from payloads.

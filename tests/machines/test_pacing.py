@@ -27,7 +27,7 @@ def test_the_pace_rises_while_little_is_taken_back_and_falls_where_much_is() -> 
     pacing = Pacing(items_max=4)
     paces = []
     for time, tombstones in enumerate([0, 0, 0, 30, 30, 5]):
-        pacing.note(1, tombstones, pack_time(time))
+        pacing.count(1, tombstones, pack_time(time))
         pacing.judge(pack_time(time + 1))
         paces.append(pacing.batch_items)
     assert paces == [2, 4, 4, 2, 1, 1]
@@ -36,12 +36,12 @@ def test_the_pace_rises_while_little_is_taken_back_and_falls_where_much_is() -> 
 def test_the_pace_is_not_judged_before_what_was_fed_is_through() -> None:
     pacing = Pacing(items_max=4096)
     for time in range(10):
-        pacing.note(1, 0, pack_time(time))
+        pacing.count(1, 0, pack_time(time))
     assert pacing.judge(pack_time(1))  # the first has no older ones
     for time in range(10, 20):
-        pacing.note(1, 0, pack_time(time))
+        pacing.count(1, 0, pack_time(time))
     assert not pacing.judge(pack_time(9))
-    pacing.note(0, 1000, pack_time(9))
+    pacing.count(0, 1000, pack_time(9))
     assert pacing.judge(END_OF_TIME)
     assert pacing.batch_items == 1
 

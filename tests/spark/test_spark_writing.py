@@ -12,7 +12,7 @@ import pytest
 import drift
 import drift.spark
 from drift.load import load_dataflow
-from drift.records.appending import Appender, Batch
+from drift.records.appending import Appender, WrittenBatch
 
 GRAPH = """
 import os
@@ -85,7 +85,7 @@ def test_a_record_that_is_opened_for_each_batch_is_as_one_that_is_written_at_onc
             for at in range(start, start + size, 500):
                 appender.add("timed", rows[at : at + 500])
                 appender.add("numbered", rows[at : at + 50])
-            appender.commit(Batch(number, size, 0))
+            appender.commit(WrittenBatch(number, size, 0))
         manifests.append(drift.Record(folder).manifest)
         assert drift.audit(folder, dataflow, reproduce=False).ok
     policy = drift.EventTime(lambda row: row[0], lateness=31)

@@ -94,9 +94,9 @@ class CallWriter:
             self._written[: _length.size] = _length.pack(0)
             self._frame = None
         elif event == "call" and self._frame is None and is_called_by_us(frame):
-            self._note(frame)
+            self._write_call(frame)
 
-    def _note(self, frame: FrameType) -> None:
+    def _write_call(self, frame: FrameType) -> None:
         call = call_of(frame)
         why = self._refused.get(call.identity)
         if why is not None:

@@ -264,7 +264,7 @@ class ZeromqEngine:
             if not received and (self.awaits_checkpoint or node.awaits_room):  # also if no source has items
                 self._carry(node.turn([], time.monotonic()))
             if node.finished is not None and not node.has_released:
-                self._note()
+                self._update_progress()
                 if node.error is not None:
                     raise node.error
                 return
@@ -286,7 +286,7 @@ class ZeromqEngine:
         if busy and now_s < self._next_check_s and not any(number in ready for number in self._readable):
             return
         self._next_check_s = now_s + _CHECK_INTERVAL_S
-        self._note()
+        self._update_progress()
         self._warn_of_unstorable_state()
         self._warn_of_no_room()
         self._check_children(ready)
@@ -698,7 +698,7 @@ class ZeromqEngine:
                 f"minimal time is held by a message that does not come; everything released before stands. Run again"
             )
 
-    def _note(self) -> None:
+    def _update_progress(self) -> None:
         progress, feed = self.progress, self._feed
         progress.minimal_bytes = self._node.minimal_time
         progress.held_by = f"source {feed.name_of(self._node.held_by)}" if self._node.held_by >= 0 else ""
@@ -765,7 +765,7 @@ class ZeromqEngine:
             for child in children:
                 child.end()
             if self._sockets:
-                self._note()
+                self._update_progress()
         finally:
             if self._hosts is not None:
                 self._hosts.close("the run is over")

@@ -212,7 +212,7 @@ class Loop:
             self.carrier.carry(node.turn(messages, began_s, self._took_s), node.unsent)
             self._took_s = time.monotonic() - began_s
             if self.timeline is not None:
-                self._note(messages, began_s, self._took_s)
+                self._add_to_timeline(messages, began_s, self._took_s)
         flush_all(self.carrier.boxes.values(), self.poller)
         if self.watches_connections and began_s >= self._next_check_s:
             self._next_check_s = began_s + _CHECK_INTERVAL_S
@@ -236,7 +236,7 @@ class Loop:
             self._watch.end()
             self._watch = None
 
-    def _note(self, messages: Sequence[Message], began_s: float, took_s: float) -> None:
+    def _add_to_timeline(self, messages: Sequence[Message], began_s: float, took_s: float) -> None:
         assert self.timeline is not None
         items = sum(len(columns.metas) for each in messages if isinstance(each, Batch) for _, columns in each.parts)
         tombstones = self.node.tombstones

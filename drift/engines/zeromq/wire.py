@@ -48,7 +48,7 @@ _HEADER_BYTES = _header.size + _checksum.size
 _MAGIC = b"DRFT"
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     """The kind of a body."""
 
     BATCH = 1
@@ -61,15 +61,15 @@ class Kind(enum.IntEnum):
     SNAPSHOT_PART = 8
 
 
-_kinds: dict[type, Kind] = {
-    Batch: Kind.BATCH,
-    AckMessage: Kind.ACK,
-    MinimalTime: Kind.MINIMAL_TIME,
-    CheckpointReply: Kind.CHECKPOINT_REPLY,
-    Committed: Kind.COMMITTED,
-    Pace: Kind.PACE,
-    Done: Kind.DONE,
-    SnapshotPart: Kind.SNAPSHOT_PART,
+_kinds: dict[type, FrameKind] = {
+    Batch: FrameKind.BATCH,
+    AckMessage: FrameKind.ACK,
+    MinimalTime: FrameKind.MINIMAL_TIME,
+    CheckpointReply: FrameKind.CHECKPOINT_REPLY,
+    Committed: FrameKind.COMMITTED,
+    Pace: FrameKind.PACE,
+    Done: FrameKind.DONE,
+    SnapshotPart: FrameKind.SNAPSHOT_PART,
 }
 _pack = msgspec.msgpack.Encoder().encode
 _unpack: dict[int, Callable[[Any], Message]] = {
@@ -149,7 +149,7 @@ class Codec:
             if any(checksum == _sum(header, body, secret) for secret in self._secrets):
                 raise Outdated("a frame of an older generation")
             raise Refused("a frame with another run's checksum")
-        if kind not in _unpack and kind != Kind.BATCH:
+        if kind not in _unpack and kind != FrameKind.BATCH:
             raise Refused(f"a frame of unknown kind {kind}")
         return _message(kind, body)
 
@@ -160,7 +160,7 @@ def opened(frame: bytes) -> Message:
 
 
 def _message(kind: int, body: memoryview) -> Message:
-    if kind == Kind.BATCH:
+    if kind == FrameKind.BATCH:
         granule, checksum, parts = pickle.loads(body)
         return Batch(granule, checksum, [(name, unpacked_columns(*columns)) for name, columns in parts])
     return _unpack[kind](body)

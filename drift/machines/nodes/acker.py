@@ -146,4 +146,4 @@ class AckerNode(Node):
         self._mapped = self._mapped[0] + message.mapped_items, self._mapped[1] + message.mapped_s
         if self._pacing is not None:
             granule = message.cells[0][0] if message.items else BEGINNING
-            self._pacing.note(message.items, message.tombstones, granule)
+            self._pacing.count(message.items, message.tombstones, granule)

@@ -38,8 +38,8 @@ class Pacing:
         """A new pacing after a rewind, when nothing is in flight."""
         return Pacing(self._items_max)
 
-    def note(self, items: int, tombstones: int, granule: bytes) -> None:
-        """Note an ack: the number of items fed at this granule, and of tombstones."""
+    def count(self, items: int, tombstones: int, granule: bytes) -> None:
+        """Count an ack: the number of items fed at this granule, and of tombstones."""
         self._tombstones += tombstones
         if items:
             self._items += items
