@@ -161,7 +161,11 @@ class ListSink(PlainSink):
 
 
 def as_sink(name: str, value: Any) -> Sink:
-    """A sink from the user's argument for a name."""
+    """A sink from the user's argument for a name.
+
+    Raises:
+        SettingsError: it is no sink, no list and cannot be called.
+    """
     if isinstance(value, Sink):
         return value
     if isinstance(value, list):

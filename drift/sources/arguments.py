@@ -13,7 +13,11 @@ from drift_graph.errors import SettingsError
 
 
 def as_source(name: str, value: Any) -> Source:
-    """A source from the user's argument for a name."""
+    """A source from the user's argument for a name.
+
+    Raises:
+        SettingsError: it is no source, and cannot be iterated or would be in no certain order.
+    """
     if hasattr(type(value), "mapInArrow"):  # a Spark DataFrame; over Connect it seems to have any attribute
         return FrameSource(value)
     if isinstance(value, Source):

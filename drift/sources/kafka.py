@@ -64,6 +64,9 @@ def kafka(
         group: a consumer group, to which the offsets of released items are committed, each second and at the end, so
             that Kafka's tools show the lag of the run. Nothing is read from it.
         config: more settings of librdkafka, for instance for TLS and passwords.
+
+    Raises:
+        SettingsError: `start` or `decode` is none of these.
     """
     need("kafka", "drift.sources.kafka")
     if start not in ("earliest", "latest") and not isinstance(start, Mapping):

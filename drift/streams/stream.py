@@ -306,6 +306,9 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
             with_time: the predicate is called with the item's time as well.
             on_error: "error" ends the run if the predicate raises; "divert" sends the payload to the sink "errors".
             durable: whether a run with state logs the output of the step, so that later steps resume from the log.
+
+        Raises:
+            GraphError: it cannot be called, is an expression that is not row by row, or one with `with_time`.
         """
         if isinstance(predicate, str) or type(predicate).__module__.startswith("polars."):
             if with_time:

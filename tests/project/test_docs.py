@@ -12,6 +12,7 @@ examples.
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import inspect
@@ -20,6 +21,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -147,3 +149,22 @@ NO_OPERATORS |= {f"drift.flow.windows.{name}" for name in ("check_windows", "fie
 def test_every_operator_has_an_example_in_its_docstring() -> None:
     lacking = [name for name, found in operators() if name not in NO_OPERATORS and ">>>" not in (found.__doc__ or "")]
     assert not lacking
+
+
+def raised_by(function: object) -> set[str]:
+    """The classes of the exceptions that the text of a function itself raises."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    raised = (node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise))
+    return {each.func.id for each in raised if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}
+
+
+def test_operators_sources_and_sinks_say_what_they_raise() -> None:
+    connectors = [
+        (f"{module.__name__}.{name}", getattr(module, name))
+        for module in (drift.sources, drift.sinks)
+        for name in module.__all__
+        if inspect.isfunction(getattr(module, name))
+    ]
+    silent = [name for name, each in (*operators(), *connectors) if raised_by(each) and "Raises:" not in each.__doc__]
+    assert len(connectors) > 20
+    assert silent == []
