@@ -36,6 +36,7 @@ NEXT = ("tests/rows/test_sliding_rows.py", "-k", "next_timers")
 STRETCHES = ("tests/machines/test_in_order.py", "-k", "later_end")
 LISTED = ("tests/records/test_records_columns.py", "-k", "strings")
 IN_ARRAYS = ("tests/rows/test_running.py", "-k", "any_order_are_those")
+EXPRESSIONS = ("tests/rows/test_running.py", "-k", "digest or expressions or refused")
 NUMBERS = ("tests/rows/test_running.py", "-k", "have_numbers")
 IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
 
@@ -58,6 +59,30 @@ BREAKAGES: list[Breakage] = [
     one("chosen metas of rows without a head", _METAS, "joined(head), f", "joined(bytes(len(head))), f", ROWS, _UNSEEN),
     one("numbered metas of rows without a head", _METAS, "= head + bytes(8)", "= bytes(len(head) + 8)", ROWS, _UNSEEN),
     one("a choice from a choice is the first ones", _METAS, "mask[np.flatnonzero(", "mask[np.sort(", ROWS, _UNSEEN),
+    one(
+        "an expression has one value for all rows",
+        _AGGREGATES,
+        "return of.column(rows)",
+        "return of.column(rows)[:1].new_from_index(0, len(rows))",
+        EXPRESSIONS,
+        _UNSEEN,
+    ),
+    one(
+        "expressions in several aggregates are left",
+        "drift/flow/fields.py",
+        "return tuple(bound(each, bind) for each in value)",
+        "return value",
+        EXPRESSIONS,
+        _UNSEEN,
+    ),
+    one(
+        "a key that is an expression takes the place of a field",
+        "drift/streams/columnar.py",
+        "(name := each.meta.output_name()) in fields",
+        "(name := each.meta.output_name()) is fields",
+        EXPRESSIONS,
+        _UNSEEN,
+    ),
     one(
         "forms of the first rows for all",
         "drift/columns/rows.py",

@@ -19,16 +19,20 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from drift.columns.computed import Computed
 from drift.columns.expressions import Fields, unknown_field
 from drift.columns.forms import VIEW, VIEW_MAX
 from drift.columns.rows import Frame
 from drift.strings import plain
+from drift_graph.errors import InputError
 
 Kind = Literal["count", "sum", "mean", "min", "max"]
 #: The value of so many rows before, or the difference from it.
 Before: TypeAlias = tuple[Literal["shift", "diff"], int]
-#: What an aggregate computes, and of which field; a count of none.
-InColumns = tuple[Kind, str]
+#: What values are of: a field's name, or an expression.
+Of: TypeAlias = str | Computed
+#: What an aggregate computes, and of what; a count of nothing.
+InColumns = tuple[Kind, Of]
 Array: TypeAlias = npt.NDArray[Any]
 _kinds = pa.types
 
@@ -46,7 +50,7 @@ class _NotHere(Exception):
 def running(
     rows: Frame,
     key: Sequence[str],
-    named: Sequence[tuple[str, tuple[Any, str]]],
+    named: Sequence[tuple[str, tuple[Any, Of]]],
     fetch: Callable[[Sequence[Any]], list[Any]],
     store: Callable[[Iterable[tuple[Any, Any]]], None],
 ) -> Frame | None:
@@ -96,14 +100,14 @@ def fields_of_aggregates(
     """
     known = dict(fields)
     for name in (*key, *(of[1] for _, of in named if of is not None and of[0] != "count")):
-        if name not in known and name.split(".")[0] not in known:
+        if type(name) is str and name not in known and name.split(".")[0] not in known:
             raise unknown_field(what, name, known)
     made: dict[str, Any] = {}
     for name, of in named:
         if of is None:
             return None
         kind, field = of
-        of_values = known.get(field)
+        of_values = known.get(field) if type(field) is str else field.kind
         if type(kind) is tuple and kind[0] == "shift":
             if of_values is None:
                 return None
@@ -214,15 +218,24 @@ def firsts_of(numbers: Array, count: int) -> Array:
     return firsts
 
 
-def _column(rows: Frame, name: str) -> pa.Array:
-    if name not in rows.frame.columns:
+def _series(rows: Frame, of: Of) -> pl.Series:
+    if isinstance(of, Computed):
+        try:
+            return of.column(rows)
+        except (InputError, pl.exceptions.PolarsError):  # raised again where the row is that it is of
+            raise _NotHere from None
+    if of not in rows.frame.columns:
         raise _NotHere
-    return rows.frame.get_column(name).to_arrow(compat_level=pl.CompatLevel.oldest())
+    return rows.frame.get_column(of)
 
 
-def _numbers(rows: Frame, name: str) -> Array:
-    """The values of a field, as 64-bit integers or floats."""
-    column = _column(rows, name)
+def _column(rows: Frame, of: Of) -> pa.Array:
+    return _series(rows, of).to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _numbers(rows: Frame, of: Of) -> Array:
+    """The values of a field, or of an expression, as 64-bit integers or floats."""
+    column = _column(rows, of)
     kind = column.type
     if column.null_count or kind == pa.uint64() or kind == pa.float16():
         raise _NotHere
@@ -292,22 +305,22 @@ def _aggregated(kind: Kind, batch: _Keyed, values: Array | None, before: list[An
 
 
 def _shifted(
-    batch: _Keyed, rows: Frame, field: str, kind: Before, before: list[Any]
+    batch: _Keyed, rows: Frame, of: Of, kind: Before, before: list[Any]
 ) -> tuple[pl.Series, list[tuple[Any, ...]]]:
     """The value of some rows before, or the difference from it, and the accumulators after all."""
     how, n = kind
-    column = rows.frame.get_column(field) if field in rows.frame.columns else None
-    if column is None or column.dtype not in _SHIFTED:
+    column = _series(rows, of)
+    if column.dtype not in _SHIFTED:
         raise _NotHere
     known = [() if each is None else each[-n:] for each in before]
     flat = [value for each in known for value in each]
     try:
-        earlier = pl.Series(field, flat, dtype=column.dtype, strict=True)
+        earlier = pl.Series("", flat, dtype=column.dtype, strict=True)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
         raise _NotHere from None
     if not set(map(type, flat)) <= {_SHIFTED[type(column.dtype)], type(None)}:
         raise _NotHere
-    every = pl.concat([earlier, column], rechunk=True)
+    every = pl.concat([earlier, column.alias("")], rechunk=True)
     sizes = np.fromiter(map(len, known), np.int64, len(known))
     starts, at = np.cumsum(sizes) - sizes, np.empty(len(column), np.int64)
     at[batch.order] = np.arange(len(column))  # of each row, its place in the order

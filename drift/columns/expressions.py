@@ -131,7 +131,7 @@ class Expressions(MapsEach, _ByValue, frozen=True):
         return self.each([payload])[0]
 
     def each(self, payloads: Sequence[Any]) -> Any:
-        return Frame(_tried(frame_of(payloads, self.schema), self.kind, self.computed))
+        return Frame(tried(frame_of(payloads, self.schema), self.kind, self.computed))
 
     def __str__(self) -> str:
         return self.text
@@ -151,7 +151,7 @@ class Predicate(MapsEach, _ByValue, frozen=True):
 
     def each(self, payloads: Sequence[Any]) -> Any:
         """A byte for each row: 1 for those to keep."""
-        found = _tried(frame_of(payloads, self.schema), "select", self.computed)
+        found = tried(frame_of(payloads, self.schema), "select", self.computed)
         return found.to_series().fill_null(False).to_numpy().tobytes()
 
     def __str__(self) -> str:
@@ -281,7 +281,7 @@ def _is_row_by_row(frame: pl.DataFrame, kind: str, computed: tuple[bytes, ...], 
     return whole.equals(pl.concat(pieces), null_equal=True)
 
 
-def _tried(frame: pl.DataFrame, kind: str, computed: tuple[bytes, ...]) -> pl.DataFrame:
+def tried(frame: pl.DataFrame, kind: str, computed: tuple[bytes, ...]) -> pl.DataFrame:
     """What is computed of a batch; the first batches of a process are computed in halves as well.
 
     Raises:

@@ -24,6 +24,7 @@ from drift.columns.aggregates import (
     Array,
     InColumns,
     Kind,
+    Of,
     _NotHere,
     _numbers,
     codes_of,
@@ -110,7 +111,7 @@ class Groups:
         self._keys = distinct if codes is None else None
         self._numbers = numbers
         self._listed: list[int] | None = None
-        self._fields: dict[str, Array | None] = {}
+        self._fields: dict[Of, Array | None] = {}
 
     def __len__(self) -> int:
         return len(self.firsts)
@@ -167,8 +168,8 @@ class Groups:
             return (self._sums(values, old, before),)
         return (self._extremes(values, old, before, np.minimum if kind == "min" else np.maximum),)
 
-    def extremes(self, field: str, *, greatest: bool) -> list[tuple[Any, Any]] | None:
-        """Of each group its least or greatest value of a field, and the first row that has it, as a dict.
+    def extremes(self, field: Of, *, greatest: bool) -> list[tuple[Any, Any]] | None:
+        """Of each group its least or greatest value, and the first row that has it, as a dict.
 
         None where values are not numbers in columns, or comparisons of them depend on order.
         """
@@ -195,7 +196,7 @@ class Groups:
         """The rows at these places, as dicts."""
         return self.rows.in_order(places.tolist()).values
 
-    def _values(self, field: str) -> Array:
+    def _values(self, field: Of) -> Array:
         if field not in self._fields:
             try:
                 self._fields[field] = _numbers(self.rows, field)

@@ -18,9 +18,9 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain, compress, islice
-from typing import Any, Generic, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
-from drift.flow.fields import function_of, names_of
+from drift.flow.fields import Written, column_of, function_of, is_expression
 from drift.flow.sides import Side, appended
 from drift.flow.sketches import (
     Buckets,
@@ -39,6 +39,9 @@ from drift_graph.canonical import canonical, hash64
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, check_function
 from drift_graph.moments import results_of
+
+if TYPE_CHECKING:
+    import polars as pl
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -64,17 +67,17 @@ class Aggregate(Generic[T, V]):
         return None
 
     @property
-    def in_columns(self) -> tuple[Any, str] | None:
-        """What `drift.columns.aggregates` computes for it, and of which field; None if it is none of that."""
+    def in_columns(self) -> tuple[Any, Any] | None:
+        """What `drift.columns.aggregates` computes for it, and of which column; None if it is none of that."""
         return None
 
     @property
-    def running_in_columns(self) -> tuple[Any, str] | None:
+    def running_in_columns(self) -> tuple[Any, Any] | None:
         """The same where it is computed up to each row."""
         return self.in_columns
 
     @property
-    def values_in_columns(self) -> tuple[tuple[str, ...] | None, Sequence[tuple[Any, str]]] | None:
+    def values_in_columns(self) -> tuple[tuple[str, ...] | None, Sequence[tuple[Any, Any]]] | None:
         """The names of its values, or None of one value, and `in_columns` of each; None if one has none."""
         of = self.in_columns
         return None if of is None else (None, (of,))
@@ -213,7 +216,7 @@ class Count(_ByValue, Aggregate[Any, int], frozen=True):
     """The number of payloads."""
 
     @property
-    def in_columns(self) -> tuple[Any, str]:
+    def in_columns(self) -> tuple[Any, Any]:
         return "count", ""
 
     def begin(self, payload: Any) -> int:
@@ -238,9 +241,9 @@ def _each(function: Callable[[Any], Any], payloads: Sequence[Any]) -> list[Any]:
     return results
 
 
-def _of_field(kind: Any, function: Callable[..., Any]) -> tuple[Any, str] | None:
-    names = names_of(function)
-    return (kind, names[0]) if names is not None and len(names) == 1 else None
+def _of_field(kind: Any, function: Callable[..., Any]) -> tuple[Any, Any] | None:
+    column = column_of(function)
+    return None if column is None else (kind, column)
 
 
 def _number(value: Any) -> Any:
@@ -265,7 +268,7 @@ class _OfValues(_ByValue, Aggregate[Any, Any], frozen=True):
 
 class _Sum(_OfValues, frozen=True):
     @property
-    def in_columns(self) -> tuple[Any, str] | None:
+    def in_columns(self) -> tuple[Any, Any] | None:
         return _of_field("sum", self.user_function)
 
     begin_value = staticmethod(_number)
@@ -277,7 +280,7 @@ class _Sum(_OfValues, frozen=True):
 
 class _Mean(_OfValues, frozen=True):
     @property
-    def in_columns(self) -> tuple[Any, str] | None:
+    def in_columns(self) -> tuple[Any, Any] | None:
         return _of_field("mean", self.user_function)
 
     def add(self, accumulator: tuple[int, Any], payload: Any) -> tuple[int, Any]:  # as it would be, without a call
@@ -330,7 +333,7 @@ class _Extreme(_OfValues, frozen=True):
     greatest: bool
 
     @property
-    def in_columns(self) -> tuple[Any, str] | None:
+    def in_columns(self) -> tuple[Any, Any] | None:
         return _of_field("max" if self.greatest else "min", self.user_function)
 
     begin_value = staticmethod(itself)
@@ -367,9 +370,8 @@ class _ExtremeBy(_OfPairs, frozen=True):
     add_value = merge
 
     def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        names = names_of(self.user_function)
-        is_field = names is not None and len(names) == 1
-        pairs = groups.extremes(names[0], greatest=self.greatest) if is_field else None  # type: ignore[index]
+        column = column_of(self.user_function)
+        pairs = None if column is None else groups.extremes(column, greatest=self.greatest)
         if pairs is None:
             return super().add_groups(groups, before)
         return [pair if old is NO_ITEMS else self.merge(old, pair) for old, pair in zip(before, pairs)]
@@ -432,7 +434,7 @@ class _Shift(_OfValues, frozen=True):
     is_difference: bool = False
 
     @property
-    def running_in_columns(self) -> tuple[Any, str] | None:
+    def running_in_columns(self) -> tuple[Any, Any] | None:
         return _of_field(("diff" if self.is_difference else "shift", self.n), self.user_function)
 
     def begin_value(self, value: Any) -> tuple[Any, ...]:
@@ -710,7 +712,7 @@ class _Several(_ByValue, Aggregate[Any, dict[str, Any]], frozen=True):
         return _Several(self.names, tuple(part.mergeable for part in self.parts))
 
     @property
-    def values_in_columns(self) -> tuple[tuple[str, ...] | None, Sequence[tuple[Any, str]]] | None:
+    def values_in_columns(self) -> tuple[tuple[str, ...] | None, Sequence[tuple[Any, Any]]] | None:
         found = [part.in_columns for part in self.parts]
         return None if None in found else (self.names, found)  # type: ignore[return-value]
 
@@ -802,8 +804,8 @@ def _first_of(pair: tuple[Any, Any]) -> Any:
 @overload
 def count() -> Aggregate[Any, int]: ...
 @overload
-def count(where: Callable[[T], object]) -> Aggregate[T, int]: ...
-def count(where: Callable[[Any], object] | None = None) -> Aggregate[Any, int]:
+def count(where: Callable[[T], object] | pl.Expr) -> Aggregate[T, int]: ...
+def count(where: Callable[[Any], object] | pl.Expr | None = None) -> Aggregate[Any, int]:
     """The number of payloads, or of those for which `where` is true.
 
     >>> import drift
@@ -812,7 +814,7 @@ def count(where: Callable[[Any], object] | None = None) -> Aggregate[Any, int]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return Count() if where is None else _Where(Count(), _checked("count", where), 0)
+    return Count() if where is None else _Where(Count(), _wanted("count", where), 0)
 
 
 @overload
@@ -820,11 +822,12 @@ def sum() -> Aggregate[T, T]: ...
 @overload
 def sum(of: Callable[[T], V]) -> Aggregate[T, V]: ...
 @overload
-def sum(of: str) -> Aggregate[Any, Any]: ...
-def sum(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
+def sum(of: str | pl.Expr) -> Aggregate[Any, Any]: ...
+def sum(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
     """The sum of `of(payload)`, added in order; numbers, or other values that support `+`.
 
-    Here, as in all aggregates with `of` or `by`, the name of a field stands for the function that reads it.
+    Here, as in all aggregates with `of`, `by` or `where`, an expression of Polars stands for a function, where the
+    fields of the rows are known; and in all with `of` or `by` the name of a field stands for the one that reads it.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -835,7 +838,7 @@ def sum(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
     return _Sum(_of("sum", of))
 
 
-def mean(of: Callable[[T], Any] | str = itself) -> Aggregate[T, Any]:
+def mean(of: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, Any]:
     """The sum of `of(payload)` divided by the number of payloads.
 
     >>> import drift
@@ -847,7 +850,7 @@ def mean(of: Callable[[T], Any] | str = itself) -> Aggregate[T, Any]:
     return _Mean(_of("mean", of))
 
 
-def var(of: Callable[[T], Any] | str = itself, ddof: int = 1) -> Aggregate[T, Any]:
+def var(of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1) -> Aggregate[T, Any]:
     """The variance of `of(payload)`, computed in order; None of `ddof` payloads or fewer.
 
     >>> import drift
@@ -864,7 +867,7 @@ def var(of: Callable[[T], Any] | str = itself, ddof: int = 1) -> Aggregate[T, An
     return _Variance(_of("var", of), _whole_number("var", ddof, 0), is_root=False)
 
 
-def std(of: Callable[[T], Any] | str = itself, ddof: int = 1) -> Aggregate[T, float | None]:
+def std(of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1) -> Aggregate[T, float | None]:
     """The standard deviation of `of(payload)`: the root of `var`, with the same arguments.
 
     >>> import drift
@@ -881,8 +884,8 @@ def min() -> Aggregate[T, T]: ...
 @overload
 def min(of: Callable[[T], V]) -> Aggregate[T, V]: ...
 @overload
-def min(of: str) -> Aggregate[Any, Any]: ...
-def min(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
+def min(of: str | pl.Expr) -> Aggregate[Any, Any]: ...
+def min(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
     """The least `of(payload)`; of equal ones the first in order.
 
     >>> import drift
@@ -899,8 +902,8 @@ def max() -> Aggregate[T, T]: ...
 @overload
 def max(of: Callable[[T], V]) -> Aggregate[T, V]: ...
 @overload
-def max(of: str) -> Aggregate[Any, Any]: ...
-def max(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
+def max(of: str | pl.Expr) -> Aggregate[Any, Any]: ...
+def max(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
     """The greatest `of(payload)`; of equal ones the first in order.
 
     >>> import drift
@@ -912,7 +915,7 @@ def max(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
     return _Extreme(_of("max", of), greatest=True)
 
 
-def min_by(of: Callable[[T], Any] | str) -> Aggregate[T, T]:
+def min_by(of: Callable[[T], Any] | str | pl.Expr) -> Aggregate[T, T]:
     """The payload with the least `of(payload)`; of equal ones the first in order.
 
     >>> import drift
@@ -924,7 +927,7 @@ def min_by(of: Callable[[T], Any] | str) -> Aggregate[T, T]:
     return _ExtremeBy(_of("min_by", of), greatest=False)
 
 
-def max_by(of: Callable[[T], Any] | str) -> Aggregate[T, T]:
+def max_by(of: Callable[[T], Any] | str | pl.Expr) -> Aggregate[T, T]:
     """The payload with the greatest `of(payload)`; of equal ones the first in order.
 
     >>> import drift
@@ -972,7 +975,7 @@ def nth(n: int) -> Aggregate[T, T | None]:
     return _Nth(_whole_number("nth", n, 0))
 
 
-def shift(of: Callable[[T], Any] | str = itself, n: int = 1) -> Aggregate[T, Any]:
+def shift(of: Callable[[T], Any] | str | pl.Expr = itself, n: int = 1) -> Aggregate[T, Any]:
     """The value `n` before the last; None if there are not so many. With `running`, that of the row before.
 
     >>> import drift
@@ -985,7 +988,7 @@ def shift(of: Callable[[T], Any] | str = itself, n: int = 1) -> Aggregate[T, Any
     return _Shift(_of("shift", of), _whole_number("shift", n, 1))
 
 
-def diff(of: Callable[[T], Any] | str = itself, n: int = 1) -> Aggregate[T, Any]:
+def diff(of: Callable[[T], Any] | str | pl.Expr = itself, n: int = 1) -> Aggregate[T, Any]:
     """How much the last value is above that `n` before it; None if there are not so many.
 
     >>> import drift
@@ -1019,8 +1022,8 @@ def collect() -> Aggregate[T, tuple[T, ...]]: ...
 @overload
 def collect(of: Callable[[T], V]) -> Aggregate[T, tuple[V, ...]]: ...
 @overload
-def collect(of: str) -> Aggregate[Any, tuple[Any, ...]]: ...
-def collect(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
+def collect(of: str | pl.Expr) -> Aggregate[Any, tuple[Any, ...]]: ...
+def collect(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
     """All `of(payload)` in order, as a tuple.
 
     >>> import drift
@@ -1032,7 +1035,7 @@ def collect(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
     return _Collect(_of("collect", of))
 
 
-def sort(by: Callable[[T], Any] | str = itself) -> Aggregate[T, tuple[T, ...]]:
+def sort(by: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, tuple[T, ...]]:
     """All payloads by rising `by(payload)`, as a tuple; equal ones in order.
 
     >>> import drift
@@ -1044,7 +1047,7 @@ def sort(by: Callable[[T], Any] | str = itself) -> Aggregate[T, tuple[T, ...]]:
     return _Sort(itself, _of("sort", by))
 
 
-def top(n: int, by: Callable[[T], Any] | str = itself) -> Aggregate[T, tuple[T, ...]]:
+def top(n: int, by: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, tuple[T, ...]]:
     """The `n` payloads with the greatest `by(payload)`, the greatest first; of equal ones the first in order.
 
     >>> import drift
@@ -1061,8 +1064,8 @@ def distinct() -> Aggregate[T, tuple[T, ...]]: ...
 @overload
 def distinct(of: Callable[[T], V]) -> Aggregate[T, tuple[V, ...]]: ...
 @overload
-def distinct(of: str) -> Aggregate[Any, tuple[Any, ...]]: ...
-def distinct(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
+def distinct(of: str | pl.Expr) -> Aggregate[Any, tuple[Any, ...]]: ...
+def distinct(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
     """Each distinct `of(payload)` once, in order of first occurrence. 1, 1.0 and True are three values.
 
     >>> import drift
@@ -1075,7 +1078,7 @@ def distinct(of: Callable[[Any], Any] | str = itself) -> Aggregate[Any, Any]:
 
 
 def distinct_count(
-    of: Callable[[T], Any] | str = itself, where: Callable[[T], object] | None = None
+    of: Callable[[T], Any] | str | pl.Expr = itself, where: Callable[[T], object] | pl.Expr | None = None
 ) -> Aggregate[T, int]:
     """The exact number of distinct `of(payload)`, of all payloads or of those for which `where` is true.
 
@@ -1086,10 +1089,10 @@ def distinct_count(
     [2]
     """
     distinct = _Distinct(_of("distinct_count", of), True)
-    return distinct if where is None else _Where(distinct, _checked("distinct_count", where), 0)
+    return distinct if where is None else _Where(distinct, _wanted("distinct_count", where), 0)
 
 
-def quantile(q: float, of: Callable[[T], Any] | str = itself) -> Aggregate[T, Any]:
+def quantile(q: float, of: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, Any]:
     """The exact `q`-quantile of all `of(payload)`; all values are stored.
 
     >>> import drift
@@ -1106,7 +1109,9 @@ def quantile(q: float, of: Callable[[T], Any] | str = itself) -> Aggregate[T, An
 
 
 def approximate_distinct_count(
-    of: Callable[[T], Any] | str = itself, where: Callable[[T], object] | None = None, precision: int = 12
+    of: Callable[[T], Any] | str | pl.Expr = itself,
+    where: Callable[[T], object] | pl.Expr | None = None,
+    precision: int = 12,
 ) -> Aggregate[T, int]:
     """About the number of distinct `of(payload)`, in memory that does not grow with it: a HyperLogLog.
 
@@ -1129,10 +1134,12 @@ def approximate_distinct_count(
     if _whole_number("approximate_distinct_count", precision, 4) > 16:
         raise GraphError(f"approximate_distinct_count takes a precision from 4 to 16, not {precision} (at {caller()})")
     distinct = _AboutDistinct(_of("approximate_distinct_count", of), precision)
-    return distinct if where is None else _Where(distinct, _checked("approximate_distinct_count", where), 0)
+    return distinct if where is None else _Where(distinct, _wanted("approximate_distinct_count", where), 0)
 
 
-def approximate_quantile(q: float, of: Callable[[T], Any] | str = itself, error: float = 0.01) -> Aggregate[T, float]:
+def approximate_quantile(
+    q: float, of: Callable[[T], Any] | str | pl.Expr = itself, error: float = 0.01
+) -> Aggregate[T, float]:
     """About the `q`-quantile of all `of(payload)`, in memory that hardly grows with their number: counts by bucket.
 
     It is never further than `error` from the value at rank q * (n - 1), rounded down, and the same for the same values
@@ -1235,8 +1242,15 @@ def _checked(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _of(what: str, of: Callable[..., Any] | str) -> Callable[..., Any]:
-    """What an aggregate is of: a function, or the field of this name."""
+def _wanted(what: str, where: Any) -> Callable[..., Any]:
+    """Which payloads an aggregate is of: a function, or an expression."""
+    return Written(where, f"drift.agg.{what}", caller()) if is_expression(where) else _checked(what, where)
+
+
+def _of(what: str, of: Any) -> Callable[..., Any]:
+    """What an aggregate is of: a function, the field of this name, or an expression, once the fields are known."""
+    if is_expression(of):
+        return Written(of, f"drift.agg.{what}", caller())
     return function_of(f"drift.agg.{what}", of)
 
 

@@ -9,8 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from drift.operators import _ByValue
 from drift_graph.errors import GraphError
-from drift_graph.functions import LibraryFunction, caller, check_function
+from drift_graph.functions import LibraryFunction, caller, check_function, field_of
 from drift_graph.moments import Field
 
 
@@ -28,6 +31,28 @@ class Fields(LibraryFunction):
 
     def __call__(self, payload: Any) -> tuple[Any, ...]:
         return tuple(each(payload) for each in self.fields)
+
+
+@dataclass(frozen=True)
+class Written(LibraryFunction):
+    """An expression of Polars as the user has written it, until the fields of the rows are known.
+
+    Attributes:
+        taker: what takes it, for messages.
+        where: the line of the user.
+    """
+
+    is_field = True
+
+    given: Any
+    taker: str
+    where: str
+
+    def __call__(self, payload: Any) -> Any:
+        raise GraphError(
+            f"{self.taker} (at {self.where}) takes an expression where the fields of the rows are known only: in "
+            f"windows, running and at_end of a stream with a schema; elsewhere compute it as a field, with_columns"
+        )
 
 
 def function_of(taker: str, given: Any, kind: str = "a function or the name of a field") -> Callable[[Any], Any]:
@@ -54,6 +79,36 @@ def key_of(key: Any, *more: str) -> Callable[[Any], Any]:
     if not all(isinstance(each, str) and each for each in (key, *more)):
         raise GraphError(f"key_by takes one function, or names of fields, not {(key, *more)!r:.80} (at {caller()})")
     return Fields(tuple(map(Field, (key, *more))))
+
+
+def column_of(function: Callable[[Any], Any]) -> Any:
+    """What a function reads that is a column of rows: a field's name, or an expression; None if it does more."""
+    if field_of(function, "is_column", False):
+        return function
+    names = names_of(function)
+    return names[0] if names is not None and len(names) == 1 else None
+
+
+def is_expression(given: object) -> bool:
+    """Whether it is an expression of Polars, which is not imported for that."""
+    return type(given).__module__.startswith("polars.")
+
+
+def bound(value: Any, bind: Callable[[Any, str], Any]) -> Any:
+    """An aggregate, or a part of one, with functions in place of the expressions in it.
+
+    Args:
+        bind: makes the function for an expression; it gets the line of the user as well.
+    """
+    if type(value) is Written:
+        return bind(value.given, value.where)
+    if type(value) is tuple:
+        return tuple(bound(each, bind) for each in value)
+    if not isinstance(value, _ByValue):
+        return value
+    parts = {name: getattr(value, name) for name in value.__struct_fields__}
+    made = {name: bound(part, bind) for name, part in parts.items()}
+    return msgspec.structs.replace(value, **made) if any(made[name] is not parts[name] for name in parts) else value
 
 
 def names_of(function: Callable[[Any], Any]) -> Sequence[str] | None:

@@ -8,11 +8,12 @@ fields it gives, and every other step gives payloads of any kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from drift.diverting import OnError, TriedRows, diverts
 from drift.extras import need
+from drift.flow.fields import bound, is_expression
 from drift.operators import MapsEach
 from drift.streams.adding import Steps
 from drift_graph.errors import GraphError
@@ -196,6 +197,32 @@ class Columnar(Steps[T]):
         stream = stream._add(Map(step, "", where, function, "keep"))
         stream._fields = fields
         return stream
+
+    def _with_keys(self, given: Sequence[Any]) -> tuple[Stream[T], list[Any]]:
+        """The rows with expressions that are keys as fields, and their names in place of the expressions."""
+        if not any(map(is_expression, given)):
+            return self, list(given)  # type: ignore[return-value]
+        fields = dict(self._known_fields("key_by with an expression"))
+        new = [each for each in given if is_expression(each) and not each.meta.is_column()]
+        names = [each.meta.output_name() if is_expression(each) else each for each in given]
+        for each in new:
+            if (name := each.meta.output_name()) in fields:
+                raise GraphError(
+                    f"key_by({each}) (at {caller()}) is a key of the name {name!r}, which is a field of the rows; give "
+                    f"it a name of its own, with .alias(...)"
+                )
+        return self.with_columns(*new) if new else self, names  # type: ignore[return-value]
+
+    def _bound(self, aggregate: Any) -> Any:
+        """An aggregate, with functions of this stream's rows in place of the expressions in it."""
+
+        def bind(given: Any, where: str) -> Any:
+            fields = self._known_fields("an aggregate")
+            from drift.columns.computed import computed
+
+            return computed(fields, given, where)
+
+        return bound(aggregate, bind)
 
     def _durable_if(self, durable: bool) -> Stream[Any]:
         stream = super()._durable_if(durable)

@@ -174,8 +174,8 @@ class KeyedStream(Generic[K, T]):
         Raises:
             GraphError: no aggregate is given, or the rows are known not to have a field.
         """
-        step = running_step(named)
         stream: Any = self._stream
+        step = running_step({each: stream._bound(aggregate) for each, aggregate in named.items()})
         fields = running_fields(stream._fields, self._key, step) if stream._fields is not None else None
         made = stream._scan(self._key, step.initial, step, stream._named(name, "running by", self._key), self._key)
         made._fields = fields
@@ -211,6 +211,7 @@ class KeyedStream(Generic[K, T]):
             aggregate: one of `drift.agg`, such as `drift.agg.count()`.
             parts: aggregate in two steps, see `Stream.at_end`: for few keys with many items each.
         """
+        aggregate = self._stream._bound(aggregate)
         steps = at_end(self._key, aggregate, keyed=True, parts=parts_of(aggregate, parts))
         return self._stream._steps(steps, self._stream._named(name, "at end by", self._key), "parts")._durable_if(
             durable

@@ -33,6 +33,9 @@ from drift_graph.meta import phase_of_timers
 from drift_graph.moments import Span
 from drift_graph.operators import Group, Sink
 
+if TYPE_CHECKING:
+    import polars as pl
+
 T = TypeVar("T")
 U = TypeVar("U")
 S = TypeVar("S")
@@ -123,8 +126,8 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
     @overload
     def key_by(self, key: Callable[[T], K], /) -> KeyedStream[K, T]: ...
     @overload
-    def key_by(self, key: str, /, *more: str) -> KeyedStream[Any, T]: ...
-    def key_by(self, key: Callable[[T], Any] | str, /, *more: str) -> KeyedStream[Any, T]:
+    def key_by(self, key: str | pl.Expr, /, *more: str | pl.Expr) -> KeyedStream[Any, T]: ...
+    def key_by(self, key: Callable[[T], Any] | str | pl.Expr, /, *more: str | pl.Expr) -> KeyedStream[Any, T]:
         """The same items with a key each: the operators that follow take no `key=`.
 
         >>> import drift
@@ -134,10 +137,15 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
         [(2, 1), (2, 2), (3, 1)]
 
         Args:
-            key: pure; anything with canonical bytes. 1, 1.0 and True are three keys. Or the name of a field.
-            more: names of further fields: then the key is the tuple of all.
+            key: pure; anything with canonical bytes. 1, 1.0 and True are three keys. Or the name of a field. Or an
+                expression of Polars, which becomes a further field of the rows, under the name that it has.
+            more: further fields: then the key is the tuple of all.
+
+        Raises:
+            GraphError: one is none of these, or an expression has the name of a field.
         """
-        return KeyedStream(self, key_of(key, *more))
+        stream, names = self._with_keys((key, *more))
+        return KeyedStream(stream, key_of(*names))
 
     def merge(self, *others: Stream[T]) -> Stream[T]:
         """The union of several streams, in the order of the items' metas: by time first.
@@ -495,6 +503,7 @@ class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
                 number of items if they are numbered), then the results of the ranges, in order. Float sums then add up
                 range by range, the same on every engine; `fold` and `reduce` need `merge=` for it.
         """
+        aggregate = self._bound(aggregate)
         steps = at_end(all_items, aggregate, keyed=False, parts=parts_of(aggregate, parts))
         return self._steps(steps, self._named(name, "at end"), "parts")._durable_if(durable)
 

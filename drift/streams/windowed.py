@@ -96,6 +96,7 @@ class WindowedStream(Generic[K, T]):
             raise GraphError(f"aggregate takes one of drift.agg, or several of them by name (at {caller()})")
         chosen = several(**named) if aggregate is None else aggregate
         check_aggregate(chosen, "aggregate:")
+        chosen = self._stream._bound(chosen)
         steps = self._windows.steps(self._key, chosen, self._early)
         step = self._stream._named(name, "window by", self._key)
         windows = self._stream._steps(steps, step, "slices")
@@ -142,7 +143,8 @@ class WindowedStream(Generic[K, T]):
         made: Any = windows._part(step, "", row, "one")
         fields = self._stream._fields
         if fields is not None and self._fill is NOT_FILLED and self._early is None:
-            made._fields = fields_of_rows(fields, self._key, named, row.names)
+            known = {each: self._stream._bound(aggregate) for each, aggregate in named.items()}
+            made._fields = fields_of_rows(fields, self._key, known, row.names)
         return made._durable_if(durable)  # type: ignore[no-any-return]
 
     def count(self, where: Callable[[T], object] | None = None, *, name: str | None = None) -> Stream[Window[K, int]]:

@@ -17,7 +17,7 @@ from fractions import Fraction
 from operator import index
 from typing import Any
 
-from drift_graph.functions import LibraryFunction
+from drift_graph.functions import LibraryFunction, field_of
 from drift_graph.meta import TIME_MAX, TIME_MIN
 from drift_graph.payloads import are_rows
 
@@ -146,12 +146,13 @@ def zone_from(value: Any) -> tzinfo | None:
 
 
 def results_of(function: Callable[[Any], Any], payloads: Sequence[Any]) -> Iterator[Any]:
-    """`map(function, payloads)`; of a field of rows, without making their dicts."""
+    """`map(function, payloads)`; of a field of rows, without making their dicts, and in one call where there is one."""
     if are_rows(payloads) and type(function) is Field:
         column = payloads.field(function.path)
         if column is not None:
             return iter(column)
-    return map(function, payloads)
+    each = field_of(function, "each")
+    return map(function, payloads) if each is None else iter(each(payloads))
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,12 @@ AGGREGATES: dict[str, Callable[[], Aggregate[Any, Any]]] = {
     "dearest": lambda: drift.agg.max_by("fare"),
     "first": drift.agg.first,
     "reduced": lambda: drift.agg.reduce(lambda one, other: {**one, "fare": other["fare"]}),
+    "twice": lambda: drift.agg.sum(pl.col("fare") * 2 + pl.col("n")),
+    "thirds": lambda: drift.agg.mean(pl.col("n") // 3),
+    "most": lambda: drift.agg.max(pl.col("n") % 7),
+    "dear": lambda: drift.agg.count(pl.col("fare") > 3),
+    "least n": lambda: drift.agg.max_by(-pl.col("day")).then(lambda row: row["n"]),
+    "places": lambda: drift.agg.distinct_count(pl.col("zone").fill_null("-")),
 }
 WINDOWS = {
     "tumbling": drift.windows.tumbling(7),
@@ -171,7 +177,8 @@ def test_columns_give_what_the_step_gives_however_they_are_cut(
         start = end
 
 
-names_in_columns = st.lists(st.sampled_from(list(AGGREGATES)[:7]), min_size=1, max_size=4, unique=True)
+IN_COLUMNS = [*list(AGGREGATES)[:7], "twice", "thirds", "most"]
+names_in_columns = st.lists(st.sampled_from(IN_COLUMNS), min_size=1, max_size=4, unique=True)
 
 
 @given(tame | rows_of, names_in_columns | names_of, st.sampled_from(["tumbling", "small", "calendar"]), st.data())
@@ -388,6 +395,15 @@ def test_tame_rows_stay_columns(rows: Rows, key: tuple[str, ...]) -> None:
     assert isinstance(out, Frame) or not rows
 
 
+@given(tame.filter(len), st.sampled_from(KEYS))
+def test_expressions_of_tame_rows_are_aggregated_in_columns(rows: Rows, key: tuple[str, ...]) -> None:
+    """Or the laws would compare nothing."""
+    made = graph_of(key, ["twice", "thirds", "most"]).build()
+    step, key_of = made["running.state"].function.step, made["running"].key.key  # type: ignore[attr-defined]
+    frame = Frame(pl.DataFrame(rows, schema=SCHEMA))
+    assert isinstance(step.on_rows(key_of, frame, lambda keys: [()] * len(keys), lambda states: None), Frame)
+
+
 @pytest.mark.parametrize("tie", ["id", None])
 def test_fields_of_rows_are_read_without_their_dicts(tie: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys, times, ties and what windows aggregate."""
@@ -447,6 +463,32 @@ def test_a_run_in_columns_resumes_from_a_checkpoint(over: str | None, tmp_path: 
     assert found == expected
 
 
+def test_expressions_are_keys_and_what_is_aggregated() -> None:
+    """In columns, of dicts and over processes; a key that is an expression is a field from there on."""
+    rows = [{"zone": "abc"[at % 3] * 2, "day": at % 2, "n": at, "fare": at / 7} for at in range(120)]
+    graph = drift.Graph("expressions")
+    of_zone = graph.source("rows", schema=SCHEMA).key_by(pl.col("zone").str.head(1).alias("letter"), "day", pl.col("n"))
+    twos = of_zone.running(total=drift.agg.sum(pl.col("fare") * pl.col("n")))
+    assert twos.schema == {**pl.Schema(SCHEMA), "letter": pl.String(), "total": pl.Float64()}
+    letters = twos.key_by("letter").window(drift.windows.count(5)).rows(least=drift.agg.min(pl.col("total") / 2))
+    assert letters.schema == {"key": pl.String(), "start": pl.Int64(), "end": pl.Int64(), "least": pl.Float64()}
+    letters.sink("letters")
+    twos.at_end(drift.agg.count(where=pl.col("total") > 3)).sink("dear")
+    plain = list(drift.run(graph, {"rows": rows}, engine="reference"))
+    dear = sum(row["fare"] * row["n"] > 3 for row in rows)
+    assert [item.payload for item in plain if item.sink == "dear"] == [dear] and len(plain) == 25
+    firsts = [item.payload for item in plain if item.payload != dear][:3]
+    assert [row["key"] for row in firsts] == ["a", "b", "c"]
+    assert [row["least"] for row in firsts] == [at * (at / 7) / 2 for at in range(3)]
+    for source, how in itertools.product((rows, table(rows)), ({}, {"batch_items": 7}, ZEROMQ)):
+        assert list(drift.run(graph, {"rows": source}, **how)) == plain
+
+
+def test_an_expression_that_has_no_fields_yet_says_where_they_are_known() -> None:
+    with pytest.raises(GraphError, match="takes an expression where the fields of the rows are known only"):
+        drift.agg.sum(pl.col("n")).begin({"n": 1})
+
+
 @pytest.mark.parametrize(
     ("write", "says"),
     [
@@ -454,6 +496,12 @@ def test_a_run_in_columns_resumes_from_a_checkpoint(over: str | None, tmp_path: 
         (lambda rows: rows.key_by("zone").running(n=drift.agg.sum("fair")), "the field 'fair'.*mean 'fare'"),
         (lambda rows: rows.key_by("zone").running(), "running takes aggregates by name"),
         (lambda rows: rows.key_by("zone").running(n=7), "running: n="),
+        (lambda rows: rows.at_end(drift.agg.sum(pl.col("fair") * 2)), "the field 'fair'.*mean 'fare'"),
+        (lambda rows: rows.at_end(drift.agg.sum(pl.col("n") - pl.col("n").mean())), "not row by row"),
+        (lambda rows: rows.at_end(drift.agg.sum(pl.all())), "gives 4 values of a row"),
+        (lambda rows: rows.map(dict).at_end(drift.agg.sum(pl.col("n"))), "are not known"),
+        (lambda rows: rows.key_by(pl.col("zone").str.head(1)), "'zone', which is a field.*alias"),
+        (lambda rows: rows.map(dict).key_by(pl.col("n") + 1), "are not known"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_step_is_written(write: Callable[[Any], Any], says: str) -> None:
