@@ -46,6 +46,11 @@ def need(extra: str, feature: str) -> None:
         )
 
 
+def is_installed(extra: str) -> bool:
+    """Whether all libraries of an extra are there."""
+    return all(map(_is_there, _MODULES[extra]))
+
+
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None

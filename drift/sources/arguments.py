@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from drift.extras import need
 from drift.sources.base import Source
 from drift.sources.frames import FrameSource
 from drift.sources.iterables import IterableSource
@@ -37,10 +38,11 @@ def as_source(name: str, value: Any) -> Source:
     if isinstance(value, (set, frozenset)):
         raise SettingsError(f"source {name!r} is given a set, whose order changes from run to run; use sorted(...)")
     if any(hasattr(type(value), attribute) for attribute in ("itertuples", "iter_rows", "__arrow_c_stream__")):
-        from drift.sources.tables import is_table, table
+        from drift.sources.tables import TableSource, is_table
 
         if is_table(value):
-            return table(value)
+            need("tables", f"source {name!r}, a {type(value).__name__},")
+            return TableSource(value, None, None)
     if isinstance(value, (list, tuple)) and value and all(isinstance(each, Source) for each in value):
         raise SettingsError(
             f"source {name!r} is given a {type(value).__name__} of {len(value)} sources; give each of them a source of "

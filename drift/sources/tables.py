@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from drift.extras import need
+from drift.extras import is_installed, need
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
@@ -55,12 +55,17 @@ def is_table(values: Any) -> bool:
 
 
 class TableSource(Diverting):
-    """See `table`."""
+    """See `table`.
+
+    Args:
+        payload: None for rows, where the extra `columns` is installed and they can be of all types of the table, else
+            for dicts: a row is its dict.
+    """
 
     live = False
     guarantee = SourceGuarantee("from a position", "the number of a row, as long as the table is there")
 
-    def __init__(self, frame: Any, payload: Payload, kind: Any) -> None:
+    def __init__(self, frame: Any, payload: Payload | None, kind: Any) -> None:
         if _is_read_once(frame):
             self.guarantee = SourceGuarantee("not at all", f"a {type(frame).__name__} is read once")
         self._frame = frame
@@ -69,7 +74,8 @@ class TableSource(Diverting):
 
     def open(self) -> Reader:
         name = f"the {type(self._frame).__name__}"
-        columns, batches = _batches(name, self._frame)
+        schema, batches = _batches(name, self._frame)
+        payload = self._payload or ("rows" if _can_be_rows(schema) else "dict")
         rows = getattr(self._frame, "num_rows", None) or getattr(self._frame, "height", None)
 
         def behind(rows: int) -> Iterator[pa.RecordBatch]:
@@ -78,7 +84,7 @@ class TableSource(Diverting):
         return RowsReader(
             name,
             batches,
-            Maker(name, columns, self._payload, self._kind),
+            Maker(name, schema.names, payload, self._kind),
             rows if type(rows) is int else None,
             behind=None if _is_read_once(self._frame) else behind,
             diverts_as=self._diverts_as,
@@ -92,15 +98,30 @@ def _is_read_once(frame: Any) -> bool:
     return type(frame).__name__ == "RecordBatchReader"
 
 
-def _batches(name: str, frame: Any) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+def _can_be_rows(schema: pa.Schema) -> bool:
+    if not is_installed("columns") or len(set(schema.names)) < len(schema.names):
+        return False
+    import pyarrow as pa
+
+    from drift.columns.rows import frame_of_batch
+
+    try:
+        empty = [each.combine_chunks() for each in schema.empty_table().columns]
+        frame_of_batch(schema.names, pa.RecordBatch.from_arrays(empty, schema=schema))
+    except (InputError, pa.ArrowException):
+        return False
+    return True
+
+
+def _batches(name: str, frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     import pyarrow as pa
 
     try:
         if hasattr(frame, "itertuples"):  # of pandas, whose index would become a column
             frame = pa.Table.from_pandas(frame, preserve_index=False)
         if isinstance(frame, pa.RecordBatch):
-            return frame.schema.names, iter([frame])
+            return frame.schema, iter([frame])
         reader = pa.RecordBatchReader.from_stream(frame)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name} is no table to Arrow: {error}; give its columns one type each") from error
-    return reader.schema.names, iter(reader)
+    return reader.schema, iter(reader)

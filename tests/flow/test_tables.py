@@ -17,6 +17,7 @@ import pytest
 
 import drift
 from drift import InputError, PayloadError, SettingsError
+from drift.columns.rows import Frame
 
 
 class Named(NamedTuple):
@@ -213,6 +214,16 @@ def test_rows_as_tuples_as_values_and_as_a_type() -> None:
 
 def _payloads(source: Any) -> list[Any]:
     return [item.payload for item in drift.run(echo(), {"rows": source}, batch_items=1)]
+
+
+def test_a_table_that_is_given_as_it_is_stays_columns_where_it_can() -> None:
+    union = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 0]), pa.array(["", "x"])])
+    frame = pl.DataFrame({"word": ["a", "b"], "n": [1, None]})
+    tables = [frame, frame.to_pandas(), frame.to_arrow(), duckdb.sql("select 'a' as word, 1 as n")]
+    for table, kind in [*((each, Frame) for each in tables), (pa.table({"either": union}), list)]:
+        first, *_ = drift.run(echo(), {"rows": table}).batches()
+        assert type(first.payloads) is kind
+        assert list(first.payloads) == _payloads(drift.sources.table(table))
 
 
 def test_a_row_that_has_no_payload_is_named_and_those_before_it_are_out() -> None:
