@@ -61,9 +61,9 @@ BREAKAGES: list[Breakage] = [
     one("a choice from a choice is the first ones", _METAS, "mask[np.flatnonzero(", "mask[np.sort(", ROWS, _UNSEEN),
     one(
         "an expression has one value for all rows",
-        _AGGREGATES,
-        "return of.column(rows)",
-        "return of.column(rows)[:1].new_from_index(0, len(rows))",
+        "drift/columns/rows.py",
+        "return of.column(self)",
+        "return of.column(self)[:1].new_from_index(0, len(self))",
         EXPRESSIONS,
         _UNSEEN,
     ),

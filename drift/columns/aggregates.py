@@ -24,7 +24,6 @@ from drift.columns.expressions import Fields, unknown_field
 from drift.columns.forms import VIEW, VIEW_MAX
 from drift.columns.rows import Frame
 from drift.strings import plain
-from drift_graph.errors import InputError
 
 Kind = Literal["count", "sum", "mean", "min", "max"]
 #: The value of so many rows before, or the difference from it.
@@ -219,14 +218,10 @@ def firsts_of(numbers: Array, count: int) -> Array:
 
 
 def _series(rows: Frame, of: Of) -> pl.Series:
-    if isinstance(of, Computed):
-        try:
-            return of.column(rows)
-        except (InputError, pl.exceptions.PolarsError):  # raised again where the row is that it is of
-            raise _NotHere from None
-    if of not in rows.frame.columns:
+    column = rows.column(of)
+    if column is None:
         raise _NotHere
-    return rows.frame.get_column(of)
+    return column
 
 
 def _column(rows: Frame, of: Of) -> pa.Array:

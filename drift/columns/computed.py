@@ -6,17 +6,19 @@ Invariant: the value of a row is the one that `with_columns` would give it as a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import polars as pl
 
 from drift.arrow import python_values
 from drift.columns.expressions import Fields, expressions, frame_of, tried
-from drift.operators import MapsEach, _ByValue
+from drift.operators import MapsEach
 from drift_graph.errors import GraphError
 
 
-class Computed(MapsEach, _ByValue, frozen=True):
+@dataclass(frozen=True)
+class Computed(MapsEach):
     """A function of a row that Polars computes.
 
     Attributes:
@@ -33,6 +35,9 @@ class Computed(MapsEach, _ByValue, frozen=True):
     is_column: ClassVar = True
     is_field: ClassVar = True  # it has no line of its own for messages
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__qualname__", self.text)
+
     def __call__(self, payload: Any) -> Any:
         return self.each([payload])[0]
 
@@ -47,9 +52,6 @@ class Computed(MapsEach, _ByValue, frozen=True):
             PolarsError: it cannot be computed of one.
         """
         return tried(frame_of(payloads, self.schema), "select", (self.computed,)).to_series()
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def computed(fields: Fields, given: pl.Expr, where: str) -> Computed:

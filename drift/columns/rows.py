@@ -197,15 +197,24 @@ class Frame(Tabular):
         at = batch.schema.get_field_index(name)
         return None if at < 0 else payloads_of([batch.column(at)], [name], "value", batch.num_rows)
 
-    def timed(self, time: str, tie: str | None, zone: tzinfo | None) -> Timed | None:
-        times = times_of_column(self.frame[time], zone) if time in self.frame.columns else None
+    def column(self, of: Any) -> pl.Series | None:
+        """A field by its name, or what something computes of the rows; None if they have no such, or it raises."""
+        if type(of) is str:
+            return self.frame.get_column(of) if of in self.frame.columns else None
+        try:
+            return of.column(self)  # type: ignore[no-any-return]
+        except (InputError, pl.exceptions.PolarsError):  # raised again where it is of single rows
+            return None
+
+    def timed(self, time: Any, tie: Any, zone: tzinfo | None) -> Timed | None:
+        column = self.column(time)
+        times = None if column is None else times_of_column(column, zone)
         return None if times is None else self.timed_at(times, tie)
 
-    def timed_at(self, times: Times, tie: str | None) -> TimedRows | None:
+    def timed_at(self, times: Times, tie: Any) -> TimedRows | None:
         """The same for known times, of one row or more."""
-        if tie is not None and tie not in self.frame.columns:
-            return None
-        return TimedRows(times, self, None if tie is None else self.frame[tie])
+        ties = None if tie is None else self.column(tie)
+        return None if ties is None and tie is not None else TimedRows(times, self, ties)
 
     def _pieces(self, start: int, count: int, in_order: bool) -> list[Piece]:
         if self._batch is not None or not in_order:

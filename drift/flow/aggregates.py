@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, compress, islice
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
-from drift.flow.fields import Written, column_of, function_of, is_expression
+from drift.flow.fields import Written, function_of
 from drift.flow.sides import Side, appended
 from drift.flow.sketches import (
     Buckets,
@@ -37,8 +37,8 @@ from drift.flow.sketches import (
 from drift.operators import NO_ITEMS, _ByValue
 from drift_graph.canonical import canonical, hash64
 from drift_graph.errors import GraphError
-from drift_graph.functions import caller, check_function
-from drift_graph.moments import results_of
+from drift_graph.functions import caller, check_function, is_expression
+from drift_graph.moments import column_of, results_of
 
 if TYPE_CHECKING:
     import polars as pl

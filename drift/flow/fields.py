@@ -13,7 +13,7 @@ import msgspec
 
 from drift.operators import _ByValue
 from drift_graph.errors import GraphError
-from drift_graph.functions import LibraryFunction, caller, check_function, field_of
+from drift_graph.functions import LibraryFunction, caller, check_function
 from drift_graph.moments import Field
 
 
@@ -79,19 +79,6 @@ def key_of(key: Any, *more: str) -> Callable[[Any], Any]:
     if not all(isinstance(each, str) and each for each in (key, *more)):
         raise GraphError(f"key_by takes one function, or names of fields, not {(key, *more)!r:.80} (at {caller()})")
     return Fields(tuple(map(Field, (key, *more))))
-
-
-def column_of(function: Callable[[Any], Any]) -> Any:
-    """What a function reads that is a column of rows: a field's name, or an expression; None if it does more."""
-    if field_of(function, "is_column", False):
-        return function
-    names = names_of(function)
-    return names[0] if names is not None and len(names) == 1 else None
-
-
-def is_expression(given: object) -> bool:
-    """Whether it is an expression of Polars, which is not imported for that."""
-    return type(given).__module__.startswith("polars.")
 
 
 def bound(value: Any, bind: Callable[[Any, str], Any]) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from drift_graph.errors import SettingsError
+from drift_graph.functions import is_expression
 from drift_graph.graph import Dataflow
 from drift_graph.policies import TimePolicy
 
@@ -25,6 +26,11 @@ def check_named(
     for name, policy in times.items():
         if not isinstance(policy, TimePolicy):
             raise SettingsError(f"times[{name!r}] is {policy!r:.80}, neither ArrivalTime() nor EventTime(...)")
+        if any(map(is_expression, policy.functions.values())):
+            raise SettingsError(
+                f"times[{name!r}] has an expression, and a run does not know the fields of the rows: write it at the "
+                f"source, graph.source({name!r}, schema=..., time=...)"
+            )
 
 
 def check_names(

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from drift.diverting import OnError, TriedRows, diverts
 from drift.extras import need
-from drift.flow.fields import bound, is_expression
+from drift.flow.fields import bound
 from drift.operators import MapsEach
 from drift.streams.adding import Steps
 from drift_graph.errors import GraphError
-from drift_graph.functions import caller
+from drift_graph.functions import caller, is_expression
 from drift_graph.operators import Map
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from drift.flow.joins import before_every_time
 from drift.streams.adding import ERRORS, check_name
 from drift.streams.stream import Feedback, Stream
 from drift_graph.errors import GraphError, SettingsError
-from drift_graph.functions import caller
+from drift_graph.functions import caller, is_expression
 from drift_graph.graph import Dataflow, Draft
 from drift_graph.operators import Source
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
@@ -111,15 +111,19 @@ class Graph:
             raise GraphError(
                 f"source {name!r} (at {where}) has late={late!r}, which is the sink of what cannot be read"
             )
-        self._draft.add(Source(name, name, where, time or ArrivalTime(), diverting, bool(late)))
-        stream: Stream[Any] = Stream(self, (name,))
-        if diverting or late:
-            stream = stream._without_errors(name, where, errors=diverting, late=late)
+        fields = None
         if schema is not None:
             need("columns", f"source {name!r} with a schema")
             from drift.columns.expressions import fields_of
 
-            stream._fields = fields_of(schema, where)
+            fields = fields_of(schema, where)
+        policy = _of_fields(time or ArrivalTime(), fields, f"source {name!r}", where)
+        self._draft.add(Source(name, name, where, policy, diverting, bool(late)))
+        stream: Stream[Any] = Stream(self, (name,))
+        if diverting or late:
+            stream = stream._without_errors(name, where, errors=diverting, late=late)
+        if fields is not None:
+            stream._fields = fields
         return stream
 
     def table(self, name: str) -> Stream[Any]:
@@ -186,3 +190,15 @@ class Graph:
         with contextlib.suppress(SettingsError):  # the extra that draws is not installed
             bundle["image/svg+xml"] = as_svg(dataflow)
         return bundle
+
+
+def _of_fields(policy: TimePolicy, fields: Any, what: str, where: str) -> TimePolicy:
+    """A time policy with functions of rows in place of the expressions in it."""
+    given: dict[str, Any] = {role: each for role, each in policy.functions.items() if is_expression(each)}
+    if not given:
+        return policy
+    if fields is None:
+        raise GraphError(f"{what} (at {where}) has a time policy with an expression, and no schema= with the fields")
+    from drift.columns.computed import computed
+
+    return policy.with_functions({role: computed(fields, each, where) for role, each in given.items()})

@@ -72,6 +72,11 @@ def check_function(taker: str, function: object, kind: str = "a function") -> No
         raise GraphError(f"{taker} takes {kind}, not {function!r:.80} (at {caller()}){field_hint(function)}")
 
 
+def is_expression(given: object) -> bool:
+    """Whether it is an expression of Polars, which is not imported for that."""
+    return type(given).__module__.startswith("polars.")
+
+
 def field_hint(value: object) -> str:
     """The end of an error, where the name of a field was passed in place of a function."""
     return f"; for the field of that name pass operator.itemgetter({value!r})" if isinstance(value, str) else ""

@@ -155,6 +155,13 @@ def results_of(function: Callable[[Any], Any], payloads: Sequence[Any]) -> Itera
     return map(function, payloads) if each is None else iter(each(payloads))
 
 
+def column_of(function: object) -> Any:
+    """What a function reads that is a column of rows: a field's name, or what computes one; None if it does more."""
+    if type(function) is Field:
+        return function.path
+    return function if field_of(function, "is_column", False) else None
+
+
 @dataclass(frozen=True)
 class Field(LibraryFunction):
     """A function that reads a field of a payload: "at", "trip.at"; for tuples and lists "0"."""

@@ -116,11 +116,11 @@ class Rows:
         """Windows as dicts: fields of these names, and their values behind them; None where that is not possible."""
         return None
 
-    def timed(self, time: str, tie: str | None, zone: tzinfo | None) -> Timed | None:
+    def timed(self, time: Any, tie: Any, zone: tzinfo | None) -> Timed | None:
         """The times and ties that `drift_graph.stamps` would find row by row; None where this is not sure.
 
         Args:
-            time, tie: names of fields; without a tie it is the hash of a row.
+            time, tie: names of fields, or what computes columns; without a tie it is the hash of a row.
             zone: of times without one.
         """
         return None

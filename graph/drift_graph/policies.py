@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import tzinfo
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift_graph.errors import SettingsError
-from drift_graph.functions import same_function
+from drift_graph.functions import is_expression, same_function
 from drift_graph.moments import Field, Span, span_from, time_from, zone_from
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,12 @@ class EventTime:
     text such as "10s" or "1h 30m". Over times in seconds "10s" would be 10,000 of them: multiply such times by 1000.
 
     Args:
-        time: returns a payload's time; or the name of the field that holds it: "at", "trip.at", for tuples "0".
+        time: returns a payload's time; or the name of the field that holds it: "at", "trip.at", for tuples "0"; or, for
+            a source with a schema, an expression of Polars.
         lateness: how far an item may be behind the greatest time before it, 0 or more.
-        tie: orders items of one time, among which it must be unique; a function or a field's name. An int, 0 <= n <
-            2**64, orders them; anything else is hashed. Without it they are ordered by the hash of their payload, and
-            reading takes two to three times as long: the hash is computed for every item.
+        tie: orders items of one time, among which it must be unique; as for `time`. An int, 0 <= n < 2**64, orders
+            them; anything else is hashed. Without it they are ordered by the hash of their payload, and reading takes
+            two to three times as long: the hash is computed for every item.
         late: what happens to an item below the heartbeat or beyond `future_max`: "error" ends the run with a LateItem,
             "divert" adds it to the run's late items and counts it.
         idle_after_ms: if a live source is silent for so long, its heartbeat moves past its items so far and up to that
@@ -99,9 +103,9 @@ class EventTime:
 
     def __init__(
         self,
-        time: Callable[[Any], Any] | str,
+        time: Callable[[Any], Any] | str | pl.Expr,
         lateness: Span = 0,
-        tie: Callable[[Any], Any] | str | None = None,
+        tie: Callable[[Any], Any] | str | pl.Expr | None = None,
         late: Literal["error", "divert"] = "error",
         idle_after_ms: Span | None = None,
         future_max: Span | None = None,
@@ -111,7 +115,7 @@ class EventTime:
         for name, function in functions.items():
             if isinstance(function, str) and function:
                 functions[name] = Field(function)
-            elif not callable(function) and not (name == "tie" and function is None):
+            elif not callable(function) and not is_expression(function) and not (name == "tie" and function is None):
                 raise SettingsError(
                     f"{name}={function!r:.80} is not a function of the payload, nor the name of a field"
                 )

@@ -17,7 +17,7 @@ from drift_graph.functions import line_of, name_of, pass_interrupts, safe_text
 from drift_graph.lateness import Lateness, is_ahead, short
 from drift_graph.meta import TIME_MAX, TIME_MIN
 from drift_graph.metas.event import packed_ties
-from drift_graph.moments import Field, results_of, time_from
+from drift_graph.moments import column_of, results_of, time_from
 from drift_graph.payloads import Timed, are_rows
 from drift_graph.policies import EventTime
 from drift_graph.unchanged import Sample
@@ -86,10 +86,10 @@ def check_payloads(samples: Sequence[Sample], policy: EventTime, role: str, sour
 
 def timed_rows(payloads: Any, policy: EventTime) -> Timed | None:
     """The times and ties of rows in arrays; None if these are no rows, or if one may have no time."""
-    time, tie = policy.time, policy.tie
-    if not are_rows(payloads) or type(time) is not Field or not (tie is None or type(tie) is Field) or not payloads:
+    time, tie = column_of(policy.time), column_of(policy.tie)
+    if not are_rows(payloads) or time is None or (tie is None and policy.tie is not None) or not payloads:
         return None
-    return payloads.timed(time.path, None if tie is None else tie.path, policy.zone)
+    return payloads.timed(time, tie, policy.zone)
 
 
 def times_or_diverted(

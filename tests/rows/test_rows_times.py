@@ -192,3 +192,66 @@ def test_times_of_a_fixed_offset_and_of_a_tie_function_are_those_of_dicts() -> N
     for policy in (EventTime("at", zone=offset), EventTime("at", tie=lambda row: row["id"], zone="UTC")):
         machines = [SourceMachine("rows", 0, policy) for _ in range(2)]
         assert taken(machines[0], Frame(frame)) == taken(machines[1], Frame(frame).values)
+
+
+EXPRESSIONS = {
+    "int": pl.col("at") // 2 + pl.col("id"),
+    "us": pl.col("at").dt.offset_by("1h"),
+    "naive": pl.col("at").dt.replace_time_zone(BERLIN, ambiguous="earliest", non_existent="null"),
+    "text": pl.col("at").str.replace("T", " "),
+}
+TIES = {"id": pl.col("id") * 2 + 1, "name": pl.col("name") + "!", None: None}
+
+
+@given(numbers, st.sampled_from(list(EXPRESSIONS)), st.sampled_from(list(TIES)), st.integers(1, 12), st.booleans())
+def test_expressions_give_the_metas_late_items_and_errors_of_dicts(
+    pairs: list[tuple[int, int]], kind: str, tie: str | None, batch_items: int, is_null: bool
+) -> None:
+    frame = frame_of(pairs, kind, (3,) if is_null else ())
+    graph = drift.Graph("timed")
+    policy = EventTime(EXPRESSIONS[kind], lateness=50, tie=TIES[tie], late="divert", zone="UTC")
+    graph.source("rows", schema=frame.schema, time=policy).sink("out")
+    (source,) = graph.build().sources
+    machines = [SourceMachine.of(source, 0) for _ in range(2)]
+    for start in range(0, len(pairs), batch_items):
+        some = frame[start : start + batch_items]
+        by_columns, by_dicts = taken(machines[0], Frame(some)), taken(machines[1], Frame(some).values)
+        assert by_columns == by_dicts
+        if by_dicts[6] is not None:
+            return
+
+
+def test_times_by_expressions_are_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the test above would compare nothing; and they are those of the function that says the same."""
+    frame = frame_of([(at * 7 % 20, at) for at in range(20)], "int")
+    graph = drift.Graph("timed")
+    policy = EventTime(pl.col("at") * 10, lateness=10**7, tie=pl.col("id") + 1)
+    graph.source("rows", schema=frame.schema, time=policy).sink("out")
+    same = EventTime(lambda row: row["at"] * 10, lateness=10**7, tie=lambda row: row["id"] + 1)
+    expected = list(SourceMachine("rows", 0, same).take(Frame(frame).values).metas)
+    monkeypatch.setattr(times_module, "times_of", None)
+    arrived = SourceMachine.of(graph.build().sources[0], 0).take(Frame(frame))
+    assert list(arrived.metas) == expected and type(arrived.metas) is StampMetas
+
+
+def test_a_run_whose_times_are_expressions_is_the_same_on_each_engine() -> None:
+    frame = frame_of([(at * 7 % 50, at) for at in range(200)], "int")
+    graph = drift.Graph("timed")
+    rows = graph.source("rows", schema=frame.schema, time=EventTime(pl.col("at") * 3, lateness=200, tie=pl.col("id")))
+    rows.key_by("name").window(drift.windows.tumbling(9)).rows(n=drift.agg.sum("id")).sink("out")
+    expected = list(drift.run(graph, {"rows": frame.to_dicts()}, engine="reference"))
+    assert [item.meta for item in expected] == sorted(item.meta for item in expected) and len(expected) > 100
+    for how in ({}, {"batch_items": 7}, ZEROMQ):
+        assert list(drift.run(graph, {"rows": frame}, **how)) == expected
+
+
+def test_a_time_by_an_expression_needs_the_fields() -> None:
+    by_at = EventTime(pl.col("at"))
+    with pytest.raises(drift.GraphError, match=r"source 'rows' .* an expression, and no schema="):
+        drift.Graph("timed").source("rows", time=by_at)
+    with pytest.raises(drift.GraphError, match="the field 'at', and the rows have 'as'"):
+        drift.Graph("timed").source("rows", schema={"as": int}, time=by_at)
+    graph = drift.Graph("timed")
+    graph.source("rows").sink("out")
+    with pytest.raises(drift.SettingsError, match=r"times\['rows'\] has an expression, and a run does not know"):
+        drift.run(graph, {"rows": []}, times={"rows": by_at})
