@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from drift.arrow import python_values
 from drift.columns.aggregates import (
     _EXACT_MAX,
     _MEAN_MAX,
@@ -34,6 +35,7 @@ from drift.columns.aggregates import (
 from drift.columns.rows import Frame
 from drift.operators import NO_ITEMS
 
+_OLDEST = pl.CompatLevel.oldest()
 _ARRAYS = {frozenset({int}): np.int64, frozenset({float}): np.float64}  # by the types of accumulators
 UNUSED_MIN = 1 << 16  # so many keys that nothing is known of may have numbers
 _SLOTS_PER_ROW = 4  # of arrays over all numbers that groups may have
@@ -195,6 +197,11 @@ class Groups:
     def rows_at(self, places: Array) -> list[Any]:
         """The rows at these places, as dicts."""
         return self.rows.in_order(places.tolist()).values
+
+    def values_at(self, of: Of | None, places: Array) -> list[Any] | None:
+        """The values of the rows at these places, as their dicts have them; None if they are in no column."""
+        column = None if of is None else self.rows.column(of)
+        return None if column is None else python_values(column.gather(places).to_arrow(compat_level=_OLDEST))
 
     def _values(self, field: Of) -> Array:
         if field not in self._fields:

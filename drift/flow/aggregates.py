@@ -409,6 +409,44 @@ class _Last(_First, frozen=True):
         return right
 
 
+class _FirstOf(_OfValues, frozen=True):
+    """The value of the first payload."""
+
+    begin_value = staticmethod(itself)
+
+    def add(self, accumulator: Any, payload: Any) -> Any:
+        return accumulator
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return left
+
+    add_value = merge
+
+    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
+        values = groups.values_at(column_of(self.user_function), groups.firsts)
+        if values is None:
+            return super().add_groups(groups, before)
+        return [value if old is NO_ITEMS else old for old, value in zip(before, values)]
+
+
+class _LastOf(_OfValues, frozen=True):
+    """The value of the last payload."""
+
+    begin_value = staticmethod(itself)
+
+    def add(self, accumulator: Any, payload: Any) -> Any:
+        return self.user_function(payload)
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return right
+
+    add_value = merge
+
+    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
+        values = groups.values_at(column_of(self.user_function), groups.lasts)
+        return super().add_groups(groups, before) if values is None else values
+
+
 class _Nth(_ByValue, Aggregate[Any, Any], frozen=True):
     """The first n + 1 payloads: a few, since slices are merged."""
 
@@ -939,8 +977,14 @@ def max_by(of: Callable[[T], Any] | str | pl.Expr) -> Aggregate[T, T]:
     return _ExtremeBy(_of("max_by", of), greatest=True)
 
 
-def first() -> Aggregate[T, T]:
-    """The first payload in order.
+@overload
+def first() -> Aggregate[T, T]: ...
+@overload
+def first(of: Callable[[T], V]) -> Aggregate[T, V]: ...
+@overload
+def first(of: str | pl.Expr) -> Aggregate[Any, Any]: ...
+def first(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
+    """The first payload in order, or `of` it.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -948,11 +992,17 @@ def first() -> Aggregate[T, T]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [3]
     """
-    return _First()
+    return _First() if of is itself else _FirstOf(_of("first", of))
 
 
-def last() -> Aggregate[T, T]:
-    """The last payload in order.
+@overload
+def last() -> Aggregate[T, T]: ...
+@overload
+def last(of: Callable[[T], V]) -> Aggregate[T, V]: ...
+@overload
+def last(of: str | pl.Expr) -> Aggregate[Any, Any]: ...
+def last(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
+    """The last payload in order, or `of` it.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -960,7 +1010,7 @@ def last() -> Aggregate[T, T]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return _Last()
+    return _Last() if of is itself else _LastOf(_of("last", of))
 
 
 def nth(n: int) -> Aggregate[T, T | None]:

@@ -63,6 +63,9 @@ AGGREGATES: dict[str, Callable[[], Aggregate[Any, Any]]] = {
     "most": lambda: drift.agg.max(pl.col("n") % 7),
     "dear": lambda: drift.agg.count(pl.col("fare") > 3),
     "least n": lambda: drift.agg.max_by(-pl.col("day")).then(lambda row: row["n"]),
+    "first day": lambda: drift.agg.first("day"),
+    "last fare": lambda: drift.agg.last(pl.col("fare") * 2),
+    "first sum": lambda: drift.agg.first(lambda row: row["n"] + row["day"]),
     "places": lambda: drift.agg.distinct_count(pl.col("zone").fill_null("-")),
 }
 WINDOWS = {
@@ -136,6 +139,14 @@ def table(rows: Rows) -> Any:
 @example(of_zone_a([(1, 1.0), (1, math.nan), (1, 0.5)]), ("day",), ["least"], 9, None, None)
 @example(of_zone_a([(1, 1.0), (1, math.nan), (1, 0.5)]), ("day",), ["least"], 9, "tumbling", None)
 @example(of_zone_a([(at % 4, 1.0) for at in range(20)]), ("day",), ["n", "count", "last"], 9, "tumbling", "n")
+@example(
+    [{"zone": "a", "day": at % 3, "n": at, "fare": 1.0 * at} for at in range(6)],
+    ("zone",),
+    ["first day", "last fare"],
+    2,
+    "tumbling",
+    None,
+)
 def test_rows_and_dicts_have_one_digest_on_each_engine(
     rows: Rows, key: tuple[str, ...], names: list[str], batch_items: int, over: str | None, by: str | None
 ) -> None:
