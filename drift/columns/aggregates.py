@@ -143,6 +143,14 @@ def fields_of_windows(
     return (*zip(names, kinds), *made.items())
 
 
+def codes_in_columns(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]] | None:
+    """See `codes_of`; None where keys are not known in columns."""
+    try:
+        return codes_of(rows, key)
+    except _NotHere:
+        return None
+
+
 def codes_of(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]]:
     """The number of each row's key, and the keys by their numbers, which are in the order of their first rows."""
     if not key:

@@ -108,6 +108,21 @@ class StampMetas(EventMetas):
         found: list[int] = self.time_array().tolist()
         return found
 
+    def least(self) -> bytes:
+        return self[0] if self.increasing else self._extreme(np.min)
+
+    def greatest(self) -> bytes:
+        return self[-1] if self.increasing else self._extreme(np.max)
+
+    def _extreme(self, of: Callable[[Words], Any]) -> bytes:
+        """The least or the greatest of them, found word by word."""
+        words = self._words
+        places = np.arange(len(words))
+        for column in words.T:
+            some = column[places].astype(np.uint64)
+            places = places[some == of(some)]
+        return self._at(int(places[0]))
+
     def chosen(self, wanted: bytes) -> StampMetas:
         """The metas for which `wanted` has a 1."""
         return self._with(self._stamps_at(np.frombuffer(wanted, np.bool_)), increasing=self.increasing)

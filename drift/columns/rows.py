@@ -197,6 +197,12 @@ class Frame(Tabular):
         at = batch.schema.get_field_index(name)
         return None if at < 0 else payloads_of([batch.column(at)], [name], "value", batch.num_rows)
 
+    def numbered(self, key: Sequence[str], number: Callable[[Sequence[Any]], Sequence[int]]) -> bytes | None:
+        from drift.columns.aggregates import codes_in_columns  # which is about these rows
+
+        found = codes_in_columns(self, key)
+        return None if found is None else bytes(np.array(number(found[1]), np.uint8)[found[0]])
+
     def column(self, of: Any) -> pl.Series | None:
         """A field by its name, or what something computes of the rows; None if they have no such, or it raises."""
         if type(of) is str:

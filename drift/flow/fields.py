@@ -13,7 +13,7 @@ import msgspec
 
 from drift.operators import _ByValue
 from drift_graph.errors import GraphError
-from drift_graph.functions import LibraryFunction, caller, check_function
+from drift_graph.functions import LibraryFunction, caller, check_function, field_of
 from drift_graph.moments import Field
 
 
@@ -25,6 +25,11 @@ class Fields(LibraryFunction):
     is_field = True
 
     fields: tuple[Field, ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The fields that it reads."""
+        return tuple(each.path for each in self.fields)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__qualname__", f"fields {', '.join(each.path for each in self.fields)}")
@@ -100,6 +105,4 @@ def bound(value: Any, bind: Callable[[Any, str], Any]) -> Any:
 
 def names_of(function: Callable[[Any], Any]) -> Sequence[str] | None:
     """The names of the fields that a function reads; None for one that does anything else."""
-    if type(function) is Field:
-        return (function.path,)
-    return [each.path for each in function.fields] if type(function) is Fields else None
+    return field_of(function, "paths")  # type: ignore[no-any-return]

@@ -10,21 +10,25 @@ corrected by every item before its time, and so would a window by those that com
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from heapq import heappop, heappush
 from operator import itemgetter
 
 from drift_graph.item import Columns, sorted_by_meta
-from drift_graph.meta import LATER_MARK, LATER_MARK_AT, in_rounds, is_later, moment_of, reached
-from drift_graph.metas import Metas
+from drift_graph.meta import BEGINNING, LATER_MARK, LATER_MARK_AT, in_rounds, is_later, moment_of, reached
+from drift_graph.metas import Metas, count_below
 
 _mark = itemgetter(LATER_MARK_AT)
 
 
 class Pending:
-    """Later items for one grouping."""
+    """Later items for one grouping.
 
-    def __init__(self) -> None:
+    Args:
+        rounds_from: below it no item is in a round.
+    """
+
+    def __init__(self, rounds_from: bytes = BEGINNING) -> None:
+        self._rounds_from = rounds_from
         self._heap: list[tuple[bytes, int, Columns]] = []
         self._added = 0
 
@@ -53,7 +57,7 @@ class Pending:
         """Whether `take` would return any items."""
         if not self._heap or self._heap[0][0] >= heartbeat:
             return False
-        return any(_due(columns.metas[:1], heartbeat, minimal_time) for _, _, columns in self._heap)
+        return any(self._due(columns.metas[:1], heartbeat, minimal_time) for _, _, columns in self._heap)
 
     def take(self, heartbeat: bytes, minimal_time: bytes) -> list[Columns]:
         """Take the items whose time has come: below the heartbeat and, in a round, once minimal time has reached it."""
@@ -61,7 +65,7 @@ class Pending:
         rounds: list[Columns] = []
         while self._heap and self._heap[0][0] < heartbeat:
             _, _, columns = heappop(self._heap)
-            end = _due(columns.metas, heartbeat, minimal_time)
+            end = self._due(columns.metas, heartbeat, minimal_time)
             if end:
                 taken.append(columns.slice(0, end))
             if end < len(columns.metas):
@@ -74,14 +78,15 @@ class Pending:
             self.add(columns)
         return taken
 
-
-def _due(metas: Metas, heartbeat: bytes, minimal_time: bytes) -> int:
-    """For how many of the sorted later metas the time has come."""
-    end = bisect_left(metas, heartbeat)
-    for at in range(bisect_left(metas, reached(minimal_time)), end):
-        if in_rounds(metas[at]):
-            return at
-    return end
+    def _due(self, metas: Metas, heartbeat: bytes, minimal_time: bytes) -> int:
+        """For how many of the sorted later metas the time has come."""
+        end = count_below(metas, heartbeat)
+        rounds_from = max(reached(minimal_time), self._rounds_from)
+        if rounds_from < heartbeat:
+            for at in range(count_below(metas, rounds_from), end):
+                if in_rounds(metas[at]):
+                    return at
+        return end
 
 
 def split(columns: Columns, heartbeat: bytes, minimal_time: bytes) -> tuple[Columns | None, Columns | None]:

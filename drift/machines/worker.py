@@ -26,9 +26,12 @@ from drift.machines.plan import Plan
 from drift.machines.sent import LaterSent, SentLater, as_ports
 from drift.machines.stage import Stage, TimedStage
 from drift_barrier.barrier import FAILURES
+from drift_graph.functions import field_of
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, in_rounds, reached, varint
 from drift_graph.metas import are_computed, is_random_access_slow, known_to_increase, listed_metas, may_be_later
+from drift_graph.operators import Group
+from drift_graph.payloads import have_fields
 from drift_graph.unchanged import Sampler
 
 #: A batch of items with its target: a source's program, a grouping, a sink, or FAILURES.
@@ -36,6 +39,9 @@ Part = tuple[str, Columns]
 
 #: In place of a worker's index: the output barrier.
 BARRIER = -1
+
+#: So many have numbers of one byte.
+_WORKERS_MAX = 0x100
 
 #: For each byte the translation that makes it 1, and every other 0.
 _ones = [bytes(each == byte for each in range(0x100)) for byte in range(0x100)]
@@ -73,13 +79,23 @@ class Router:
                 if self._partitioner.workers == 1:
                     sends.setdefault(0, []).append((name, columns))
                     continue
-                columns, keys = keyed(group, rank, columns, ports, sampler)
-                for worker, share in _shares(columns, self._partitioner.owners(keys)):
+                owners = self._owners_of_rows(group, columns.payloads)
+                if owners is None:
+                    columns, keys = keyed(group, rank, columns, ports, sampler)
+                    owners = self._partitioner.owners(keys)
+                for worker, share in _shares(columns, owners):
                     sends.setdefault(worker, []).append((name, share))
         for name, batches in ports.items():  # after the groupings: a key that raises adds to FAILURES
             if name not in self._groups:
                 sends.setdefault(BARRIER, []).extend((name, columns) for columns in batches)
         return sends
+
+    def _owners_of_rows(self, group: Group, payloads: Any) -> Sequence[int] | None:
+        """The worker of each row, found once for each different key; None if they are to be found one by one."""
+        names = field_of(group.key, "paths")
+        if names is None or self._partitioner.workers > _WORKERS_MAX or not have_fields(payloads):
+            return None
+        return payloads.numbered(names, self._partitioner.owners)
 
 
 def _searchable(part: Part, complete_below: bytes) -> Part:
@@ -104,13 +120,13 @@ def gathered(parts: list[Part]) -> list[Part]:
     return separate + [(name, joined(each)) for name, each in batches.items()]
 
 
-def _shares(columns: Columns, owners: list[int]) -> Iterator[tuple[int, Columns]]:
+def _shares(columns: Columns, owners: Sequence[int]) -> Iterator[tuple[int, Columns]]:
     """Each worker with the items of a batch that it owns."""
     workers = sorted(set(owners))
     if len(workers) == 1:
         yield workers[0], columns
         return
-    in_bytes = bytes(owners) if max(workers, default=0) <= 0xFF else None
+    in_bytes = bytes(owners) if max(workers, default=0) < _WORKERS_MAX else None
     for worker in workers:
         chosen = in_bytes.translate(_ones[worker]) if in_bytes is not None else bytes(map(worker.__eq__, owners))
         yield worker, columns.chosen(chosen)
@@ -173,7 +189,7 @@ class Worker:
         self._stages = plan.stages()
         self._timed = _timed(self._stages)
         self._ahead = frozenset(name for name, stage in self._stages.items() if stage.only_at_ends)
-        self._pending = {name: Pending() for name in (self._stages if plan.puts_later else self._ahead)}
+        self._pending = {name: Pending(plan.rounds_from) for name in (self._stages if plan.puts_later else self._ahead)}
         self.holds_later = bool(self._timed or self._pending)
         self._heartbeat = self._minimal_time = BEGINNING
         self._sent = SentLater() if plan.puts_later and (rewinds or tracks) else None

@@ -171,6 +171,11 @@ class Field(LibraryFunction):
 
     path: str
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The fields that it reads."""
+        return (self.path,)
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "__qualname__", f"field {self.path}")
 

@@ -112,6 +112,15 @@ class Rows:
         """The value of a field in each row, as the rows' dicts have it; None if they have no field of this name."""
         raise NotImplementedError
 
+    def numbered(self, key: Sequence[str], number: Callable[[Sequence[Any]], Sequence[int]]) -> bytes | None:
+        """A number for each row, a byte, by its key; None where keys are not known in columns.
+
+        Args:
+            key: names of the fields; of one the key is its value, of several a tuple, of none None.
+            number: gives the numbers of different keys, which are their own identities.
+        """
+        return None
+
     def flat(self, names: Sequence[str]) -> Rows | None:
         """Windows as dicts: fields of these names, and their values behind them; None where that is not possible."""
         return None
