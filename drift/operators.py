@@ -435,11 +435,15 @@ class OpensWindows(LibraryFunction):
 class MergesSlices(LibraryFunction):
     """A process's function for items that are slices of windows, which it merges into them, and that has a form in
     arrays; `on_time` is a `FiresEach`.
+
+    Attributes:
+        keeps_owner: all its items come from the process before it, which has the same keys: so one worker has both.
     """
 
     __slots__ = ()
 
     in_order: ClassVar = "slices"
+    keeps_owner: ClassVar = True
 
     def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
         """See `Process.on_item`."""

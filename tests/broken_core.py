@@ -100,7 +100,7 @@ BREAKAGES = [
     one(
         "items of windows are not held",
         "drift/machines/worker.py",
-        "if name in self._ahead and columns.metas and",
+        "if waits and columns.metas and",
         "if False and",
         HELD,
         NO_TIMERS,

@@ -49,6 +49,8 @@ def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -
         return packed, 3, _pack(payloads), diffs
     if have_fields(payloads):
         return packed, 4, payloads.packed(), diffs
+    if are_rows(payloads):
+        return packed, 0, payloads, diffs
     kinds = set(map(type, payloads))
     form = 0
     if kinds <= _scalars:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import ProcessLogic, ScanLogic
-from drift.machines.stage import Stage
 from drift.operators import (
     ProcessOutput,
     ProcessState,
@@ -40,7 +39,7 @@ class Fused(NamedTuple):
     output: str
     maps: tuple[str, ...]
     key: Callable[[Any], Any]
-    make: Callable[[bool], Stage]
+    make: Callable[[bool], KeyedStage]
 
 
 def fused_form(dataflow: Dataflow, group: Group) -> Fused | None:
@@ -65,7 +64,7 @@ def _scan(dataflow: Dataflow, group: Group, state: Map, output: Map) -> Fused:
     assert isinstance(group.key, ScanKey) and isinstance(state.function, ScanState)
     key, function = group.key.key, state.function
 
-    def stage(cyclic: bool) -> Stage:
+    def stage(cyclic: bool) -> KeyedStage:
         return KeyedStage(ScanLogic(key, function), place, cyclic=cyclic)
 
     return Fused(output.name, (state.name, output.name), group.key.key, stage)
@@ -76,7 +75,7 @@ def _process(dataflow: Dataflow, group: Group, state: Map, timers: Map, output: 
     ranks = tuple(varint(dataflow.ranks[each.name]) for each in (group, state, timers, output))
     place = Place(group, state, timers, ranks)
 
-    def stage(cyclic: bool) -> Stage:
+    def stage(cyclic: bool) -> KeyedStage:
         return KeyedStage(ProcessLogic(process, in_cycle=cyclic), place, cyclic=cyclic)
 
     return Fused(output.name, (state.name, timers.name, output.name), process.key, stage)
@@ -86,7 +85,7 @@ def _step(dataflow: Dataflow, group: Group, state: Map, output: Map) -> Fused:
     process = state.function.process  # type: ignore[attr-defined]
     place = Place(group, state, None, tuple(varint(dataflow.ranks[each.name]) for each in (group, state, output)))
 
-    def stage(cyclic: bool) -> Stage:
+    def stage(cyclic: bool) -> KeyedStage:
         return KeyedStage(ProcessLogic(process, is_timed=False), place, cyclic=cyclic)
 
     return Fused(output.name, (state.name, output.name), process.key, stage)

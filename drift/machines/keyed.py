@@ -105,13 +105,16 @@ class KeyedStage(KeyedState):
         suffix: the bytes that the metas of its output still lack.
         heartbeat: timers below it fire: all sources are past it, and in an iteration all items of its round.
         ended: whether all input has ended.
-        is_timed, only_at_ends, form: see `Stage`.
+        is_timed, only_at_ends, keeps_owner, has_columns, form: see `Stage` and `Logic`.
     """
 
     def __init__(self, logic: Logic, place: Place, *, cyclic: bool = False) -> None:
         group, self._state_map, self._timers_map, ranks = place
         self._logic = logic
         self.is_timed, self.only_at_ends, self.form = logic.is_timed, logic.only_at_ends, logic.form
+        self._on_rows = getattr(logic, "on_rows", None)
+        self.keeps_owner = logic.keeps_owner
+        self.has_columns = self._on_rows is not None or logic.only_at_ends
         self._cyclic = cyclic
         self._group = group
         self._group_suffix = ranks[0]
@@ -176,15 +179,14 @@ class KeyedStage(KeyedState):
 
     def _in_columns(self, metas: Metas, rows: Any) -> Any:
         """The outputs of rows as rows; None if the logic has no form for these."""
-        on_rows = getattr(self._logic, "on_rows", None)
-        if on_rows is None:
+        if self._on_rows is None:
             return None
 
         def fetch(keys: Sequence[Any]) -> list[Any]:
             self.get([metas[-1]] * len(keys), keys)
             return list(map(self._states.get, keys, repeat(self._initial)))
 
-        return on_rows(self._keys.key, rows, fetch, self._states.update)
+        return self._on_rows(self._keys.key, rows, fetch, self._states.update)
 
     def _run_at_once(self, payloads: list[Any]) -> list[Any]:
         """Compute keys and process items in one loop; the outputs up to the item at which it stops."""
@@ -997,6 +999,14 @@ class KeyedStage(KeyedState):
             self._put_state(key, state)
             for meta, timer in timers:
                 self._timers.set(key, Due(meta, timer, BEGINNING))
+
+    def copy_to(self, other: KeyedStage) -> None:
+        """Give a new stage what this one has, where all of it is complete."""
+        if self._in_order is not None:
+            self._in_order.hand_back()
+        keys = list(dict.fromkeys((*self._states, *self._timers.by_key)))
+        other.put(entry for entry in self._as_of(END_OF_TIME, keys) if entry[1] is not DELETED)
+        other._unread = self._unread and self._unread.copied()
 
     @property
     def held(self) -> int:

@@ -75,6 +75,7 @@ class Logic(Protocol):
         in_order: optional, makes a faster form in order.
         only_at_ends: whether rows only change states and set timers, which alone give outputs: then no row is needed
             before the heartbeat has passed it.
+        keeps_owner: whether all its rows come from one stage before it, with the same keys.
     """
 
     key: Callable[[Any], Any]
@@ -86,6 +87,7 @@ class Logic(Protocol):
     phase: int
     fires_alike: bool
     only_at_ends: bool
+    keeps_owner: bool
 
     @property
     def stored(self) -> Callable[[Any], Any] | None: ...
@@ -125,7 +127,7 @@ class Logic(Protocol):
 class _Untimed:
     """A logic without timers."""
 
-    gives_many = is_timed = fires_alike = only_at_ends = False
+    gives_many = is_timed = fires_alike = only_at_ends = keeps_owner = False
     phase = 0
     takes = in_order = None
 
@@ -258,6 +260,7 @@ class ProcessLogic:
             self.form = "ProcessStage"  # so its states have been stored ever since
         self.in_order = partial(form, process) if form is not None and not in_cycle else None
         self.only_at_ends = self.in_order is not None
+        self.keeps_owner = field_of(on_item, "keeps_owner", False)
         self.key, self.initial, self.initials = process.key, process.initial, process.initials
         self.timer, self.phase = process.timer, process.phase
         self._fire_each = field_of(on_time, "each")

@@ -16,7 +16,6 @@ from drift.machines.fusing import Fused, fused_form
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import GroupLogic
 from drift.machines.maps import Program
-from drift.machines.stage import Stage
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, varint
 from drift_graph.operators import Map
@@ -84,20 +83,32 @@ class Plan:
         maps = (name for form in self._fused.values() for name in form.maps if name != form.output)
         return [*self._fused, *maps]
 
-    def stages(self) -> dict[str, Stage]:
+    def stages(self) -> dict[str, KeyedStage]:
         """New machines for every grouping, for one worker."""
-        ranks = self.dataflow.ranks
-        stages: dict[str, Stage] = {}
-        for component in self.components:
-            cyclic = self.is_cyclic(component)
-            for name in component:
-                if name in self._fused:
-                    stages[name] = self._fused[name].make(cyclic)
-                else:
-                    group = self.dataflow.groups[name]
-                    place = Place(group, None, None, (varint(ranks[name]),))
-                    stages[name] = KeyedStage(GroupLogic(group.key, group.window), place, cyclic=cyclic)
-        return stages
+        return {name: self.stage(name, component) for component in self.components for name in component}
+
+    def stage(self, name: str, component: tuple[str, ...]) -> KeyedStage:
+        """A new machine for a grouping, which is in this component."""
+        cyclic = self.is_cyclic(component)
+        if name in self._fused:
+            return self._fused[name].make(cyclic)
+        group = self.dataflow.groups[name]
+        place = Place(group, None, None, (varint(self.dataflow.ranks[name]),))
+        return KeyedStage(GroupLogic(group.key, group.window), place, cyclic=cyclic)
+
+    def first(self, stages: Mapping[str, KeyedStage]) -> list[str]:
+        """The groupings whose items come from sources through nothing but maps; or, on the same worker, from such.
+
+        Args:
+            stages: see `stages`.
+        """
+        found: list[str] = []
+        for name in (name for component in self.components for name in component):
+            origins = [origin for origin, program in self.programs.items() if name in program.targets]
+            before = [origin for origin in origins if origin in self.dataflow.groups]
+            if not before or (stages[name].keeps_owner and len(origins) == 1 and before[0] in found):
+                found.append(name)
+        return found
 
     def key_of(self, name: str) -> Any:
         """The key function of a grouping, for items that come from outside its own cycle."""

@@ -18,6 +18,7 @@ class Stage(Protocol):
         complete_below: all items below it have come with this call, so nothing below it is ever taken back.
         is_timed: whether it is a `TimedStage`.
         only_at_ends: whether it needs no item before the heartbeat has passed it; see `drift.machines.logics.Logic`.
+        has_columns: whether it has a form for rows in columns, where nothing can come below them.
         form: names the form of its states in stored checkpoints.
     """
 
@@ -25,7 +26,10 @@ class Stage(Protocol):
 
     complete_below: bytes
     is_timed: bool
-    only_at_ends: bool
+    has_columns: bool
+
+    @property
+    def only_at_ends(self) -> bool: ...
 
     @property
     def suffix(self) -> bytes: ...

@@ -11,14 +11,15 @@ worker with such items reports the least of them (`least_later`), and gets a tur
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 from drift.machines.checkpoints import DELETED, Entries, Lookup
+from drift.machines.followed import Followed
 from drift.machines.keys import Partitioner, keyed
 from drift.machines.maps import Origins, Ports
 from drift.machines.pending import Pending, split
@@ -29,9 +30,16 @@ from drift_barrier.barrier import FAILURES
 from drift_graph.functions import field_of
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, in_rounds, reached, varint
-from drift_graph.metas import are_computed, is_random_access_slow, known_to_increase, listed_metas, may_be_later
+from drift_graph.metas import (
+    are_computed,
+    count_below,
+    is_random_access_slow,
+    known_to_increase,
+    listed_metas,
+    may_be_later,
+)
 from drift_graph.operators import Group
-from drift_graph.payloads import have_fields
+from drift_graph.payloads import are_rows, have_fields
 from drift_graph.unchanged import Sampler
 
 #: A batch of items with its target: a source's program, a grouping, a sink, or FAILURES.
@@ -175,21 +183,36 @@ class Worker:
         rewinds: whether it may have to rewind to a checkpoint: then it stores the later items that it sends until they
             are settled.
         tracks: whether checkpoints are taken of it.
+        knows_flight: whether a heartbeat that `settle` gets is also below all that is in flight: then what comes to a
+            grouping through nothing but maps is complete below it.
 
     Attributes:
         holds_later: whether items may wait here for their time, so that a turn depends on the heartbeat.
     """
 
     def __init__(
-        self, plan: Plan, index: int = 0, workers: int = 1, *, rewinds: bool = False, tracks: bool = False
+        self,
+        plan: Plan,
+        index: int = 0,
+        workers: int = 1,
+        *,
+        rewinds: bool = False,
+        tracks: bool = False,
+        knows_flight: bool = False,
     ) -> None:
         self._plan = plan
         self._index = index
         self._router = Router(plan, workers)
-        self._stages = plan.stages()
+        stages = plan.stages()
+        self._stages: dict[str, Stage] = dict(stages)
+        first = plan.first(stages) if knows_flight and not plan.puts_later else ()
+        self._bounded = {name: stage for name in first if (stage := self._stages[name]).has_columns}
+        if rewinds or tracks:
+            for name in self._bounded:
+                self._stages[name] = self._bounded[name] = Followed(partial(plan.stage, name, (name,)))
         self._timed = _timed(self._stages)
-        self._ahead = frozenset(name for name, stage in self._stages.items() if stage.only_at_ends)
-        self._pending = {name: Pending(plan.rounds_from) for name in (self._stages if plan.puts_later else self._ahead)}
+        waiting = [name for name, stage in self._stages.items() if stage.only_at_ends or name in self._bounded]
+        self._pending = {name: Pending(plan.rounds_from) for name in (self._stages if plan.puts_later else waiting)}
         self.holds_later = bool(self._timed or self._pending)
         self._heartbeat = self._minimal_time = BEGINNING
         self._sent = SentLater() if plan.puts_later and (rewinds or tracks) else None
@@ -233,7 +256,9 @@ class Worker:
         sends: dict[int, list[Part]] = {}
         for name, columns in parts:
             if name in self._stages:
-                self._await(*_searchable((name, columns), heartbeat), waiting)
+                is_bounded = name in self._bounded and are_rows(columns.payloads)
+                part = (name, columns) if is_bounded else _searchable((name, columns), heartbeat)
+                self._await(*part, waiting)
         self._send(ports, waiting, sends)
         for name, pending in self._pending.items():
             if due := pending.take(self._heartbeat, self._minimal_time):
@@ -334,6 +359,8 @@ class Worker:
         if self._sent is not None:
             self._sent.settle(minimal_time)
         self._heartbeat = max(self._heartbeat, heartbeat)
+        for stage in self._bounded.values():
+            stage.complete_below = self._heartbeat
         due_below = self._heartbeat
         if self._plan.puts_later and in_rounds(self._minimal_time):  # timers of a round wait for all of its items
             due_below = min(due_below, reached(self._minimal_time))
@@ -467,8 +494,9 @@ class Worker:
         ports: Ports = {}
         stage = self._stages[name]
         for columns in _in_order(batches) if batches else ():
-            if name in self._ahead and columns.metas and columns.metas[-1] >= self._heartbeat:
-                end = bisect_left(columns.metas, self._heartbeat)
+            waits = stage.only_at_ends or (name in self._bounded and are_rows(columns.payloads))
+            if waits and columns.metas and columns.metas[-1] >= self._heartbeat:
+                end = count_below(columns.metas, self._heartbeat)
                 self._pending[name].add(columns.slice(end, len(columns.metas)))
                 columns = columns.slice(0, end)
             self._run_program_of(stage, name, self._out_of(name, stage.process, columns, ports), ports)

@@ -123,7 +123,7 @@ class WorkerNode(Node):
 
     def _hired(self, below: Callable[[str], Lookup] | None, *, rewinds: bool) -> Worker:
         """A worker without states; `below` finds those of keys that it asks for first."""
-        machine = Worker(self._plan, self._index, self._workers, rewinds=rewinds, tracks=rewinds)
+        machine = Worker(self._plan, self._index, self._workers, rewinds=rewinds, tracks=rewinds, knows_flight=True)
         if self._make_relief is not None:
             self._relief = self._make_relief(below)
             machine.page(self._relief.lookup)

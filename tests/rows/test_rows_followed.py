@@ -1,0 +1,233 @@
+"""Rows over several processes are processed in columns where nothing is in flight below them, and processes may die."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import drift
+from drift.columns.metas import stamp_metas
+from drift.columns.rows import Frame
+from drift.engines.simulated.simulation import Simulation
+from drift.machines import followed
+from drift.machines.checkpoints import DELETED
+from drift.machines.plan import Plan
+from drift.testing.check import Case, check
+from drift.testing.schedule import Schedule
+from drift_graph.graph import Dataflow
+from drift_graph.item import Columns
+from drift_graph.meta import BEGINNING, END_OF_TIME, varint
+from drift_graph.metas import count_below
+
+SCHEMA = {"zone": str, "code": int, "at": int, "n": int, "fare": float}
+UNSHRUNK = (Phase.explicit, Phase.generate)  # as in `test_deaths.py`
+LATENESS = 6
+
+schedules = st.builds(
+    Schedule,
+    workers=st.integers(1, 3),
+    batch_items=st.sampled_from([2, 8, 32]),
+    noise=st.integers(1, 2**32 - 1),
+    deaths=st.booleans(),
+)
+KINDS = [
+    drift.windows.tumbling(5),
+    drift.windows.tumbling(20),
+    drift.windows.sliding(6, every=3),
+    drift.windows.sliding(3, every=7),
+    drift.windows.session(gap=3),
+    drift.windows.count(3),
+    "running",
+    "first",
+]
+
+
+class InRows(Simulation):
+    """What sources give comes in columns."""
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        give = self.intake.give
+
+        def in_rows(rank: int, payloads: list[Any] | None, *now: Any) -> Any:
+            return give(rank, Frame(pl.DataFrame(payloads, schema=SCHEMA)) if payloads else payloads, *now)  # type: ignore[arg-type]
+
+        self.intake.give = in_rows  # type: ignore[assignment]
+
+    def _know(self, name: str, payloads: list[Any], numbers: list[int], arrived: Any) -> None:
+        by_row = dict(zip([row["n"] for row in payloads], numbers))
+        self._items.update((meta, (name, by_row[row["n"]])) for meta, row in zip(arrived.metas, arrived.payloads))
+
+
+def graph_of(kind: Any, key: Sequence[str], tie: str | None, *, two: bool, filtered: bool, again: bool) -> Dataflow:
+    graph = drift.Graph("windows")
+    policy = drift.EventTime("at", lateness=LATENESS, tie=tie)
+    stream = graph.source("rows", schema=SCHEMA, time=policy)
+    if filtered:
+        stream = stream.filter(pl.col("fare") > 1)
+    if two:
+        stream = stream.merge(graph.source("more", schema=SCHEMA, time=policy))
+    some = stream.key_by(*key or ("zone",))
+    if kind == "first":
+        some.dedup().sink("out")
+    elif kind == "running":
+        made = some.running(n=drift.agg.count(), total=drift.agg.sum("fare"), before=drift.agg.shift("n"))
+        made.sink("out")
+        if again:  # a grouping behind one has no bound of its own
+            made.key_by("n").window(drift.windows.count(2)).aggregate(drift.agg.max("total")).sink("again")
+    else:
+        windows = (some if key else stream).window(kind)
+        counted = windows.aggregate(n=drift.agg.count(), total=drift.agg.sum("fare"), least=drift.agg.min("n"))
+        counted.sink("out")
+        if again:
+            counts = counted.key_by(lambda window: window.value["n"]).window(drift.windows.tumbling(9))
+            counts.aggregate(drift.agg.count()).sink("again")
+    return graph.build()
+
+
+@st.composite
+def cases(draw: st.DrawFn, kind: Any) -> Case:
+    two = draw(st.booleans())
+    key = draw(st.sampled_from([("zone",), ("code",), ("zone", "code"), ()]))
+    tie, filtered, again = draw(st.sampled_from(["n", None])), draw(st.booleans()), draw(st.booleans())
+    dataflow = graph_of(kind, key, tie, two=two, filtered=filtered, again=again)
+    inputs: dict[str, list[Any]] = {}
+    for start, name in ((0, "rows"), (1000, "more"))[: 1 + two]:
+        rows, at = [], 0
+        for n, (step, late, zone, code) in enumerate(draw(st.lists(steps, min_size=1, max_size=60))):
+            at += step
+            fare = n / 7
+            rows.append({"zone": zone, "code": code, "at": max(at - late, 0), "n": start + n, "fare": fare})
+        inputs[name] = rows
+    return Case(dataflow, inputs, draw(schedules))
+
+
+steps = st.tuples(st.integers(0, 4), st.integers(0, LATENESS), st.sampled_from(["a", "b", "c"]), st.integers(0, 2))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@settings(max_examples=25, phases=UNSHRUNK)
+@given(st.data(), st.sampled_from([1, 8, 1 << 16]))
+def test_rows_give_what_the_reference_gives_under_any_schedule_and_deaths(kind: Any, data: Any, waiting: int) -> None:
+    case = data.draw(cases(kind))
+    with mock.patch.object(followed, "_WAITING_MIN", waiting):
+        result = check(case, simulation=InRows)
+    assert result.failure is None, result.failure
+
+
+def test_only_what_comes_from_sources_through_maps_is_complete_below_what_is_in_flight() -> None:
+    """A timer of a neighbour, which has not fired yet, is not in flight."""
+    graph = drift.Graph("first")
+    stream = graph.source("rows", schema=SCHEMA).filter(pl.col("fare") > 1)
+    sums = stream.key_by("zone").running(total=drift.agg.sum("n"), name="first")
+    both = sums.select("zone", "n").merge(graph.source("more", schema=SCHEMA).select("zone", "n"))
+    both.key_by("zone").running(total=drift.agg.sum("n"), name="behind").sink("out")
+    stream.key_by("code").running(total=drift.agg.sum("n"), name="beside").sink("more out")
+    sliding = stream.key_by("code").window(drift.windows.sliding(9, every=3))
+    sliding.aggregate(drift.agg.count(), name="sliding").sink("sliding out")
+    plan = Plan(graph.build())
+    assert sorted(name.split(".")[0] for name in plan.first(plan.stages())) == ["beside", "first", "sliding", "sliding"]
+
+
+class Going:
+    """A stage that gets rows in order, and goes back now and then."""
+
+    def __init__(self, kind: Any, times: list[int]) -> None:
+        self._plan = Plan(graph_of(kind, ("zone",), "n", two=False, filtered=False, again=False))
+        self._name, *_ = self._plan.first(self._plan.stages())
+        rows = [{"zone": "abc"[n * n % 3], "code": 0, "at": at, "n": n, "fare": n / 7} for n, at in enumerate(times)]
+        ties = np.arange(len(rows)).astype(np.uint64)
+        metas = stamp_metas(np.array(times, np.int64), ties, varint(0), varint(0))
+        self._rows = Columns(metas, Frame(pl.DataFrame(rows, schema=SCHEMA)), None)  # type: ignore[arg-type]
+        self.bounds = [BEGINNING, *metas.listed(), END_OF_TIME]
+        self._kept: dict[Any, Any] = {}  # by the checkpoints
+        self.sent: list[tuple[bytes, Any]] = []
+        self.stage = self._new()
+        self.bound = self.checkpoint = BEGINNING
+
+    def _new(self) -> followed.Followed:
+        stage = followed.Followed(partial(self._plan.stage, self._name, (self._name,)))
+        stage.track()
+        return stage
+
+    def go_to(self, bound: bytes, minimal_time: bytes) -> None:
+        """Give it the rows below a bound, and fire the timers."""
+        start, end = (count_below(self._rows.metas, each) for each in (self.bound, bound))
+        self.stage.complete_below = self.stage.heartbeat = self.bound = bound
+        self.stage.ended = bound == END_OF_TIME
+        for out in (self.stage.process(self._rows.slice(start, end), {}), self.stage.fire({})):
+            self.sent += zip(out.metas, out.payloads)
+        self.stage.settle(minimal_time)
+
+    def keep(self, checkpoint: bytes) -> None:
+        self.checkpoint = checkpoint
+        for key, state in self.stage.changed(checkpoint):
+            self._kept[key] = state
+            if state is DELETED:
+                del self._kept[key]
+
+    def go_back(self, place: bytes, *, anew: bool) -> None:
+        """To a minimal time; or another stage takes over, from the last checkpoint."""
+        if anew:
+            place, self.stage = self.checkpoint, self._new()
+            kept = self._kept.copy()
+            self.stage.restore(
+                kept.items() if self.stage.is_timed else (),
+                lambda keys: [(key, kept[key]) for key in keys if key in kept],
+            )
+        else:
+            self.stage.rewind(place)
+        self.stage.settle(place)
+        self.stage.heartbeat, self.stage.ended, self.bound = place, False, place
+        self.sent = [each for each in self.sent if each[0] < place]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@settings(phases=UNSHRUNK)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=40).map(sorted), st.data())
+def test_a_stage_that_goes_back_sends_the_same_again(kind: Any, times: list[int], data: Any) -> None:
+    going, expected = Going(kind, times), Going(kind, times)
+    expected.go_to(END_OF_TIME, BEGINNING)
+    minimal_time = BEGINNING
+    with mock.patch.object(followed, "_WAITING_MIN", data.draw(st.sampled_from([1, 8, 1 << 16]))):
+        for act in data.draw(st.lists(st.sampled_from(["go", "go", "keep", "back", "anew"]), max_size=12)):
+            between = [each for each in going.bounds if minimal_time <= each <= going.bound]
+            if act == "go":
+                bound = data.draw(st.sampled_from([each for each in going.bounds[:-1] if each >= going.bound]))
+                minimal_time = data.draw(st.sampled_from([each for each in between if each <= bound]))
+                going.go_to(bound, minimal_time)
+                continue
+            minimal_time = data.draw(st.sampled_from(between))
+            if act == "keep":
+                going.keep(minimal_time)
+            else:
+                going.go_back(minimal_time, anew=act == "anew")
+                minimal_time = going.bound
+    going.go_to(END_OF_TIME, END_OF_TIME)
+    assert sorted(going.sent, key=itemgetter(0)) == sorted(expected.sent, key=itemgetter(0))
+    assert going.stage.held == 0
+
+
+def test_states_that_are_looked_up_after_going_back_are_in_the_next_checkpoint() -> None:
+    going, expected = Going("running", list(range(12))), Going("running", list(range(12)))
+    expected.go_to(END_OF_TIME, BEGINNING)
+    first, second, third = (going.bounds[at] for at in (6, 7, 9))
+    going.go_to(first, first)
+    going.keep(first)
+    going.go_back(first, anew=True)
+    going.go_to(second, second)  # the row of one key
+    going.go_back(second, anew=False)
+    going.go_to(third, third)  # the other one's
+    going.keep(third)
+    going.go_back(third, anew=True)
+    going.go_to(END_OF_TIME, END_OF_TIME)
+    assert going.sent == expected.sent
