@@ -27,7 +27,7 @@ import sys
 import sysconfig
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -130,7 +130,7 @@ class _Walk:
             return _closure_of(value)
         if isinstance(value, types.FunctionType):
             part["kind"] = "function"
-            part["code"] = value_hash(_instructions(value.__code__))
+            part["code"] = _code_hash(value.__code__, value.__code__.co_exceptiontable)
             part["text"], part["tree"] = _source_of(value.__code__)
             return _reached(value)
         if isinstance(value, type):
@@ -262,6 +262,12 @@ def _instructions(code: types.CodeType) -> tuple[Any, ...]:
     return signature, code.co_varnames[: sum(signature[::2])], listed, code.co_exceptiontable
 
 
+@functools.lru_cache(maxsize=256)
+def _code_hash(code: types.CodeType, exceptions: bytes) -> str:
+    """The hash of instructions; equal codes have equal ones, but for their exceptions in the first 3.11s."""
+    return value_hash(_instructions(code))
+
+
 def _constant(value: Any) -> Any:
     """A constant in a form that has canonical bytes."""
     if isinstance(value, types.CodeType):
@@ -384,62 +390,73 @@ def _class_location(kind: type) -> str | None:
 def _source_of(code: types.CodeType) -> tuple[str | None, str | None]:
     """A function's text and the hash of its syntax tree; None if there is no text, or it has changed since."""
     linecache.checkcache(code.co_filename)
-    lines = linecache.getlines(code.co_filename)
-    parsed = _parsed("".join(lines), code.co_filename) if lines else None
-    if parsed is None:
-        return None, None
-    tree, codes = parsed
-    own = _instructions(code)
-    if not any(each.co_name == code.co_name and _instructions(each) == own for each in codes.get(_key(code), ())):
-        return None, None
-    node = _node_of(code, tree)
-    if node is None:
-        return None, None
-    if isinstance(node, ast.Lambda):
-        text = ast.get_source_segment("".join(lines), node)
-    else:
-        text = textwrap.dedent("".join(lines[code.co_firstlineno - 1 : node.end_lineno]))
-    return text, value_hash(_tree(node, top=True))
+    lines = tuple(linecache.getlines(code.co_filename))
+    parsed = _parsed(lines, code.co_filename) if lines else None
+    return (None, None) if parsed is None else parsed.source_of(code)
 
 
-def _key(code: types.CodeType) -> int:
-    return code.co_firstlineno
+class _Parsed:
+    """A file's functions as they were parsed and compiled, by first lines; what is found of one is found once."""
+
+    def __init__(self, lines: tuple[str, ...], tree: ast.Module, module: types.CodeType) -> None:
+        self._lines = lines
+        self._codes: dict[int, list[types.CodeType]] = {}
+        self._nodes: dict[int, list[_FunctionNode]] = {}
+        self._found: dict[Any, tuple[str | None, str | None]] = {}
+        todo = [module]
+        for code in todo:
+            self._codes.setdefault(code.co_firstlineno, []).append(code)
+            todo += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Lambda):
+                self._nodes.setdefault(node.lineno, []).append(node)
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                self._nodes.setdefault(first, []).append(node)
+
+    def source_of(self, code: types.CodeType) -> tuple[str | None, str | None]:
+        """See `_source_of`; the first 3.11s take codes for equal that differ in these tables only."""
+        known = (code, code.co_exceptiontable, code.co_linetable)
+        found = self._found.get(known)
+        if found is None:
+            found = self._found[known] = self._look_for(code)
+        return found
+
+    def _look_for(self, code: types.CodeType) -> tuple[str | None, str | None]:
+        own, line = _instructions(code), code.co_firstlineno
+        if not any(each.co_name == code.co_name and _instructions(each) == own for each in self._codes.get(line, ())):
+            return None, None
+        node = _node_of(code, self._nodes.get(line, ()))
+        if node is None:
+            return None, None
+        if isinstance(node, ast.Lambda):
+            text = ast.get_source_segment("".join(self._lines), node)
+        else:
+            text = textwrap.dedent("".join(self._lines[line - 1 : node.end_lineno]))
+        return text, value_hash(_tree(node, top=True))
 
 
 @functools.lru_cache(maxsize=16)
-def _parsed(text: str, filename: str) -> tuple[ast.Module, dict[int, list[types.CodeType]]] | None:
+def _parsed(lines: tuple[str, ...], filename: str) -> _Parsed | None:
+    text = "".join(lines)
     try:
-        tree = ast.parse(text)
-        module = compile(text, filename, "exec", dont_inherit=True)
+        return _Parsed(lines, ast.parse(text), compile(text, filename, "exec", dont_inherit=True))
     except (SyntaxError, ValueError):
         return None
-    codes: dict[int, list[types.CodeType]] = {}
-    todo = [module]
-    for code in todo:
-        codes.setdefault(_key(code), []).append(code)
-        todo += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return tree, codes
 
 
 _FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-def _node_of(code: types.CodeType, tree: ast.Module) -> _FunctionNode | None:
-    """The node that was compiled to this code, found by line, and among lambdas of one line by column."""
-    found: list[_FunctionNode] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
-            found.append(node)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.co_name:
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-            if first == code.co_firstlineno:
-                return node
+def _node_of(code: types.CodeType, nodes: Sequence[_FunctionNode]) -> _FunctionNode | None:
+    """Of the nodes that begin in a line the one that was compiled to this code; among lambdas, by column."""
+    if code.co_name != "<lambda>":
+        return next((node for node in nodes if not isinstance(node, ast.Lambda) and node.name == code.co_name), None)
+    found = [node for node in nodes if isinstance(node, ast.Lambda)]
     if len(found) < 2:
         return found[0] if found else None
     positions = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
-    fitting = [
-        node for node in found if isinstance(node, ast.Lambda) and all(_holds(node.body, at) for at in positions)
-    ]
+    fitting = [node for node in found if all(_holds(node.body, at) for at in positions)]
     return min(fitting, key=lambda node: len(ast.dump(node)), default=None)
 
 

@@ -223,6 +223,13 @@ def test_lambdas_of_one_line_are_distinguished_and_shown_separately(tmp_path: Pa
     assert "-lambda n: n * 2\n+lambda n: n * 3\n" in change.diff
 
 
+def test_lambdas_of_one_line_with_the_same_instructions_have_their_own_sources(tmp_path: Path) -> None:
+    found = print_from(tmp_path, HEAD + "graph.source('s').map(lambda n: n + 2).map(lambda n: n + (1 + 1)).sink('out')")
+    first, second = (each["functions"]["function"] for each in found["operators"][1:3])
+    assert first["code"] == second["code"] and first["source"] != second["source"]
+    assert [each["parts"][0]["text"] for each in (first, second)] == ["lambda n: n + 2", "lambda n: n + (1 + 1)"]
+
+
 def test_the_order_of_declaration_matters_as_far_as_metas_show_it(tmp_path: Path) -> None:
     text = HEAD + "s = graph.source('s')\n"
     a, b = "s.map(abs).sink('a')\n", "s.map(str).sink('b')\n"
