@@ -540,7 +540,7 @@ def test_classes_of_the_running_script_travel_as_payloads(tmp_path: Path) -> Non
 
 
 def test_a_message_that_is_lost_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EngineChild, "failure", lambda *_: None)  # some may be slow, not hung
+    monkeypatch.setattr(EngineChild, "death", lambda *_: None)  # some may be slow, not hung
     run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", workers=2, batch_items=8, silence_max_s=0.3)
     next(run)
     boxes = engine_of(run)._carrier.boxes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import select
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from dying import Death, Taken, dying, write_steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import HANG_S
 
 import drift
 from drift import InputError, SettingsError, SinkError, sinks, sources
@@ -276,7 +277,7 @@ def drained(source: Any, position: Any = None, most: int = 10**9) -> list[Any]:
         while len(found) < most and (some := reader.read(min(7, most - len(found)))) is not None:
             found += some
             if not some and source.live:
-                time.sleep(0.001)
+                assert select.select(reader.filenos(), (), (), HANG_S)[0]
         drained.position = reader.position()  # type: ignore[attr-defined]
         return found
     finally:

@@ -209,7 +209,7 @@ def test_a_task_that_is_killed_or_stopped_changes_nothing(spark: Any, tmp_path: 
     mark = tmp_path / "mark"
     graph = looped(partial(dying, by, str(mark)))
     given = {"numbers": range(60)}
-    run = drift.run(graph, given, engine="spark", spark=spark, partitions=2, gang=True, silence_max_s=2.0)
+    run = drift.run(graph, given, engine="spark", spark=spark, partitions=2, gang=True)
     report = run.finish()
     assert mark.exists()
     assert report.digest == drift.run(looped(lambda item: item), given).finish().digest
