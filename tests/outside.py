@@ -7,15 +7,11 @@ keeps its content as the real server would, and says whether it has ever lost wh
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 from unittest import mock
-
-from confluent_kafka import KafkaError
 
 import drift.state.opened
 import drift.state.run_checkpoints
@@ -26,10 +22,8 @@ from drift.sinks.kafka import producer_settings
 from drift.sinks.lines import as_json
 from drift.sinks.refused import put_or_set_apart
 from drift.sinks.resuming import AppendingSink, Last
-from drift.sources.polled import Decode, Poller, _Polled, decoded
-from drift.sources.wake import Wake
 from drift.state.backend import Away, Changes, Expected, older_error
-from drift_graph.errors import InputError, SinkError, StorageError
+from drift_graph.errors import SinkError, StorageError
 from drift_graph.metas import Metas
 
 #: What may befall a call of the store. "older N" goes back by N writes; the answer to a write that is "lost" does not
@@ -453,186 +447,3 @@ def states_on(server: Server) -> Iterator[str]:
         mock.patch.object(drift_barrier.digest, "BLOCK_ITEMS", 7),
     ):
         yield "model://"
-
-
-# What is read.
-
-
-class Posted(NamedTuple):
-    """A message of a partition, as a client sees it."""
-
-    at: int
-    where: int
-    number: int
-    content: bytes
-
-    def error(self) -> None:
-        return None
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.at
-
-    def partition(self) -> int:
-        return self.where
-
-    def offset(self) -> int:
-        return self.number
-
-    def value(self) -> bytes:
-        return self.content
-
-
-class Broker:
-    """A topic of Kafka that is written to while it is read, as a consumer sees it; the source on it is the real one.
-
-    A message is [partition, offset, timestamp], and some are no JSON. No two have one timestamp, so in event time the
-    output does not depend on when what is read.
-
-    Attributes:
-        logs: the messages of each partition.
-        most: so many are written; a source that has read all of them fails, or ends where the broker `heals`.
-        now_s: the clock of its clients, which goes on where there is nothing to read any more.
-        has_lost: whether a partition is shorter than it was.
-    """
-
-    def __init__(self, choose: Schedule, most: int) -> None:
-        self._choose = choose
-        self.most = most
-        self.logs: list[list[Posted]] = [[]]
-        self.now = 0
-        self.now_s = 0.0
-        self.heals = self.has_lost = False
-        self._consumer = BrokersConsumer(self)
-
-    @property
-    def is_read(self) -> bool:
-        """Whether a consumer has had all there is, and nobody writes any more."""
-        ended = self.heals or self.has_lost or self.written == self.most
-        return ended and all(at == len(self.logs[each]) for each, at in self._consumer.offsets.items())
-
-    @property
-    def written(self) -> int:
-        return sum(map(len, self.logs))
-
-    def choose(self, count: int) -> int:
-        return 0 if self.heals else self._choose(count)
-
-    def happens(self) -> None:
-        """Somebody writes, or adds a partition."""
-        if self.has_lost or self.heals:
-            return  # what was lost is never written again with another content: no client sees that
-        if len(self.logs) < 3 and self.choose(6) == 5:
-            self.logs.append([])
-        for _ in range(min(self.choose(4), self.most - self.written)):
-            partition = self.choose(len(self.logs))
-            log = self.logs[partition]
-            self.now += 1 + self.choose(3)
-            content = json.dumps([partition, len(log), self.now]).encode()
-            log.append(Posted(self.now, partition, len(log), content[:-1] if self.choose(5) == 4 else content))
-
-    def maybe_shorter(self) -> None:
-        """It may come back without the newest messages, or with another topic of the same name, which has fewer."""
-        log = self.logs[self.choose(len(self.logs))]
-        if log and self.choose(8) == 7:
-            del log[self.choose(len(log)) :]
-            self.has_lost = True
-
-    def consumer(self, config: Any, **_: Any) -> BrokersConsumer:
-        self._consumer = BrokersConsumer(self)
-        return self._consumer
-
-
-class BrokersConsumer:
-    """See `confluent_kafka.Consumer`: what the source calls of it.
-
-    Attributes:
-        offsets: of each partition that is read, of the next message.
-    """
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.offsets: dict[int, int] = {}
-        self._paused: set[int] = set()
-        self._known: dict[int, int] = {}  # ends, as last heard of
-
-    def list_topics(self, topic: str, timeout: float) -> Any:
-        partitions = dict.fromkeys(range(len(self._broker.logs)))
-        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=partitions)})
-
-    def get_watermark_offsets(self, part: Any, timeout: float = 0.0, cached: bool = False) -> tuple[int, int]:
-        return 0, self._known[part.partition] if cached else len(self._broker.logs[part.partition])
-
-    def assign(self, parts: Sequence[Any]) -> None:
-        self.offsets, self._paused = {}, set()
-        self.incremental_assign(parts)
-
-    def incremental_assign(self, parts: Sequence[Any]) -> None:
-        for each in parts:
-            self.offsets[each.partition] = self._known[each.partition] = each.offset
-
-    def pause(self, parts: Sequence[Any]) -> None:
-        self._paused |= {each.partition for each in parts}
-
-    def resume(self, parts: Sequence[Any]) -> None:
-        self._paused -= {each.partition for each in parts}
-
-    def consume(self, count: int, timeout: float) -> list[Any]:
-        broker, found = self._broker, list[Any]()
-        broker.happens()
-        if broker.choose(20) == 19:
-            return [Refused(KafkaError._TRANSPORT)]
-        for partition in sorted(self.offsets.keys() - self._paused, reverse=broker.choose(2) == 1):
-            log, at = broker.logs[partition], self.offsets[partition]
-            if at > len(log):
-                return [Refused(KafkaError._AUTO_OFFSET_RESET)]
-            self._known[partition] = len(log)
-            most = min(len(log) - at, count - len(found))
-            messages = log[at : at + most - broker.choose(most + 1)]
-            self.offsets[partition] += len(messages)
-            found += messages
-        return found
-
-    def close(self) -> None: ...
-
-
-class Refused(NamedTuple):
-    code: int
-
-    def error(self) -> KafkaError:
-        return KafkaError(self.code)
-
-
-def steady(broker: Broker) -> Callable[[Poller, Decode, str], Any]:
-    """What makes live readers that fetch when they are asked, and not in a thread, so that a schedule decides all."""
-
-    class Steady(_Polled):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            self._wake = Wake()
-            self._wake.set()
-            self._error: InputError | None = None
-            self._quiet_s = 0.0
-
-        def read(self, items_max: int) -> list[Any] | None:
-            if self._error is not None:
-                raise self._error
-            fetched = self._poller.fetch(items_max, 0.0)
-            assert fetched is not None
-            payloads, self._error = decoded(self._poller, fetched, self._decode, self._diverts_as)
-            self._poller.behind(fetched.marks[: len(payloads)])
-            self._quiet_s = 0.0 if payloads or not broker.is_read else self._quiet_s + 1.0
-            broker.now_s += self._quiet_s > 0.0
-            if self._quiet_s > 20.0:  # longer than a partition is waited for
-                if broker.heals:
-                    return None
-                raise InputError("nobody writes any more")
-            return payloads
-
-        def filenos(self) -> Sequence[int]:
-            return (self._wake.fileno(),)
-
-        def close(self) -> None:
-            self._wake.close()
-            self._poller.close()
-
-    return Steady

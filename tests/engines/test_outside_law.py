@@ -2,33 +2,32 @@
 its place when at last a run comes to its end, and the caller has missed none; or a run has said what is wrong, and what
 the sinks have is a prefix.
 
-All four are drawn together (`outside`): a topic that is written to while it is read, gets partitions, has messages that
-cannot be decoded, and comes back shorter; sinks that acknowledge late, refuse, lose, and come back older; a store that
-is away, older, or full; a caller that stops at any item, or dies with it in hand, and comes again.
+All four are drawn together (`outside`, `outside_sources`): a topic, a stream or a table that is written to while it is
+read, gets partitions, has messages that cannot be decoded, is away, and comes back shorter; sinks that acknowledge
+late, refuse, lose, and come back older; a store that is away, older, or full; a caller that stops at any item, or dies
+with it in hand, and comes again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import shutil
 import tempfile
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
+import pytest
 from callers import written_at_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from outside import FAULTS, Broker, Far, Rows, Schedule, Server, Topic, states_on, steady
+from outside import FAULTS, Far, Rows, Schedule, Server, Topic, states_on
+from outside_sources import Broker, Stream, Table
 
 import drift
 from drift import DriftError
 
-KAFKA = importlib.import_module("drift.sources.kafka")  # the function has its name
 MESSAGES_MAX = 24
 RUNS_MAX = 5
 SINKS: dict[str, Callable[[Schedule], Far]] = {
@@ -54,9 +53,9 @@ class Outside:
         taken: the caller has all output below this position, in whichever run.
     """
 
-    def __init__(self, choose: Schedule, kinds: tuple[str, str], logs: Path) -> None:
+    def __init__(self, choose: Schedule, read: type[Broker], kinds: tuple[str, str], logs: Path) -> None:
         self.choose = choose
-        self.broker = Broker(choose, MESSAGES_MAX)
+        self.broker = read(choose, MESSAGES_MAX)
         self.sinks = {name: SINKS[kind](choose) for name, kind in zip(("out", "errors"), kinds, strict=True)}
         self.server = Server()
         self.logs = logs
@@ -116,7 +115,7 @@ class Outside:
         assert metas == sorted(set(metas))
         expected = []
         for log in self.broker.logs:
-            sound = [each for each in log if each.content.endswith(b"]")]
+            sound = [each for each in log if each.is_sound]
             expected += [(each.where, each.number, each.at, count) for count, each in enumerate(sound)]
         found = [payload for _, (sink, _, payload) in sorted(self.output.items()) if sink == "out"]
         assert found == sorted(expected, key=lambda row: row[2])
@@ -130,8 +129,9 @@ def run_once(outside: Outside, keep: int, stops_at: int, *, dies: bool) -> tuple
     kept, stops, position = None, False, 0
     checkpoints = drift.Checkpoints("model://", every_s=0, keep=keep, logs=outside.logs, away_max_s=0.0)
     try:
-        source = drift.sources.kafka("model", "topic", decode="json")
-        run = drift.run(counted(), {"in": source}, sinks=outside.opened_sinks(), state=checkpoints, batch_items=3)
+        run = drift.run(
+            counted(), {"in": outside.broker.source()}, sinks=outside.opened_sinks(), state=checkpoints, batch_items=3
+        )
         begin = position = run.resumed_from.output.position if run.resumed_from is not None else 0
         assert begin <= outside.taken, f"resumes at {begin}, and the caller has what is below {outside.taken}"
         for item in run:
@@ -162,7 +162,7 @@ def check(outside: Outside, choose: Schedule, keep: int, faults: list[dict[int, 
     outside.heal()
     complete, error = run_once(outside, keep, 10**9, dies=False)
     assert complete or outside.has_lost, f"nothing was lost, and the last run says {error}"
-    outside.check_sinks(complete=complete)
+    outside.check_sinks(complete=complete and not outside.broker.has_lost)
     if complete and not outside.broker.has_lost:
         outside.check_output()
 
@@ -170,29 +170,26 @@ def check(outside: Outside, choose: Schedule, keep: int, faults: list[dict[int, 
 faults = st.dictionaries(st.integers(0, 60), st.sampled_from([each for each in FAULTS if each != "slow"]), max_size=3)
 
 
-@given(
-    kinds=st.tuples(st.sampled_from(list(SINKS)), st.sampled_from(list(SINKS))),
-    keep=st.integers(1, 3),
-    of_runs=st.lists(faults, max_size=RUNS_MAX),
-    data=st.data(),
-)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@pytest.mark.parametrize(("read", "count"), [(Broker, 60), (Stream, 25), (Table, 25)])
 def test_each_item_is_in_the_sinks_once_and_in_its_place_or_a_run_says_what_is_wrong(
-    kinds: tuple[str, str], keep: int, of_runs: list[dict[int, str]], data: st.DataObject
+    read: type[Broker], count: int
 ) -> None:
-    def choose(count: int) -> int:
-        return data.draw(st.integers(0, count - 1)) if count > 1 else 0
+    @given(
+        kinds=st.tuples(st.sampled_from(list(SINKS)), st.sampled_from(list(SINKS))),
+        keep=st.integers(1, 3),
+        of_runs=st.lists(faults, max_size=RUNS_MAX),
+        data=st.data(),
+    )
+    @settings(max_examples=count, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    def law(kinds: tuple[str, str], keep: int, of_runs: list[dict[int, str]], data: st.DataObject) -> None:
+        def choose(count: int) -> int:
+            return data.draw(st.integers(0, count - 1)) if count > 1 else 0
 
-    with tempfile.TemporaryDirectory() as folder:
-        logs = Path(folder, "logs")
-        logs.mkdir()
-        outside = Outside(choose, kinds, logs)
-        with (
-            states_on(outside.server),
-            written_at_once(),
-            mock.patch("confluent_kafka.Consumer", outside.broker.consumer),
-            mock.patch.object(drift.sources.polled, "LiveReader", steady(outside.broker)),
-            mock.patch.object(KAFKA, "_LOOK_S", -1.0),
-            mock.patch.object(KAFKA, "time", SimpleNamespace(monotonic=lambda: outside.broker.now_s)),
-        ):
-            check(outside, choose, keep, of_runs)
+        with tempfile.TemporaryDirectory() as folder:
+            logs = Path(folder, "logs")
+            logs.mkdir()
+            outside = Outside(choose, read, kinds, logs)
+            with states_on(outside.server), written_at_once(), outside.broker.read_from():
+                check(outside, choose, keep, of_runs)
+
+    law()
