@@ -24,7 +24,8 @@ QUICK := -m 'not kills and not spark and not long'
 quick: .venv/test
 	$(BIN)/pytest -n 3 $(QUICK)
 
-# The interpreters: python3.12 and newer in the PATH, and pyenv's.
+# The interpreters: python3.12 and newer in the PATH, and pyenv's. PART: only these files and folders of tests.
+PART ?=
 VERSIONS ?= $(foreach minor,12 13 14,python3.$(minor) $(lastword $(sort $(wildcard $(HOME)/.pyenv/versions/3.$(minor).*/bin/python))))
 versions:
 	@set -e; for python in $(VERSIONS); do \
@@ -33,7 +34,7 @@ versions:
 	    echo "CPython $$version"; \
 	    $$python -m venv $$folder; \
 	    $$folder/bin/pip install --quiet --editable '.[dev]'; \
-	    $$folder/bin/pytest -n 2 $(QUICK); \
+	    $$folder/bin/pytest -n 2 $(QUICK) $(PART); \
 	    rm -rf $$folder; \
 	done
 
