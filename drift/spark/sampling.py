@@ -8,7 +8,7 @@ rows are not. If rows have a column of times, only that column is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import gt
 from typing import Any
@@ -23,6 +23,11 @@ from drift.spark.partitions import overlapping
 from drift.spark.tasks import task
 from drift_graph.meta import pack_time
 from drift_graph.metas import listed_metas
+from drift_graph.moments import Field
+from drift_graph.policies import EventTime
+
+#: The time of a value; None if it has none.
+TimeOf = Callable[[Any], int | None]
 
 _SAMPLE_FRACTION = 0.01
 _SAMPLED_MAX = 1000  # of one task
@@ -73,20 +78,26 @@ class RowSample:
 
 def sampled(frame: Any, work: Work, reading: Reading) -> RowSample:
     """Sample the times of rows, or of complete rows if there is no column of times or too many rows share one time."""
-    sample = _sampled(frame.select(TIME), work, None) if reading.timed else None
+    sample, policy = None, reading.policy
+    if reading.timed:
+        sample = _sampled(frame.select(TIME), work, None)
+    elif isinstance(policy, EventTime) and type(policy.time) is Field and policy.time.path in reading.columns:
+        sample = _sampled(frame.select(frame[f"`{policy.time.path}`"]), work, policy.time_of)
     return sample if sample is not None and not sample.crowded() else _sampled(frame, work, reading)
 
 
-def _sampled(frame: Any, work: Work, reading: Reading | None) -> RowSample:
+def _sampled(frame: Any, work: Work, reading: Reading | TimeOf | None) -> RowSample:
     some = frame.sample(_SAMPLE_FRACTION, 0).mapInArrow(task(sample_rows, work, reading), _SAMPLE_DDL)
     return RowSample([(row.task, bytes(row.first), row.items) for row in answer(frame.sparkSession, some.collect)])
 
 
-def sample_rows(work: Work, reading: Reading | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def sample_rows(
+    work: Work, reading: Reading | TimeOf | None, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Stamps of some rows, spread evenly over the task: the task's number, the stamp, how many rows it stands for.
 
     Args:
-        reading: None if the only column is that of times.
+        reading: where the only column is that of times, what gives a value's time, or None for one that has times.
     """
     from pyspark import TaskContext
 
@@ -111,9 +122,11 @@ def sample_rows(work: Work, reading: Reading | None, batches: Iterable[pa.Record
     yield pa.RecordBatch.from_arrays(arrays, names=["task", "first", "items"])
 
 
-def _stamps(some: pa.RecordBatch, reading: Reading | None) -> list[bytes]:
-    if reading is None:
-        return [pack_time(time) for time in python_values(some.column(0)) if time is not None]
+def _stamps(some: pa.RecordBatch, reading: Reading | TimeOf | None) -> list[bytes]:
+    if not isinstance(reading, Reading):
+        values = python_values(some.column(0))
+        times = values if reading is None else map(reading, values)
+        return [pack_time(time) for time in times if time is not None]
     return listed_metas(stamped(reading.machine(), reading.payloads(some), reading.times(some))[0])
 
 
