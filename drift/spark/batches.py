@@ -13,8 +13,10 @@ Spark shuffles and sorts one row for some thousand items, so the cost for each i
 from __future__ import annotations
 
 import pickle
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -157,8 +159,18 @@ def _not_picklable(port: str, payloads: list[Any], error: Exception) -> PayloadE
 def record_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema = ROWS) -> pa.RecordBatch:
     """Rows as Arrow."""
     columns = zip(*rows) if rows else [[] for _ in schema]
-    arrays = [pa.array(list(each), field.type) for each, field in zip(columns, schema)]
+    arrays = [
+        _in_one_copy(each) if field.name == "body" and None not in each else pa.array(list(each), field.type)
+        for each, field in zip(columns, schema)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _in_one_copy(bodies: Sequence[bytes]) -> pa.Array:
+    """Bytes as an array, which would otherwise grow again and again."""
+    offsets = array("i", accumulate(map(len, bodies), initial=0))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(bodies))]
+    return pa.Array.from_buffers(pa.binary(), len(bodies), buffers)
 
 
 def rows_in(batch: pa.RecordBatch) -> Iterator[BatchRow]:
