@@ -412,6 +412,13 @@ class OpensWindows(LibraryFunction):
         """
         raise NotImplementedError
 
+    @property
+    def fields_of_key(self) -> Sequence[str] | None:
+        """The names of the fields that are the key; None where it is something else, or there are no aggregates of
+        columns.
+        """
+        return None
+
     def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
         """The rows as groups of one key within stretches of these lengths, for the aggregate's `add_groups`.
 

@@ -10,10 +10,12 @@ STREAMED = ("tests/spark/test_spark_streaming.py", "tests/spark/test_spark_later
 DYING = ("tests/spark/test_spark_streaming.py", "-k", "dies or killed")
 WRITTEN = ("tests/spark/test_spark_writing.py", "-k", "killed")
 LATE = ("tests/spark/test_spark_streaming.py", "-k", "late")
+PARTS = ("tests/spark/test_spark_parts.py", "-k", "added_up_are or exact")
 NO_SPARK = "the harness runs nothing on Spark"
 
 _BATCHES, _KERNELS, _LEVELS = "drift/spark/batches.py", "drift/spark/kernels.py", "drift/spark/levels.py"
 _BLOCKS, _GANG = "drift/spark/blocks.py", "drift/spark/gang_task.py"
+_PARTS = "drift/columns/parts.py"
 _RECORDING, _STATES = "drift/spark/recording.py", "drift/spark/states.py"
 _STREAM, _STREAM_KERNELS = "drift/spark/streaming.py", "drift/spark/streaming_kernels.py"
 
@@ -113,6 +115,49 @@ BREAKAGES = [
         "    if isinstance(error, ImpureStep):  # they are not what they were\n",
         "    if False:\n",
         (*TASKS, "-k", "changes_are_an_error"),
+        NO_SPARK,
+    ),
+    # Rows that are added up.
+    one(
+        "any row of a window may be its first",
+        _PARTS,
+        "np.flatnonzero(times == of_groups[groups.places])",
+        "np.arange(len(times))",
+        PARTS,
+        NO_SPARK,
+    ),
+    one(
+        "windows of rows are cut as if these were in the order of their times",
+        _PARTS,
+        "        if len(times) and (times[1:] < times[:-1]).any():\n",
+        "        if False:\n",
+        PARTS,
+        NO_SPARK,
+    ),
+    one(
+        "floats are added up before they are in order",
+        _PARTS,
+        '            if kind in ("sum", "mean") and (',
+        '            if kind == "no kind" and (',
+        PARTS,
+        NO_SPARK,
+    ),
+    one(
+        "parts of a window are counted as rows",
+        _PARTS,
+        "        return [self._sums(each, old, before[at : at + 1]) for at, each in enumerate(arrays)]\n",
+        "        return super().folded(of, old, before) if of[0] == 'count' else [\n"
+        "            self._sums(each, old, before[at : at + 1]) for at, each in enumerate(arrays)\n"
+        "        ]\n",
+        PARTS,
+        NO_SPARK,
+    ),
+    one(
+        "windows go on row by row behind parts of theirs",
+        _PARTS,
+        '        raise NeedsRows("parts of windows have no values")\n',
+        "        return [{} for _ in range(len(self))]\n",
+        PARTS,
         NO_SPARK,
     ),
     # What is kept for a record.

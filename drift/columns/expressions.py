@@ -133,6 +133,10 @@ class Expressions(MapsEach, _ByValue, frozen=True):
     def each(self, payloads: Sequence[Any]) -> Any:
         return Frame(tried(frame_of(payloads, self.schema), self.kind, self.computed))
 
+    def made_of(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """What is computed of rows with these fields."""
+        return _computed(rows, self.kind, self.computed)
+
     def __str__(self) -> str:
         return self.text
 

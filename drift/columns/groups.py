@@ -11,7 +11,7 @@ so, sums in numpy do not). Where comparisons of floats depend on order (NaN, zer
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count, pairwise
 from typing import Any
 
@@ -188,6 +188,11 @@ class Groups:
         return list(zip(values[places].tolist(), self.rows_at(places)))
 
     @property
+    def places(self) -> Array:
+        """`numbers` as an array."""
+        return self._numbers
+
+    @property
     def lasts(self) -> Array:
         """The last row of each group."""
         places = np.empty(len(self), np.int64)
@@ -273,12 +278,13 @@ def _greatest(values: Array) -> int:
     return max(int(values.max()), -int(values.min()))
 
 
-def groups_of(rows: Frame, key: Sequence[str], lengths: Sequence[int]) -> Groups | None:
+def groups_of(rows: Any, key: Sequence[str], lengths: Sequence[int], kind: Callable[..., Groups] = Groups) -> Any:
     """The groups of the rows, by key within stretches of rows; None where keys are not known in columns.
 
     Args:
         key: names of the fields; of one the key is its value, of several a tuple, of none None.
         lengths: of the stretches, one after the other.
+        kind: of the groups.
     """
     try:
         codes, keys = codes_of(rows, key)
@@ -286,11 +292,11 @@ def groups_of(rows: Frame, key: Sequence[str], lengths: Sequence[int]) -> Groups
         return None
     assert sum(lengths) == len(rows)
     if len(lengths) == 1:
-        return Groups(rows, keys, None, codes, firsts_of(codes, len(keys)), [(0, len(keys))])
+        return kind(rows, keys, None, codes, firsts_of(codes, len(keys)), [(0, len(keys))])
     numbers, slots, firsts = _in_order(codes + np.repeat(np.arange(len(lengths)) * len(keys), lengths))
     stretches, places = np.divmod(slots, len(keys))
     edges = np.searchsorted(stretches, np.arange(len(lengths) + 1)).tolist()
-    return Groups(rows, keys, places, numbers, firsts, list(pairwise(edges)))
+    return kind(rows, keys, places, numbers, firsts, list(pairwise(edges)))
 
 
 def _in_order(numbers: Array) -> tuple[Array, Array, Array]:

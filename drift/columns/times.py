@@ -31,7 +31,7 @@ _INTEGERS = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt1
 _HASHED = frozenset({pl.String, pl.Binary, pl.Boolean, pl.Date})
 #: The years that datetime holds, without a day at each end.
 _FIRST_MS, _LAST_MS = -62_135_510_400_000, 253_402_128_000_000
-_IN_MS = {"ms": 1, "us": 1000}
+_IN_MS, _DAY_MS = {"ms": 1, "us": 1000}, 86_400_000
 
 
 def times_of_column(column: pl.Series, zone: tzinfo | None) -> Times | None:
@@ -48,6 +48,18 @@ def times_of_column(column: pl.Series, zone: tzinfo | None) -> Times | None:
     if isinstance(kind, (pl.String, pl.Datetime)):
         return _each_once(column, np.int64, lambda value: time_from(value, zone))
     return None
+
+
+def are_dates(column: pl.Series) -> bool:
+    """Whether Python has a value for each moment or date of a column, or for fewer than it has."""
+    kind, since = column.dtype, column.to_physical()
+    in_ms = 1 if isinstance(kind, pl.Date) else _IN_MS.get(kind.time_unit)  # type: ignore[attr-defined]
+    if in_ms is None:
+        return False
+    least, greatest, of_day = since.min(), since.max(), _DAY_MS if isinstance(kind, pl.Date) else 1
+    if least is None or greatest is None:
+        return True
+    return bool(least * of_day >= _FIRST_MS * in_ms and greatest * of_day <= _LAST_MS * in_ms)  # type: ignore[operator]
 
 
 def _each_once(column: pl.Series, kind: type[Any], number_of: Callable[[Any], int | None]) -> Words | None:

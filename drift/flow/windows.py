@@ -189,10 +189,10 @@ def _groups_by(key: Callable[[Any], Any], rows: Rows, lengths: Sequence[int]) ->
     """See `OpensWindows.groups`."""
     names = () if key is all_items else names_of(key)
     if names is None or not rows.has_fields:
-        return None
+        return rows.grouped(lengths)
     from drift.columns.groups import groups_of  # here: it needs numpy
 
-    return groups_of(rows, names, lengths)  # type: ignore[arg-type]
+    return groups_of(rows, names, lengths)
 
 
 def fields_of_rows(
@@ -221,6 +221,11 @@ class _Opening(OfAggregate, OpensWindows, frozen=True):
     def bounds(self, time: int) -> tuple[int, int]:
         """Start and end of the window around a time."""
         raise NotImplementedError
+
+    @property
+    def fields_of_key(self) -> Sequence[str] | None:
+        names = () if self.key is all_items else names_of(self.key)
+        return None if self.aggregate.values_in_columns is None else names
 
     def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
         return _groups_by(self.key, rows, lengths)

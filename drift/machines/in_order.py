@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from drift.machines.log import Keyed
 from drift.machines.timers import Timers
+from drift.operators import OpensWindows
 from drift_graph.item import Columns
 from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
@@ -44,7 +45,13 @@ class Shared(NamedTuple):
 
 
 class InOrder:
-    """See the module; this one has no states of its own."""
+    """See the module; this one has no states of its own.
+
+    Attributes:
+        opens: what opens its windows, where their ends follow from the times of items.
+    """
+
+    opens: OpensWindows | None = None
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
         """Process rows of a batch from the first on, with the timers before them; how many, and the outputs."""

@@ -33,7 +33,7 @@ from drift.machines.log import History, Keyed, Log, LoggedRow
 from drift.machines.logics import Logic
 from drift.machines.maps import Ports
 from drift.machines.timers import Due, Timers, Upcoming
-from drift.operators import KeyedItems, State
+from drift.operators import KeyedItems, OpensWindows, State
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.errors import ImpureStep
@@ -149,6 +149,11 @@ class KeyedStage(KeyedState):
         states, timers = self._states, self._timers
         return Shared(states, timers, ranks, self.get, self._note_fired, self._fire_timers, sample, self._check)
 
+    @property
+    def opens(self) -> OpensWindows | None:
+        """What opens the windows of the form in order, where their ends follow from the times of items; else None."""
+        return self._in_order.opens if self._in_order is not None else None
+
     # Rows in order.
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
@@ -221,6 +226,8 @@ class KeyedStage(KeyedState):
             check_unchanged(self._state_map, samples)
 
     def _process(self, columns: Columns, ports: Ports, is_complete: bool) -> list[Columns]:
+        if are_rows(columns.payloads):
+            columns.payloads.need_values()
         columns, keys = keyed(self._keys, self._group_suffix, columns, ports, self._key_sampler, endless=self._cyclic)
         metas, payloads, diffs = columns
         if not metas:

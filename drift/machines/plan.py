@@ -16,6 +16,7 @@ from drift.machines.fusing import Fused, fused_form
 from drift.machines.keyed import KeyedStage, Place
 from drift.machines.logics import GroupLogic
 from drift.machines.maps import Program
+from drift.operators import OpensWindows
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, varint
 from drift_graph.operators import Map
@@ -113,6 +114,11 @@ class Plan:
     def key_of(self, name: str) -> Any:
         """The key function of a grouping, for items that come from outside its own cycle."""
         return self._fused[name].key if name in self._fused else self.dataflow.groups[name].key
+
+    def opens(self, name: str) -> OpensWindows | None:
+        """What opens the windows of a grouping that is the loop of such; else None."""
+        (component,) = (each for each in self.components if name in each)
+        return self.stage(name, component).opens
 
     def is_cyclic(self, component: tuple[str, ...]) -> bool:
         """Whether items of a component can come back to it in the same round."""

@@ -57,9 +57,11 @@ def _behind_phase(meta: bytes) -> bytes:
 class Opening(InOrder):
     """The form in order of such a process."""
 
+    opens: OpensWindows
+
     def __init__(self, process: Process, shared: Shared) -> None:
         assert isinstance(process.on_item, OpensWindows)
-        self._opens, self._phase, self._shared = process.on_item, process.phase, shared
+        self.opens, self._phase, self._shared = process.on_item, process.phase, shared
         self._initial = process.initial
         self._suffix, _, of_timers, of_output = shared.ranks
         self._ending = of_timers + varint(0)
@@ -90,7 +92,7 @@ class Opening(InOrder):
         found: list[_Stretch] = []
         some_later, start = may_be_later(metas), 0
         while start < len(metas):
-            until = self._opens.until(time_of(metas[start]))
+            until = self.opens.until(time_of(metas[start]))
             if until is None:
                 start += 1
                 continue
@@ -155,8 +157,8 @@ class Opening(InOrder):
             if opened:
                 indices = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))  # the first of each
                 firsts = list(map(indices.__getitem__, opened))
-                notes = {key: self._opens.key(payloads[at]) for key, at in zip(opened, firsts) if type(key) is bytes}
-            self._opens.aggregate.add_each(known, keys, payloads)
+                notes = {key: self.opens.key(payloads[at]) for key, at in zip(opened, firsts) if type(key) is bytes}
+            self.opens.aggregate.add_each(known, keys, payloads)
         except BaseException as raised:  # raised again item by item, where it is reported
             pass_interrupts(raised)
             return None
@@ -241,7 +243,7 @@ class Opening(InOrder):
         timers = list(map(self._timers.__getitem__, keys))
         notes = list(map(self._notes.get, keys, keys)) if self._notes else keys
         try:
-            outputs = self._opens.outputs(notes, list(map(self._accumulators.__getitem__, keys)), self._until)
+            outputs = self.opens.outputs(notes, list(map(self._accumulators.__getitem__, keys)), self._until)
         except BaseException as raised:  # raised again in a step, where it is reported
             pass_interrupts(raised)
             self.hand_back()
@@ -294,14 +296,14 @@ class Opening(InOrder):
             return 0, sent
         if sum(lengths) < count:
             return self._process_some(stretches, metas, rows)
-        groups = self._opens.groups(rows, lengths)
+        groups = self.opens.groups(rows, lengths)
         if groups is None:
             return 0, sent
         self._shared.get([metas[-1]] * len(groups.distinct), groups.distinct)
         if not self._begin(stretches[0][2], metas[0], sent):
             return 0, sent
         if self._arrays is None:
-            opened = self._opens.opened()
+            opened = self.opens.opened()
             self._arrays = False if opened is None else opened
         in_stage = self._shared.timers.by_key.keys()
         in_objects = self._accumulators or (in_stage and not in_stage.isdisjoint(groups.distinct))
@@ -331,7 +333,7 @@ class Opening(InOrder):
         before += [NO_ITEMS] * (len(groups.keys) - right)
         samples = self._shared.sample(rows)  # type: ignore[arg-type]
         try:
-            after = self._opens.aggregate.add_groups(groups, before)
+            after = self.opens.aggregate.add_groups(groups, before)
         except BaseException as raised:  # raised again item by item, where it is reported
             pass_interrupts(raised)
             return 0
@@ -357,7 +359,7 @@ class Opening(InOrder):
         if not ends:
             return True
         taken = self._arrays.take(ends)
-        rows = self._opens.outputs_of(self._arrays, taken)
+        rows = self.opens.outputs_of(self._arrays, taken)
         if rows is not None:
             timers = self._timers_of(taken)
             self._shared.note_fired(timers, taken.keys)

@@ -77,6 +77,17 @@ class Router:
         """The worker of each key, by its identity."""
         return self._partitioner.owners(identities) if self._partitioner.workers > 1 else [0] * len(identities)
 
+    def shares(self, columns: Columns, identities: Sequence[Any], places: Any) -> Iterator[tuple[int, Columns]]:
+        """Each worker with the items of a batch that it owns.
+
+        Args:
+            identities: of keys; `places`: an array with the place of each item's key among these.
+        """
+        if not columns.metas:
+            return iter(())
+        owners = self.owners(identities)
+        return _shares(columns, list(map(owners.__getitem__, places.tolist())))
+
     def route(self, ports: Ports) -> dict[int, list[Part]]:
         """Parts by worker, and for the barrier."""
         sends: dict[int, list[Part]] = {}

@@ -35,6 +35,7 @@ from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest, Encoded, hash_block
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, global_time_of
+from drift_graph.payloads import NeedsRows
 
 
 class SparkEngine:
@@ -95,8 +96,28 @@ class SparkEngine:
             self._spark, self._own = running, False
         if self._own:
             self._spark = start(self._settings.master or "local[*]")
+        are_frames = all(isinstance(source, FrameSource) for source in self._feed.sources.values())
+        try:
+            yield from self._run(adds_up=are_frames)
+        except NeedsRows:  # before anything was released
+            self._close_job()
+            yield from self._run(adds_up=False)
+        self.progress.minimal_bytes = END_OF_TIME
+        self.progress.fraction = 1.0
+        assert self._prepared is not None
+        if self._prepared.error is not None:
+            raise self._prepared.error
+        self._ended = True
+
+    def _run(self, *, adds_up: bool) -> Iterator[Released]:
         self._prepared = Prepared(
-            self._spark, self._dataflow, self._feed, self._settings, self._note_sources, self._begin
+            self._spark,
+            self._dataflow,
+            self._feed,
+            self._settings,
+            self._note_sources,
+            self._begin,
+            adds_up=adds_up,
         )
         self._note_sources()
         yield Released(self.progress.items_out, [], [], "")
@@ -104,11 +125,6 @@ class SparkEngine:
         self._job = Job(self._spark, rows)
         with JobPoller(self._spark, self.progress):
             yield from self._released(self._job)
-        self.progress.minimal_bytes = END_OF_TIME
-        self.progress.fraction = 1.0
-        if self._prepared.error is not None:
-            raise self._prepared.error
-        self._ended = True
 
     def _note_sources(self) -> None:
         prepared = self._prepared
@@ -134,6 +150,8 @@ class SparkEngine:
                 yield Released(row.position, metas, payloads, sinks)
                 continue
             end: RangeEnd = pickle.loads(row.body)
+            if isinstance(end.error, NeedsRows):
+                raise end.error
             ends[row.target] = end
             self.progress.items_in += end.items_read
             self.progress.tombstones += end.tombstones
@@ -188,15 +206,18 @@ class SparkEngine:
 
     def close(self) -> None:
         self._feed.close()
+        self._close_job()
+        if self._own and self._spark is not None:
+            stop(self._spark)
+            self._spark = None
+
+    def _close_job(self) -> None:
         if self._job is not None:
             self._job.close()
             self._job = None
         if self._prepared is not None:
             self._prepared.close()
             self._prepared = None
-        if self._own and self._spark is not None:
-            stop(self._spark)
-            self._spark = None
 
 
 def _session_of(feed: Feed) -> Any:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import pickle
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter, ne
@@ -149,16 +149,25 @@ class Reading:
             assert policy.reads_payloads
             timed = timed_rows(payloads, policy)
             return None if timed is None else timed.metas(rank, ending)
-        column = batch.column(len(self.columns))
-        if column.null_count:
+        times = self.times_at_once(batch, payloads)
+        if times is None:
             return None
-        times = column.to_numpy(zero_copy_only=False)
         if not policy.reads_payloads:
             is_gapless = bool((np.diff(times) == 1).all())
             return NumberedMetas(int(times[0]), len(times), rank + varint(0) + ending) if is_gapless else None
         tie = getattr(policy.tie, "path", "") if policy.tie is not None else None
         timed = payloads.timed_at(times, tie)  # type: ignore[attr-defined]
         return None if timed is None else timed.metas(rank, ending)
+
+    def times_at_once(self, batch: pa.RecordBatch, payloads: Any) -> Any:
+        """The times of rows in columns, as an array; None where one may have none."""
+        from drift.columns.times import times_of_column  # imports Polars
+
+        if not self.timed:
+            assert isinstance(self.policy, EventTime)
+            return times_of_column(payloads.frame[self.policy.time.path], self.policy.zone)  # type: ignore[attr-defined]
+        column = batch.column(len(self.columns))
+        return None if column.null_count else column.to_numpy(zero_copy_only=False)
 
     def forms(self, batch: pa.RecordBatch, payloads: list[Any]) -> list[bytes] | None:
         """The canonical bytes of the payloads of rows, if the columns' types allow to make them directly; else None."""
@@ -485,15 +494,21 @@ class Numbered:
 RowOrder = Literal["own", "time", "spread by time", "stamp"]
 
 
-def level_0(frame: Any, work: Work, reading: Reading, order: RowOrder) -> Any:
-    """From rows of a DataFrame to rows of batches."""
+def level_0(
+    frame: Any, work: Work, reading: Reading, order: RowOrder, read: Callable[..., Iterator[pa.RecordBatch]] = read_rows
+) -> Any:
+    """From rows of a DataFrame to rows of batches.
+
+    Args:
+        read: what tasks do with rows in an order other than that of stamps.
+    """
     if order == "stamp":
         return sorted_by_stamp(frame, work, reading).mapInArrow(task(number_rows, work, reading), DDL)
     if order == "spread by time":
         frame = frame.repartition(work.targets, TIME)
     if order != "own":
         frame = frame.sortWithinPartitions(TIME)
-    return frame.mapInArrow(task(read_rows, work, reading), DDL)
+    return frame.mapInArrow(task(read, work, reading), DDL)
 
 
 def sorted_by_stamp(frame: Any, work: Work, reading: Reading) -> Any:

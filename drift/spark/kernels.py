@@ -48,6 +48,7 @@ from drift_graph.errors import DriftBug, DriftError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.payloads import NeedsRows
 from drift_graph.segments import has_borders
 
 _READY_ITEMS = 4 * BATCH_ITEMS
@@ -312,7 +313,8 @@ class OutputRange:
                     return
             inbox.add(row)
         if errors:
-            self.error = min(errors, key=lambda each: each[:2])[2]
+            again = [error for _, _, error in errors if isinstance(error, NeedsRows)]
+            self.error = again[0] if again else min(errors, key=lambda each: each[:2])[2]
             return
         yield from self._release(inbox, end)
 

@@ -30,6 +30,7 @@ from drift.spark.gang import check_slots, new_keys, slots_of
 from drift.spark.gang_task import run_gang
 from drift.spark.kernels import Work, run_level
 from drift.spark.levels import Levels
+from drift.spark.parts import adds_up, read_parts
 from drift.spark.recorded import RecordedInput
 from drift.spark.recording import StoredRows
 from drift.spark.sampling import row_order, sampled
@@ -55,6 +56,7 @@ class Prepared:
     Args:
         watch: called while sources are read here.
         begin: the cut from which the run resumes.
+        adds_up: whether tasks may add up rows before they send them; if they raise `NeedsRows`, the run begins again.
 
     Attributes:
         error: the error that reading the sources here ended with; None if there was none.
@@ -68,6 +70,8 @@ class Prepared:
         settings: SparkSettings,
         watch: Callable[[], None],
         begin: Begin | None = None,
+        *,
+        adds_up: bool = False,
     ) -> None:
         use_this_python(spark)
         self._spark = spark
@@ -76,6 +80,7 @@ class Prepared:
         self._levels = Levels(dataflow, fused=settings.fused, gang=settings.gang)
         self.answers: Path | None = None  # where tasks log answers
         self._begin = begin
+        self._adds_up = adds_up and settings.fused and not self._further
         self._closing = ExitStack()
         self.error: Exception | None = None
         self.items_in = self.late_items = 0
@@ -146,12 +151,27 @@ class Prepared:
             work = replace(work, repeats="bug")
             inputs = [stored.level_0(work)]
         else:
-            inputs = [frames.level_0(frame, work, reading, order) for reading, frame, order in read]
+            inputs = [
+                frames.level_0(frame, work, reading, order, self._kernel(reading, frame, order))
+                for reading, frame, order in read
+            ]
         if spooled is not None and spool.firsts:
             inputs.append(spooled(work))
         if self._begin is not None:
             inputs.append(in_spark(self._spark, rows_of(self._begin, self._levels, work)))
         return work, inputs
+
+    def _kernel(self, reading: frames.Reading, frame: Any, order: frames.RowOrder) -> Callable[..., Any]:
+        """What tasks do with the rows of a DataFrame."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        if not self._adds_up or order == "stamp" or reading.payload != "rows":
+            return frames.read_rows
+        try:
+            schema = pa.schema(list(to_arrow_schema(frame.schema))[: len(reading.columns)])
+        except Exception:  # a type that Arrow does not have: raised again by Spark
+            return frames.read_rows
+        return read_parts if adds_up(self._levels.dataflow, reading, schema) else frames.read_rows
 
     def _reading(self, rank: int, name: str, feed: Feed, source: FrameSource, targets: int) -> _ReadFrame:
         source.in_spark = True

@@ -14,7 +14,14 @@ from datetime import tzinfo
 from itertools import chain, compress
 from typing import Any, Self, TypeGuard
 
+from drift_graph.errors import DriftError
 from drift_graph.metas import EventMetas, Metas, chosen_metas
+
+
+class NeedsRows(DriftError):
+    """What was added up would have to be processed row by row: a run that gets it begins again, with the rows."""
+
+    ends_the_run = True
 
 
 class Timed:
@@ -119,6 +126,17 @@ class Rows:
             key: names of the fields; of one the key is its value, of several a tuple, of none None.
             number: gives the numbers of different keys, which are their own identities.
         """
+        return None
+
+    def need_values(self) -> None:
+        """Called before they are processed one by one.
+
+        Raises:
+            NeedsRows: they stand for rows that are not here.
+        """
+
+    def grouped(self, lengths: Sequence[int]) -> Any:
+        """The groups that they are parts of, see `drift.columns.groups.groups_of`; None of what is no such part."""
         return None
 
     def flat(self, names: Sequence[str]) -> Rows | None:

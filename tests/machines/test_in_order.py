@@ -218,11 +218,11 @@ LATER = st.tuples(st.integers(0, 8), st.integers(0, 2), st.integers(1, 9)).map(
 @given(st.sets(LATER | st.integers(0, 8).map(lambda time: pack_time(time) + b"\0\0\0")).map(sorted))
 def test_windows_in_order_take_items_up_to_one_of_a_later_end_or_of_rounds(metas: list[bytes]) -> None:
     opening = object.__new__(Opening)
-    opening._opens = SimpleNamespace(until=lambda time: None if time // 3 == 1 else time // 3 * 3 + 2)  # type: ignore[assignment]
+    opening.opens = SimpleNamespace(until=lambda time: None if time // 3 == 1 else time // 3 * 3 + 2)  # type: ignore[assignment]
     opening._phase_of_end = bytes((LATER_MARK,)) + varint(0) + b"\6"
     taken = dict[int, list[int]]()
     for at, meta in enumerate(metas):
-        until = opening._opens.until(time_of(meta))
+        until = opening.opens.until(time_of(meta))
         if until == time_of(meta) and is_later(meta) and (in_rounds(meta) or moment_of(meta)[10] >= 6):
             break
         taken.setdefault(until or 0, []).append(at)

@@ -1,0 +1,220 @@
+"""Rows of windows, added up before they are sent: a part is what rows of one key in one window come to.
+
+Invariant: windows of parts are those of their rows, with the same metas; or what would differ raises `NeedsRows`.
+
+Why: what is added up here is exact in any order: numbers of rows, integers, and least and greatest values. The metas of
+a window hang on its first row alone, and that is the first row of one of its parts: the part has its meta. So only rows
+that may be first need a tie, which is a hash of all their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from drift.columns.aggregates import Array, InColumns, _NotHere
+from drift.columns.computed import Computed
+from drift.columns.expressions import Expressions, Predicate
+from drift.columns.groups import Groups, groups_of
+from drift.columns.metas import stamp_metas
+from drift.columns.rows import Frame, Tabular
+from drift.columns.times import Times, are_dates
+from drift.operators import OpensWindows
+from drift_graph.canonical import hash64_each
+from drift_graph.item import Columns
+from drift_graph.payloads import NeedsRows
+
+#: Types of which every value has a canonical form.
+_HAVE_FORMS = frozenset({
+    pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32, pl.Float64,
+    pl.Boolean, pl.String, pl.Binary,
+})  # fmt: skip
+_EXACT = ("count", "sum", "mean", "min", "max")  # in any order, of integers at least
+_NONE = np.empty(0, np.int64)
+
+
+class Parts(Tabular):
+    """Parts of windows: columns of their keys, and of their accumulators."""
+
+    __slots__ = ()
+
+    has_fields = False
+
+    def _made_values(self) -> list[Any]:
+        raise NeedsRows("parts of windows have no values")
+
+    def need_values(self) -> None:
+        self._made_values()
+
+    def column(self, of: str) -> pl.Series | None:
+        """Of the keys, or of accumulators."""
+        return self.frame[of] if of in self.frame.columns else None
+
+    def grouped(self, lengths: Sequence[int]) -> Any:
+        keys = [name for name in self.frame.columns if name.startswith(_KEY)]
+        return groups_of(self, keys, lengths, PartGroups)
+
+    def __reduce__(self) -> Any:
+        return _unpacked, (self.packed(),)
+
+
+def _unpacked(data: bytes) -> Parts:
+    return Parts(pl.read_ipc_stream(data))
+
+
+_KEY = "key "
+
+
+def _name(of: InColumns, at: int) -> str:
+    """The column of an aggregate's accumulators: of a mean there are two."""
+    kind, field = of
+    return f"{kind} {at} = {field.computed.hex()}" if isinstance(field, Computed) else f"{kind} {at} . {field}"
+
+
+class PartGroups(Groups):
+    """The groups of some parts."""
+
+    def folded(self, of: InColumns, old: Array, before: Sequence[Array]) -> Sequence[Array]:
+        frame: pl.DataFrame = self.rows.frame
+        arrays = [frame[_name(of, at)].to_numpy() for at in range(2 if of[0] == "mean" else 1)]
+        if len(old) and any(one.dtype != two.dtype for one, two in zip(arrays, before)):
+            raise _NotHere
+        if of[0] in ("min", "max"):
+            return (self._extremes(arrays[0], old, before, np.minimum if of[0] == "min" else np.maximum),)
+        return [self._sums(each, old, before[at : at + 1]) for at, each in enumerate(arrays)]
+
+
+class Adding:
+    """Adds up the rows of windows.
+
+    Args:
+        opens: of the windows, whose key is fields of the rows, and whose aggregates are in columns.
+        rank: of the source; `ending`: the rest of the global times, and the path of rows that come to the windows.
+    """
+
+    def __init__(self, opens: OpensWindows, rank: bytes) -> None:
+        self._opens, self._rank = opens, rank
+        values = opens.aggregate.values_in_columns
+        assert values is not None
+        self._aggregates: Sequence[InColumns] = values[1]
+
+    def check(self, rows: pl.DataFrame) -> None:
+        """
+        Raises:
+            NeedsRows: rows with fields of such types cannot be added up exactly.
+        """
+        for kind, field in self._aggregates:
+            if kind not in _EXACT:
+                raise NeedsRows(f"{kind} depends on the order of rows")
+            of_values = field.kind if isinstance(field, Computed) else rows.schema.get(field)
+            if kind in ("sum", "mean") and (of_values is None or of_values.is_float()):
+                raise NeedsRows(f"the {kind} of {field!s}, of type {of_values}, depends on the order of rows")
+
+    def parts(
+        self, rows: Frame, times: Times, source: Frame, places: Array, ending: bytes
+    ) -> tuple[Columns, Sequence[Any], Array]:
+        """The parts of some rows, the identities of their keys, each once, and for each part the place of its key.
+
+        Args:
+            times: of the rows.
+            source: the payloads that the rows were made of, which metas are hashes of.
+            places: of each row, the payload.
+            ending: of the metas behind the tie.
+
+        Raises:
+            NeedsRows: they cannot be added up exactly.
+        """
+        if not are_certain(source.frame):
+            raise NeedsRows("a row may have no canonical form")
+        self.check(rows.frame)
+        if len(times) and (times[1:] < times[:-1]).any():
+            order = np.argsort(times, kind="stable")
+            rows, times, places = rows.in_order(order.tolist()), times[order], places[order]
+        rows, times, places, lengths = self._in_windows(rows, times, places)
+        if not len(times):
+            return Columns([], [], None), [], _NONE
+        groups = self._opens.groups(rows, lengths)
+        if groups is None:
+            raise NeedsRows("the keys of rows are not in columns")
+        frame = pl.DataFrame([*self._keys_of(rows, groups), *self._added(groups)])
+        of_groups = times[groups.firsts]
+        metas = stamp_metas(of_groups, _ties(groups, times, of_groups, source, places), self._rank, ending)
+        return Columns(metas, Parts(frame), None), groups.distinct, groups.codes  # type: ignore[arg-type]
+
+    def _in_windows(self, rows: Frame, times: Times, places: Array) -> tuple[Frame, Times, Array, list[int]]:
+        """The rows that are in windows, and how many follow each other in windows of one end."""
+        lengths, start, chosen = [], 0, np.ones(len(times), np.bool_)
+        while start < len(times):
+            time = int(times[start])
+            until = self._opens.until(time)
+            stop = int(np.searchsorted(times, time if until is None else until, "right"))
+            if until is None:
+                chosen[start:stop] = False
+            else:
+                lengths.append(stop - start)
+            start = stop
+        if not chosen.all():
+            rows, times, places = rows.chosen(chosen.tobytes()), times[chosen], places[chosen]
+        return rows, times, places, lengths
+
+    def _keys_of(self, rows: Frame, groups: Groups) -> list[pl.Series]:
+        names = self._opens.fields_of_key
+        assert names is not None
+        firsts = pl.Series(groups.firsts)
+        return [rows.frame[name].gather(firsts).alias(f"{_KEY}{at}") for at, name in enumerate(names)]
+
+    def _added(self, groups: Groups) -> list[pl.Series]:
+        columns: dict[str, pl.Series] = {}
+        for of in self._aggregates:
+            try:
+                arrays = groups.folded(of, _NONE, ())
+            except _NotHere:
+                raise NeedsRows(f"{of[0]} of {of[1]!r} is not exact in columns") from None
+            for at, each in enumerate(arrays):
+                columns[_name(of, at)] = pl.Series(_name(of, at), each)
+        return list(columns.values())
+
+
+def can_add(opens: OpensWindows, rows: Frame, functions: Sequence[Any]) -> bool:
+    """Whether rows with fields of such types can be added up behind some maps, as far as types tell.
+
+    Args:
+        rows: none, with these fields.
+        functions: of the maps, in turn.
+    """
+    if opens.fields_of_key is None or not are_certain(rows.frame):
+        return False
+    frame = rows.frame
+    try:
+        for function in functions:
+            if isinstance(function, Expressions):
+                frame = function.made_of(frame)
+            elif not isinstance(function, Predicate):
+                return False
+        Adding(opens, b"").check(frame)
+    except (NeedsRows, TypeError, ValueError, pl.exceptions.PolarsError):
+        return False
+    return True
+
+
+def are_certain(rows: pl.DataFrame) -> bool:
+    """Whether every value of some rows has a canonical form."""
+    return all(map(_is_certain, rows.get_columns()))
+
+
+def _is_certain(column: pl.Series) -> bool:
+    if isinstance(column.dtype, (pl.Datetime, pl.Date)):
+        return are_dates(column)
+    return type(column.dtype) in _HAVE_FORMS
+
+
+def _ties(groups: Groups, times: Times, of_groups: Times, source: Frame, places: Array) -> Array:
+    """The tie of the first row of each group: the least of those that have its first time."""
+    first = np.flatnonzero(times == of_groups[groups.places])
+    ties = np.frombuffer(hash64_each(source.in_order(places[first])), ">u8").astype(np.uint64)  # type: ignore[arg-type]
+    least = np.full(len(groups), np.iinfo(np.uint64).max, np.uint64)
+    np.minimum.at(least, groups.places[first], ties)
+    return least
