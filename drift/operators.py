@@ -465,6 +465,34 @@ class MergesSlices(LibraryFunction):
         raise NotImplementedError
 
 
+class JoinsRows(LibraryFunction):
+    """A process's function for items of two sides that has a form in arrays; its timers make no output."""
+
+    __slots__ = ()
+
+    in_order: ClassVar = "joins"
+
+    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
+        """See `Process.on_item`."""
+        raise NotImplementedError
+
+    def in_arrays(self) -> Any:
+        """A new `drift.columns.joined.Joined`; None if there is no such form."""
+        return None
+
+    def fits(self, times: Sequence[int], sides: bytes) -> bool:
+        """Whether rows at these times, of the left where `sides` has 0, can be in arrays."""
+        raise NotImplementedError
+
+    def state_of(self, left: Sequence[Any], right: Sequence[Any]) -> tuple[Any, int | None]:
+        """The state of a key with these entries, (time, row) each, and when its timer is due, if it has one."""
+        raise NotImplementedError
+
+    def entries_of(self, state: Any) -> tuple[list[Any], list[Any]]:
+        """The inverse."""
+        raise NotImplementedError
+
+
 class ProlongsWindows(LibraryFunction):
     """A process's function for items that opens the key's window, or adds the item to it and so prolongs it.
 

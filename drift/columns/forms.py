@@ -300,10 +300,14 @@ def _pieces(column: pa.Array, in_order: bool) -> Sequence[Piece]:
     if _kinds.is_temporal(kind) or _kinds.is_decimal(kind):  # each different value is encoded once
         encoded = column.dictionary_encode(null_encoding="encode")
         column, places = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
-    values = python_values(column)
+    (forms,) = pieces_of_values(python_values(column), in_order)
+    return [forms if places is None else _Bodies(forms.data, forms.starts[places], forms.lengths[places])]
+
+
+def pieces_of_values(values: Sequence[Any], in_order: bool) -> list[_Bodies]:
+    """The pieces of any values, which are made one by one."""
     strings = of_list(canonical_each(values) if in_order else stored_each(values))
-    starts, lengths = strings.offsets[:-1], strings.lengths
-    return [_Bodies(strings.data, *((starts, lengths) if places is None else (starts[places], lengths[places])))]
+    return [_Bodies(strings.data, strings.offsets[:-1], strings.lengths)]
 
 
 def _valid(column: pa.Array) -> npt.NDArray[np.bool_] | None:

@@ -13,18 +13,21 @@ the items that have not matched yet, if unmatched ones are wanted; and the time 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, takewhile
 from typing import Any, Literal
 
 from drift.flow.aggregates import Aggregate
+from drift.flow.fields import names_of
 from drift.flow.sides import Side, appended, cut, reached, side_of
 from drift.flow.windows import Window
-from drift.operators import MapsEach, TakesEach, _ByValue
+from drift.operators import JoinsRows, MapsEach, TakesEach, _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.later import at
 from drift_graph.meta import END, TIME_MIN, time_of
 from drift_graph.metas import Metas, times_of
+from drift_graph.payloads import have_fields
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
@@ -37,6 +40,8 @@ Result = tuple[State, Sequence[Any]]
 
 #: A key that still has entries when its timer fires is checked again so many spans after all of them are past.
 _PATIENCE = 8
+
+_FAR = 1 << 61  # no time in arrays is as far from 0, and no bound as wide
 
 _nothing: State = ((), (), (), (), None)
 
@@ -52,6 +57,11 @@ class OfSide(_ByValue, MapsEach, frozen=True):
 
     def each(self, payloads: Sequence[Any]) -> list[tuple[int, Any, Any]]:
         side, key = self.side, self.user_function
+        names = names_of(key) if have_fields(payloads) else None
+        if names is not None:
+            from drift.columns.sided import Key, of_side  # here: it needs numpy
+
+            return of_side(side, Key(tuple(names), key), payloads)  # type: ignore[arg-type, return-value]
         return [(side, key(payload), payload) for payload in payloads]
 
 
@@ -133,7 +143,7 @@ class PairJoin(_ByValue, frozen=True):
         return (left, right, open_left, open_right, timer), outputs
 
 
-class InnerJoin(PairJoin, TakesEach, frozen=True):
+class InnerJoin(PairJoin, TakesEach, JoinsRows, frozen=True):
     """A PairJoin with bounds of 0 or more and without unmatched items: the common case, and simpler."""
 
     def __call__(self, state: State, item: tuple[int, Any, Any], time: int) -> Result:
@@ -188,6 +198,26 @@ class InnerJoin(PairJoin, TakesEach, frozen=True):
                 left.append((time, payload))
         for key, (left, right) in lists.items():
             states[key] = side_of(left), side_of(right), (), (), states[key][4]
+
+    def in_arrays(self) -> Any:
+        """See `JoinsRows`."""
+        from drift.columns.joined import Joined  # here: it needs numpy
+
+        before, after = (None if each >= EVER else each for each in (self.before, self.after))
+        return Joined(before, after)
+
+    def fits(self, times: Sequence[int], sides: bytes) -> bool:
+        """Whether differences of times have 64 bits."""
+        return times[0] > -_FAR and times[-1] < _FAR and (self.before < _FAR or self.before >= EVER)
+
+    def state_of(self, left: Sequence[Any], right: Sequence[Any]) -> tuple[State, int | None]:
+        sides = side_of(left), side_of(right)
+        timer = _wanted(*sides, (), (), self.before, self.after)
+        return (*sides, (), (), timer), timer
+
+    def entries_of(self, state: State) -> tuple[list[Any], list[Any]]:
+        left, right = state[:2] if state else ((), ())
+        return list(chain(*left)), list(chain(*right))
 
 
 class ExistsJoin(_ByValue, frozen=True):
@@ -333,7 +363,7 @@ class TableOrder(ValueError):
     """An item that is joined with a table came before the end of the table."""
 
 
-class TableJoin(_ByValue, TakesEach, frozen=True):
+class TableJoin(_ByValue, TakesEach, JoinsRows, frozen=True):
     """Each left item with every row of its key, of a table that comes before all items. A state is the rows, a side.
 
     `of_loop`: the items are in an iteration and the table is from outside: all of it comes before the rounds.
@@ -380,6 +410,22 @@ class TableJoin(_ByValue, TakesEach, frozen=True):
     def on_time(self, state: State, note: None, time: int) -> Result:
         """No timer is set."""
         return state, ()
+
+    def in_arrays(self) -> Any:
+        """See `JoinsRows`."""
+        from drift.columns.joined import Joined  # here: it needs numpy
+
+        return Joined(None, None, table=True, outer=self.outer)
+
+    def fits(self, times: Sequence[int], sides: bytes) -> bool:
+        """Whether all rows of the table, and no others, come before every time."""
+        return sides.count(1) == bisect_right(times, TIME_MIN) and 0 not in sides[: sides.count(1)]
+
+    def state_of(self, left: Sequence[Any], right: Sequence[Any]) -> tuple[Side, None]:
+        return side_of([row for _, row in right]), None
+
+    def entries_of(self, state: Side) -> tuple[list[Any], list[Any]]:
+        return [], [(TIME_MIN, row) for row in chain(*state)]
 
 
 class Lookup(_ByValue, frozen=True):

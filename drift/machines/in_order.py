@@ -11,7 +11,7 @@ order and could still be corrected (`append`): the stage has their states, and l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from drift.machines.log import Keyed
 from drift.machines.timers import Timers
@@ -49,9 +49,13 @@ class InOrder:
 
     Attributes:
         opens: what opens its windows, where their ends follow from the times of items.
+        only_at_ends: see `drift.machines.logics.Logic`.
+        leaves_pages: whether a stage whose states may be dropped from memory does without it.
     """
 
     opens: OpensWindows | None = None
+    only_at_ends: ClassVar[bool] = True
+    leaves_pages: ClassVar[bool] = False
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
         """Process rows of a batch from the first on, with the timers before them; how many, and the outputs."""

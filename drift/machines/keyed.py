@@ -235,7 +235,7 @@ class KeyedStage(KeyedState):
         self.get(metas, keys)
         outputs = self._logic.outputs(payloads)
         batch = Keyed(metas, keys, payloads)
-        if self._in_order is not None and (not is_complete or self._blocked):
+        if self._in_order is not None and (not is_complete or self._blocked or self._logic.takes is not None):
             self._in_order.hand_back(keys)
         if is_complete:
             return self._append(batch, outputs, is_complete=True)
@@ -892,8 +892,9 @@ class KeyedStage(KeyedState):
 
     def page(self, lookup: Lookup) -> None:
         """See `KeyedState`; where a logic has a form in order, all keys with states have timers, and stay."""
-        if self._in_order is not None:
+        if self._in_order is not None and not self._in_order.leaves_pages:
             return
+        self._in_order = None
         self._unread = self._paged = Paged(lookup, self._states)
 
     def drop(self, keys_at_once: int, *, recent: bool) -> Iterator[Entries]:

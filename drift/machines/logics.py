@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from drift.machines.in_order import InOrder, Shared
+from drift.machines.joining import JoiningRows
 from drift.machines.merging import MergingSlices
 from drift.machines.sessions import Prolonging
 from drift.machines.sliding import loop_over
@@ -44,10 +45,11 @@ InOneLoop = Callable[[dict[Any, Any], Callable[[Any], Any], type, Sequence[Any],
 _sequences = frozenset({list, tuple})
 
 #: By the `in_order` of the function for items: the form in which states are stored, and the form in order.
-_in_order: dict[str, tuple[str, Callable[[Process, Shared], InOrder]]] = {
+_in_order: dict[str, tuple[str, type[Opening | Prolonging | MergingSlices | JoiningRows]]] = {
     "sessions": ("SessionStage", Prolonging),
     "windows": ("WindowStage", Opening),
     "slices": ("ProcessStage", MergingSlices),
+    "joins": ("ProcessStage", JoiningRows),
 }
 
 
@@ -259,7 +261,7 @@ class ProcessLogic:
         if in_cycle and form is Opening:
             self.form = "ProcessStage"  # so its states have been stored ever since
         self.in_order = partial(form, process) if form is not None and not in_cycle else None
-        self.only_at_ends = self.in_order is not None
+        self.only_at_ends = self.in_order is not None and form is not None and form.only_at_ends
         self.keeps_owner = field_of(on_item, "keeps_owner", False)
         self.key, self.initial, self.initials = process.key, process.initial, process.initials
         self.timer, self.phase = process.timer, process.phase

@@ -181,8 +181,10 @@ class _MapStep:
                 return _Batch(metas, suffix + self.only_child, payloads, diffs)
             return _chosen(batch, selected, suffix + self.only_child, chosen(payloads, selected))
         if are_rows(results) and results.members is not None:
-            selected, rows = results.members
-            return _chosen(batch, selected if 0 in selected else None, suffix + self.only_child, rows)
+            counts, rows = results.members
+            if type(counts) is not bytes:
+                return self._with_children(metas, suffix, counts, rows, diffs)
+            return _chosen(batch, counts if 0 in counts else None, suffix + self.only_child, rows)
         families = results
         if not types_of(families) <= {list, tuple}:
             families = list(map(as_sequence, families))
@@ -242,9 +244,13 @@ class _MapStep:
         ]
 
     def _flat(self, metas: Metas, suffix: bytes, families: list[Sequence[Any]], diffs: list[int] | None) -> _Batch:
-        counts = list(map(len, families))
+        return self._with_children(metas, suffix, list(map(len, families)), list(chain.from_iterable(families)), diffs)
+
+    def _with_children(
+        self, metas: Metas, suffix: bytes, counts: Sequence[int], payloads: Any, diffs: list[int] | None
+    ) -> _Batch:
+        """The children of payloads, of which each has so many."""
         longest = max(counts, default=0)
-        payloads = list(chain.from_iterable(families))
         if longest == 1:
             selected = bytes(counts)
             if diffs is not None:
@@ -255,7 +261,7 @@ class _MapStep:
         endings = [suffix + child for child in self._children[:longest]]
         made = metas_of_children(metas if diffs is None else list(metas), counts, endings)
         if diffs is not None:
-            diffs = [diff for diff, family in zip(diffs, families) for _ in family]
+            diffs = [diff for diff, count in zip(diffs, counts) for _ in range(count)]
         return _Batch(made, b"", payloads, diffs)
 
     def _run_one_by_one(

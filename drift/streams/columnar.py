@@ -41,8 +41,8 @@ class Columnar(Steps[T]):
         """Names and types (of Polars) of the fields of the rows; None if they are not known.
 
         They are known behind `graph.source(name, schema=...)`, behind steps that take expressions or keep rows as they
-        are (`filter`, `dedup`, `running`, `map_batches`), and behind `rows` of windows by one field, or none; printing
-        a graph, and `drift show`, list them.
+        are (`filter`, `dedup`, `running`, `map_batches`), behind joins with `flat=True`, and behind `rows` of windows by
+        one field, or none; printing a graph, and `drift show`, list them.
 
         Example:
             >>> import drift
@@ -233,7 +233,7 @@ class Columnar(Steps[T]):
         need("columns", f"stream.{kind}")
         if self._fields is None:
             raise GraphError(
-                f"{kind} (at {caller()}) takes expressions over fields, and those of {self!r} are not known: say them "
+                f"{kind} (at {caller()}) goes by the fields of rows, and those of {self!r} are not known: say them "
                 f"at the source, graph.source(name, schema={{'fare': float, ...}}); behind steps that call functions "
                 f"of Python they are not known any more"
             )

@@ -126,7 +126,7 @@ class Graph:
             stream._fields = fields
         return stream
 
-    def table(self, name: str) -> Stream[Any]:
+    def table(self, name: str, *, schema: Mapping[str, Any] | None = None) -> Stream[Any]:
         """A source whose items come before every time: `join_table` finds all of them.
 
         A run reads it to its end before it releases anything. The order of its rows depends on their bytes alone.
@@ -140,8 +140,10 @@ class Graph:
 
         Args:
             name: the run refers to it.
+            schema: see `source`.
         """
-        return self.source(name, time=EventTime(time=before_every_time))
+        time = EventTime(time=before_every_time)
+        return self.source(name, time=time) if schema is None else self.source(name, schema=schema, time=time)
 
     def feedback(self, name: str) -> Feedback[Any]:
         """A stream whose items come from a later step: use it first, and close it with `stream.feed(it)`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from drift.flow.fields import function_of
+from drift.flow.fields import function_of, names_of
 from drift.flow.joins import (
     EVER,
     HOWS,
@@ -25,6 +25,7 @@ from drift.flow.joins import value_of as value_of_window
 from drift.flow.windows import Windows
 from drift.operators import Process
 from drift.streams.adding import Steps, span_of
+from drift.streams.columnar import Columnar
 from drift.streams.windowed import WindowedStream
 from drift_graph.errors import GraphError, PayloadError
 from drift_graph.functions import caller
@@ -32,6 +33,7 @@ from drift_graph.meta import phase_of_timers
 from drift_graph.moments import Span, span_from
 
 if TYPE_CHECKING:
+    from drift.columns.flat import Names
     from drift.streams.stream import Stream
 
 T = TypeVar("T")
@@ -43,7 +45,7 @@ _KEY = "a function that gives the key, or the name of a field"
 Within = tuple[Span, Span] | Windows | None
 
 
-class Joining(Steps[T]):
+class Joining(Columnar[T]):
     """The methods of a stream for joins."""
 
     # fmt: off
@@ -72,9 +74,15 @@ class Joining(Steps[T]):
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Within = None, how: Literal["semi", "anti"], name: str | None = None,
     ) -> Stream[T]: ...
+    @overload
+    def join(
+        self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
+        within: Within = None, how: Literal["inner", "left", "right", "full"] = "inner", flat: Literal[True],
+        name: str | None = None,
+    ) -> Stream[dict[str, Any]]: ...
     def join(
         self, other: Stream[Any], key: Callable[[T], Any] | str, other_key: Callable[[Any], Any] | str | None = None, *,
-        within: Within = None, how: How = "inner", name: str | None = None,
+        within: Within = None, how: How = "inner", flat: bool = False, name: str | None = None,
     ) -> Stream[Any]:
         """Pairs (left, right) of items of this stream and the other with equal keys; a pair has the time of its later
         item.
@@ -99,18 +107,26 @@ class Joining(Steps[T]):
                 items without match, once that is certain: when all items that it could match have come, or without
                 `within` at drift.END. "semi" gives left items that have a match, each once, at its first match; "anti"
                 those that have none, once that is certain.
+            flat: in place of a pair a row, with the fields of the left and those of the right behind them, whose
+                `schema` is known; so those of both streams have to be. A field of the right that the left has too is
+                called `NAME_right`. Where both keys are names of fields, "inner" and "left" leave the right's out.
 
         Raises:
-            GraphError: `other` is of another graph, or an argument is none of these.
+            GraphError: `other` is of another graph, an argument is none of these, or with `flat` the fields
+                of a stream are not known.
         """
         join: PairJoin | ExistsJoin
         where, key = caller(), function_of("join", key, _KEY)
         if how not in HOWS:
             raise GraphError(f"join takes how= one of {', '.join(HOWS)}, not {how!r:.80} (at {where})")
+        if how in ("semi", "anti") and flat:
+            raise GraphError(f"join with how={how!r} (at {where}) gives rows of the left as they are, and no flat ones")
+        names = self._names_of_both(other, key, other_key, "join", left_out=how in ("inner", "left")) if flat else None
         if isinstance(within, Windows):
             step = self._name(name, "join", key)
             windowed: WindowedStream[Any, Any] = WindowedStream(self._both(other, key, other_key, step), key_of, within)
-            return windowed.aggregate(WindowJoin(how), name=step)._part(step, "pairs", value_of_window, "many")
+            pairs = windowed.aggregate(WindowJoin(how), name=step)._part(step, "pairs", value_of_window, "many")
+            return self._joined_rows(pairs, names, step, how)
         before, after = (EVER, EVER) if within is None else _bounds_of(within, where)
         if how in ("semi", "anti"):
             join = ExistsJoin(before, after, how == "anti", key)
@@ -118,7 +134,7 @@ class Joining(Steps[T]):
             join = InnerJoin(before, after, (False, False), key)
         else:
             join = PairJoin(before, after, (how in ("left", "full"), how in ("right", "full")), key)
-        return self._joined(other, key, other_key, join, (), name, "join")
+        return self._joined(other, key, other_key, join, (), name, "join", names, how)
 
     @overload
     def join_as_of(
@@ -130,9 +146,15 @@ class Joining(Steps[T]):
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Span | None = None, how: Literal["inner"], name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
+    @overload
+    def join_as_of(
+        self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
+        within: Span | None = None, how: Literal["left", "inner"] = "left", flat: Literal[True],
+        name: str | None = None,
+    ) -> Stream[dict[str, Any]]: ...
     def join_as_of(
         self, other: Stream[Any], key: Callable[[T], Any] | str, other_key: Callable[[Any], Any] | str | None = None, *,
-        within: Span | None = None, how: Literal["left", "inner"] = "left", name: str | None = None,
+        within: Span | None = None, how: Literal["left", "inner"] = "left", flat: bool = False, name: str | None = None,
     ) -> Stream[Any]:
         """Each item with the last of the other stream at or before its time, of its key: pandas' merge_asof.
 
@@ -153,16 +175,19 @@ class Joining(Steps[T]):
             other_key: of the right side; `key` for both if None.
             within: the right item may be older by at most this; older ones are dropped.
             how: "left" gives (left, None) if there is none, "inner" nothing.
+            flat: rows in place of pairs; see `join`.
 
         Raises:
-            GraphError: `other` is of another graph, or an argument is none of these.
+            GraphError: `other` is of another graph, an argument is none of these, or with `flat` the fields
+                of a stream are not known.
         """
         where, key = caller(), function_of("join_as_of", key, _KEY)
         span = EVER if within is None else span_of("within", within, where)
         if how not in ("left", "inner"):
             raise GraphError(f"join_as_of takes how= left or inner, not {how!r:.80} (at {where})")
+        names = self._names_of_both(other, key, other_key, "join_as_of") if flat else None
         join = AsOfJoin(span, how == "left", key)
-        return self._joined(other, key, other_key, join, (), name, "join_as_of")
+        return self._joined(other, key, other_key, join, (), name, "join_as_of", names)
 
     @overload
     def join_table(
@@ -189,9 +214,14 @@ class Joining(Steps[T]):
         self, table: Any, key: Callable[[T], Any] | str, *,
         on: str, how: Literal["left", "inner"] = "left", name: str | None = None,
     ) -> Stream[tuple[T, Any]]: ...
+    @overload
     def join_table(
         self, table: Any, key: Callable[[T], Any] | str, table_key: Callable[[Any], Any] | str | None = None, *,
-        on: str | None = None, how: Literal["left", "inner"] = "left", name: str | None = None,
+        on: str | None = None, how: Literal["left", "inner"] = "left", flat: Literal[True], name: str | None = None,
+    ) -> Stream[dict[str, Any]]: ...
+    def join_table(
+        self, table: Any, key: Callable[[T], Any] | str, table_key: Callable[[Any], Any] | str | None = None, *,
+        on: str | None = None, how: Literal["left", "inner"] = "left", flat: bool = False, name: str | None = None,
     ) -> Stream[Any]:
         """Each item with the row of a table that has its key, or with every such row.
 
@@ -209,19 +239,25 @@ class Joining(Steps[T]):
             table_key: of a row of a stream; `key` if None.
             on: the column of a DataFrame that is the key.
             how: "left" gives (item, None) if the table has none, "inner" nothing.
+            flat: rows in place of pairs, see `join`; of a mapping and of a DataFrame those of rows in columns stay
+                columns. The rows of a mapping are dicts with the same fields then.
 
         Raises:
-            GraphError: `table` is no table, a key of it has no canonical form, or an argument is none of these.
+            GraphError: `table` is no table, a key of it has no canonical form, an argument is none of these, or with `flat` the
+                fields of the stream are not known, or the table's rows cannot be columns.
         """
         where, key = caller(), function_of("join_table", key, _KEY)
         if how not in ("left", "inner"):
             raise GraphError(f"join_table takes how= left or inner, not {how!r:.80} (at {where})")
         if isinstance(table, Steps):
             join = TableJoin(how == "left", table._depth < self._depth, key)
-            return self._joined(table, key, table_key, join, (), name, "join_table")
+            names = self._names_of_both(table, key, table_key, "join_table") if flat else None
+            return self._joined(table, key, table_key, join, (), name, "join_table", names)
         step = self._name(name, "join_table", key)
         try:
             rows = rows_of(table, on)
+            if flat:
+                return self._flat_lookup(table, on, key, how == "left", step, where)
         except (TypeError, PayloadError) as error:
             raise GraphError(f"step {step!r} (at {where}): {error}") from None
         return self._part(step, "", Lookup(rows, how == "left", key), "many")
@@ -237,12 +273,62 @@ class Joining(Steps[T]):
         initial: Any,
         name: str | None,
         kind: str,
+        names: Names | None = None,
+        how: str = "",
     ) -> Stream[Any]:
-        """A process over the items of both sides."""
+        """A process over the items of both sides, and with names the rows that its pairs are."""
         step = self._name(name, kind, key)
         both = self._both(other, key, other_key, step)
         timers = phase_of_timers(both._timed_steps)
-        return both._process(Process(key_of, initial, join, join.on_time, timers), step)
+        pairs = both._process(Process(key_of, initial, join, join.on_time, timers), step)
+        return self._joined_rows(pairs, names, step, how)
+
+    def _joined_rows(self, pairs: Stream[Any], names: Names | None, step: str, how: str) -> Stream[Any]:
+        """What a join gives, whose fields are known if they are rows."""
+        if names is None:
+            pairs._fields = self._fields if how in ("semi", "anti") else None
+            return pairs
+        from drift.columns.flat import FlatPair
+
+        rows = pairs._part(step, "rows", FlatPair(names), "one")
+        rows._fields = names.fields
+        return rows
+
+    def _names_of_both(
+        self, other: Any, key: Callable[[T], Any], other_key: Any, kind: str, *, left_out: bool = True
+    ) -> Names:
+        """The fields of joined rows.
+
+        Args:
+            left_out: whether fields that are the right's key are left out.
+        """
+        left, right = self._known_fields(f"{kind} with flat=True"), other._known_fields(f"{kind} with flat=True")
+        from drift.columns.flat import names_of_both
+
+        of_right = names_of(key if other_key is None else function_of(kind, other_key, _KEY))
+        out = of_right if left_out and names_of(key) is not None and of_right is not None else ()
+        return names_of_both(left, right, out, f"{kind} (at {caller()})")
+
+    def _flat_lookup(
+        self, table: Any, on: str | None, key: Callable[[T], Any], outer: bool, step: str, where: str
+    ) -> Stream[Any]:
+        """The rows of this stream with those of a table in memory."""
+        fields = self._known_fields("join_table with flat=True")
+        from drift.columns.lookups import lookup
+
+        names = names_of(key)
+        function = lookup(
+            table,
+            on,
+            fields,
+            key,
+            names if names is None else tuple(names),
+            outer=outer,
+            what=f"join_table (at {where})",
+        )
+        rows = self._part(step, "", function, "many")
+        rows._fields = function.names.fields
+        return rows
 
     def _both(
         self, other: Steps[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | str | None, step: str

@@ -243,8 +243,13 @@ class KeyedStream(Generic[K, T]):
         self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["semi", "anti"],
         name: str | None = None,
     ) -> Stream[T]: ...
+    @overload
     def join(
-        self, other: KeyedStream[K, Any], *, within: Within = None, how: Any = "inner",
+        self, other: KeyedStream[K, U], *, within: Within = None,
+        how: Literal["inner", "left", "right", "full"] = "inner", flat: Literal[True], name: str | None = None,
+    ) -> Stream[dict[str, Any]]: ...
+    def join(
+        self, other: KeyedStream[K, Any], *, within: Within = None, how: Any = "inner", flat: Any = False,
         name: str | None = None,
     ) -> Stream[Any]:
         """As `Stream.join`, by the keys of both.
@@ -257,7 +262,7 @@ class KeyedStream(Generic[K, T]):
         [('A', 'a'), ('B', None)]
         """
         right, right_key = _keyed_other("join", other)
-        return self._stream.join(right, self._key, right_key, within=within, how=how, name=name)
+        return self._stream.join(right, self._key, right_key, within=within, how=how, flat=flat, name=name)
 
     @overload
     def join_as_of(
@@ -268,8 +273,14 @@ class KeyedStream(Generic[K, T]):
     def join_as_of(
         self, other: KeyedStream[K, U], *, within: Span | None = None, how: Literal["inner"], name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
+    @overload
     def join_as_of(
-        self, other: KeyedStream[K, Any], *, within: Span | None = None, how: Any = "left", name: str | None = None,
+        self, other: KeyedStream[K, U], *, within: Span | None = None, how: Literal["left", "inner"] = "left",
+        flat: Literal[True], name: str | None = None,
+    ) -> Stream[dict[str, Any]]: ...
+    def join_as_of(
+        self, other: KeyedStream[K, Any], *, within: Span | None = None, how: Any = "left", flat: Any = False,
+        name: str | None = None,
     ) -> Stream[Any]:
         """As `Stream.join_as_of`, by the keys of both.
 
@@ -281,7 +292,7 @@ class KeyedStream(Generic[K, T]):
         [('A', 'a'), ('B', None)]
         """
         right, right_key = _keyed_other("join_as_of", other)
-        return self._stream.join_as_of(right, self._key, right_key, within=within, how=how, name=name)
+        return self._stream.join_as_of(right, self._key, right_key, within=within, how=how, flat=flat, name=name)
 
     # fmt: on
     def limit(self, count: int, offset: int = 0, *, name: str | None = None) -> Stream[T]:

@@ -43,7 +43,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Stream(Calling[T], Choosing[T], Columnar[T], Joining[T], Iterating[T]):
+class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
     """Items of one or more steps of a graph. Every method adds a step and returns its stream."""
 
     # The core.

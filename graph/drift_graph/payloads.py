@@ -81,8 +81,8 @@ class Rows:
         raise NotImplementedError
 
     @property
-    def members(self) -> tuple[bytes, Rows] | None:
-        """Where each value is a sequence of at most one: a byte for each, 1 where it has one; and these as rows."""
+    def members(self) -> tuple[Sequence[int], Rows] | None:
+        """Where each value is a sequence of others: how many it has, in bytes if none has several; and all of these."""
         return None
 
     @property

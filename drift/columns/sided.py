@@ -1,0 +1,223 @@
+"""Rows of the two sides of a join, before it and behind it.
+
+Invariant: value i of `SideRows` *is* the tuple of a row's side, its key and the row's dict, and value i of `PairRows`
+the pair of the two rows' dicts: the same canonical form, digest and record.
+
+Why: what asks for values gets them, made once for a batch; forms of pairs are those of an array of two dicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import polars as pl
+
+from drift.columns.aggregates import Array
+from drift.columns.forms import Piece, pieces_of_rows, pieces_of_values
+from drift.columns.rows import Frame, Tabular, arrow_columns
+from drift_graph.canonical import canonical_each, encode_many, stored_each
+from drift_graph.payloads import Rows
+
+_PAIR = b"\x92"  # an array of two
+
+
+class Key(NamedTuple):
+    """How the rows of a side have their keys.
+
+    Attributes:
+        names: of fields; of one the key is its value, of several a tuple.
+        function: gives the key of a row.
+    """
+
+    names: tuple[str, ...]
+    function: Callable[[Any], Any]
+
+
+class SideRows(Rows):
+    """Rows of two sides in one order.
+
+    Args:
+        sides: of each row, 0 for the left.
+        places: of each row, in the frame of its side.
+        frames: of both sides.
+        keys: of both sides.
+    """
+
+    __slots__ = ("sides", "places", "frames", "keys", "_values")
+
+    has_fields = False
+
+    def __init__(
+        self,
+        sides: Array,
+        places: Array,
+        frames: tuple[pl.DataFrame | None, pl.DataFrame | None],
+        keys: tuple[Key | None, Key | None],
+    ) -> None:
+        self.sides, self.places, self.frames, self.keys = sides, places, frames, keys
+        self._values: list[Any] | None = None
+
+    def rows_of(self, side: int) -> Frame:
+        """The rows of one side, in order."""
+        frame = self.frames[side]
+        assert frame is not None
+        places = self.places[self.sides == side]
+        if len(places) == frame.height and (np.diff(places) == 1).all():
+            return Frame(frame)
+        return Frame(frame[places])
+
+    @property
+    def values(self) -> list[Any]:
+        """The tuples, made once."""
+        if self._values is None:
+            each: list[Iterator[Any]] = []
+            for side, key in enumerate(self.keys):
+                rows = self.rows_of(side).values if key is not None else ()
+                function = key.function if key is not None else None
+                each.append(iter([(side, function(row), row) for row in rows]))  # type: ignore[misc]
+            self._values = [next(each[side]) for side in self.sides.tolist()]
+        return self._values
+
+    def __len__(self) -> int:
+        return len(self.sides)
+
+    def __getitem__(self, at: Any) -> Any:
+        if not isinstance(at, slice):
+            return self.values[at]
+        return self._of(at)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def _of(self, at: Any) -> Self:
+        return type(self)(self.sides[at], self.places[at], self.frames, self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        each = sum(int(frame.estimated_size()) // (frame.height or 1) for frame in self.frames if frame is not None)
+        return len(self) * (each + 9)
+
+    def chosen(self, wanted: Sequence[int]) -> Self:
+        return self._of(np.frombuffer(bytes(wanted), np.bool_))
+
+    def in_order(self, order: Sequence[int]) -> Self:
+        return self._of(np.asarray(order, np.int64))
+
+    def joined(self, others: Sequence[Self]) -> Self | None:
+        every = [self, *others]
+        frames: list[pl.DataFrame | None] = []
+        keys: list[Key | None] = []
+        starts: list[list[int]] = []
+        for side in (0, 1):
+            there = [each for each in every if type(each) is SideRows and each.frames[side] is not None]
+            some: list[Any] = [each.frames[side] for each in there]
+            functions = [each.keys[side] for each in there]
+            if any(each.schema != some[0].schema for each in some) or any(each != functions[0] for each in functions):
+                return None
+            heights = [0 if each.frames[side] is None else each.frames[side].height for each in every]  # type: ignore[union-attr]
+            starts.append((np.cumsum(heights) - heights).tolist())
+            frames.append(pl.concat(some) if some else None)
+            keys.append(functions[0] if functions else None)
+        places = [each.places + np.where(each.sides == 0, left, right) for each, left, right in zip(every, *starts)]
+        sides = np.concatenate([each.sides for each in every])
+        return type(self)(sides, np.concatenate(places), (frames[0], frames[1]), (keys[0], keys[1]))
+
+    def encoded(self) -> bytes:
+        return encode_many(self.values)
+
+    def forms(self, *, stored: bool = False) -> list[bytes]:
+        return stored_each(self.values) if stored else canonical_each(self.values)
+
+    def __reduce__(self) -> Any:
+        return list, (self.values,)
+
+
+def of_side(side: int, key: Key, rows: Frame) -> SideRows:
+    """Rows of one side."""
+    frames, keys = [None, None], [None, None]
+    frames[side], keys[side] = rows.frame, key  # type: ignore[call-overload]
+    count = len(rows)
+    return SideRows(np.full(count, side, np.uint8), np.arange(count), tuple(frames), tuple(keys))  # type: ignore[arg-type]
+
+
+class PairRows(Tabular):
+    """Pairs of rows: those of a DataFrame, whose columns are numbered.
+
+    Args:
+        left, right: the names of the fields of either side.
+        is_outer: whether the last column says if a pair has a right row; else each has.
+    """
+
+    __slots__ = ("left", "right", "_is_outer")
+
+    has_fields = False
+
+    def __init__(
+        self,
+        frame: pl.DataFrame,
+        left: tuple[str, ...],
+        right: tuple[str, ...],
+        is_outer: bool,
+        whole: Self | None = None,
+        start: int = 0,
+    ) -> None:
+        super().__init__(frame, whole, start)
+        self.left, self.right, self._is_outer = left, right, is_outer
+
+    def _of(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> Self:
+        return type(self)(frame, self.left, self.right, self._is_outer, whole, start)
+
+    def joined(self, others: Sequence[Self]) -> Self | None:
+        if any(type(each) is not PairRows or each._names != self._names for each in others):
+            return None
+        return super().joined(others)
+
+    @property
+    def _names(self) -> Any:
+        return self.left, self.right, self._is_outer
+
+    def sides(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rows of both sides; where there is no right one its fields are null."""
+        columns = self.frame.get_columns()
+        left, right = columns[: len(self.left)], columns[len(self.left) :]
+        return (
+            pl.DataFrame([each.alias(name) for each, name in zip(left, self.left)]),
+            pl.DataFrame([each.alias(name) for each, name in zip(right, self.right)]),
+        )
+
+    def _made_values(self) -> list[Any]:
+        left, right = (Frame(each).values for each in self.sides())
+        if self._is_outer:
+            right = [row if is_there else None for row, is_there in zip(right, self.frame.to_series(-1))]
+        return list(zip(left, right))
+
+    def _pieces(self, start: int, count: int, in_order: bool) -> list[Piece]:
+        if self._is_outer and not self.frame.to_series(-1).slice(start, count).all():
+            return [*pieces_of_values(self[start : start + count].values, in_order)]
+        columns = arrow_columns(self.frame.slice(start, count))
+        end = len(self.left)
+        left = pieces_of_rows(self.left, columns[:end], count, in_order)
+        right = pieces_of_rows(self.right, columns[end : end + len(self.right)], count, in_order)
+        return [_PAIR, *left, *right]
+
+    def __reduce__(self) -> Any:
+        return _unpacked, (self.packed(), *self._names)
+
+
+def _unpacked(data: bytes, left: tuple[str, ...], right: tuple[str, ...], is_outer: bool) -> PairRows:
+    return PairRows(pl.read_ipc_stream(data), left, right, is_outer)
+
+
+def pairs_of(left: pl.DataFrame, right: pl.DataFrame, are_there: Array | None = None) -> PairRows:
+    """Pairs of rows.
+
+    Args:
+        are_there: which pairs have a right row; None if all have.
+    """
+    every = [*left.get_columns(), *right.get_columns()]
+    if are_there is not None:
+        every.append(pl.Series(are_there))
+    frame = pl.DataFrame([each.alias(str(at)) for at, each in enumerate(every)])
+    return PairRows(frame, tuple(left.columns), tuple(right.columns), are_there is not None)

@@ -1,0 +1,220 @@
+"""Joins of rows in arrays give the pairs that rows one by one give, with the same metas."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import polars as pl
+import pytest
+from flows import ZEROMQ
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import drift
+from drift.columns import joined
+from drift.columns.rows import Frame
+from drift.columns.sided import Key, PairRows, SideRows, of_side
+from drift.flow.fields import key_of
+from drift.machines import joining
+from drift.machines.checkpoints import DELETED
+from drift.machines.keyed import KeyedStage
+from drift.machines.plan import Plan
+from drift_graph.canonical import canonical_each
+from drift_graph.item import Columns
+from drift_graph.meta import END_OF_TIME, TIME_MIN, global_time
+
+LEFT, RIGHT = {"zone": str, "day": int, "fare": float}, {"zone": str, "day": int, "name": str}
+KEYS: list[tuple[str, ...]] = [("zone",), ("day",), ("zone", "day")]
+JOINS = ["all", "table", "inner table", (0, 0), (2, 3), (9, 0), (0, 9)]
+Rows = list[dict[str, Any]]
+
+steps = st.lists(st.sampled_from([0, 0, 0, 1, 1, 2, 9]), min_size=40, max_size=40)
+zones = st.none() | st.sampled_from(["a", "b", "a text longer than a view"])
+rows_of = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.fixed_dictionaries({"zone": zones, "day": st.integers(0, 2), "name": st.sampled_from("xyz")}),
+    ),
+    max_size=40,
+)
+
+
+def stage_of(join: Any, key: tuple[str, ...]) -> Any:
+    graph = drift.Graph("joins")
+    left, right = graph.source("left"), graph.table("right") if "table" in join else graph.source("right")
+    if "table" in join:
+        by = (lambda row: tuple(row[name] for name in key)) if len(key) > 1 else key[0]
+        left.join_table(right, by, how="inner" if "inner" in join else "left").sink("out")
+    else:
+        left.key_by(*key).join(right.key_by(*key), within=None if join == "all" else join).sink("out")
+    (stage,) = Plan(graph.build()).stages().values()
+    return stage
+
+
+def sided(rows: list[tuple[int, dict[str, Any]]], key: tuple[str, ...]) -> Any:
+    """The rows of both sides in columns, in their order."""
+    parts: list[SideRows] = []
+    order: dict[int, int] = {}
+    for side, schema in enumerate((LEFT, RIGHT)):
+        own = [at for at, (of, _) in enumerate(rows) if of == side]
+        order.update(zip(own, range(len(order), len(rows))))
+        if own:
+            frame = pl.DataFrame([rows[at][1] for at in own], schema=schema)
+            parts.append(of_side(side, Key(key, key_of(*key)), Frame(frame)))
+    together = parts[0].joined(parts[1:])
+    assert together is not None
+    return together.in_order([order[at] for at in range(len(rows))])
+
+
+def row_of(side: int, row: dict[str, Any]) -> dict[str, Any]:
+    if side:
+        return {name: row[name] for name in RIGHT}
+    return {"zone": row["zone"], "day": row["day"], "fare": len(row["name"]) / 2}
+
+
+@given(rows=rows_of, key=st.sampled_from(KEYS), join=st.sampled_from(JOINS), apart=steps, data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_in_arrays_are_joined_as_rows_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+    rows: list[tuple[int, dict[str, Any]]],
+    key: tuple[str, ...],
+    join: Any,
+    apart: list[int],
+    data: st.DataObject,
+) -> None:
+    """One machine gets rows in columns, or as a list, and begins again with what its checkpoints have; another always
+    gets a list.
+    """
+    is_table = "table" in join
+    if is_table:
+        rows = sorted(rows, key=lambda row: -row[0])
+    if is_table and len(key) > 1:
+        return  # such a key is a function there, and so none of columns
+    some_rows = [(side, row_of(side, row)) for side, row in rows]
+    times = [TIME_MIN if is_table and side else time for (side, _), time in zip(some_rows, accumulate(apart))]
+    machines = [stage_of(join, key), stage_of(join, key)]
+    assert all(isinstance(stage, KeyedStage) for stage in machines)
+    mixed, stored = data.draw(st.booleans()), dict[Any, Any]()
+    sent: tuple[list[Any], list[Any]] = ([], [])
+    machines[0].track()
+    monkeypatch.setattr(joined, "UNUSED_MIN", data.draw(st.sampled_from([-99, 1 << 16])))  # of keys without rows
+    at = 0
+    while at < len(rows):
+        size = data.draw(st.integers(1, 9))
+        end = min(at + size, len(rows))
+        metas = [global_time(time, 0, number, 0) for number, time in zip(range(at, end), times[at:end])]
+        bound = global_time(times[end], 0, end, 0) if end < len(rows) else END_OF_TIME
+        batch: Any = sided(some_rows[at:end], key)
+        listed = [(side, key_of(*key)(row), row) for side, row in some_rows[at:end]]
+        assert canonical_each(batch) == canonical_each(listed)
+        if mixed and data.draw(st.integers(0, 2)) == 0:
+            batch = listed
+        at = end
+        for stage, payloads, out in zip(machines, (batch, listed), sent):
+            stage.heartbeat = stage.complete_below = bound
+            for made in (stage.process(Columns(metas, payloads, None), {}), stage.fire({})):
+                assert made.diffs is None and len(made.metas) == len(made.payloads)
+                out += zip(made.metas, canonical_each(made.payloads), canonical_each(list(made.payloads)))
+        assert sent[0] == sent[1]
+        if data.draw(st.integers(0, 2)) == 0:
+            machines[0].settle(bound)
+            stored.update(machines[0].changed(bound))
+            stored = {each: state for each, state in stored.items() if state is not DELETED}
+            if data.draw(st.booleans()):
+                machines[0] = stage_of(join, key)
+                machines[0].track()
+                machines[0].restore(stored.items())
+        elif data.draw(st.integers(0, 3)) == 0:
+            machines[0].rewind(bound)
+
+
+def test_keys_whose_rows_are_dropped_leave_the_checkpoints() -> None:
+    stage = stage_of((2, 2), ("zone",))
+    stage.track()
+    stored: dict[Any, Any] = {}
+    for at in range(0, 300, 10):
+        rows = [
+            (side, row_of(side, {"zone": f"{at + side}", "day": 1, "name": "x"})) for side in (0, 1) for _ in "abcde"
+        ]
+        metas = [global_time(at + number, 0, number, 0) for number in range(10)]
+        stage.heartbeat = stage.complete_below = global_time(at + 10, 0, 0, 0)
+        stage.process(Columns(metas, sided(rows, ("zone",)), None), {})
+        stage.settle(stage.heartbeat)
+        stored.update(stage.changed(stage.heartbeat))
+        stored = {each: state for each, state in stored.items() if state is not DELETED}
+        assert 0 < len(stored) < 10
+
+
+def graph_of(join: Any, *, event_time: bool = True) -> drift.Graph:
+    graph = drift.Graph("joins")
+    by_day = drift.EventTime("day", lateness=3) if event_time else None
+    left = graph.source("left", schema=LEFT, time=by_day)
+    if join == "table":
+        flat = left.join_table(graph.table("right", schema=RIGHT), "zone", flat=True)
+    else:
+        right = graph.source("right", schema=RIGHT, time=by_day)
+        flat = left.join(right, "zone", within=None if join == "all" else join, flat=True)
+    flat.sink("out")
+    flat.select("fare", word=pl.col("name") + "!").sink("some")
+    return graph
+
+
+def sources(left: Rows, right: Rows) -> dict[str, Any]:
+    return {
+        name: drift.sources.table(pl.DataFrame(rows, schema=schema), payload="rows")
+        for name, rows, schema in (("left", left, LEFT), ("right", right, RIGHT))
+    }
+
+
+def many(count: int) -> tuple[Rows, Rows]:
+    left = [{"zone": f"{at * 7 % 50}", "day": at // 3 + at % 2, "fare": at / 2} for at in range(count)]
+    return left, [{"zone": f"{at * 9 % 40}", "day": at // 3, "name": f"{at}"} for at in range(count)]
+
+
+@pytest.mark.parametrize("join", ["all", "table", (5, 5), (0, 1)])
+def test_joined_rows_stay_in_arrays(join: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the law above would compare nothing."""
+    left, right = many(300)
+    graph = graph_of(join)
+    plain = drift.run(graph, {"left": left, "right": right}, engine="reference").finish()
+
+    def never(self: object, *given: Any) -> Any:
+        raise AssertionError(f"{self} made objects")
+
+    monkeypatch.setattr(SideRows, "values", property(never))
+    monkeypatch.setattr(PairRows, "_made_values", never)
+    monkeypatch.setattr(joining.JoiningRows, "_states_of", never)
+    assert drift.run(graph, sources(left, right), batch_items=64).finish().digest == plain.digest
+
+
+@pytest.mark.parametrize("join", ["all", (5, 5)])
+def test_rows_are_joined_in_order_of_arrival_and_over_zeromq(join: Any) -> None:
+    left, right = many(200)
+    graph = graph_of(join, event_time=False)
+    plain = drift.run(graph, {"left": left, "right": right}, engine="reference").finish()
+    assert drift.run(graph, sources(left, right), batch_items=64).finish().digest == plain.digest
+    timed = graph_of(join)
+    plain = drift.run(timed, {"left": left, "right": right}, engine="reference").finish()
+    assert drift.run(timed, sources(left, right), **ZEROMQ).finish().digest == plain.digest
+
+
+def test_keys_that_are_no_columns_are_left_to_objects() -> None:
+    left, right = many(100)
+    graph = drift.Graph("floats")
+    by_day = drift.EventTime("day", lateness=3)
+    one = graph.source("left", schema=LEFT, time=by_day)
+    one.join(graph.source("right", schema=RIGHT, time=by_day), "fare", lambda row: len(row["name"]) / 2).sink("out")
+    plain = drift.run(graph, {"left": left, "right": right}, engine="reference").finish()
+    assert plain.items_out
+    assert drift.run(graph, sources(left, right), batch_items=16).finish().digest == plain.digest
+
+
+@drift.testing.deterministic(
+    graph_of((2, 1)),
+    left=st.lists(st.fixed_dictionaries({"zone": zones, "day": st.integers(0, 9), "fare": st.just(0.5)}), max_size=9),
+    right=st.lists(st.fixed_dictionaries({"zone": zones, "day": st.integers(0, 9), "name": st.just("x")}), max_size=9),
+)
+@settings(max_examples=5)
+def test_joined_rows_are_the_same_under_each_schedule() -> None:
+    """With deaths; rows are dicts there, and expressions follow."""
