@@ -466,7 +466,7 @@ class MergesSlices(LibraryFunction):
 
 
 class JoinsRows(LibraryFunction):
-    """A process's function for items of two sides that has a form in arrays; its timers make no output."""
+    """A process's function for items of two sides that has a form in arrays, named by `in_order`."""
 
     __slots__ = ()
 
@@ -476,9 +476,13 @@ class JoinsRows(LibraryFunction):
         """See `Process.on_item`."""
         raise NotImplementedError
 
-    def in_arrays(self) -> Any:
-        """A new `drift.columns.joined.Joined`; None if there is no such form."""
-        return None
+    def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:
+        """A new `drift.columns.joined.Joined`.
+
+        Args:
+            timers: see `MergesSlices.merging`.
+        """
+        raise NotImplementedError
 
     def fits(self, times: Sequence[int], sides: bytes) -> bool:
         """Whether rows at these times, of the left where `sides` has 0, can be in arrays."""
@@ -491,6 +495,10 @@ class JoinsRows(LibraryFunction):
     def entries_of(self, state: Any) -> tuple[list[Any], list[Any]]:
         """The inverse."""
         raise NotImplementedError
+
+    def waits(self, state: Any) -> bool:
+        """Whether a key in this state has rows that wait for its timer, and so cannot be in arrays."""
+        return False
 
 
 class ProlongsWindows(LibraryFunction):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broken import Breakage, one
 
 _JOINED, _FLAT, _LOOKUPS, _SIDED = (f"drift/columns/{name}.py" for name in ("joined", "flat", "lookups", "sided"))
+_AS_OF = "drift/columns/as_of.py"
 _FORM = "drift/machines/joining.py"
 PAIRS = ("tests/rows/test_joined_rows.py", "-k", "one_by_one or checkpoints")
 FLAT = ("tests/rows/test_flat_joins.py", "-k", "pairs or loop or mapping or travel")
@@ -66,7 +67,7 @@ BREAKAGES: list[Breakage] = [
         _JOINED,
         "run._replace(codes=numbers[run.codes]) for run",
         "run for run",
-        PAIRS,
+        ("tests/rows/test_joined_rows.py", "-k", "numbers"),
         _UNSEEN,
     ),
     one(
@@ -90,6 +91,39 @@ BREAKAGES: list[Breakage] = [
         "drift/machines/keyed.py",
         " or self._logic.takes is not None):",
         "):",
+        PAIRS,
+        _UNSEEN,
+    ),
+    one(
+        "a row of the right that is hidden now hides those before it",
+        _AS_OF,
+        "(run.times[1:] <= now), False)",
+        "(run.times[1:] <= now + 2), False)",
+        PAIRS,
+        _UNSEEN,
+    ),
+    one(
+        "a row of the right at the same time is not found",
+        _AS_OF,
+        "times[asking] + 1) - 1",
+        "times[asking]) - 1",
+        PAIRS,
+        _UNSEEN,
+    ),
+    one("older rows of the right are found first", _AS_OF, "reversed(self.runs)", "self.runs", PAIRS, _UNSEEN),
+    one(
+        "rows that wait are given before all of their time have come",
+        _FORM,
+        "time if self._moment(time) + END_OF_TIME <= bound else time - 1",
+        "time",
+        PAIRS,
+        _UNSEEN,
+    ),
+    one(
+        "the timer of rows that wait hangs on the last of them",
+        _AS_OF,
+        "firsts = order[begins]",
+        "firsts = order[np.append(begins[1:], True)]",
         PAIRS,
         _UNSEEN,
     ),

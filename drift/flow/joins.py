@@ -199,7 +199,7 @@ class InnerJoin(PairJoin, TakesEach, JoinsRows, frozen=True):
         for key, (left, right) in lists.items():
             states[key] = side_of(left), side_of(right), (), (), states[key][4]
 
-    def in_arrays(self) -> Any:
+    def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:
         """See `JoinsRows`."""
         from drift.columns.joined import Joined  # here: it needs numpy
 
@@ -208,7 +208,7 @@ class InnerJoin(PairJoin, TakesEach, JoinsRows, frozen=True):
 
     def fits(self, times: Sequence[int], sides: bytes) -> bool:
         """Whether differences of times have 64 bits."""
-        return times[0] > -_FAR and times[-1] < _FAR and (self.before < _FAR or self.before >= EVER)
+        return _are_near(times) and all(each < _FAR or each >= EVER for each in (self.before, self.after))
 
     def state_of(self, left: Sequence[Any], right: Sequence[Any]) -> tuple[State, int | None]:
         sides = side_of(left), side_of(right)
@@ -316,7 +316,7 @@ def value_of(window: Window[Any, Any]) -> Any:
     return window.value
 
 
-class AsOfJoin(_ByValue, frozen=True):
+class AsOfJoin(_ByValue, JoinsRows, frozen=True):
     """Each left item at t with the last right one at or before t, and at t - within or after.
 
     A left item waits for all items of its time. A state is () or (the last right entry, left entries that wait, time of
@@ -326,6 +326,11 @@ class AsOfJoin(_ByValue, frozen=True):
     within: int
     outer: bool
     user_function: Callable[[Any], Any]
+
+    @property
+    def in_order(self) -> str:  # type: ignore[override]
+        """None with a bound: the timer that forgets a row may be the one that lets others wait no longer."""
+        return "joins as of a time" if self.within >= EVER else ""
 
     def __call__(self, state: State, item: tuple[int, Any, Any], time: int) -> Result:
         """An item of either side comes."""
@@ -357,6 +362,29 @@ class AsOfJoin(_ByValue, frozen=True):
             if timer is not None:
                 outputs.append(at(timer, None))
         return ((last, (), timer) if last is not None or timer is not None else ()), outputs
+
+    def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:
+        """See `JoinsRows`."""
+        from drift.columns.as_of import AsOf  # here: it needs numpy
+
+        return AsOf(outer=self.outer, timers=timers)
+
+    def fits(self, times: Sequence[int], sides: bytes) -> bool:
+        """Whether differences of times have 64 bits."""
+        return _are_near(times)
+
+    def state_of(self, left: Sequence[Any], right: Sequence[Any]) -> tuple[State, None]:
+        return (right[-1] if right else None, side_of(left), None), None
+
+    def entries_of(self, state: State) -> tuple[list[Any], list[Any]]:
+        return [], [state[0]] if state and state[0] is not None else []
+
+    def waits(self, state: State) -> bool:
+        return bool(state) and bool(state[1])
+
+
+def _are_near(times: Sequence[int]) -> bool:
+    return times[0] > -_FAR and times[-1] < _FAR
 
 
 class TableOrder(ValueError):
@@ -411,7 +439,7 @@ class TableJoin(_ByValue, TakesEach, JoinsRows, frozen=True):
         """No timer is set."""
         return state, ()
 
-    def in_arrays(self) -> Any:
+    def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:
         """See `JoinsRows`."""
         from drift.columns.joined import Joined  # here: it needs numpy
 

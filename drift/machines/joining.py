@@ -1,9 +1,10 @@
-"""The form in order of joins of rows in columns.
+"""The forms in order of joins of rows in columns.
 
 Invariant: the rows that are stored are all in arrays, or all in the stage.
 
-Why: nothing can come below a batch that is processed here, so a pair is never taken back. Timers of these joins only
-drop rows, which the arrays do by themselves; a key that is handed back gets the timer that drops its last row.
+Why: nothing can come below a batch that is processed here, so a pair is never taken back. Timers that only drop rows
+are not set here, since the arrays drop them by themselves; a key that is handed back gets the one that drops its last
+row.
 """
 
 from __future__ import annotations
@@ -15,25 +16,35 @@ from drift.machines.in_order import InOrder, Shared
 from drift.machines.keys import form_of_identity
 from drift.machines.log import Keyed
 from drift.machines.timers import Due
-from drift.operators import Process, Timer
+from drift.operators import JoinsRows, Process, Timer
 from drift_graph.item import Columns
-from drift_graph.meta import BEGINNING, later_metas, varint
+from drift_graph.meta import (
+    BEGINNING,
+    END_OF_TIME,
+    LATER_MARK,
+    TIME_MIN,
+    global_time,
+    later_metas,
+    pack_time,
+    time_of,
+    varint,
+)
 from drift_graph.metas import Metas, metas_of_children, times_of
-from drift_graph.payloads import Rows
+
+_State = tuple[Any, list[tuple[bytes, Timer]]]
 
 
-class JoiningRows(InOrder):
-    """The form of a process whose function for items is a `drift.operators.JoinsRows`."""
+class _RowsByKey(InOrder):
+    """What the forms have in common."""
 
     only_at_ends: ClassVar = False
     leaves_pages: ClassVar = True
 
     def __init__(self, process: Process, shared: Shared) -> None:
-        self._join: Any = process.on_item
-        self._shared, self._phase = shared, process.phase
-        ranks = shared.ranks
-        self._suffix, self._output = ranks[0], ranks[0] + ranks[-1]
-        self._ending = ranks[2] + varint(0)
+        assert isinstance(process.on_item, JoinsRows)
+        self._join, self._shared, self._phase = process.on_item, shared, process.phase
+        suffix, _, of_timers, of_output = shared.ranks
+        self._suffix, self._ending, self._output = suffix, of_timers + varint(0), suffix + of_output
         self._arrays: Any = None  # a `Joined` once rows have come
         self._takes_over = True  # until states of the stage could not be columns
         self._last = BEGINNING  # the last meta of the rows so far
@@ -41,45 +52,44 @@ class JoiningRows(InOrder):
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
         return 0, []
 
-    def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
+    def process_rows(self, metas: Metas, rows: Any) -> tuple[int, list[Columns]]:
         if self._arrays is None:
-            self._arrays = self._join.in_arrays()
+            self._arrays = self._join.in_arrays((self._suffix, self._ending, self._phase))
         times = times_of(metas)
-        found = self._arrays.keys_of(rows) if self._join.fits(times, rows.sides.tobytes()) else None  # type: ignore[attr-defined]
+        found = self._arrays.keys_of(rows) if self._join.fits(times, rows.sides.tobytes()) else None
         if found is None:
             self.hand_back()
             return 0, []
         keys, sides = found
         self._shared.get([metas[-1]] * len(keys), keys)
         if not self._has_taken_over():
+            self.hand_back()
             return 0, []
-        counts, pairs = self._arrays.pairs(rows.sides, times, sides)  # type: ignore[attr-defined]
         self._last = metas[-1]
+        sent = self._add(metas, times, rows, sides)
         if gone := self._arrays.without_rows():
             self._shared.note_fired([self._last] * len(gone), gone)
-        if pairs is None:
-            return len(metas), []
-        endings = [self._output + varint(index) for index in range(max(counts))]
-        return len(metas), [Columns(metas_of_children(metas, counts, endings), pairs, None)]
+        return len(metas), sent
+
+    def _add(self, metas: Metas, times: Sequence[int], rows: Any, sides: Any) -> list[Columns]:
+        """Add rows to those in arrays; what they give."""
+        raise NotImplementedError
 
     def _has_taken_over(self) -> bool:
         """Whether all states are in arrays; those of the stage are taken over, if they can be."""
         states, timers = self._shared.states, self._shared.timers
         if not states and timers.least is None:
             return True
-        self._takes_over = self._takes_over and self._arrays.absorb(
-            {key: self._join.entries_of(state) for key, state in states.items()}
-        )
+        if any(map(self._join.waits, states.values())):
+            return False
+        entries = {key: self._join.entries_of(state) for key, state in states.items()}
+        self._takes_over = self._takes_over and self._arrays.absorb(entries)
         if not self._takes_over:
-            self.hand_back()
             return False
         for key in list(timers.by_key):
             timers.put(key, ())
         states.clear()
         return True
-
-    def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
-        return []
 
     def hand_back(self, keys: Iterable[Any] | None = None) -> None:
         if not self._arrays:
@@ -91,19 +101,68 @@ class JoiningRows(InOrder):
         self._arrays.clear()
 
     def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
-        if not self._arrays:
-            return {}
-        return dict(self._states_of(keys))
+        return dict(self._states_of(keys)) if self._arrays else {}
 
-    def _states_of(self, keys: Sequence[Any] | None) -> list[tuple[Any, tuple[Any, list[tuple[bytes, Timer]]]]]:
-        """The state of each key that has rows, and its timer, if it has one."""
+    def _states_of(self, keys: Sequence[Any] | None) -> list[tuple[Any, _State]]:
+        """The state of each of these keys that has rows, or of all, and its timers."""
+        return [(key, self._state_of(key, left, right)) for key, (left, right) in self._arrays.taken(keys).items()]
+
+    def _state_of(self, key: Any, left: Sequence[Any], right: Sequence[Any]) -> _State:
+        state, time = self._join.state_of(left, right)
+        if time is None:
+            return state, []
+        parent = self._last + self._suffix + form_of_identity(key)
+        (meta,) = later_metas([parent], self._ending, time, self._phase)
+        return state, [(meta, Timer(key, None))]
+
+
+class JoiningRows(_RowsByKey):
+    """The form of a process that joins rows with those that came before; its timers give nothing."""
+
+    def _add(self, metas: Metas, times: Sequence[int], rows: Any, sides: Any) -> list[Columns]:
+        counts, pairs = self._arrays.pairs(rows.sides, times, sides)
+        if pairs is None:
+            return []
+        endings = [self._output + varint(index) for index in range(max(counts))]
+        return [Columns(metas_of_children(metas, counts, endings), pairs, None)]
+
+    def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
+        return []
+
+
+class WaitingRows(_RowsByKey):
+    """The form of a process whose rows of the left wait for all of their time."""
+
+    def _add(self, metas: Metas, times: Sequence[int], rows: Any, sides: Any) -> list[Columns]:
+        self._arrays.add(metas, rows.sides, times, sides)
+        return []
+
+    def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
+        if not self._arrays or len(bound) < len(pack_time(0)):
+            return []
+        time = time_of(bound)
+        fired = self._arrays.fire(time if self._moment(time) + END_OF_TIME <= bound else time - 1, self._output, varint)
+        if fired is None:
+            return []
+        self._shared.note_fired(fired.timers, fired.keys)
+        return [] if fired.pairs is None else [Columns(fired.metas, fired.pairs, None)]
+
+    def _moment(self, time: int) -> bytes:
+        return pack_time(time) + bytes((LATER_MARK,)) + varint(0) + bytes((self._phase,))
+
+    def _states_of(self, keys: Sequence[Any] | None) -> list[tuple[Any, _State]]:
+        waits, stored = self._arrays.waits(keys), self._arrays.taken(keys)
         found = []
-        for key, entries in self._arrays.taken(keys).items():
-            state, time = self._join.state_of(*entries)
-            timers = []
-            if time is not None:
-                parent = self._last + self._suffix + form_of_identity(key)
-                (meta,) = later_metas([parent], self._ending, time, self._phase)
-                timers = [(meta, Timer(key, None))]
-            found.append((key, (state, timers)))
+        for key in {**stored, **waits}:
+            left, timer = waits.get(key, ((), b""))
+            state, timers = self._state_of(key, left, stored[key][1] if key in stored else ())
+            found.append((key, (state, [*([(timer, Timer(key, None))] if left else ()), *timers])))
         return found
+
+    @property
+    def least(self) -> bytes | None:
+        time = self._arrays.least if self._arrays else None
+        return None if time is None else self._moment(time) + global_time(TIME_MIN, 0, 0, 0) + varint(0) + bytes(16)
+
+    def __len__(self) -> int:
+        return len(self._arrays) if self._arrays else 0

@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from drift.machines.in_order import InOrder, Shared
-from drift.machines.joining import JoiningRows
+from drift.machines.joining import JoiningRows, WaitingRows
 from drift.machines.merging import MergingSlices
 from drift.machines.sessions import Prolonging
 from drift.machines.sliding import loop_over
@@ -45,11 +45,12 @@ InOneLoop = Callable[[dict[Any, Any], Callable[[Any], Any], type, Sequence[Any],
 _sequences = frozenset({list, tuple})
 
 #: By the `in_order` of the function for items: the form in which states are stored, and the form in order.
-_in_order: dict[str, tuple[str, type[Opening | Prolonging | MergingSlices | JoiningRows]]] = {
+_in_order: dict[str, tuple[str, type[Opening | Prolonging | MergingSlices | JoiningRows | WaitingRows]]] = {
     "sessions": ("SessionStage", Prolonging),
     "windows": ("WindowStage", Opening),
     "slices": ("ProcessStage", MergingSlices),
     "joins": ("ProcessStage", JoiningRows),
+    "joins as of a time": ("ProcessStage", WaitingRows),
 }
 
 

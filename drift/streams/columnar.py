@@ -41,8 +41,8 @@ class Columnar(Steps[T]):
         """Names and types (of Polars) of the fields of the rows; None if they are not known.
 
         They are known behind `graph.source(name, schema=...)`, behind steps that take expressions or keep rows as they
-        are (`filter`, `dedup`, `running`, `map_batches`), behind joins with `flat=True`, and behind `rows` of windows by
-        one field, or none; printing a graph, and `drift show`, list them.
+        are (`filter`, `dedup`, `running`, `map_batches`), behind joins with `flat=True`, and behind `rows` of windows
+        by one field, or none; printing a graph, and `drift show`, list them.
 
         Example:
             >>> import drift

@@ -25,6 +25,7 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "join": lambda rows, more: rows.join(more, "zone", flat=True),
     "join of two": lambda rows, more: rows.key_by("zone", "n").join(more.key_by("zone", "n"), flat=True),
     "join within": lambda rows, more: rows.join(more, "zone", within=(30, 90), flat=True),
+    "join as of": lambda rows, more: rows.join_as_of(more, "zone", flat=True),
     "join table": lambda rows, more: rows.join_table(more, "zone", flat=True),
 }
 
