@@ -243,8 +243,8 @@ class Joining(Columnar[T]):
                 columns. The rows of a mapping are dicts with the same fields then.
 
         Raises:
-            GraphError: `table` is no table, a key of it has no canonical form, an argument is none of these, or with `flat` the
-                fields of the stream are not known, or the table's rows cannot be columns.
+            GraphError: `table` is no table, a key of it has no canonical form, an argument is none of these, or with
+                `flat` the fields of the stream are not known, or the table's rows cannot be columns.
         """
         where, key = caller(), function_of("join_table", key, _KEY)
         if how not in ("left", "inner"):
