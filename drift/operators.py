@@ -496,10 +496,6 @@ class JoinsRows(LibraryFunction):
         """The inverse."""
         raise NotImplementedError
 
-    def waits(self, state: Any) -> bool:
-        """Whether a key in this state has rows that wait for its timer, and so cannot be in arrays."""
-        return False
-
 
 class ProlongsWindows(LibraryFunction):
     """A process's function for items that opens the key's window, or adds the item to it and so prolongs it.

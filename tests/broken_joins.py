@@ -9,6 +9,7 @@ _AS_OF = "drift/columns/as_of.py"
 _FORM = "drift/machines/joining.py"
 PAIRS = ("tests/rows/test_joined_rows.py", "-k", "one_by_one or checkpoints")
 FLAT = ("tests/rows/test_flat_joins.py", "-k", "pairs or loop or mapping or travel")
+AS_OF = ("tests/rows/test_joined_rows.py", "-k", "finds_the_last")
 RESUMED = ("tests/rows/test_rows_resumed.py", "-k", "dedup or within or table")
 _UNSEEN = "its inputs are no rows"
 
@@ -99,7 +100,7 @@ BREAKAGES: list[Breakage] = [
         _AS_OF,
         "(run.times[1:] <= now), False)",
         "(run.times[1:] <= now + 2), False)",
-        PAIRS,
+        AS_OF,
         _UNSEEN,
     ),
     one(
@@ -107,16 +108,16 @@ BREAKAGES: list[Breakage] = [
         _AS_OF,
         "times[asking] + 1) - 1",
         "times[asking]) - 1",
-        PAIRS,
+        AS_OF,
         _UNSEEN,
     ),
-    one("older rows of the right are found first", _AS_OF, "reversed(self.runs)", "self.runs", PAIRS, _UNSEEN),
+    one("older rows of the right are found first", _AS_OF, "reversed(self.runs)", "self.runs", AS_OF, _UNSEEN),
     one(
         "rows that wait are given before all of their time have come",
         _FORM,
         "time if self._moment(time) + END_OF_TIME <= bound else time - 1",
         "time",
-        PAIRS,
+        AS_OF,
         _UNSEEN,
     ),
     one(
@@ -124,7 +125,7 @@ BREAKAGES: list[Breakage] = [
         _AS_OF,
         "firsts = order[begins]",
         "firsts = order[np.append(begins[1:], True)]",
-        PAIRS,
+        AS_OF,
         _UNSEEN,
     ),
     one(

@@ -56,7 +56,8 @@ def run_query(name: str, arrived: Any, settings: dict[str, Any]) -> tuple[list[A
         graph = columns.graph_of(columns.QUERIES[name]) if in_columns else graph_of(QUERIES[name])
         clock = time.process_time if in_columns else time.perf_counter
         started = clock()
-        run = drift.run(graph, {"events": arrived, **TABLES.get(name, {})}, **settings)
+        tables = {} if in_columns else TABLES.get(name, {})
+        run = drift.run(graph, {"events": arrived, **tables}, **settings)
         parts = [batch.payloads for batch in run.batches()]
         seconds = clock() - started
         rows = [payload for part in parts for payload in part]

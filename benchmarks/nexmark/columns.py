@@ -14,7 +14,7 @@ import polars as pl
 
 import drift
 from benchmarks.nexmark.events import LATENESS_MS, Event
-from benchmarks.nexmark.queries import SLIDE_MS, WINDOW_MS
+from benchmarks.nexmark.queries import SIDE, SLIDE_MS, WINDOW_MS
 
 _KINDS = ("Person", "Auction", "Bid")
 #: Fields that an event of another kind does not have are null.
@@ -53,15 +53,10 @@ def q2(events: Events) -> drift.Stream[Any]:
     return of_kind(events, BID, "auction", "price").filter(pl.col("auction") % 123 == 0)
 
 
-def offer(pair: tuple[Row, Row]) -> tuple[Any, ...]:
-    auction, person = pair
-    return person["name"], person["city"], person["state"], auction["id"]
-
-
 def q3(events: Events) -> drift.Stream[Any]:
     local = of_kind(events, PERSON, "id", "name", "city", "state").filter(pl.col("state").is_in(["OR", "ID", "CA"]))
     offered = of_kind(events, AUCTION, "id", "seller", "category").filter(pl.col("category") == 10)
-    return offered.join(local, "seller", "id").map(offer)
+    return offered.join(local, "seller", "id", flat=True).select("name", "city", "state", "id")
 
 
 def q5(events: Events) -> drift.Stream[Any]:
@@ -112,7 +107,21 @@ def new_seller(window: drift.Window[int, Any]) -> tuple[Any, ...]:
     return person["id"], person["name"], person["start"]
 
 
-QUERIES: dict[str, Query] = {query.__name__: query for query in (q0, q1, q2, q3, q5, q7, q8)}
+def q13(events: Events) -> drift.Stream[Any]:
+    bids = of_kind(events, BID, "auction", "bidder", "price", "time", place=pl.col("auction") % len(SIDE))
+    side = pl.DataFrame(SIDE, schema={"place": int, "value": str}, orient="row")
+    joined = bids.join_table(side, "place", on="place", flat=True)
+    return joined.select("auction", "bidder", "price", "time", "value")
+
+
+def q20(events: Events) -> drift.Stream[Any]:
+    offered = of_kind(events, AUCTION, "id", "item", "seller", "expires", "category").filter(pl.col("category") == 10)
+    bids = of_kind(events, BID, "auction", "bidder", "price", "time")
+    joined = bids.join(offered, "auction", "id", flat=True)
+    return joined.select("auction", "bidder", "price", "time", "item", "seller", "expires")
+
+
+QUERIES: dict[str, Query] = {query.__name__: query for query in (q0, q1, q2, q3, q5, q7, q8, q13, q20)}
 
 
 def graph_of(query: Query) -> drift.Graph:

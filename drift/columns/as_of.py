@@ -10,17 +10,20 @@ time hangs on the first of them alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from drift.columns.aggregates import Array
+from drift.columns.expressions import frame_of
 from drift.columns.flat import rows_at
-from drift.columns.joined import Joined, Run, Stored, _bisected
+from drift.columns.joined import Entry, Joined, Run, Stored, _bisected
 from drift.columns.rows import Frame
 from drift.columns.sided import PairRows, pairs_of
+from drift_graph.errors import InputError
 from drift_graph.meta import later_metas
 from drift_graph.metas import Metas, metas_in_order, metas_of_children, with_suffix
 
@@ -97,6 +100,7 @@ class AsOf(Joined):
         super().__init__(None, None, outer=outer)
         self.sides = Stored(None), Latest(None)
         self._timers_of = timers
+        self._known: dict[tuple[int, int], bytes] = {}  # timers of rows without metas, by number of the key and time
         self.waiting: Waiting | None = None
 
     def __bool__(self) -> bool:
@@ -132,6 +136,8 @@ class AsOf(Joined):
         self.waiting, waiting = waiting.slice(count, len(waiting.codes)), waiting.slice(0, count)
         assert waiting is not None
         timers, firsts, groups = self._timers(waiting)
+        if self._known and (self.waiting is None or self.waiting.metas[0]):
+            self._known = {}
         order = sorted(range(len(timers)), key=timers.__getitem__)
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
@@ -147,7 +153,7 @@ class AsOf(Joined):
         counts = np.bincount(ranks[groups[rows]], minlength=len(timers)).tolist()
         endings = [output + child(index) for index in range(max(counts))]
         places = places[rows]
-        right = rows_at(pl.DataFrame(schema=self._schemas[1]) if right is None else right, places)
+        right = pl.DataFrame() if right is None else rows_at(right, places)
         are_there = places >= 0
         pairs = pairs_of(waiting.rows[rows], right, are_there if self._outer else None)
         return Fired(timers, keys, metas_of_children(timers, counts, endings), pairs)
@@ -161,10 +167,33 @@ class AsOf(Joined):
         groups = np.empty(len(order), np.int64)
         groups[order] = np.cumsum(begins) - 1
         firsts = order[begins]
-        parents = with_suffix([waiting.metas[at] for at in firsts.tolist()], suffix)
-        return later_metas(parents, ending, None, phase), firsts, groups
+        parents = [waiting.metas[at] for at in firsts.tolist()]
+        if not self._known:
+            return later_metas(with_suffix(parents, suffix), ending, None, phase), firsts, groups
+        made = []
+        for parent, code, time in zip(parents, waiting.codes[firsts].tolist(), waiting.times[firsts].tolist()):
+            made += [self._known[code, time]] if not parent else later_metas([parent + suffix], ending, None, phase)
+        return made, firsts, groups
 
     # As objects.
+
+    def absorb(self, entries: dict[Any, tuple[list[Entry], list[Entry]]], timers: Mapping[Any, bytes]) -> Any:
+        rows = [(time, key, row) for key, (left, _) in entries.items() for time, row in left]
+        rows.sort(key=itemgetter(0))
+        if rows and self._schemas[0] is None:
+            return "later"
+        try:
+            frame = frame_of([row for _, _, row in rows], tuple(self._schemas[0].items())) if rows else None
+        except InputError:
+            return "never"
+        found = super().absorb({key: ([], right) for key, (_, right) in entries.items()}, timers)
+        if found != "done" or frame is None:
+            return found
+        times, keys, _ = zip(*rows)
+        codes = [self._numbers[key] for key in keys]
+        self._known = {(code, time): timers[key] for code, key, time in zip(codes, keys, times)}
+        self.waiting = Waiting(np.array(codes, np.int64), np.array(times, np.int64), [b""] * len(rows), frame)
+        return found
 
     def waits(self, keys: Iterable[Any] | None) -> dict[Any, tuple[list[Any], bytes]]:
         """Of these keys, or of all, the entries that wait, and their timer."""
@@ -192,7 +221,7 @@ class AsOf(Joined):
 
     def clear(self) -> None:
         super().clear()
-        self.waiting = None
+        self.waiting, self._known = None, {}
 
 
 def _both(old: Waiting | None, new: Waiting) -> Waiting:

@@ -9,9 +9,9 @@ bisection. So it is with the rows of its own batch, of which it meets those at l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -214,8 +214,6 @@ class Joined:
             numbers = np.fromiter(map(self._numbers.__getitem__, of_side), np.int64, len(of_side))
             sides.append((own, numbers[codes]))
             self._schemas[side] = frame.schema
-        if self._outer and self._schemas[1] is None:
-            raise _NotHere
         return list(keys), sides
 
     def pairs(
@@ -282,12 +280,13 @@ class Joined:
                 are_there = np.arange(pairs + len(alone)) < pairs
                 asked.append(lefts[alone])
                 sides[0].append(left.frame[alone])
-                sides[1].append(pl.DataFrame(schema=self._schemas[1]).clear(len(alone)))
+                if self._schemas[1] is not None:
+                    sides[1].append(pl.DataFrame(schema=self._schemas[1]).clear(len(alone)))
         if not asked:
             return np.zeros(count, np.int64), None
         every = np.concatenate(asked)
         order = np.argsort(every, kind="stable")
-        frames = [pl.concat(some)[order] for some in sides]
+        frames = [pl.concat(some)[order] if some else pl.DataFrame() for some in sides]
         return np.bincount(every, minlength=count), pairs_of(
             frames[0], frames[1], None if are_there is None else are_there[order]
         )
@@ -312,8 +311,17 @@ class Joined:
                 of_key[side].extend(entries[start:stop])
         return found
 
-    def absorb(self, entries: dict[Any, tuple[list[Entry], list[Entry]]]) -> bool:
-        """Store entries of keys that have none here, below all rows that come; False if they cannot be columns."""
+    def absorb(
+        self, entries: dict[Any, tuple[list[Entry], list[Entry]]], timers: Mapping[Any, bytes]
+    ) -> Literal["done", "later", "never"]:
+        """Store entries of keys that have none here, below all rows that come.
+
+        Args:
+            timers: of keys that have one, its meta.
+
+        Returns:
+            Whether it is done, or is to be tried again with other rows, or the entries cannot be columns.
+        """
         runs: list[Run | None] = []
         for side, schema in enumerate(self._schemas):
             times = [time for of_key in entries.values() for time, _ in of_key[side]]
@@ -321,13 +329,15 @@ class Joined:
             if not rows:
                 runs.append(None)
                 continue
-            if schema is None or any(type(key) is bytes for key in entries):
-                return False
+            if schema is None:
+                return "later"
+            if any(type(key) is bytes for key in entries):
+                return "never"
             fields: Fields = tuple(schema.items())
             try:
                 frame = frame_of(rows, fields)
             except InputError:
-                return False
+                return "never"
             counts = [len(of_key[side]) for of_key in entries.values()]
             codes = np.repeat(np.fromiter(map(self._numbers.__getitem__, entries), np.int64, len(entries)), counts)
             runs.append(Run.of(codes, np.array(times, np.int64), np.zeros(len(rows), np.int64), frame))
@@ -335,7 +345,7 @@ class Joined:
             if run is not None:
                 self._count(run.codes)
                 self.sides[side].runs.insert(0, run)
-        return True
+        return "done"
 
     def clear(self) -> None:
         """Drop all rows."""

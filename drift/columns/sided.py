@@ -188,7 +188,7 @@ class PairRows(Tabular):
         )
 
     def _made_values(self) -> list[Any]:
-        left, right = (Frame(each).values for each in self.sides())
+        left, right = (Frame(each).values if each.width else [None] * len(self) for each in self.sides())
         if self._is_outer:
             right = [row if is_there else None for row, is_there in zip(right, self.frame.to_series(-1))]
         return list(zip(left, right))

@@ -377,10 +377,8 @@ class AsOfJoin(_ByValue, JoinsRows, frozen=True):
         return (right[-1] if right else None, side_of(left), None), None
 
     def entries_of(self, state: State) -> tuple[list[Any], list[Any]]:
-        return [], [state[0]] if state and state[0] is not None else []
-
-    def waits(self, state: State) -> bool:
-        return bool(state) and bool(state[1])
+        last, waiting, _ = state or (None, (), None)
+        return list(chain(*waiting)), [last] if last is not None else []
 
 
 def _are_near(times: Sequence[int]) -> bool:

@@ -80,11 +80,12 @@ class _RowsByKey(InOrder):
         states, timers = self._shared.states, self._shared.timers
         if not states and timers.least is None:
             return True
-        if any(map(self._join.waits, states.values())):
+        if not self._takes_over:
             return False
         entries = {key: self._join.entries_of(state) for key, state in states.items()}
-        self._takes_over = self._takes_over and self._arrays.absorb(entries)
-        if not self._takes_over:
+        absorbed = self._arrays.absorb(entries, {key: heap[0].meta for key, heap in timers.by_key.items()})
+        if absorbed != "done":
+            self._takes_over = absorbed == "later"
             return False
         for key in list(timers.by_key):
             timers.put(key, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import accumulate
 from typing import Any
 
@@ -131,6 +132,32 @@ def test_rows_in_arrays_are_joined_as_rows_one_by_one(
                 machines[0].restore(stored.items())
         elif data.draw(st.integers(0, 3)) == 0:
             machines[0].rewind(bound)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_left_row_finds_the_last_right_row_up_to_its_time(seed: int) -> None:
+    draw = random.Random(seed)
+    times = sorted(draw.randrange(12) for _ in range(40))
+    rows = [(draw.randrange(2), {"zone": draw.choice("ab"), "day": at, "fare": 0.5, "name": "x"}) for at in range(40)]
+    rows = [(side, {name: row[name] for name in (LEFT, RIGHT)[side]}) for side, row in rows]
+    expected: list[list[Any]] = []
+    for time in dict.fromkeys(times):
+        there = [row for row, at in zip(rows, times) if at <= time]
+        lasts = {row["zone"]: row for side, row in there if side}
+        now = [row for (side, row), at in zip(rows, times) if at == time and not side]
+        groups = [[row for row in now if row["zone"] == zone] for zone in dict.fromkeys(row["zone"] for row in now)]
+        expected += [(row, lasts.get(row["zone"])) for group in groups for row in group]  # a key has one timer
+    stage, found, start = stage_of("as of", ("zone",)), list[Any](), 0
+    while start < len(rows):
+        end = min(start + draw.randrange(1, 15), len(rows))
+        metas = [global_time(times[at], 0, at, 0) for at in range(start, end)]
+        stage.heartbeat = stage.complete_below = global_time(times[end], 0, end, 0) if end < len(rows) else END_OF_TIME
+        stage.process(Columns(metas, sided(rows[start:end], ("zone",)), None), {})
+        made = stage.fire({})
+        assert isinstance(made.payloads, PairRows) or not made.metas
+        found += made.payloads
+        start = end
+    assert found == expected
 
 
 def test_keys_whose_rows_are_dropped_leave_the_checkpoints() -> None:
