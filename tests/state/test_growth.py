@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -119,12 +119,19 @@ def resumed(folder: Path | str, graph: Any, **allowed: Any) -> drift.Run:
     return drift.run(graph, {"numbers": ROWS}, state=drift.Checkpoints(folder, **allowed), batch_items=100)
 
 
-@pytest.fixture(params=["local", "zeromq"])
-def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    yield {"engine": request.param} | ({"workers": 2} if request.param == "zeromq" else {})
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"engine": request.param} | ({"workers": 2} if request.param == "zeromq" else {})
 
 
-@pytest.mark.parametrize("change", CHANGES)
+# What becomes of states is decided before an engine has them, so of each kind one change is made over processes.
+
+
+@pytest.mark.parametrize(
+    ("change", "engine"),
+    [*((each, "local") for each in CHANGES), ("a branch behind state", "zeromq")],
+    indirect=["engine"],
+)
 def test_what_is_added_begins_empty_and_the_rest_goes_on_unchanged(
     tmp_path: Path, engine: dict[str, Any], change: str
 ) -> None:
@@ -184,16 +191,10 @@ def both_in_order(dataflow: Dataflow, number: int, total: int) -> tuple[int, int
     return (number, total) if dataflow.ranks.get("double", 0) < dataflow.ranks["sums"] else (total, number)
 
 
-def test_windows_that_are_open_at_the_change_close_as_they_would_have(tmp_path: Path, engine: dict[str, Any]) -> None:
+def test_windows_that_are_open_at_the_change_close_as_they_would_have(tmp_path: Path) -> None:
     whole = items_of(drift.run(graph_of(), {"numbers": ROWS}))
-    first = stopped(tmp_path, graph_of(), **engine)
-    run = drift.run(
-        graph_of(before=a_branch),
-        {"numbers": ROWS},
-        state=drift.Checkpoints(tmp_path, changed_graph="accept"),
-        **engine,
-    )
-    rest = items_of(run)
+    first = stopped(tmp_path, graph_of())
+    rest = items_of(resumed(tmp_path, graph_of(before=a_branch), changed_graph="accept"))
     for name in (SINK, "windows"):
         assert first.get(name, []) + rest[name] == whole[name]
 
@@ -234,15 +235,14 @@ def test_the_name_of_a_dropped_step_is_not_given_again(tmp_path: Path) -> None:
 
 
 def test_a_stateless_step_in_front_of_a_kept_one_changes_what_comes_to_it_from_the_checkpoint_on(
-    tmp_path: Path, engine: dict[str, Any]
+    tmp_path: Path,
 ) -> None:
     graph = drift.Graph("sums")
     numbers = graph.source("numbers", time=drift.EventTime(as_time, lateness=0))
     numbers.filter(is_even, name="even").scan(key_of, 0, add, name="sums").sink(SINK)
     numbers.key_by(key_of).window(drift.windows.tumbling(700)).count(name="counts").sink("windows")
-    first = stopped(tmp_path, graph_of(), **engine)
-    state = drift.Checkpoints(tmp_path, changed_graph="accept")
-    rest = items_of(drift.run(graph, {"numbers": ROWS}, state=state, **engine))
+    first = stopped(tmp_path, graph_of())
+    rest = items_of(resumed(tmp_path, graph, changed_graph="accept"))
     totals, expected = dict.fromkeys(range(10), 0), []
     for number in ROWS:
         if number < len(first[SINK]) or is_even(number):
@@ -435,13 +435,15 @@ CONVERTED = {"sums": with_count, "timers": with_count}
 BOTH: dict[str, Any] = {"was": RENAMED, "migrate": {f"new {name}": each for name, each in CONVERTED.items()}}
 
 
+RENAMES: Any = (lambda: stateful("new "), {"was": RENAMED})
+CONVERTS: Any = (lambda: stateful(in_two=True), {"migrate": CONVERTED})
+
+
 @pytest.mark.parametrize(
-    ("new", "allowed"),
-    [
-        (lambda: stateful("new "), {"was": RENAMED}),
-        (lambda: stateful(in_two=True), {"migrate": CONVERTED}),
-    ],
-    ids=["renamed", "converted"],  # both at once: in parts, below
+    ("new", "allowed", "engine"),
+    [(*RENAMES, "local"), (*CONVERTS, "local"), (*CONVERTS, "zeromq")],
+    ids=["renamed-local", "converted-local", "converted-zeromq"],  # both at once: in parts, below
+    indirect=["engine"],
 )
 def test_steps_that_are_renamed_or_converted_go_on_with_all_their_states(
     tmp_path: Path, engine: dict[str, Any], new: Callable[[], drift.Graph], allowed: dict[str, Any]

@@ -69,7 +69,7 @@ def cases_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # A test like any other.
 
 
-@settings(max_examples=30)
+@settings(max_examples=8)
 @drift.testing.deterministic(words, lines=lines)
 def test_settings_may_stand_above(run: Any) -> None:
     assert all(item.sink == "out" for item in run.output)
