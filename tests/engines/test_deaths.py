@@ -46,14 +46,14 @@ DEATHS = st.builds(
 )
 
 
-@settings(max_examples=60, phases=UNSHRUNK)
+@settings(phases=UNSHRUNK)
 @given(scheduled_cases(schedule=DEATHS, items_min=1))
 def test_any_deaths_at_any_moments_change_nothing_in_the_output(case: Case) -> None:
     result = check(case)
     assert result.failure is None, result.failure
 
 
-@settings(max_examples=40, phases=UNSHRUNK)
+@settings(phases=UNSHRUNK)
 @given(later_steps, rows(), rows(), DEATHS)
 def test_nor_do_they_where_items_come_at_later_times(
     steps: list[str], first: list[Any], second: list[Any], schedule: Schedule
@@ -72,7 +72,7 @@ def dropped_states() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=40, phases=UNSHRUNK)
+@settings(phases=UNSHRUNK)
 @given(scheduled_cases(schedule=DEATHS, items_min=1, items_max=12))
 def test_nor_do_they_where_all_states_are_dropped_that_may_be(case: Case) -> None:
     with dropped_states():

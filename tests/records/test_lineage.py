@@ -103,7 +103,6 @@ def same(left: Any, right: Any) -> bool:
     return canonical(left) == canonical(right)
 
 
-@settings(max_examples=60)
 @given(cases())
 def test_every_item_of_a_lineage_follows_from_those_it_was_made_of(case: Case) -> None:
     dataflow = case.dataflow()
@@ -121,7 +120,6 @@ def test_every_item_of_a_lineage_follows_from_those_it_was_made_of(case: Case) -
         assert len(known) == len(lineage.items)
 
 
-@settings(max_examples=60)
 @given(cases())
 def test_inputs_that_are_passed_over_have_no_part_in_it(case: Case) -> None:
     dataflow = case.dataflow()
@@ -153,7 +151,6 @@ def nodes_of(lineage: Lineage) -> Any:
     ]
 
 
-@settings(max_examples=60)
 @given(cases(failing=True))
 def test_a_failure_has_a_lineage_too(case: Case) -> None:
     _, error = output_of(case)

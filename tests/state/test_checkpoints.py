@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from checkpointing import Team, arrivals, expected
 from generated import few_keys, one_key, small, weigh
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import AWKWARD, cases
 
@@ -51,7 +51,6 @@ def check(dataflow: drift.Dataflow, sources: dict[str, list[Any]], seed: int, wo
 
 
 @given(cases(items_max=12), seeds, st.integers(1, 3), st.booleans())
-@settings(max_examples=50)
 def test_a_run_that_goes_back_to_checkpoints_gives_what_one_gives_that_does_not(
     case: Any, seed: int, workers: int, fused: bool
 ) -> None:
@@ -179,7 +178,6 @@ def rows(draw: st.DrawFn) -> list[Any]:
 
 
 @given(later_steps, rows(), rows(), seeds, st.integers(1, 3), st.booleans())
-@settings(max_examples=60)
 def test_a_run_with_later_items_that_goes_back_to_checkpoints_gives_what_one_gives_that_does_not(
     steps: list[str], first: list[Any], second: list[Any], seed: int, workers: int, fused: bool
 ) -> None:

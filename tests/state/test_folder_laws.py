@@ -80,7 +80,7 @@ def happens(data: st.DataObject, folder: Folder, *, grows: bool) -> bool:
 
 
 @given(data=st.data(), grows=st.booleans(), chunk_bytes=st.integers(1, 9))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_what_is_read_of_a_folder_is_all_of_it_once_or_the_reader_says_what_is_wrong(
     data: st.DataObject, grows: bool, chunk_bytes: int
 ) -> None:
@@ -162,7 +162,7 @@ cells = st.fixed_dictionaries({"a": st.sampled_from([1, "", None, 'x"\r\n', "y,"
 
 
 @given(data=st.data(), kind=st.sampled_from(["jsonl", "csv"]), payloads=st.lists(cells, min_size=1, max_size=8))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_what_is_written_is_a_prefix_of_the_output_or_the_sink_says_what_is_wrong(
     data: st.DataObject, kind: str, payloads: list[Any]
 ) -> None:

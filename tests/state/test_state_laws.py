@@ -84,9 +84,7 @@ def settle(run: drift.Run, server: Server) -> None:
 
 breaks = st.lists(st.integers(0, 6), min_size=1, max_size=3)
 troubles = st.lists(faults, min_size=3, max_size=3)
-quick = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+quick = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 @given(cases(items_max=10), breaks, troubles)

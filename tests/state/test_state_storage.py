@@ -142,7 +142,8 @@ def damage(kind: str, path: Path, other: Path, at: float, bit: int) -> None:
     st.integers(0, 7),
 )
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=2 * settings.default.max_examples,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_whatever_is_damaged_there_is_one_clear_error_or_the_right_output(
     templates: dict[int, Path],
