@@ -52,14 +52,14 @@ def running_loop(rows: list[Row], of: str) -> list[Row]:
     return made
 
 
-def _timed(graph: drift.Graph, tie: str | None) -> Any:
+def timed(graph: drift.Graph, tie: str | None) -> Any:
     policy = drift.EventTime("at", lateness=LATENESS, tie=tie)
     return graph.source("rows", schema={**SCHEMA, "at": int}, time=policy)
 
 
 def selected(tie: str | None) -> drift.Graph:
     graph = drift.Graph("selected")
-    _timed(graph, tie).select("key", "id").sink("out")
+    timed(graph, tie).select("key", "id").sink("out")
     return graph
 
 
@@ -72,7 +72,7 @@ def selecting_loop(rows: list[Row]) -> list[Row]:
 
 def windows(tie: str | None, kind: drift.windows.Windows) -> drift.Graph:
     graph = drift.Graph("windows")
-    windowed = _timed(graph, tie).key_by("key").window(kind)
+    windowed = timed(graph, tie).key_by("key").window(kind)
     windowed.aggregate(total=drift.agg.sum("val")).sink("out")
     return graph
 
