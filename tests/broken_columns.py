@@ -10,6 +10,10 @@ OUTPUTS = ("tests/rows/test_rows.py", "-k", "outputs or travel or tables or file
 CHAINS = ("tests/rows/test_rows.py", "-k", "in_a_row or dropped")
 READ = ("tests/rows/test_rows_read.py",)
 _UNSEEN = "its inputs are no rows"
+_GATHERED, GATHERED = (
+    "drift/columns/gathered.py",
+    ("tests/rows/test_rows.py", "-k", "sorted_cut or few_of or joined_again"),
+)
 _TIMES, TIMED = (
     "drift/columns/times.py",
     (
@@ -699,6 +703,18 @@ BREAKAGES: list[Breakage] = [
     ),
     one("long ties are sorted by their first bits", _METAS, "if not left_out:", "if True:", TIMED, _UNSEEN),
     one("places of rows lose a bit", _METAS, "len(first) - 1)", "len(first) - 2)", TIMED, _UNSEEN),
+    one(
+        "joined rows are those of the first frame",
+        _GATHERED,
+        "each.order + shifts[0] if shifts[0] else each.order",
+        "each.order",
+        GATHERED,
+        _UNSEEN,
+    ),
+    one("rows at an edge are of the frame before", _GATHERED, 'side="right")', 'side="left")', GATHERED, _UNSEEN),
+    one(
+        "few rows keep all in memory", _GATHERED, "if self._are_few else self", "if False else self", GATHERED, _UNSEEN
+    ),
     one("equal rows have one meta", _METAS, "several = ends > starts + 1", "several = ends < starts", TIMED, _UNSEEN),
     one("rows are numbered anew in each batch", _METAS, "for stamp in seen:", "for stamp in ():", TIMED, _UNSEEN),
     one(

@@ -172,8 +172,8 @@ def codes_of(rows: Frame, key: Sequence[str]) -> tuple[Array, list[Any]]:
 
 def _codes_of(rows: Frame, name: str) -> tuple[Array, list[Any]]:
     """The number of each row's value in a field, and the values by their numbers."""
-    if rows.frame.schema.get(name) == pl.String:
-        found = _codes_of_short(rows.frame.get_column(name))
+    if rows.schema.get(name) == pl.String:
+        found = _codes_of_short(_series(rows, name))
         if found is not None:
             return found
     column = _column(rows, name)

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from drift.arrow import common_column, payloads_of
 from drift.columns.forms import Piece, RowForms, pieces_of_rows
+from drift.columns.gathered import Gathered, joined
 from drift.columns.metas import StampMetas, chosen_metas_of_rows
 from drift.columns.times import TimedRows, Times, times_of_column
 from drift.strings import Strings
@@ -31,21 +32,18 @@ from drift_graph.payloads import Rows, Timed
 #: Rows whose columns are looked at once for their forms, and of these those whose forms are made at once.
 _ROWS_AT_ONCE, _FORMS_AT_ONCE = 1 << 16, 1 << 13
 _AS_VIEWS, _TEXTS = pl.CompatLevel.newest(), (pl.String, pl.Binary)  # short texts are in the views, and not copied
+_NOT_MADE = pl.DataFrame()
 #: Of one type in Polars, so that no common one has to be made of them before.
 _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 class Tabular(Rows):
-    """Values that are made from the rows of a DataFrame of Polars.
+    """Values that are made from the rows of a DataFrame of Polars."""
 
-    Attributes:
-        frame: the rows; nobody changes it.
-    """
-
-    __slots__ = ("frame", "_whole", "_start", "_values", "_forms", "_made")
+    __slots__ = ("_frame", "_whole", "_start", "_values", "_forms", "_made")
 
     def __init__(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> None:
-        self.frame = frame
+        self._frame = frame
         self._whole = whole  # these rows are consecutive ones of it, from `start` on: both are encoded at once
         self._start = start
         self._values: list[Any] | None = None
@@ -54,6 +52,11 @@ class Tabular(Rows):
 
     def __len__(self) -> int:
         return self.frame.height
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The rows; nobody changes it."""
+        return self._frame
 
     @overload
     def __getitem__(self, at: int) -> Any: ...
@@ -69,12 +72,12 @@ class Tabular(Rows):
             if start == 0 and end == len(self):
                 return self  # with the values, if they were made
             whole = (self, start) if self._whole is None else (self._whole, self._start + start)
-            return self._of(self.frame.slice(start, max(end - start, 0)), *whole)
+            return self._of(self._slice(start, max(end - start, 0)), *whole)
         if self._values is not None:
             return self._values[at]
         if not -len(self) <= at < len(self):
             raise IndexError(at)
-        return self._of(self.frame.slice(at % len(self), 1)).values[0]
+        return self._of(self._slice(at % len(self), 1)).values[0]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)
@@ -83,7 +86,11 @@ class Tabular(Rows):
     def nbytes(self) -> int:
         return int(self.frame.estimated_size())
 
-    def _of(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> Self:
+    def _slice(self, start: int, count: int) -> Any:
+        """So many rows from `start` on, as `_of` takes them."""
+        return self.frame.slice(start, count)
+
+    def _of(self, frame: Any, whole: Self | None = None, start: int = 0) -> Self:
         """Other rows of the same kind."""
         return type(self)(frame, whole, start)
 
@@ -167,13 +174,76 @@ class Tabular(Rows):
 
 
 class Frame(Tabular):
-    """Dicts: the rows of a DataFrame, by the names of its columns."""
+    """Dicts: the rows of a DataFrame, by the names of its columns.
 
-    __slots__ = ("_batch",)
+    Args:
+        frame: the rows; or where they are, so that columns are gathered when they are asked for.
+    """
 
-    def __init__(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> None:
+    __slots__ = ("_gathered", "_batch")
+
+    def __init__(self, frame: pl.DataFrame | Gathered, whole: Self | None = None, start: int = 0) -> None:
+        self._gathered: Gathered | None = None
+        if isinstance(frame, Gathered):
+            self._gathered, frame = frame, _NOT_MADE
         super().__init__(frame, whole, start)
         self._batch: pa.RecordBatch | None = None
+
+    def __len__(self) -> int:
+        return self._frame.height if self._gathered is None else len(self._gathered)
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        if self._gathered is not None:
+            whole = self._whole
+            if whole is not None and whole._gathered is None:
+                self._frame = whole._frame.slice(self._start, len(self))
+            else:
+                self._frame = self._gathered.frame()
+            self._gathered = None
+        return self._frame
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The names of the fields, and their types as columns."""
+        return self._frame.schema if self._gathered is None else self._gathered.schema
+
+    def part(self, names: Sequence[str]) -> pl.DataFrame:
+        """The rows with these of their fields only."""
+        return pl.DataFrame([self._column(name) for name in names])
+
+    def _column(self, name: str) -> pl.Series:
+        return self._frame.get_column(name) if self._gathered is None else self._gathered.column(name)
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes if self._gathered is None else self._gathered.nbytes
+
+    def _slice(self, start: int, count: int) -> pl.DataFrame | Gathered:
+        if self._gathered is None:
+            return self._frame.slice(start, count)
+        return self._gathered.at(slice(start, start + count)).unless_few()
+
+    def _where(self) -> Gathered:
+        return Gathered([self._frame], np.arange(len(self))) if self._gathered is None else self._gathered
+
+    def chosen(self, wanted: Sequence[int]) -> Self:
+        if self._gathered is None:
+            return super().chosen(wanted)
+        return self._of(self._gathered.at(np.frombuffer(bytes(wanted), np.bool_)).unless_few())
+
+    def in_order(self, order: Sequence[int]) -> Self:
+        places = np.asarray(order, np.int64)
+        made = Gathered([self._frame], places) if self._gathered is None else self._gathered.at(places)
+        return self._of(made.unless_few())
+
+    def joined(self, others: Sequence[Self]) -> Self | None:
+        every = [self, *others]
+        if any(type(each) is not Frame or each.schema != self.schema for each in every):
+            return None
+        if all(each._gathered is None for each in every):
+            return super().joined(others)
+        return self._of(joined([each._where() for each in every]))
 
     def _made_values(self) -> list[Any]:
         batch = self.batch
@@ -206,7 +276,7 @@ class Frame(Tabular):
     def column(self, of: Any) -> pl.Series | None:
         """A field by its name, or what something computes of the rows; None if they have no such, or it raises."""
         if type(of) is str:
-            return self.frame.get_column(of) if of in self.frame.columns else None
+            return self._column(of) if of in self.schema else None
         try:
             return of.column(self)  # type: ignore[no-any-return]
         except (InputError, pl.exceptions.PolarsError):  # raised again where it is of single rows

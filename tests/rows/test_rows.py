@@ -8,6 +8,7 @@ import decimal
 import math
 import pickle
 import struct
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,54 @@ def test_rows_have_the_forms_of_their_dicts(batch: pa.RecordBatch, data: st.Data
         (pickle.loads(pickle.dumps(made)), dicts),
     ):
         assert type(rows) is Frame and stored_each(rows) == stored_each(expected)
+
+
+@given(st.data())
+def test_rows_that_are_sorted_cut_and_joined_are_those_rows(data: st.DataObject) -> None:
+    frames = [pl.DataFrame({"n": range(at, at + 9), "text": [f"{n:03}" * (n % 3) for n in range(9)]}) for at in (0, 50)]
+    known = [(Frame(frame), frame.to_dicts()) for frame in frames]
+    for _ in range(data.draw(st.integers(1, 8))):
+        rows, dicts = data.draw(st.sampled_from(known))
+        how = data.draw(st.sampled_from(["in order", "chosen", "slice", "joined", "seen"]))
+        if how == "in order" and dicts:
+            order = data.draw(st.lists(st.integers(0, len(dicts) - 1), max_size=20))
+            made: tuple[Any, Any] = payloads.in_order(rows, order), [dicts[at] for at in order]
+        elif how == "chosen":
+            wanted = bytes(data.draw(st.lists(st.booleans(), min_size=len(dicts), max_size=len(dicts))))
+            made = payloads.chosen(rows, wanted), [each for each, is_wanted in zip(dicts, wanted) if is_wanted]
+        elif how == "slice":
+            start, end = (data.draw(st.integers(0, len(dicts))) for _ in range(2))
+            made = rows[start:end], dicts[start:end]
+        elif how == "joined":
+            others = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=3))
+            made = payloads.joined([rows, *(each for each, _ in others)]), sum((more for _, more in others), dicts)
+        else:
+            assert canonical_each(rows) == canonical_each(dicts)
+            continue
+        known.append(made)
+        assert type(made[0]) is Frame and len(made[0]) == len(made[1]) and made[0].schema == frames[0].schema
+        assert made[0].column("n").to_list() == [each["n"] for each in made[1]]
+        assert made[0].nbytes <= 40 * len(made[1])
+    for rows, dicts in known:
+        assert rows.field("text") == [each["text"] for each in dicts]
+        assert stored_each(rows) == stored_each(dicts) and encode_many(rows) == b"".join(canonical_each(dicts))
+        assert rows.values == dicts
+
+
+def test_rows_of_joined_frames_are_joined_again_in_another_order() -> None:
+    dicts = [[{"n": 10 * part + at} for at in (2, 0, 1)] for part in range(3)]
+    first, second, third = (payloads.in_order(Frame(pl.DataFrame(sorted(each, key=str))), [2, 0, 1]) for each in dicts)
+    both = payloads.joined([first, second, third])
+    again = payloads.joined([third, both, second])
+    assert again.values == [*dicts[2], *dicts[0], *dicts[1], *dicts[2], *dicts[1]]
+
+
+def test_few_of_many_rows_do_not_keep_all_in_memory() -> None:
+    frame = pl.DataFrame({"n": range(10_000)})
+    known, places = weakref.ref(frame), [*range(9_999, -1, -1)]
+    few = payloads.joined([payloads.in_order(Frame(frame), places)] * 2).in_order([3, 9])
+    del frame
+    assert known() is None and few.values == [{"n": 9_996}, {"n": 9_990}]
 
 
 def test_a_nan_has_one_form_whatever_its_bits() -> None:
