@@ -80,12 +80,24 @@ class Chain:
         self._has_literals = any(
             kind == "select" and not any(each.meta.root_names() for each in wanted) for kind, wanted in self._steps
         )
+        self._read = self._fields_read()
+
+    def _fields_read(self) -> list[str] | None:
+        """The fields that the steps read, where these are not all."""
+        names: set[str] = set()
+        for kind, wanted in self._steps:
+            if kind == "with_columns" or any(each.meta.has_multiple_outputs() for each in wanted):
+                return None
+            names.update(name for each in wanted for name in each.meta.root_names())
+            if kind == "select":
+                return [name for name, _ in self._schema if name in names]
+        return None
 
     def __call__(self, payloads: Any) -> tuple[bytes | None, Any] | None:
         """Which rows are kept, and what is made of them; None while batches are to be tried, and for literals."""
         if self._has_literals or any(_batches_tried[each] < _TRIED_MAX for each in self._each):
             return None
-        frame = frame_of(payloads, self._schema)
+        frame = frame_of(payloads, self._schema, self._read)
         height, places = frame.height, None  # places: of the rows that are left
         query: pl.LazyFrame | None = None
         for kind, wanted in self._steps:
@@ -321,16 +333,19 @@ def _restored(computed: bytes) -> pl.Expr:
     return pl.Expr.deserialize(computed)
 
 
-def frame_of(payloads: Any, fields: Fields) -> pl.DataFrame:
+def frame_of(payloads: Any, fields: Fields, read: Sequence[str] | None = None) -> pl.DataFrame:
     """Rows as a frame with these fields.
+
+    Args:
+        read: those that are needed; None for all.
 
     Raises:
         InputError: a payload is no dict with these fields, or a value is not of its field's type.
     """
     schema = pl.Schema(fields)
     if isinstance(payloads, Frame):
-        if payloads.frame.schema == schema:
-            return payloads.frame
+        if payloads.schema == schema:
+            return payloads.frame if read is None else payloads.part(read)
         payloads = payloads.values
     names = schema.names()
     for payload in payloads:
