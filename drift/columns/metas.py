@@ -215,7 +215,7 @@ class StampMetas(EventMetas):
             return range(len(self)), self
         if self._sorted is None:
             words = self._words
-            found = _order_of([words[:, at].astype(np.uint64) for at in range(words.shape[1])])
+            found = order_of([words[:, at].astype(np.uint64) for at in range(words.shape[1])])
             order = array("q", found.astype(np.int64).tobytes())  # its numbers are Python's, for whoever reads them
             ordered = self._with(self._stamps_at(found), increasing=False)
             ordered.increasing = bool(_changes(ordered).all())  # equal ones may be among them
@@ -298,23 +298,33 @@ def _varints(numbers: Bytes, size: int) -> list[Bytes]:
     return [_bytes_of(varint((1 << 8 * size) - 1)[: 1 if size else 0]), numbers[:, 8 - max(size, 1) :]]
 
 
-def _order_of(keys: Sequence[Words]) -> Words:
-    """The places of rows of keys in sorted order, equal ones as they are."""
-    first, second = keys[0] - keys[0].min(), keys[1] - keys[1].min()
-    bits, more, own = (int(each).bit_length() for each in (first.max(), second.max(), len(first) - 1))
-    if len(keys) == 2 and bits + own <= _PACKED_BITS:
-        left_out = max(bits + more + own - 64, 0)
-        packed = first << np.uint64(more - left_out) | second >> np.uint64(left_out)
-        packed = packed << np.uint64(own) | np.arange(len(first), dtype=np.uint64)
+def order_of(keys: Sequence[Words]) -> Words:
+    """The places of rows of keys, one or more, in sorted order, equal ones as they are."""
+    above = [(key - key.min()).astype(np.uint64) for key in keys]
+    bits, own = [int(key.max()).bit_length() for key in above], int(len(keys[0]) - 1).bit_length()
+    packed_bits = sum(bits[:-1]) + own
+    if packed_bits <= _PACKED_BITS:
+        left_out = max(packed_bits + bits[-1] - 64, 0)
+        packed = above[-1] >> np.uint64(left_out)
+        end = bits[-1] - left_out
+        for key, size in zip(above[-2::-1], bits[-2::-1]):
+            packed |= key << np.uint64(end)
+            end += size
+        packed = packed << np.uint64(own) | np.arange(len(packed), dtype=np.uint64)
         packed.sort()  # no two are equal, so that it need not be a stable sort, which takes three times as long
         order: Words = (packed & np.uint64((1 << own) - 1)).astype(np.int64)
-        if not left_out:
-            return order
-        first, second = first[order], second[order]
-        if not ((first[1:] == first[:-1]) & (second[1:] < second[:-1])).any():
+        if not left_out or not _falls([key[order] for key in above]):
             return order
     order = np.lexsort(keys[::-1])
     return order
+
+
+def _falls(keys: Sequence[Words]) -> bool:
+    """Whether the last key of a row is below that of the row before it, and all others are the same."""
+    falls: npt.NDArray[np.bool_] = keys[-1][1:] < keys[-1][:-1]
+    for key in keys[:-1]:
+        falls &= key[1:] == key[:-1]
+    return bool(falls.any())
 
 
 def _above(one: Words, other: Words) -> npt.NDArray[np.bool_]:
@@ -400,12 +410,19 @@ def _bytes_of(part: bytes) -> Bytes:
 
 def _beside(count: int, parts: Sequence[Bytes]) -> Bytes:
     """So many rows of bytes, each made of a row of each part; a part of one row is in all."""
-    made = np.empty((count, sum(part.shape[1] for part in parts)), np.uint8)
+    row = b"".join(part.tobytes() if len(part) == 1 else bytes(part.shape[1]) for part in parts)
+    if not row:
+        return np.empty((count, 0), np.uint8)
+    made = np.empty(count, f"V{len(row)}")
+    made[:] = np.frombuffer(row, made.dtype)
     at = 0
     for part in parts:
-        made[:, at : at + part.shape[1]] = part
-        at += part.shape[1]
-    return made
+        size = part.shape[1]
+        if size and len(part) != 1:  # numpy copies numbers faster than rows of bytes, which have a loop each
+            kind = f"u{size}" if size in (1, 2, 4, 8) else f"V{size}"
+            np.ndarray(count, kind, made, at, (len(row),))[:] = part.view(kind)[:, 0]
+        at += size
+    return made.view(np.uint8).reshape(count, len(row))
 
 
 def _listed(rows: Bytes) -> list[bytes]:

@@ -31,6 +31,7 @@ from drift.columns.metas import (
     _roots,
     _sizes,
     _varints,
+    order_of,
 )
 from drift.columns.rows import Frame
 from drift.columns.windows import windows_between
@@ -116,6 +117,7 @@ class Sessions:
         self._numbers = KeyNumbers()
         self._keys: list[Any] = []
         self._open = self._none(0, [])
+        self._least: tuple[bytes | None] | None = None  # what `least` says, until something changes
 
     def _none(self, count: int, dtypes: Sequence[Sequence[Any]]) -> _Open:
         times = [np.full(count, each, np.int64) for each in (0, _NONE, 0, 0)]
@@ -142,6 +144,7 @@ class Sessions:
     def add(self, batch: Batch) -> tuple[Metas, Any] | None:
         """Add rows below which nothing will come; the metas of the timers of sessions that have ended, and these."""
         metas, rows, codes, keys = batch
+        self._least = None
         if self._shared is None:
             self._shared = metas.shared
         if self._shared != metas.shared:
@@ -238,7 +241,7 @@ class Sessions:
         rank, path = firsts.shared
         for at, sizes in _by_length(roots, made.hops[new]):
             root = _roots(roots[at], rank, sizes[0], sizes[1])
-            made.hashes[new[at]] = _hashed(_beside(len(at), [*root, _bytes_of(path + self._hashed_ending)]))
+            made.hashes[new[at]] = _hashed(_beside(len(root[0]), [*root, _bytes_of(path + self._hashed_ending)]))
 
     def _prolong(self, made: _Open, times: Array, before: Array, session: Array, ends: Array) -> None:
         """Set timers again where a row comes behind them.
@@ -269,11 +272,11 @@ class Sessions:
         if int(made.hops[at].max()) >= HOPS_MAX:
             raise _NotHere
         for some, rows in self._timer_rows(made, at):
-            made.hashes[at[some]] = _hashed(_beside(len(some), [rows, _bytes_of(self._hashed_ending)]))
+            made.hashes[at[some]] = _hashed(_beside(len(rows), [rows, _bytes_of(self._hashed_ending)]))
         made.dues[at] = untils[at]
         made.hops[at] += 1
 
-    def _timer_rows(self, made: _Open, at: Array) -> Iterator[tuple[Array, Bytes]]:
+    def _timer_rows(self, made: _Open, at: Array) -> Iterator[tuple[Any, Bytes]]:
         """The metas of timers, those of one length at a time."""
         assert self._shared is not None
         rank = self._shared[0]
@@ -283,7 +286,7 @@ class Sessions:
             count = _varints(_words(hops[some]), sizes[2])
             root = _roots(roots[some], rank, sizes[0], sizes[1])
             parts = [times, _bytes_of(self._moment), *root, *count, made.hashes[at[some]], _bytes_of(self._ending)]
-            yield some, _beside(len(some), parts)
+            yield some, _beside(len(times), parts)
 
     def _timers(self, made: _Open, at: Array) -> list[bytes]:
         """The metas of timers."""
@@ -296,18 +299,18 @@ class Sessions:
     @property
     def least(self) -> bytes | None:
         """The meta of the first timer."""
-        found = np.flatnonzero(self._open.lasts != _NONE)
-        if not len(found):
-            return None
-        dues = self._open.dues[found]
-        return min(self._timers(self._open, found[dues == dues.min()]))
+        if self._least is None:
+            found = np.flatnonzero(self._open.lasts != _NONE)
+            dues = self._open.dues[found]
+            self._least = (min(self._timers(self._open, found[dues == dues.min()])) if len(found) else None,)
+        return self._least[0]
 
     def fire(self, bound: bytes) -> tuple[Metas, Sequence[Any], Any, list[tuple[bytes, Any]]]:
         """Fire the timers below the time of a bound, those of its own time are left: metas, keys and windows of those
         that have ended their sessions, and metas and keys of those that were set again.
         """
         time = int.from_bytes(bound[:8], "big") + TIME_MIN
-        sessions = self._open
+        sessions, self._least = self._open, None
         due = np.flatnonzero((sessions.lasts != _NONE) & (sessions.dues < time))
         nothing: tuple[Metas, Sequence[Any], Any, list[tuple[bytes, Any]]] = [], [], [], []
         if not len(due):
@@ -337,7 +340,7 @@ class Sessions:
         """
         if not len(numbers):
             return [], [], []
-        order = np.lexsort((*(ended.roots[:, at].astype(np.uint64) for at in (2, 1, 0)), ended.dues))
+        order = order_of([ended.dues, *(ended.roots[:, at].astype(np.uint64) for at in range(3))])
         ended, keys = ended.at(order), Keys(self._keys, numbers[order])
         results = [each[order] for each in results]
         starts, ends = ended.firsts, ended.lasts + self._gap
@@ -397,21 +400,33 @@ class Sessions:
             made.firsts[at], made.lasts[at], made.dues[at], made.hops[at] = first, last, time_of(timer), hops_of(timer)
             made.roots[at] = int.from_bytes(roots[at][:8], "big"), tie, read_varint(roots[at], end)[0]
             made.hashes[at] = np.frombuffer(timer[-16 - len(self._ending) : -len(self._ending)], np.uint8)
-        self._open = made
+        self._open, self._least = made, None
         return True
 
     def take(self) -> list[tuple[Any, Any]]:
         """Take out all; see `entries`."""
         entries = list(self.entries())
-        self._open.lasts[:] = _NONE
+        self._open.lasts[:], self._least = _NONE, None
         return entries
 
 
-def _by_length(roots: Array, hops: Array) -> Iterator[tuple[Array, tuple[int, int, int]]]:
+def _by_length(roots: Array, hops: Array) -> Iterator[tuple[Any, tuple[int, int, int]]]:
     """The places of metas of each length, and how many bytes tie, ordinal and hops have behind the mark."""
-    sizes = 256 * _sizes(roots[:, 1]) + 16 * _sizes(roots[:, 2]) + _sizes(hops)
-    for size in np.unique(sizes).tolist():
+    if not len(hops):
+        return
+    each = [_sizes_of(numbers.astype(np.uint64)) for numbers in (roots[:, 1], roots[:, 2], hops)]
+    if not any(isinstance(size, np.ndarray) for size in each):
+        yield slice(None), (each[0], each[1], each[2])
+        return
+    sizes = 256 * each[0] + 16 * each[1] + each[2]
+    for size in np.flatnonzero(np.bincount(sizes)).tolist():
         yield np.flatnonzero(sizes == size), (size >> 8, size >> 4 & 15, size & 15)
+
+
+def _sizes_of(numbers: Array) -> Any:
+    """See `_sizes`; one number where all have one size."""
+    least, greatest = _sizes(np.array([numbers.min(), numbers.max()])).tolist()
+    return least if least == greatest else _sizes(numbers)
 
 
 def _words(numbers: Array) -> Bytes:
