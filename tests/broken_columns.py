@@ -713,8 +713,14 @@ BREAKAGES: list[Breakage] = [
     ),
     one("rows at an edge are of the frame before", _GATHERED, 'side="right")', 'side="left")', GATHERED, _UNSEEN),
     one(
-        "few rows keep all in memory", _GATHERED, "if self._are_few else self", "if False else self", GATHERED, _UNSEEN
+        "chosen rows keep all in memory",
+        _GATHERED,
+        "if self.are_few else self",
+        "if False else self",
+        GATHERED,
+        _UNSEEN,
     ),
+    one("joined rows keep all in memory", _GATHERED, "if each.are_few and", "if False and", GATHERED, _UNSEEN),
     one("equal rows have one meta", _METAS, "several = ends > starts + 1", "several = ends < starts", TIMED, _UNSEEN),
     one("rows are numbered anew in each batch", _METAS, "for stamp in seen:", "for stamp in ():", TIMED, _UNSEEN),
     one(

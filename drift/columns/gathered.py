@@ -56,7 +56,7 @@ class Gathered:
             if self._index is None:
                 self._index = pl.Series(self.order.astype(np.uint32))  # without a sign it need not be looked at
             parts = [each.get_column(name) for each in self.frames]
-            every = parts[0] if len(parts) == 1 else pl.concat(parts, rechunk=not self._are_few)
+            every = parts[0] if len(parts) == 1 else pl.concat(parts, rechunk=not self.are_few)
             found = self._columns[name] = every[self._index]
         return found
 
@@ -70,19 +70,27 @@ class Gathered:
 
     def unless_few(self) -> Gathered | pl.DataFrame:
         """These; or all columns, if they are few of the rows in their frames."""
-        return self.frame() if self._are_few else self
+        return self.frame() if self.are_few else self
 
     @property
-    def _are_few(self) -> bool:
+    def are_few(self) -> bool:
+        """Whether they are few of the rows in their frames."""
         return len(self) * _FEW < sum(each.height for each in self.frames)
 
 
 def joined(several: Sequence[Gathered]) -> Gathered:
-    """The rows of several, one after the other; a frame that is in several of them is there once."""
+    """The rows of several, one after the other; a frame that is in several of them is there once.
+
+    Few rows of their frames are copied, unless more rows of these are among the others: else frames whose rows were
+    nearly all taken out would be joined with others again and again.
+    """
+    whole = {id(frame) for each in several if not each.are_few for frame in each.frames}
     frames: list[pl.DataFrame] = []
     begins: dict[int, int] = {}  # of each frame its first row among all, by `id`: `frames` holds them
     end, orders = 0, []
     for each in several:
+        if each.are_few and whole.isdisjoint(map(id, each.frames)):
+            each = Gathered([each.frame()], np.arange(len(each)))
         firsts, shifts, first = [], [], 0
         for frame in each.frames:
             if id(frame) not in begins:

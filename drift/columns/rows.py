@@ -222,7 +222,7 @@ class Frame(Tabular):
     def _slice(self, start: int, count: int) -> pl.DataFrame | Gathered:
         if self._gathered is None:
             return self._frame.slice(start, count)
-        return self._gathered.at(slice(start, start + count)).unless_few()
+        return self._gathered.at(slice(start, start + count))
 
     def _where(self) -> Gathered:
         return Gathered([self._frame], np.arange(len(self))) if self._gathered is None else self._gathered

@@ -133,10 +133,12 @@ def test_rows_of_joined_frames_are_joined_again_in_another_order() -> None:
 
 def test_few_of_many_rows_do_not_keep_all_in_memory() -> None:
     frame = pl.DataFrame({"n": range(10_000)})
-    known, places = weakref.ref(frame), [*range(9_999, -1, -1)]
-    few = payloads.joined([payloads.in_order(Frame(frame), places)] * 2).in_order([3, 9])
-    del frame
+    known, sorted_rows = weakref.ref(frame), payloads.in_order(Frame(frame), [*range(9_999, -1, -1)])
+    few = payloads.joined([sorted_rows] * 2).in_order([3, 9])
+    rest = payloads.joined([sorted_rows[9_990:9_995], payloads.in_order(few, [1, 0])])
+    del frame, sorted_rows
     assert known() is None and few.values == [{"n": 9_996}, {"n": 9_990}]
+    assert [each["n"] for each in rest] == [9, 8, 7, 6, 5, 9_990, 9_996]
 
 
 def test_a_nan_has_one_form_whatever_its_bits() -> None:
