@@ -190,51 +190,56 @@ class Frame(Tabular):
         self._batch: pa.RecordBatch | None = None
 
     def __len__(self) -> int:
-        return self._frame.height if self._gathered is None else len(self._gathered)
+        gathered = self._gathered
+        return self._frame.height if gathered is None else len(gathered)
 
     @property
     def frame(self) -> pl.DataFrame:
-        if self._gathered is not None:
-            whole = self._whole
+        gathered, whole = self._gathered, self._whole
+        if gathered is not None:
             if whole is not None and whole._gathered is None:
-                self._frame = whole._frame.slice(self._start, len(self))
+                self._frame = whole._frame.slice(self._start, len(gathered))
             else:
-                self._frame = self._gathered.frame()
-            self._gathered = None
+                self._frame = gathered.frame()
+            self._gathered = None  # last: another thread may ask for columns meanwhile
         return self._frame
 
     @property
     def schema(self) -> pl.Schema:
         """The names of the fields, and their types as columns."""
-        return self._frame.schema if self._gathered is None else self._gathered.schema
+        gathered = self._gathered
+        return self._frame.schema if gathered is None else gathered.schema
 
     def part(self, names: Sequence[str]) -> pl.DataFrame:
         """The rows with these of their fields only."""
         return pl.DataFrame([self._column(name) for name in names])
 
     def _column(self, name: str) -> pl.Series:
-        return self._frame.get_column(name) if self._gathered is None else self._gathered.column(name)
+        gathered = self._gathered
+        return self._frame.get_column(name) if gathered is None else gathered.column(name)
 
     @property
     def nbytes(self) -> int:
-        return super().nbytes if self._gathered is None else self._gathered.nbytes
+        gathered = self._gathered
+        return super().nbytes if gathered is None else gathered.nbytes
 
     def _slice(self, start: int, count: int) -> pl.DataFrame | Gathered:
-        if self._gathered is None:
-            return self._frame.slice(start, count)
-        return self._gathered.at(slice(start, start + count))
+        gathered = self._gathered
+        return self._frame.slice(start, count) if gathered is None else gathered.at(slice(start, start + count))
 
     def _where(self) -> Gathered:
-        return Gathered([self._frame], np.arange(len(self))) if self._gathered is None else self._gathered
+        gathered = self._gathered
+        return Gathered([self._frame], np.arange(len(self))) if gathered is None else gathered
 
     def chosen(self, wanted: Sequence[int]) -> Self:
-        if self._gathered is None:
+        gathered = self._gathered
+        if gathered is None:
             return super().chosen(wanted)
-        return self._of(self._gathered.at(np.frombuffer(bytes(wanted), np.bool_)).unless_few())
+        return self._of(gathered.at(np.frombuffer(bytes(wanted), np.bool_)).unless_few())
 
     def in_order(self, order: Sequence[int]) -> Self:
-        places = np.asarray(order, np.int64)
-        made = Gathered([self._frame], places) if self._gathered is None else self._gathered.at(places)
+        gathered, places = self._gathered, np.asarray(order, np.int64)
+        made = Gathered([self._frame], places) if gathered is None else gathered.at(places)
         return self._of(made.unless_few())
 
     def joined(self, others: Sequence[Self]) -> Self | None:
