@@ -139,3 +139,30 @@ def test_a_row_without_a_time_is_the_same_error(spark: Any) -> None:
             drift.run(graph_of(), {"rows": source}, engine="spark").finish()
         texts.append(str(raised.value))
     assert texts[0] == texts[1]
+
+
+def test_expressions_and_joins_of_rows_are_what_they_are_elsewhere(spark: Any) -> None:
+    schema, others = {"id": int, "at": int, "zone": str, "n": int}, {"zone": str, "at": int, "rate": float}
+    rows = [{"id": at, "at": at * 7 % 50 + at, "zone": "abc"[at % 3], "n": at % 11} for at in range(400)]
+    rates = [{"zone": "abd"[at % 3], "at": at * 5, "rate": at / 7} for at in range(60)]
+    graph = drift.Graph("joins")
+    by_at = drift.EventTime(pl.col("at") * 2, lateness=400, tie=pl.col("id"))
+    left = graph.source("rows", schema=schema, time=by_at)
+    right = graph.source("rates", schema=others, time=drift.EventTime(pl.col("at") * 2))
+    upper = left.key_by(pl.col("zone").str.to_uppercase().alias("upper"))
+    upper.window(drift.windows.tumbling(20)).rows(n=drift.agg.sum(pl.col("n") * 2)).sink("windows")
+    upper.running(few=drift.agg.count(pl.col("n") < 3), first=drift.agg.first("id")).sink("running")
+    left.join(right, "zone", within=(0, 20), flat=True).sink("within")
+    left.join_as_of(right, "zone", flat=True).sink("as of")
+    left.join_table(pl.DataFrame({"zone": ["a", "b"], "name": ["x", "y"]}), "zone", on="zone", flat=True).sink("names")
+    expected = list(drift.run(graph, {"rows": rows, "rates": rates}, engine="reference"))
+    assert {item.sink for item in expected} == {"windows", "running", "within", "as of", "names"}
+    frames = {"rows": pl.DataFrame(rows, schema=schema), "rates": pl.DataFrame(rates, schema=others)}
+    on_spark = {
+        name: drift.spark.source(spark.createDataFrame(each.to_arrow()).repartition(2), payload="rows")
+        for name, each in frames.items()
+    }
+    for sources in (frames, on_spark):
+        found = list(drift.run(graph, sources, engine="spark"))
+        assert [(each.meta, each.sink) for each in found] == [(each.meta, each.sink) for each in expected]
+        assert [each.payload for each in found] == [each.payload for each in expected]
