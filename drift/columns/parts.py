@@ -49,6 +49,11 @@ class Parts(Tabular):
     def need_values(self) -> None:
         self._made_values()
 
+    @property
+    def schema(self) -> pl.Schema:
+        """The names of the columns, and their types."""
+        return self.frame.schema
+
     def column(self, of: str) -> pl.Series | None:
         """Of the keys, or of accumulators."""
         return self.frame[of] if of in self.frame.columns else None
