@@ -259,6 +259,8 @@ class _QueryReader:
                 keys.append(key)
                 payloads.append(diverted(f"{self._diverts_as}, {where}", str(error), self._database.text(key)))
             else:
+                if not rows:  # deleted since its key was read
+                    continue
                 if self._fields is None:
                     keys.append(key)
                     payloads += self._payloads(names, rows[:1])

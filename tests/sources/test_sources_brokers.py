@@ -26,6 +26,7 @@ from waiting import HANG_S, wait_until
 
 import drift
 from drift import InputError, SinkError, sinks, sources
+from drift.sources import query
 from drift.sources.aligned import Aligned, Message
 from drift.sources.base import Backlogged, Positioned
 from drift.sources.offsets import Offsets, Range
@@ -121,6 +122,27 @@ def test_a_row_that_python_cannot_hold_is_diverted_with_its_key(postgres_url: st
 
 class Row(msgspec.Struct, frozen=True):
     n: int
+
+
+@pytest.mark.parametrize("schema", [None, {"id": int, "word": str}])
+def test_a_row_that_is_deleted_while_rows_are_read_one_by_one_is_none(
+    schema: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "words.sqlite"
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("create table t (id integer primary key, word text)")
+        made.executemany("insert into t values (?, ?)", [(at, f"w{at}") for at in (0, 1, 3, 4)])
+        made.execute("update t set word = cast(x'ff' as text) where id = 0")
+        made.commit()
+
+    def keys(self: Any, last: Any, count: int) -> list[Any]:
+        """Row 2 was there."""
+        return list(range(last or 0, 5))[:count]
+
+    monkeypatch.setattr(query._Sqlite, "keys", keys)
+    values, errors = diverted(sources.sqlite(path, "t", key="id", schema=schema, rows_at_once=3))
+    assert [row["word"] for row in values] == ["w1", "w3", "w4"]
+    assert [error["location"] for error in errors] == ["in, the row with id 0"]
 
 
 def test_a_row_of_a_table_that_is_no_such_object_is_diverted_with_its_number(tmp_path: Path) -> None:
