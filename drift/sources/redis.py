@@ -35,6 +35,9 @@ def redis(
 ) -> PolledSource:
     """Each entry of a Redis stream is a payload.
 
+    Entries that are removed before they are read, as by `XADD ... MAXLEN`, end the run with an InputError, if the
+    server is 7.0 or newer; where entries are deleted by their IDs at the same time, only some such removals are seen.
+
     Args:
         url: redis://HOST:PORT/DATABASE, or any other URL that redis-py takes.
         stream: its key.
@@ -61,11 +64,73 @@ def _opened(url: str, stream: str, field: bytes | None, start: str, until_end: b
 
     try:
         client = client_of_redis(url)
+        info = _info(client, stream)
         found: Any = client.xrevrange(stream, count=1)
     except (redis.RedisError, ValueError) as error:
         raise InputError(f"stream {stream!r} of Redis cannot be read: {cleaned(error, url)}; check the URL") from None
     newest = found[0][0].decode() if found else "0"
-    return _Poller(client, stream, field, newest if start == "$" else start, newest if until_end else None)
+    removals = _Removals()
+    if start == "0":
+        removals.begin(info)
+    return _Poller(client, stream, field, newest if start == "$" else start, newest if until_end else None, removals)
+
+
+def _info(client: redis_client.Redis, stream: str) -> dict[str, Any]:
+    """What the server says of a stream; nothing if there is none."""
+    import redis
+
+    try:
+        info: Any = client.xinfo_stream(stream)
+    except redis.ResponseError:
+        return {}
+    return dict(info)
+
+
+class _Removals:
+    """Entries that were removed before they were read, as `XADD ... MAXLEN` removes the oldest ones.
+
+    The server (from 7.0 on) counts what was ever added. Where the entry that was read last is gone, and so all before
+    it, what was added behind it is there, or was read, or was removed unread. An entry that is deleted by its ID is in
+    no such count, so it is begun anew where all is read.
+
+    Attributes:
+        passed: how many were ever added up to the entry that was read last; None where that is not known.
+    """
+
+    def __init__(self) -> None:
+        self.passed: int | None = None
+        self._deleted: Any = None
+
+    def begin(self, info: dict[str, Any]) -> None:
+        """Reading begins with the first entry that there is."""
+        self._deleted = info.get("max-deleted-entry-id")
+        if not info:
+            self.passed = 0
+        elif "entries-added" in info:
+            self.passed = info["entries-added"] - info["length"]
+
+    def unread(self, info: dict[str, Any], last: str, marks: Sequence[str]) -> int:
+        """How many entries were removed unread.
+
+        Args:
+            last: the entry that was read last before those of the marks.
+        """
+        if "entries-added" not in info:
+            self.passed = None
+            return 0
+        added, left, lost = info["entries-added"], info["length"], 0
+        if self._deleted not in (None, info["max-deleted-entry-id"]):
+            self.passed = None
+        self._deleted = info["max-deleted-entry-id"]
+        first = _number(info["recorded-first-entry-id"].decode())
+        if self.passed is not None:
+            if not left or first > _number(last):
+                read = sum(not left or _number(mark) < first for mark in marks)
+                lost = added - self.passed - left - read
+            self.passed += len(marks)
+        if marks and info["last-generated-id"].decode() == marks[-1]:
+            self.passed = added
+        return max(lost, 0)
 
 
 #: Counts so many entries behind an ID, up to another one: how many, the last of them, and how many the stream ever had.
@@ -103,13 +168,21 @@ class _Poller:
     """Reads entries behind an ID, up to another ID if there is one."""
 
     def __init__(
-        self, client: redis_client.Redis, stream: str, field: bytes | None, start: str, end: str | None
+        self,
+        client: redis_client.Redis,
+        stream: str,
+        field: bytes | None,
+        start: str,
+        end: str | None,
+        removals: _Removals,
     ) -> None:
         self._client = client
         self._stream = stream
         self._field = field
         self._fetched = self._returned = start
         self._entries_returned = 0
+        self._removals = removals
+        self._reached: tuple[int | None, int] = removals.passed, 0  # `passed`, and how many entries were fetched
         self._end = end
         self._counting: _Counting | None = None
 
@@ -120,6 +193,8 @@ class _Poller:
             if self._end is not None:
                 entries: Any = self._client.xrange(self._stream, f"({self._fetched}", self._end, count=items_max)
                 if not entries:
+                    if _number(self._fetched) < _number(self._end):
+                        raise self._removed(f"entry {self._end} was")
                     return None
             else:
                 streams: Any = {self._stream: self._fetched}
@@ -127,16 +202,26 @@ class _Poller:
                 pairs = list(answer.items()) if isinstance(answer, dict) else answer or []
                 entries = [entry for _, found in pairs for entry in found]
                 entries = entries[0] if entries and isinstance(entries[0], list) else entries
+            if not entries:
+                return Fetched([], [])
+            marks = [entry.decode() for entry, _ in entries]
+            unread = self._removals.unread(_info(self._client, self._stream), self._fetched, marks)
         except redis.RedisError as error:
             raise InputError(f"stream {self._stream!r} of Redis cannot be read: {error}") from None
-        if not entries:
-            return Fetched([], [])
-        marks = [entry.decode() for entry, _ in entries]
+        if unread:
+            raise self._removed(f"{unread:,} {'entry' if unread == 1 else 'entries'} behind {self._fetched} were")
         self._fetched = marks[-1]
+        self._reached = self._removals.passed, self._reached[1] + len(marks)
         name = self._field
         if name is None:
             return Fetched([fields for _, fields in entries], marks)
         return Fetched([fields[name] if name in fields else _without(name, fields) for _, fields in entries], marks)
+
+    def _removed(self, what: str) -> InputError:
+        return InputError(
+            f"stream {self._stream!r} of Redis: {what} removed before it was read, by XTRIM, XDEL or MAXLEN; keep more "
+            f"entries (XADD ... MAXLEN), or start behind them with another state"
+        )
 
     def _deleted(self) -> str | None:
         """The greatest ID of deleted entries, "0" if there are none; None if there is no stream."""
@@ -192,7 +277,10 @@ class _Poller:
         return max(counting.entries + since - self._entries_returned, 0), "{item}"
 
     def position(self) -> Any:
-        return position_of("redis", behind=self._returned, end=self._end)
+        passed, fetched = self._reached
+        if passed is not None:
+            passed -= fetched - self._entries_returned
+        return position_of("redis", behind=self._returned, end=self._end, passed=passed)
 
     def seek(self, position: Any) -> None:
         """A reading that ends does so where it would have ended."""
@@ -203,6 +291,8 @@ class _Poller:
         if behind != "0" and (deleted is None or _number(deleted) > _number(behind)):
             now = "there is no such stream" if deleted is None else f"entries up to {deleted} are deleted"
             raise position_lost(f"stream {self._stream!r} of Redis", f"entry {behind}", now)
+        self._removals.passed = position.get("passed")  # older states have none
+        self._reached = self._removals.passed, 0
         self._fetched = self._returned = behind
         self._end = end if self._end is not None else None
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import redis as redis_client
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from servers import Kafka
 from sourced import all_of, drained
@@ -185,6 +185,95 @@ def test_a_stream_says_how_many_entries_are_left_to_read(
         assert asked()[-1] == (left if until_end else left + 1, "{item}")
         client.delete(stream)
         assert until_end or asked() == [None] * 3
+
+
+steps_of_streams = st.lists(
+    st.tuples(st.sampled_from(["add", "read", "read", "trim", "resume", "delete"]), st.integers(0, 6)), max_size=25
+)
+
+
+@given(steps_of_streams, st.booleans())
+@example([("add", 5), ("read", 2), ("trim", 2), ("read", 9)], True)
+@example([("add", 5), ("read", 2), ("trim", 3), ("read", 9)], True)
+@example([("add", 5), ("read", 5), ("trim", 0), ("add", 1), ("read", 1)], True)
+@example([("add", 5), ("read", 5), ("trim", 0), ("add", 2), ("trim", 1), ("read", 1)], True)
+@example([("add", 6), ("read", 1), ("delete", 2), ("read", 2), ("trim", 1), ("read", 1)], True)
+@example([("add", 6), ("read", 2), ("resume", 0), ("trim", 3), ("read", 9)], True)
+def test_entries_that_are_trimmed_unread_are_an_error(
+    redis_url: str, steps: list[tuple[str, int]], ahead: bool
+) -> None:
+    """Entries that were read may be trimmed. After a deletion by ID, entries may be trimmed unread without a word until
+    all is read; a read that begins with them is none.
+    """
+    client, stream = redis_client.Redis.from_url(redis_url), f"trimmed{next(numbers)}"
+
+    def opened() -> Any:
+        return sys.modules["drift.sources.redis"]._opened(redis_url, stream, None, "0", False)
+
+    left: list[int] = []
+    fetched: list[str] = []
+    added, sure, poller = 0, True, opened() if ahead else None
+    for step, size in steps:
+        if step == "add":
+            for _ in range(size):
+                added += 1
+                client.xadd(stream, {"n": str(added)}, id=f"{added}-0")
+                left.append(added)
+        elif step == "trim":
+            client.xtrim(stream, size, approximate=False)
+            left = left[len(left) - min(size, len(left)) :]
+        elif step == "delete" and size < len(left):
+            client.xdel(stream, f"{left.pop(size)}-0")
+            sure = False
+        elif poller is None:
+            poller, seen = opened(), left[0] - 1 if left else added
+        elif step == "read" and left:
+            poller.behind(fetched)
+            fetched = []
+            reached = int(poller._fetched.partition("-")[0])
+            unread = [n for n in left if n > reached]
+            lost = [n for n in range(max(reached, seen if not ahead else 0) + 1, added + 1) if n not in left]
+            if not unread:
+                continue
+            try:
+                found = poller.fetch(size + 1, 0.01)
+            except InputError as error:
+                assert lost and "removed before it was read" in str(error)
+                return
+            assert [int(mark.partition("-")[0]) for mark in found.marks] == unread[: size + 1]
+            assert not (sure and lost)
+            poller.behind(found.marks[: size // 2 + 1])
+            fetched = found.marks[size // 2 + 1 :]  # and not returned yet
+        elif step == "resume" and sure and client.exists(stream):
+            position, fetched = poller.position(), []
+            poller.close()
+            poller = opened()
+            poller.seek(position)
+    if poller is not None:
+        poller.close()
+    client.delete(stream)
+
+
+def test_entries_that_are_trimmed_right_behind_their_read_are_read() -> None:
+    """Of entries 1 to 6 the first two were read before; 3 and 4 are read now, and then all but 5 and 6 are trimmed."""
+    removals = sys.modules["drift.sources.redis"]._Removals()
+    removals.begin({})
+    info = {"entries-added": 6, "length": 2, "max-deleted-entry-id": b"0-0"}
+    info |= {"recorded-first-entry-id": b"5-0", "last-generated-id": b"6-0"}
+    removals.passed = 2
+    assert removals.unread(info, "2-0", ["3-0", "4-0"]) == 0 and removals.passed == 4
+    removals.passed = 2
+    assert removals.unread(info, "2-0", ["3-0"]) == 1
+
+
+def test_a_read_up_to_an_end_that_is_removed_says_so(redis_url: str) -> None:
+    client, stream = redis_client.Redis.from_url(redis_url), f"ended{next(numbers)}"
+    for number in range(5):
+        client.xadd(stream, {"payload": str(number)})
+    reader = sources.redis(redis_url, stream, until_end=True).open()
+    client.xtrim(stream, 0, approximate=False)
+    with closing(reader), pytest.raises(InputError, match=r"entry .* was removed before it was read"):
+        reader.read(9)
 
 
 @pytest.mark.parametrize("until_end", [True, False])
