@@ -24,7 +24,8 @@ QUICK := -m 'not kills and not spark and not long'
 quick: .venv/test
 	$(BIN)/pytest -n 3 $(QUICK)
 
-# The interpreters: python3.12 and newer in the PATH, and pyenv's. PART: only these files and folders of tests.
+# The interpreters: python3.12 and newer in the PATH, and pyenv's. PART: only these files and folders of tests, such as
+# tests/core, which depend on the version most. It is no part of .ci/run: to install all for one takes some minutes.
 PART ?=
 VERSIONS ?= $(foreach minor,12 13 14,python3.$(minor) $(lastword $(sort $(wildcard $(HOME)/.pyenv/versions/3.$(minor).*/bin/python))))
 versions:
