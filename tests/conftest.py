@@ -81,6 +81,7 @@ _SESSIONS = {
         "spark_calls",
         "spark_going_on",
         "spark_later",
+        "spark_parts",
         "spark_records",
         "spark_rows",
         "spark_session",
