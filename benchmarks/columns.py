@@ -167,7 +167,7 @@ def main(rows: int, rounds: int) -> None:
 
             def in_columns(graph: drift.Graph = graph, read: Path = read) -> drift.Report:
                 source = drift.sources.parquet(read, payload="rows")
-                return drift.run(graph, {"rows": source}, batch_items=1 << 16).finish()
+                return drift.run(graph, {"rows": source}).finish()
 
             assert in_columns().digest == drift.run(graph, {"rows": items}).finish().digest
             times = [(seconds(loop), seconds(in_columns)) for _ in range(rounds)]

@@ -25,6 +25,8 @@ from drift_graph.payloads import joined
 
 #: From rows in any form to rows in columns; it raises InputError if one of them cannot be made.
 Make = Callable[[Sequence[Any]], Frame]
+#: The same from columns of cells.
+OfColumns = Callable[[Sequence[Sequence[str] | pl.Series]], Frame]
 
 _INTEGERS = {pl.Int8: 8, pl.Int16: 16, pl.Int32: 32, pl.Int64: 64}
 _UNSIGNED = {pl.UInt8: 8, pl.UInt16: 16, pl.UInt32: 32, pl.UInt64: 64}
@@ -61,19 +63,21 @@ def checked_schema(source: str, schema: Schema) -> Fields:
     return fields
 
 
-def of_cells(source: str, fields: Fields) -> Make:
-    """From sequences of texts, one for each field; an empty one is None, except in a field of text.
+def of_cells(source: str, fields: Fields) -> tuple[Make, OfColumns]:
+    """From rows of texts, one for each field, and from columns of texts; an empty one is None, except in a text field.
 
     Raises:
         SettingsError: a field has a type that no text is read as.
     """
     readers = [_reader(source, name, kind) for name, kind in fields]
 
-    def make(rows: Sequence[Sequence[str]]) -> Frame:
-        columns = list(zip(*rows)) if rows else [()] * len(fields)
+    def of_columns(columns: Sequence[Sequence[str] | pl.Series]) -> Frame:
         return Frame(pl.DataFrame([read(cells) for read, cells in zip(readers, columns)]))
 
-    return make
+    def make(rows: Sequence[Sequence[str]]) -> Frame:
+        return of_columns(list(zip(*rows)) if rows else [()] * len(fields))
+
+    return make, of_columns
 
 
 def of_tuples(fields: Fields) -> Make:

@@ -16,6 +16,10 @@ from drift_barrier.digest import Algorithm
 from drift_graph.errors import SettingsError
 from drift_graph.sizes import bytes_in
 
+_ITEMS_AT_ONCE = 4096
+#: A batch costs some milliseconds, however few rows it has, and a row less than a tenth of an object.
+_ROWS_FOR_ITEM = 16
+
 #: The text of what a value is not; "" if it is valid.
 Check = Callable[[Any], str]
 
@@ -93,7 +97,8 @@ class Settings:
         digest: the hash of the run's digest.
         fused: False runs scans as the cycles they are, item by item; for comparison.
         batch_items: most items read from a source at once; with larger batches a run is faster, and may have to correct
-            more. Over zeromq, per worker if the workers share a batch by its keys.
+            more. Over zeromq, per worker if the workers share a batch by its keys. None: 4,096, and 65,536 from the
+            first rows on that stay columns.
         in_flight_max: most unsettled items of a source.
         check_purity: call steps again in a process with another hash seed, and end with an ImpureStep where the results
             differ.
@@ -106,7 +111,7 @@ class Settings:
 
     digest: Algorithm = setting("xxh3_128", either("xxh3_128", "sha256"))
     fused: bool = setting(True, flag)
-    batch_items: int = setting(4096, count)
+    batch_items: int | None = setting(None, optional(count))
     in_flight_max: int = setting(1_000_000, count)
     check_purity: bool = setting(False, flag)
     purity_first: int = setting(100, count)
@@ -115,6 +120,16 @@ class Settings:
 
     def __post_init__(self) -> None:
         checked(self)
+
+    @property
+    def items_at_once(self) -> int:
+        """`batch_items`, of items that are no rows in columns."""
+        return self.batch_items or _ITEMS_AT_ONCE
+
+    @property
+    def rows_for_item(self) -> int:
+        """How many rows in columns count as one item of a batch."""
+        return 1 if self.batch_items else _ROWS_FOR_ITEM
 
     @property
     def workers_in_all(self) -> int:

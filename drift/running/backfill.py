@@ -62,7 +62,7 @@ def filled(
     feed = RecordedFeed(
         dataflow,
         _below(batches, dataflow, checkpoint),
-        batch_items=settings.batch_items,
+        batch_items=settings.items_at_once,
         on_late=_leave_out,
         paced=False,
     )

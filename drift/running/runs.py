@@ -137,7 +137,7 @@ class Run(Exports):
             self._answers = replace(self._answers, on_passed=self._recorder.answered)
         self.guarantee: Guarantee | None = None
         if plan.feed is not None:
-            self._feed = plan.feed(take_late, settings.batch_items)
+            self._feed = plan.feed(take_late, settings.items_at_once)
         else:
             policies = {source.name: times.get(source.name, source.time) for source in dataflow.sources}
             of_sources = {name: (source, policies[name]) for name, source in opened.items()}

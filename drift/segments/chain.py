@@ -87,7 +87,7 @@ class Chain:
                 f"graph {dataflow.name!r} has durable steps or calls, whose logs are files, and the state is on a "
                 f"server: name a folder too, logs= of drift.Checkpoints, or --state-logs"
             )
-        in_flight_max, batch_items = settings.in_flight_max, settings.batch_items
+        in_flight_max, batch_items = settings.in_flight_max, settings.items_at_once
         try:
             for number, segment in enumerate(self._segments[:-1], 1):
                 engine = kind.make(segment, feed, settings)

@@ -61,9 +61,10 @@ class Lines:
         encoding: None for bytes.
         universal: whether "\r" ends a line as well.
         line_max: of a line, in bytes without its newline.
+        at_once: how many chunks are read at once.
     """
 
-    def __init__(self, encoding: str | None, *, universal: bool, line_max: int) -> None:
+    def __init__(self, encoding: str | None, *, universal: bool, line_max: int, at_once: int = 1) -> None:
         if type(line_max) is not int or line_max < 1:
             raise SettingsError(f"line_max={line_max!r:.80} is not an int of 1 or more, in bytes")
         try:
@@ -73,6 +74,7 @@ class Lines:
             raise SettingsError(f"encoding={encoding!r}: {error}") from None
         self.encoding = encoding
         self.universal = universal
+        self.at_once = at_once
         self.line_max = line_max
         self.newline = _ANY_NEWLINE if universal else _NEWLINE
 
@@ -288,7 +290,7 @@ class File:
         try:
             if self._last and (fault := self._rewritten()):
                 return b"", fault
-            data: bytes = self._bytes.read1(_CHUNK_BYTES)
+            data: bytes = self._bytes.read1(_CHUNK_BYTES * self.lines.at_once)
             if not data and self._etag:
                 now = self._storage.stat(self._path)
                 if now is None or now.etag != self._etag:

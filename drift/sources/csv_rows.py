@@ -11,13 +11,15 @@ from difflib import get_close_matches
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from drift.sources.chunks import File
+from drift.sources.chunks import Block, File
 from drift.sources.lines import ReadLines, lines_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
-    from drift.columns.read import Make
+    from drift.columns.cells import Cells
+    from drift.columns.read import Make, OfColumns
+    from drift.columns.rows import Frame
 
 
 class Typed(NamedTuple):
@@ -26,10 +28,12 @@ class Typed(NamedTuple):
     Attributes:
         names: of the columns that are taken.
         make: from the cells of these.
+        of_columns: the same from columns of cells.
     """
 
     names: Sequence[str]
     make: Make
+    of_columns: OfColumns
 
     def places(
         self, where: str, header: Sequence[str], kind: type[InputError] | type[SettingsError] = InputError
@@ -63,12 +67,13 @@ def rows_of(
     """The rows of a CSV file in batches: those whose lines are available, so that a pipe is not waited for."""
     lines_given, lines_passed = 0, file.lines_read
     before = 0  # lines of complete rows
+    blocks = _Blocks(file)
     limit = file.lines.line_max
 
     def lines() -> Iterator[Iterator[str]]:
         nonlocal lines_given
         size, last = 0, [""]  # characters of an incomplete row in front of the last lines, and these
-        for batch in lines_of(file):
+        for batch in lines_of(file, blocks):
             of_row = lines_given - before
             size = sum(map(len, last[len(last) - of_row :])) if of_row < len(last) else size + sum(map(len, last))
             lines_given, last = lines_given + len(batch), batch
@@ -90,7 +95,13 @@ def rows_of(
     header = file.header if columns is None else list(columns)
     fault: InputError | None = None
     more = True
+    at_once: Cells | None = None
     while more and fault is None:
+        if typed is not None and header is not None:  # no row is incomplete here
+            at_once = at_once or _cells_of(file, header, typed, parameters)
+            for made in blocks.at_once(at_once, typed) if at_once is not None else ():
+                lines_passed += len(made)
+                yield ReadLines(made)
         rows: list[list[str]] = []
         lines_before: list[int] = []
         first = before
@@ -133,6 +144,49 @@ def rows_of(
         raise fault
     if header is None:
         raise _empty(file)
+
+
+class _Blocks:
+    """The blocks of a file, for two readers in turn."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._blocks = file.blocks()
+        self._next: Block | None = None  # that was looked at, and is to be read in the other way
+
+    def __iter__(self) -> Iterator[Block]:
+        return self
+
+    def __next__(self) -> Block:
+        block, self._next = self._next, None
+        return next(self._blocks) if block is None else block
+
+    def at_once(self, cells: Cells, typed: Typed) -> Iterator[Frame]:
+        """The next blocks as rows, up to the first that is to be read row by row."""
+        for block in self:
+            found = None if block.too_long or block.within else cells.columns(block.data)
+            try:
+                made = None if found is None else typed.of_columns(found)
+            except InputError:  # raised again, with the line
+                made = None
+            if made is None:
+                self._next = block
+                return
+            block.lines = len(made)
+            self._file.lines_read += len(made)
+            yield made
+
+
+def _cells_of(file: File, header: Sequence[str], typed: Typed, parameters: Mapping[str, Any]) -> Cells | None:
+    """What reads blocks at once; None if this format is read row by row."""
+    from drift.columns.cells import Cells
+
+    typed.places(file.name, header)
+    return (
+        Cells(header, typed.names, parameters["delimiter"])
+        if file.lines.name == "utf-8" and Cells.takes(parameters)
+        else None
+    )
 
 
 class _RowTooLong(Exception):

@@ -34,6 +34,8 @@ from drift.sources.positions import position_fields, position_lost, position_of
 from drift.urls import path_text
 from drift_graph.errors import InputError, SettingsError
 
+_CHUNKS_OF_ROWS = 8  # that stay columns: a batch costs some milliseconds, however few rows it has
+
 
 def text(
     path: str | os.PathLike[str],
@@ -92,6 +94,7 @@ def jsonl(
         from drift.columns.read import checked_schema, of_json
 
         as_rows = of_json("jsonl", checked_schema("jsonl", schema))
+        lines = Lines(None, universal=False, line_max=line_max, at_once=_CHUNKS_OF_ROWS)
         return FileSource("jsonl", path, storage_options, lines, lambda file: rows_of_json(file, *as_rows))
     try:
         decode = msgspec.json.Decoder(type).decode
@@ -150,7 +153,8 @@ def csv(
         from drift.columns.read import checked_schema, of_cells
 
         fields = checked_schema("csv", schema)
-        made = Typed([name for name, _ in fields], of_cells("csv", fields))
+        made = Typed([name for name, _ in fields], *of_cells("csv", fields))
+        lines = Lines(encoding, universal=False, line_max=line_max, at_once=_CHUNKS_OF_ROWS)
         if columns is not None:
             made.places("csv", columns, SettingsError)
 

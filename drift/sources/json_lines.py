@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def rows_of_json(file: File, decode: Callable[[bytes], Any], make: Make) -> Iterator[ReadLines]:
     """The JSON objects of a file as rows, in batches; dicts where others are diverted among them."""
     for batch in values_of(file, decode, typed=True):
-        values = [value for value in batch.payloads if not is_diverted(value)]
+        values = [each for each in batch.payloads if not is_diverted(each)] if file.diverts_as else batch.payloads
         rows = make(values)
         if len(values) < len(batch.payloads):
             dicts = iter(rows)

@@ -10,7 +10,7 @@ import codecs
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from drift.sources.chunks import File, undecodable
+from drift.sources.chunks import Block, File, undecodable
 from drift_graph.errors import InputError
 
 
@@ -26,10 +26,14 @@ class ReadLines(NamedTuple):
     ends: list[int] | None = None
 
 
-def lines_of(file: File) -> Iterator[list[Any]]:
-    """The lines without their newlines, in batches: as text, or as bytes if there is no encoding."""
+def lines_of(file: File, blocks: Iterator[Block] | None = None) -> Iterator[list[Any]]:
+    """The lines without their newlines, in batches: as text, or as bytes if there is no encoding.
+
+    Args:
+        blocks: those of the file that are read here; None for all.
+    """
     marked = file.lines.encoding is None or codecs.lookup(file.lines.encoding).name == "utf-8-sig"
-    for block in file.blocks():
+    for block in file.blocks() if blocks is None else blocks:
         lines: list[Any]
         fault = ""
         if block.too_long:

@@ -129,7 +129,7 @@ class ZeromqEngine:
         self._node = FeedNode(plan, settings.workers, feed.intake, starts_small=True)
         if _is_alone(feed) and not plan.puts_later and not self._shelf.timed:
             feed.intake.beat_interval_s = _LONG_TICK_MS / 1000
-        pacing = pacing_of(plan, settings.workers, settings.batch_items)
+        pacing = pacing_of(plan, settings.workers, settings.items_at_once)
         acker = AckerNode(len(dataflow.sources), [*range(settings.workers), CALLER], [CALLER], pacing=pacing)
         self._output = WithAcker(BarrierNode(dataflow, settings.digest, Spilled), BARRIER, acker)
         self._inbound: deque[Message] = deque()  # for the feed

@@ -105,7 +105,7 @@ class FeedNode(Node):
         if self._paced:
             intake.policy.pace(1)  # until the acker says otherwise
         elif not any(plan.programs[machine.name].has_maps for machine in intake.machines):
-            intake.policy.pace(intake.policy.items * workers)  # since they share each batch
+            intake.policy.multiply(workers)  # since they share each batch
         elif starts_small and workers > 1:
             intake.policy.begin(1)
         self._heartbeats = [BEGINNING] * len(intake.machines)  # the last sent, by source

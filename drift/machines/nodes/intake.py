@@ -14,6 +14,7 @@ from drift_graph.errors import SettingsError
 from drift_graph.inputs import Inputs
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
 from drift_graph.metas import least_meta
+from drift_graph.payloads import are_rows
 from drift_graph.rereading import Position, Rereading
 from drift_graph.times import Arrived, SourceMachine
 
@@ -34,6 +35,7 @@ class Intake:
         batch_items: most items of a source at once.
         in_flight_max: most unsettled items of a source.
         now_s: the clock at the start.
+        rows_for_item: how many rows in columns count as one item of a batch.
 
     Attributes:
         policy: how many items of a source are read at once: the argument, at first.
@@ -46,11 +48,17 @@ class Intake:
     """
 
     def __init__(
-        self, machines: Sequence[SourceMachine], *, batch_items: int, in_flight_max: int, now_s: float = 0.0
+        self,
+        machines: Sequence[SourceMachine],
+        *,
+        batch_items: int,
+        in_flight_max: int,
+        now_s: float = 0.0,
+        rows_for_item: int = 1,
     ) -> None:
         self.machines = machines
         self.inputs = Inputs(machines)
-        self.policy = BatchPolicy(batch_items)
+        self.policy = BatchPolicy(batch_items, rows_for_item=rows_for_item)
         self.error: Exception | None = None
         self.waiting = 0
         self._in_flight_max = in_flight_max
@@ -171,6 +179,8 @@ class Intake:
             self._last_heartbeats[rank] = machine.above_all_items()
             return self._fed(rank, Arrived([], [], machine.finish(), [], None))
         if payloads:
+            if are_rows(payloads):
+                self.policy.note_rows()
             self._last_item_s[rank] = self._last_batch_s[rank] = now_s
             arrived = machine.take(payloads, now_ms)
             if before is not None:
