@@ -9,6 +9,8 @@ ROWS = ("tests/rows/test_rows.py", "-k", "form or metas")
 OUTPUTS = ("tests/rows/test_rows.py", "-k", "outputs or travel or tables or files")
 CHAINS = ("tests/rows/test_rows.py", "-k", "in_a_row or dropped")
 READ = ("tests/rows/test_rows_read.py",)
+_CELLS, AT_ONCE = "drift/columns/cells.py", ("tests/rows/test_rows_at_once.py",)
+_READ = "drift/columns/read.py"
 _UNSEEN = "its inputs are no rows"
 _GATHERED, GATHERED = (
     "drift/columns/gathered.py",
@@ -610,7 +612,7 @@ BREAKAGES: list[Breakage] = [
     # Sources.
     one(
         "rows before a bad one are left out",
-        "drift/columns/read.py",
+        _READ,
         "    return joined([made, more]), fault\n",
         "    return more, fault\n",
         READ,
@@ -618,7 +620,7 @@ BREAKAGES: list[Breakage] = [
     ),
     one(
         "a decimal is rounded",
-        "drift/columns/read.py",
+        _READ,
         "round(value, kind.scale) != value",
         "False",
         READ,
@@ -626,10 +628,33 @@ BREAKAGES: list[Breakage] = [
     ),
     one(
         "a time loses its zone",
-        "drift/columns/read.py",
+        _READ,
         "    if (found.tzinfo is not None) != has_zone:\n",
         "    if False:\n",
         READ,
+        _UNSEEN,
+    ),
+    one("a quote within a cell begins one", _CELLS, "(before == delimiter) |", "(before > 0) |", AT_ONCE, _UNSEEN),
+    one("what follows a quote is in no cell", _CELLS, " and over.all())", ")", AT_ONCE, _UNSEEN),
+    one("a return within a line ends it", _CELLS, 'if b"\\r" in data and', "if False and", AT_ONCE, _UNSEEN),
+    one("a blank line is a row", _CELLS, "if table.num_rows != len(ends):", "if False:", AT_ONCE, _UNSEEN),
+    one("the mark of a later block is none", _CELLS, " or data.startswith(codecs.BOM_UTF8)", "", AT_ONCE, _UNSEEN),
+    one("there is a year 0", _READ, "if (found.dt.year() == 0).any():", "if False:", AT_ONCE, _UNSEEN),
+    one("a time with a zone needs none", _READ, "{'Z' if kind.time_zone else ''}$", "Z?$", AT_ONCE, _UNSEEN),
+    one(
+        "lines behind a block are counted from the block before",
+        "drift/sources/csv_rows.py",
+        "                lines_passed += len(made)\n",
+        "",
+        AT_ONCE,
+        _UNSEEN,
+    ),
+    one(
+        "a block of JSON with a blank line is read at once",
+        "drift/sources/json_lines.py",
+        "if len(values) == lines else None",
+        "",
+        AT_ONCE,
         _UNSEEN,
     ),
     one(

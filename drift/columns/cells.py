@@ -61,7 +61,7 @@ class Cells:
         ends = np.flatnonzero(found == _NEWLINE)
         if not len(ends) or ends[-1] != len(data) - 1:
             ends = np.append(ends, len(data))
-        if np.diff(ends, prepend=-1).max() > csv.field_size_limit() or not self._is_clean(found, ends):
+        if np.diff(ends, prepend=-1).max() > csv.field_size_limit() or not self._is_clean(found):
             return None
         reading = arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=self._header)
         parsing = arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=False)
@@ -69,12 +69,12 @@ class Cells:
             table = arrow_csv.read_csv(pa.py_buffer(data), reading, parsing, self._converted)
         except pa.ArrowInvalid:
             return None
-        if table.num_rows != len(ends):  # blank lines are none
+        if table.num_rows != len(ends):  # some are blank, or a cell is of several
             return None
         return [pl.Series(name, table[name]) for name in table.column_names]
 
-    def _is_clean(self, found: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bool:
-        """Whether quotes only enclose cells, in one line and without quotes in them."""
+    def _is_clean(self, found: npt.NDArray[np.uint8]) -> bool:
+        """Whether quotes only enclose cells, without quotes in them."""
         quotes = np.flatnonzero(found == _QUOTE)
         if not len(quotes):
             return True
@@ -86,5 +86,4 @@ class Cells:
         delimiter = ord(self._delimiter)
         begins = (before == delimiter) | (before == _NEWLINE) | (opening == 0)
         over = (after == delimiter) | (after == _NEWLINE) | (after == _RETURN) | (closing == len(found) - 1)
-        in_line = np.searchsorted(ends, opening) == np.searchsorted(ends, closing)
-        return bool(begins.all() and over.all() and in_line.all())
+        return bool(begins.all() and over.all())

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import msgspec
 import polars as pl
+import pyarrow as pa
 
 from drift.columns.expressions import Fields, Schema, fields_of
 from drift.columns.rows import Frame
@@ -31,6 +32,8 @@ OfColumns = Callable[[Sequence[Sequence[str] | pl.Series]], Frame]
 _INTEGERS = {pl.Int8: 8, pl.Int16: 16, pl.Int32: 32, pl.Int64: 64}
 _UNSIGNED = {pl.UInt8: 8, pl.UInt16: 16, pl.UInt32: 32, pl.UInt64: 64}
 _BOOLEANS = {"true": True, "false": False, "": None}
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 
 
 def up_to_fault(make: Make, rows: Sequence[Any]) -> tuple[Frame, str]:
@@ -90,7 +93,7 @@ def of_tuples(fields: Fields) -> Make:
     return make
 
 
-def of_json(source: str, fields: Fields) -> tuple[Callable[[bytes], Any], Make]:
+def of_json(source: str, fields: Fields) -> tuple[msgspec.json.Decoder[Any], Make]:
     """A decoder of JSON objects with these fields and no others, and a function from what it gives.
 
     Raises:
@@ -105,7 +108,7 @@ def of_json(source: str, fields: Fields) -> tuple[Callable[[bytes], Any], Make]:
         each = [_series(*field, list(map(get, rows))) for field, get in zip(fields, getters)]
         return Frame(pl.DataFrame(each))
 
-    return msgspec.json.Decoder(kind).decode, make
+    return msgspec.json.Decoder(kind), make
 
 
 def _series(name: str, kind: Any, values: Sequence[Any]) -> pl.Series:
@@ -126,7 +129,7 @@ def _check_scale(value: Any, kind: pl.Decimal) -> None:
         raise ValueError(f"{value} has more than {kind.scale} digits behind the point")
 
 
-def _reader(source: str, name: str, kind: Any) -> Callable[[Sequence[str]], pl.Series]:
+def _reader(source: str, name: str, kind: Any) -> Callable[[Sequence[str] | pl.Series], pl.Series]:
     read: Callable[[str], Any]
     if kind == pl.String:
         return lambda cells: pl.Series(name, cells, dtype=pl.String)
@@ -146,7 +149,9 @@ def _reader(source: str, name: str, kind: Any) -> Callable[[Sequence[str]], pl.S
     else:
         raise SettingsError(f"{source}: the schema has {kind} for {name!r}, and no text is read as one")
 
-    def series(cells: Sequence[str]) -> pl.Series:
+    def series(cells: Sequence[str] | pl.Series) -> pl.Series:
+        if isinstance(cells, pl.Series) and (found := _all_at_once(kind, cells)) is not None:
+            return found.alias(name)
         values = []
         for cell in cells:
             try:
@@ -158,6 +163,30 @@ def _reader(source: str, name: str, kind: Any) -> Callable[[Sequence[str]], pl.S
     return series
 
 
+def _all_at_once(kind: Any, cells: pl.Series) -> pl.Series | None:
+    """Cells of the usual form as Python would read them; None if there are others."""
+    if kind == pl.Boolean:
+        known = cells.is_in(list(_BOOLEANS)).all()
+        return cells.replace_strict(_BOOLEANS, return_dtype=pl.Boolean) if known else None
+    if kind == pl.Date:
+        pattern, made = rf"^{_DATE}$", pa.date32()
+    elif isinstance(kind, pl.Datetime):
+        pattern, made = rf"^{_DATE}[T ]{_CLOCK}{'Z' if kind.time_zone else ''}$", pa.timestamp("us")
+    else:
+        return None
+    texts = pl.select(pl.when(cells != "").then(cells)).to_series()
+    if not texts.str.contains(pattern).all():
+        return None
+    try:
+        found = pl.Series(texts.str.strip_suffix("Z").to_arrow(compat_level=pl.CompatLevel.oldest()).cast(made))
+    except pa.ArrowInvalid:  # no such day
+        return None
+    if (found.dt.year() == 0).any():
+        return None
+    zone = getattr(kind, "time_zone", None)
+    return found if zone is None else found.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+
+
 def _time(cell: str, has_zone: bool) -> datetime.datetime:
     found = datetime.datetime.fromisoformat(cell)
     if (found.tzinfo is not None) != has_zone:
@@ -165,7 +194,7 @@ def _time(cell: str, has_zone: bool) -> datetime.datetime:
     return found.astimezone(datetime.UTC) if has_zone else found
 
 
-def _cast(name: str, kind: Any, cells: Sequence[str]) -> pl.Series:
+def _cast(name: str, kind: Any, cells: Sequence[str] | pl.Series) -> pl.Series:
     texts = pl.DataFrame([pl.Series(name, cells, dtype=pl.String)])
     column = pl.col(name)
     try:

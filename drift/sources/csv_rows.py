@@ -11,13 +11,12 @@ from difflib import get_close_matches
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from drift.sources.chunks import Block, File
-from drift.sources.lines import ReadLines, lines_of
+from drift.sources.chunks import File
+from drift.sources.lines import AtOnce, Blocks, ReadLines, lines_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError, SettingsError
 
 if TYPE_CHECKING:
-    from drift.columns.cells import Cells
     from drift.columns.read import Make, OfColumns
     from drift.columns.rows import Frame
 
@@ -67,7 +66,7 @@ def rows_of(
     """The rows of a CSV file in batches: those whose lines are available, so that a pipe is not waited for."""
     lines_given, lines_passed = 0, file.lines_read
     before = 0  # lines of complete rows
-    blocks = _Blocks(file)
+    blocks = Blocks(file)
     limit = file.lines.line_max
 
     def lines() -> Iterator[Iterator[str]]:
@@ -95,11 +94,11 @@ def rows_of(
     header = file.header if columns is None else list(columns)
     fault: InputError | None = None
     more = True
-    at_once: Cells | None = None
+    at_once: AtOnce | None = None
     while more and fault is None:
         if typed is not None and header is not None:  # no row is incomplete here
-            at_once = at_once or _cells_of(file, header, typed, parameters)
-            for made in blocks.at_once(at_once, typed) if at_once is not None else ():
+            at_once = at_once or _at_once(file, header, typed, parameters)
+            for made in blocks.at_once(at_once):
                 lines_passed += len(made)
                 yield ReadLines(made)
         rows: list[list[str]] = []
@@ -146,47 +145,20 @@ def rows_of(
         raise _empty(file)
 
 
-class _Blocks:
-    """The blocks of a file, for two readers in turn."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._blocks = file.blocks()
-        self._next: Block | None = None  # that was looked at, and is to be read in the other way
-
-    def __iter__(self) -> Iterator[Block]:
-        return self
-
-    def __next__(self) -> Block:
-        block, self._next = self._next, None
-        return next(self._blocks) if block is None else block
-
-    def at_once(self, cells: Cells, typed: Typed) -> Iterator[Frame]:
-        """The next blocks as rows, up to the first that is to be read row by row."""
-        for block in self:
-            found = None if block.too_long or block.within else cells.columns(block.data)
-            try:
-                made = None if found is None else typed.of_columns(found)
-            except InputError:  # raised again, with the line
-                made = None
-            if made is None:
-                self._next = block
-                return
-            block.lines = len(made)
-            self._file.lines_read += len(made)
-            yield made
-
-
-def _cells_of(file: File, header: Sequence[str], typed: Typed, parameters: Mapping[str, Any]) -> Cells | None:
-    """What reads blocks at once; None if this format is read row by row."""
+def _at_once(file: File, header: Sequence[str], typed: Typed, parameters: Mapping[str, Any]) -> AtOnce:
+    """Makes rows of a block; see `Blocks`."""
     from drift.columns.cells import Cells
 
     typed.places(file.name, header)
-    return (
-        Cells(header, typed.names, parameters["delimiter"])
-        if file.lines.name == "utf-8" and Cells.takes(parameters)
-        else None
-    )
+    if file.lines.name != "utf-8" or not Cells.takes(parameters):
+        return lambda data: None
+    cells = Cells(header, typed.names, parameters["delimiter"])
+
+    def made(data: bytes) -> Frame | None:
+        columns = cells.columns(data)
+        return None if columns is None else typed.of_columns(columns)
+
+    return made
 
 
 class _RowTooLong(Exception):

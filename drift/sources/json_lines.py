@@ -11,30 +11,48 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from drift.sources.chunks import File
-from drift.sources.lines import ReadLines, lines_of
+from drift.sources.chunks import Block, File
+from drift.sources.lines import Blocks, ReadLines, lines_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError
+from drift_graph.payloads import Rows
 
 if TYPE_CHECKING:
     from drift.columns.read import Make
 
 
-def rows_of_json(file: File, decode: Callable[[bytes], Any], make: Make) -> Iterator[ReadLines]:
+def rows_of_json(file: File, decoder: msgspec.json.Decoder[Any], make: Make) -> Iterator[ReadLines]:
     """The JSON objects of a file as rows, in batches; dicts where others are diverted among them."""
-    for batch in values_of(file, decode, typed=True):
-        values = [each for each in batch.payloads if not is_diverted(each)] if file.diverts_as else batch.payloads
-        rows = make(values)
-        if len(values) < len(batch.payloads):
-            dicts = iter(rows)
-            yield batch._replace(payloads=[each if is_diverted(each) else next(dicts) for each in batch.payloads])
-        else:
-            yield batch._replace(payloads=rows)
+
+    def made(data: bytes) -> Rows | None:
+        try:
+            values = decoder.decode_lines(data)
+        except _NOT_JSON:
+            return None
+        lines = data.count(b"\n") + (not data.endswith(b"\n"))
+        return make(values) if len(values) == lines else None
+
+    blocks = Blocks(file)
+    while True:
+        yield from map(ReadLines, blocks.at_once(made))
+        left = next(blocks, None)
+        if left is None:
+            return
+        for batch in values_of(file, decoder.decode, typed=True, blocks=iter([left])):
+            values = [each for each in batch.payloads if not is_diverted(each)] if file.diverts_as else batch.payloads
+            rows = make(values)
+            if len(values) < len(batch.payloads):
+                dicts = iter(rows)
+                yield batch._replace(payloads=[each if is_diverted(each) else next(dicts) for each in batch.payloads])
+            else:
+                yield batch._replace(payloads=rows)
 
 
-def values_of(file: File, decode: Callable[[bytes], Any], *, typed: bool) -> Iterator[ReadLines]:
-    """The JSON values of a file, in batches."""
-    for lines in lines_of(file):
+def values_of(
+    file: File, decode: Callable[[bytes], Any], *, typed: bool, blocks: Iterator[Block] | None = None
+) -> Iterator[ReadLines]:
+    """The JSON values of a file, in batches; `blocks` as of `lines_of`."""
+    for lines in lines_of(file, blocks):
         try:
             values = list(map(decode, lines))
         except (*_NOT_JSON, TypeError):  # TypeError for a line that is diverted

@@ -7,11 +7,12 @@ that is too long or cannot be decoded is refused, or is diverted in its place.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from drift.sources.chunks import Block, File, undecodable
 from drift_graph.errors import InputError
+from drift_graph.payloads import Rows
 
 
 class ReadLines(NamedTuple):
@@ -24,6 +25,40 @@ class ReadLines(NamedTuple):
 
     payloads: Any
     ends: list[int] | None = None
+
+
+#: From the lines of a block to a payload for each; None if they are to be read one by one. It may raise InputError.
+AtOnce = Callable[[bytes], Sequence[Any] | Rows | None]
+
+
+class Blocks:
+    """The blocks of a file, for two readers in turn: of all lines at once, and line by line."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._blocks = file.blocks()
+        self._next: Block | None = None  # that the first has left to the second
+
+    def __iter__(self) -> Iterator[Block]:
+        return self
+
+    def __next__(self) -> Block:
+        block, self._next = self._next, None
+        return next(self._blocks) if block is None else block
+
+    def at_once(self, make: AtOnce) -> Iterator[Sequence[Any] | Rows]:
+        """The payloads of the next blocks, up to the first that is left to the other reader."""
+        for block in self:
+            try:
+                made = None if block.too_long or block.within else make(block.data)
+            except InputError:  # the other reader raises it, with the line
+                made = None
+            if made is None:
+                self._next = block
+                return
+            block.lines = len(made)
+            self._file.lines_read += len(made)
+            yield made
 
 
 def lines_of(file: File, blocks: Iterator[Block] | None = None) -> Iterator[list[Any]]:
