@@ -11,6 +11,7 @@ CHAINS = ("tests/rows/test_rows.py", "-k", "in_a_row or dropped")
 READ = ("tests/rows/test_rows_read.py",)
 _CELLS, AT_ONCE = "drift/columns/cells.py", ("tests/rows/test_rows_at_once.py",)
 _READ = "drift/columns/read.py"
+SIDED = ("tests/rows/test_joined_rows.py", "-k", "travel or form_in")
 _UNSEEN = "its inputs are no rows"
 _GATHERED, GATHERED = (
     "drift/columns/gathered.py",
@@ -634,6 +635,23 @@ BREAKAGES: list[Breakage] = [
         READ,
         _UNSEEN,
     ),
+    one(
+        "rows of a side travel in another order",
+        "drift/columns/sided.py",
+        "np.arange(np.count_nonzero(own))",
+        "np.arange(np.count_nonzero(own))[::-1]",
+        SIDED,
+        _UNSEEN,
+    ),
+    one(
+        "rows go to the owners of keys that other rows have",
+        "drift/columns/sided.py",
+        "np.frombuffer(numbers, np.uint8)",
+        "np.frombuffer(numbers, np.uint8)[::-1]",
+        SIDED,
+        _UNSEEN,
+    ),
+    one("joins over processes have no form in columns", _STAGE, " or joins\n", "\n", SIDED, _UNSEEN),
     one("a quote within a cell begins one", _CELLS, "(before == delimiter) |", "(before > 0) |", AT_ONCE, _UNSEEN),
     one("what follows a quote is in no cell", _CELLS, " and over.all())", ")", AT_ONCE, _UNSEEN),
     one("a return within a line ends it", _CELLS, 'if b"\\r" in data and', "if False and", AT_ONCE, _UNSEEN),

@@ -130,8 +130,33 @@ class SideRows(Rows):
     def forms(self, *, stored: bool = False) -> list[bytes]:
         return stored_each(self.values) if stored else canonical_each(self.values)
 
+    def numbered(self, key: Sequence[str], number: Callable[[Sequence[Any]], Sequence[int]]) -> bytes | None:
+        found = np.empty(len(self), np.uint8)
+        for side, of_side in enumerate(self.keys):
+            if of_side is None:
+                continue
+            rows = self.rows_of(side)
+            numbers = rows.numbered(of_side.names, number) if len(rows) else b""
+            if numbers is None:
+                return None
+            found[self.sides == side] = np.frombuffer(numbers, np.uint8)
+        return found.tobytes()
+
     def __reduce__(self) -> Any:
-        return list, (self.values,)
+        sides = [None if key is None else (key, self.rows_of(side).packed()) for side, key in enumerate(self.keys)]
+        return _sides_unpacked, (self.sides.tobytes(), *sides)
+
+
+def _sides_unpacked(sides: bytes, *packed: tuple[Key, bytes] | None) -> SideRows:
+    of = np.frombuffer(sides, np.uint8)
+    places = np.empty(len(of), np.int64)
+    frames: list[pl.DataFrame | None] = []
+    for side, each in enumerate(packed):
+        frames.append(None if each is None else pl.read_ipc_stream(each[1]))
+        own = of == side
+        places[own] = np.arange(np.count_nonzero(own))
+    keys = [None if each is None else each[0] for each in packed]
+    return SideRows(of, places, (frames[0], frames[1]), (keys[0], keys[1]))
 
 
 def of_side(side: int, key: Key, rows: Frame) -> SideRows:

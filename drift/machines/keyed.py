@@ -114,7 +114,6 @@ class KeyedStage(KeyedState):
         self.is_timed, self.only_at_ends, self.form = logic.is_timed, logic.only_at_ends, logic.form
         self._on_rows = getattr(logic, "on_rows", None)
         self.keeps_owner = logic.keeps_owner
-        self.has_columns = self._on_rows is not None or logic.only_at_ends
         self._cyclic = cyclic
         self._group = group
         self._group_suffix = ranks[0]
@@ -141,6 +140,8 @@ class KeyedStage(KeyedState):
         self.ended = False
         self._timers = Timers()
         self._in_order = logic.in_order(self._shared(ranks)) if logic.in_order is not None else None
+        joins = self._in_order is not None and self._in_order.joins_rows
+        self.has_columns = self._on_rows is not None or logic.only_at_ends or joins
 
     def _shared(self, ranks: Sequence[bytes]) -> Shared:
         def sample(payloads: Sequence[Any]) -> list[Sample]:

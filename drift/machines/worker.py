@@ -39,7 +39,7 @@ from drift_graph.metas import (
     may_be_later,
 )
 from drift_graph.operators import Group
-from drift_graph.payloads import are_rows, have_fields
+from drift_graph.payloads import are_rows
 from drift_graph.unchanged import Sampler
 
 #: A batch of items with its target: a source's program, a grouping, a sink, or FAILURES.
@@ -111,10 +111,12 @@ class Router:
 
     def _owners_of_rows(self, group: Group, payloads: Any) -> Sequence[int] | None:
         """The worker of each row, found once for each different key; None if they are to be found one by one."""
-        names = field_of(group.key, "paths")
-        if names is None or self._partitioner.workers > _WORKERS_MAX or not have_fields(payloads):
+        if self._partitioner.workers > _WORKERS_MAX or not are_rows(payloads):
             return None
-        return payloads.numbered(names, self._partitioner.owners)
+        names = field_of(group.key, "paths")
+        if names is None and payloads.has_fields:
+            return None
+        return payloads.numbered(names or (), self._partitioner.owners)
 
 
 def _searchable(part: Part, complete_below: bytes) -> Part:

@@ -123,7 +123,8 @@ class Rows:
         """A number for each row, a byte, by its key; None where keys are not known in columns.
 
         Args:
-            key: names of the fields; of one the key is its value, of several a tuple, of none None.
+            key: names of the fields; of one the key is its value, of several a tuple, of none None. Values that have no
+                fields know their keys.
             number: gives the numbers of different keys, which are their own identities.
         """
         return None

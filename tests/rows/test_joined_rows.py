@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from itertools import accumulate
 from typing import Any
@@ -266,3 +267,30 @@ def test_keys_that_are_no_columns_are_left_to_objects() -> None:
 @settings(max_examples=5)
 def test_joined_rows_are_the_same_under_each_schedule() -> None:
     """With deaths; rows are dicts there, and expressions follow."""
+
+
+@given(rows_of, st.sampled_from(KEYS), st.data())
+def test_rows_of_both_sides_travel_as_columns_to_the_owners_of_their_keys(
+    rows: Any, key: tuple[str, ...], data: st.DataObject
+) -> None:
+    if not rows:
+        return
+    batch = sided(rows, key)
+    start = data.draw(st.integers(0, len(rows) - 1))
+    some = batch[start : data.draw(st.integers(start + 1, len(rows)))]
+    travelled = pickle.loads(pickle.dumps(some))
+    assert type(travelled) is SideRows
+    assert travelled.values == some.values
+    assert travelled.joined([batch]).values == [*some.values, *batch.values]
+    owners = travelled.numbered((), lambda keys: [hash(each) % 3 for each in keys])
+    assert list(owners) == [hash(each[1]) % 3 for each in some.values]
+
+
+@pytest.mark.parametrize("join", ["all", (2, 3), "as of", "table"])
+def test_joins_of_rows_have_a_form_in_columns(join: Any) -> None:
+    assert stage_of(join, ("zone",)).has_columns
+    outer = drift.Graph("outer")
+    left, right = outer.source("left").key_by("zone"), outer.source("right").key_by("zone")
+    left.join(right, within=(2, 3), how="left").sink("out")
+    (stage,) = Plan(outer.build()).stages().values()
+    assert not stage.has_columns

@@ -18,6 +18,7 @@ import drift
 from drift.columns.metas import stamp_metas
 from drift.columns.rows import Frame
 from drift.engines.simulated.simulation import Simulation
+from drift.flow.joins import OfSide
 from drift.machines import followed
 from drift.machines.checkpoints import DELETED
 from drift.machines.plan import Plan
@@ -48,6 +49,11 @@ KINDS = [
     drift.windows.count(3),
     "running",
     "first",
+    "pairs",
+    "all pairs",
+    "left pairs",
+    "semi",
+    "as of",
 ]
 
 
@@ -74,6 +80,12 @@ def graph_of(kind: Any, key: Sequence[str], tie: str | None, *, two: bool, filte
     stream = graph.source("rows", schema=SCHEMA, time=policy)
     if filtered:
         stream = stream.filter(pl.col("fare") > 1)
+    joined = _joined(stream, graph, policy, kind, key) if kind in JOINS else None
+    if joined is not None:
+        joined.sink("out")
+        if again:
+            joined.count(key=repr).sink("again")
+        return graph.build()
     if two:
         stream = stream.merge(graph.source("more", schema=SCHEMA, time=policy))
     some = stream.key_by(*key or ("zone",))
@@ -94,9 +106,22 @@ def graph_of(kind: Any, key: Sequence[str], tie: str | None, *, two: bool, filte
     return graph.build()
 
 
+JOINS = {"pairs": (4, 3), "all pairs": None, "left pairs": (4, 3), "semi": (4, 3), "as of": None}
+
+
+def _joined(stream: Any, graph: drift.Graph, policy: Any, kind: str, key: Sequence[str]) -> Any:
+    """The stream beside another one."""
+    other = graph.source("more", schema=SCHEMA, time=policy)
+    name = key[0] if key else "zone"
+    if kind == "as of":
+        return stream.join_as_of(other, name, name)
+    how = {"left pairs": "left", "semi": "semi"}.get(kind, "inner")
+    return stream.join(other, name, name, within=JOINS[kind], how=how)
+
+
 @st.composite
 def cases(draw: st.DrawFn, kind: Any) -> Case:
-    two = draw(st.booleans())
+    two = draw(st.booleans()) or kind in JOINS
     key = draw(st.sampled_from([("zone",), ("code",), ("zone", "code"), ()]))
     tie, filtered, again = draw(st.sampled_from(["n", None])), draw(st.booleans()), draw(st.booleans())
     dataflow = graph_of(kind, key, tie, two=two, filtered=filtered, again=again)
@@ -147,12 +172,21 @@ class Going:
         rows = [{"zone": "abc"[n * n % 3], "code": 0, "at": at, "n": n, "fare": n / 7} for n, at in enumerate(times)]
         ties = np.arange(len(rows)).astype(np.uint64)
         metas = stamp_metas(np.array(times, np.int64), ties, varint(0), varint(0))
-        self._rows = Columns(metas, Frame(pl.DataFrame(rows, schema=SCHEMA)), None)  # type: ignore[arg-type]
+        payloads: Any = Frame(pl.DataFrame(rows, schema=SCHEMA))
+        if kind in JOINS:
+            payloads = self._of_both_sides(payloads)
+        self._rows = Columns(metas, payloads, None)
         self.bounds = [BEGINNING, *metas.listed(), END_OF_TIME]
         self._kept: dict[Any, Any] = {}  # by the checkpoints
         self.sent: list[tuple[bytes, Any]] = []
         self.stage = self._new()
         self.bound = self.checkpoint = BEGINNING
+
+    def _of_both_sides(self, rows: Any) -> Any:
+        maps = [each.function for each in self._plan.dataflow.operators if hasattr(each, "function")]
+        left, right = (each.each(rows) for each in sorted((f for f in maps if type(f) is OfSide), key=lambda f: f.side))
+        order = [at + len(rows) * (at % 2) for at in range(len(rows))]
+        return left.joined([right]).in_order(order)
 
     def _new(self) -> followed.Followed:
         stage = followed.Followed(partial(self._plan.stage, self._name, (self._name,)))
