@@ -28,6 +28,8 @@ from drift.strings import plain
 Kind = Literal["count", "sum", "mean", "min", "max"]
 #: The value of so many rows before, or the difference from it.
 Before: TypeAlias = tuple[Literal["shift", "diff"], int]
+#: An aggregate of the last so many rows.
+Rolling: TypeAlias = tuple[Literal["rolling"], int, Kind]
 #: What values are of: a field's name, or an expression.
 Of: TypeAlias = str | Computed
 #: What an aggregate computes, and of what; a count of nothing.
@@ -70,7 +72,8 @@ def running(
         for at, (name, (kind, field)) in enumerate(named):
             before = [state[at] if state else None for state in states]
             if type(kind) is tuple:
-                column, after = _shifted(batch, rows, field, kind, before)
+                compute: Any = _rolled if kind[0] == "rolling" else _shifted
+                column, after = compute(batch, rows, field, kind, before)
                 columns.append(column.alias(name))
                 accumulators.append(after)
                 continue
@@ -106,6 +109,8 @@ def fields_of_aggregates(
         if of is None:
             return None
         kind, field = of
+        if type(kind) is tuple and kind[0] == "rolling":
+            kind = kind[2]
         of_values = known.get(field) if type(field) is str else field.kind
         if type(kind) is tuple and kind[0] == "shift":
             if of_values is None:
@@ -340,6 +345,61 @@ def _shifted(
     if column.dtype.is_integer() and len(every) and max(-int(every.min()), int(every.max())) >= _EXACT_MAX:  # type: ignore[arg-type]
         raise _NotHere
     return column.cast(pl.Int64 if column.dtype.is_integer() else pl.Float64) - made, after
+
+
+def _rolled(
+    batch: _Keyed, rows: Frame, of: Of, kind: Rolling, before: list[Any]
+) -> tuple[pl.Series, list[tuple[Any, ...]]]:
+    """An aggregate of the last rows of a key up to each, and the accumulators after all.
+
+    The values of a key are in a row, those of before first; so each row has a stretch of them.
+    """
+    _, n, how = kind
+    values = _numbers(rows, of)
+    is_float = values.dtype == np.float64
+    known = [() if each is None else each[-n + 1 :] if n > 1 else () for each in before]
+    if not {type(value) for each in known for value in each} <= {float if is_float else int}:
+        raise _NotHere
+    sizes = np.fromiter(map(len, known), np.int64, len(known))
+    ends = np.cumsum(sizes + batch.counts)
+    starts = ends - sizes - batch.counts
+    places = (ends - batch.counts)[batch.codes] + batch.ranks
+    every = np.empty(int(ends[-1]), values.dtype)
+    every[places] = values
+    try:
+        every[np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())] = [
+            value for each in known for value in each
+        ]
+    except OverflowError:
+        raise _NotHere from None
+    firsts = np.maximum(places - n + 1, starts[batch.codes])
+    made = _of_stretches(how, every, firsts, places, n)
+    if how == "mean":
+        made = made / (places - firsts + 1)
+    every_value = every.tolist()
+    bounds = zip(np.maximum(starts, ends - n).tolist(), ends.tolist())
+    return pl.Series("", made), [tuple(every_value[start:end]) for start, end in bounds]
+
+
+def _of_stretches(how: Kind, every: Array, firsts: Array, lasts: Array, n: int) -> Array:
+    """The sum, or the least or greatest, of each stretch of values, added one by one; n: the most that one has."""
+    if every.dtype == np.int64:
+        greatest = max(abs(int(every.max())), abs(int(every.min())))
+        if how in ("sum", "mean"):
+            if greatest * n > (_MEAN_MAX if how == "mean" else _EXACT_MAX):
+                raise _NotHere
+            upto = np.concatenate([[0], np.cumsum(every)])  # what is beyond 64 bits goes out again in the difference
+            summed: Array = upto[lasts + 1] - upto[firsts]
+            return summed
+    elif how in ("min", "max") and (np.isnan(every).any() or not every.all()):
+        raise _NotHere
+    function = {"min": np.minimum, "max": np.maximum}.get(how, np.add)
+    made = every[firsts]
+    with np.errstate(invalid="ignore", over="ignore"):  # the sum of two infinities is NaN, as in Python
+        for further in range(1, min(n, int((lasts - firsts).max()) + 1)):
+            at = firsts + further
+            function(made, every[np.minimum(at, lasts)], out=made, where=at <= lasts)
+    return made
 
 
 #: Types whose values before may be columns, and the class of their values.

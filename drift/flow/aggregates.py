@@ -491,10 +491,15 @@ class _Shift(_OfValues, frozen=True):
 
 
 class _Rolling(_ByValue, Aggregate[Any, Any], frozen=True):
-    """Another aggregate, of the last `n` payloads; the accumulator has these."""
+    """Another aggregate, of the last `n` payloads; the accumulator has the values of these."""
 
     of: Aggregate[Any, Any]
     n: int
+
+    @property
+    def running_in_columns(self) -> tuple[Any, Any] | None:
+        of = self.of.in_columns
+        return (("rolling", self.n, of[0]), of[1]) if of is not None and of[0] != "count" else None
 
     @property
     def initials(self) -> tuple[Any, ...]:
@@ -504,17 +509,27 @@ class _Rolling(_ByValue, Aggregate[Any, Any], frozen=True):
     def folds(self) -> Callable[..., Any] | None:
         return self.of.folds
 
+    def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
+        return self.of.values_of(payloads)
+
     def begin(self, payload: Any) -> tuple[Any, ...]:
-        return (payload,)
+        return tuple(self.of.values_of((payload,)))
 
     def add(self, accumulator: tuple[Any, ...], payload: Any) -> tuple[Any, ...]:
-        return (*accumulator, payload)[-self.n :]
+        return (*accumulator, *self.of.values_of((payload,)))[-self.n :]
+
+    def begin_value(self, value: Any) -> tuple[Any, ...]:
+        return (value,)
+
+    def add_value(self, accumulator: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+        return (*accumulator, value)[-self.n :]
 
     def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
         return (left + right)[-self.n :]
 
     def result(self, accumulator: tuple[Any, ...]) -> Any:
-        return self.of.result(functools.reduce(self.of.add, accumulator[1:], self.of.begin(accumulator[0])))
+        first, *others = accumulator
+        return self.of.result(functools.reduce(self.of.add_value, others, self.of.begin_value(first)))
 
 
 def _side_of(value: Any) -> Side:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from functools import reduce
 from typing import Any
 
 import polars as pl
@@ -24,13 +26,26 @@ rows_of = st.fixed_dictionaries(
 )
 
 
+ROLLED = ("sum", "mean", "min", "max")
+
+
+def rolled(rows: list[dict[str, Any]], of: str, suffix: str) -> dict[str, Any]:
+    values = [row[of] for row in rows]
+    total = reduce(operator.add, values)  # `sum` of floats is another one from Python 3.12 on
+    made = {"sum": total, "mean": total / len(values), "min": min(values), "max": max(values)}
+    return {name + suffix: value for name, value in made.items()}
+
+
 def graph_of(n: int) -> drift.Graph:
     graph = drift.Graph("shifted")
     keyed = graph.source("rows", schema=SCHEMA).key_by("key")
     agg = drift.agg
     keyed.running(before=agg.shift("n", n), word=agg.shift("text", n), more=agg.diff("x", n)).sink("shifted")
     keyed.running(more=agg.diff("n", n)).filter("more > 0").select("key", "more").sink("more")
-    keyed.running(lately=agg.rolling(agg.max("n"), n + 1)).sink("rolling")
+    rolling = {kind: agg.rolling(getattr(agg, kind)("n"), n + 1) for kind in ROLLED}
+    keyed.running(**rolling, **{f"{kind} x": agg.rolling(getattr(agg, kind)("x"), n) for kind in ROLLED}).sink(
+        "rolling"
+    )
     return graph
 
 
@@ -50,7 +65,9 @@ def test_values_before_are_those_of_a_list_for_each_key(rows: list[dict[str, Any
         shifted.append({**row, "before": before, "word": text, "more": None if old is None else row["x"] - old["x"]})
         if old is not None and row["n"] > old["n"]:
             more.append({"key": row["key"], "more": row["n"] - old["n"]})
-        rolling.append({**row, "lately": max(each["n"] for each in of_key[-n - 1 :])})
+        rolling.append({**row, **rolled(of_key[-n - 1 :], "n", ""), **rolled(of_key[-n:], "x", " x")})
+    if any(abs(row["sum"]) >= 2**63 for row in rolling):
+        return
     if any(not -(2**63) <= row["more"] < 2**63 for row in more) or any(abs(row["n"]) > 2**62 for row in rows):
         return  # an integer of a field has 64 bits: such a difference ends the run
     source = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
@@ -79,6 +96,30 @@ def test_values_before_stay_columns_and_numbers_that_may_overflow_do_not() -> No
     assert list(on_rows(step, [7])) == [{"key": "a", "n": 7, "before": 5, "more": 2}]
     assert states == {"a": ((5, 7), (5, 7))}
     assert on_rows(step, [2**63 - 1]) is None and states == {"a": ((5, 7), (5, 7))}
+
+
+def test_rolling_aggregates_stay_columns_and_are_not_computed_where_they_may_overflow() -> None:
+    states: dict[Any, Any] = {}
+
+    def on_rows(of: Any, values: list[Any]) -> Any:
+        step = running_step({"lately": drift.agg.rolling(of, 3)})
+        rows = Frame(pl.DataFrame({"key": ["a"] * len(values), "n": values}))
+        known = lambda keys: [states.get(key, ()) for key in keys]  # noqa: E731
+        made = step.on_rows(function_of("key_by", "key"), rows, known, states.update)
+        return None if made is None else [row["lately"] for row in made]
+
+    assert on_rows(drift.agg.sum("n"), [1, 5]) == [1, 6]
+    assert on_rows(drift.agg.sum("n"), [7, 9]) == [13, 21]
+    assert states == {"a": ((5, 7, 9),)}
+    assert on_rows(drift.agg.sum("n"), [2**62]) is None
+    assert on_rows(drift.agg.mean("n"), [2**53]) is None
+    assert on_rows(drift.agg.sum("n"), [1.5]) is None  # behind integers
+    assert states == {"a": ((5, 7, 9),)}
+    assert on_rows(drift.agg.mean("n"), [2]) == [6.0]
+    states.clear()
+    assert on_rows(drift.agg.max("n"), [1.0, float("nan")]) is None
+    assert on_rows(drift.agg.min("n"), [0.0, -0.0]) is None
+    assert on_rows(drift.agg.sum("n"), [0.1, 0.2, 0.3, 0.4]) == [0.1, 0.1 + 0.2, 0.1 + 0.2 + 0.3, 0.2 + 0.3 + 0.4]
 
 
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=9), st.integers(1, 3), st.data())
