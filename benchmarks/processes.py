@@ -21,7 +21,6 @@ import drift
 from benchmarks.columns import GAP, ROWS_AT_ONCE, WINDOW, out_of_order, timed, windows
 from benchmarks.expressions import table_of
 
-BATCH_ITEMS = 1 << 14
 
 
 def running() -> drift.Graph:
@@ -39,7 +38,7 @@ def cost(graph: drift.Graph, read: Path, workers: int) -> tuple[float, float, st
 
     before = so_far()
     source = drift.sources.parquet(read, payload="rows")
-    run = drift.run(graph, {"rows": source}, engine="zeromq", workers=workers, batch_items=BATCH_ITEMS)
+    run = drift.run(graph, {"rows": source}, engine="zeromq", workers=workers)
     digest = run.finish().digest
     caller, others = (after - first for after, first in zip(so_far(), before))
     return caller, others, digest
