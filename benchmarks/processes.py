@@ -22,7 +22,6 @@ from benchmarks.columns import GAP, ROWS_AT_ONCE, WINDOW, out_of_order, timed, w
 from benchmarks.expressions import table_of
 
 
-
 def running() -> drift.Graph:
     graph = drift.Graph("running")
     timed(graph, "id").key_by("key").running(total=drift.agg.sum("val")).sink("out")
