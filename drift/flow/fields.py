@@ -72,6 +72,11 @@ def function_of(taker: str, given: Any, kind: str = "a function or the name of a
     return given  # type: ignore[no-any-return]
 
 
+def field_or(key: Callable[[Any], Any] | str) -> Callable[[Any], Any]:
+    """The function that reads the field of a name; what is no name as it is."""
+    return Field(key) if isinstance(key, str) and key else key  # type: ignore[return-value]
+
+
 def key_of(key: Any, *more: str) -> Callable[[Any], Any]:
     """The function that gives the key: a function, or what reads the fields of these names.
 

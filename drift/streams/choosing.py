@@ -19,7 +19,7 @@ from drift.flow.choosing import (
     value_of,
     zipped,
 )
-from drift.flow.fields import function_of
+from drift.flow.fields import field_or, function_of
 from drift.operators import Process
 from drift.streams.adding import Steps, span_of
 from drift.streams.columnar import Columnar
@@ -105,7 +105,7 @@ class Choosing(Columnar[T]):
         return both._chosen(all_items, None, zipped, step, zipped)
 
     def limit(
-        self, count: int, offset: int = 0, *, key: Callable[[T], Any] = all_items, name: str | None = None
+        self, count: int, offset: int = 0, *, key: Callable[[T], Any] | str = all_items, name: str | None = None
     ) -> Stream[T]:
         """The first `count` items in order after the first `offset`, of each key if there is one. The input is still
         read to its end.
@@ -127,6 +127,7 @@ class Choosing(Columnar[T]):
         for what, number in (("count", count), ("offset", offset)):
             if type(number) is not int or number < 0:
                 raise GraphError(f"limit takes {what}= an int of 0 or more, not {number!r:.80} (at {caller()})")
+        key = field_or(key)
         return self._chosen(key, 0, LimitStep(count, offset), self._named(name, "limit", key), key)
 
     def dedup(

@@ -13,7 +13,7 @@ from drift.diverting import OnError, TriedStep, diverts
 from drift.flow.aggregates import Aggregate
 from drift.flow.choosing import all_items
 from drift.flow.ends import at_end
-from drift.flow.fields import key_of
+from drift.flow.fields import field_or, key_of
 from drift.flow.filling import NOT_FILLED
 from drift.flow.logic import Logic, is_timed, process_of
 from drift.flow.windows import Early, Windows
@@ -103,7 +103,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         return self._map(function, "many", name, "flat_map", with_time, later, on_error)._durable_if(durable)
 
     def group(
-        self, key: Callable[[T], Any], window: int, *, name: str | None = None, durable: bool = False
+        self, key: Callable[[T], Any] | str, window: int, *, name: str | None = None, durable: bool = False
     ) -> Stream[tuple[T, ...]]:
         """The core grouping: each item becomes the tuple of the last `window` payloads with its key, which ends with
         its own.
@@ -115,11 +115,12 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         [('to',), ('to', 'or'), ('not',), ('or', 'be')]
 
         Args:
-            key: pure; anything with canonical bytes. 1, 1.0 and True are three keys.
+            key: pure; anything with canonical bytes. 1, 1.0 and True are three keys. Here, as for every key, the name of
+                a field stands for the function that reads it.
             window: in items, 1 or more; the first items of a key give shorter tuples.
             durable: whether a run with state logs the output of the step, so that later steps resume from the log.
         """
-        where = caller()
+        where, key = caller(), field_or(key)
         group = Group(self._name(name, "group", key), "", where, key, window)
         return self._add(group)._durable_if(durable)
 
@@ -328,7 +329,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
 
     def scan(
         self,
-        key: Callable[[T], Any],
+        key: Callable[[T], Any] | str,
         initial: S,
         step: Callable[[S, T], tuple[S, U]],
         *,
@@ -353,7 +354,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
                 one.
             on_error: if the step raises; see `flat_map`. A diverted payload does not change the state.
         """
-        named, where = self._name(name, "scan", step), caller()
+        named, where, key = self._name(name, "scan", step), caller(), field_or(key)
         if not diverts(on_error, f"scan {named!r}", where):
             return self._scan(key, initial, step, named, step)._durable_if(durable)
         tried = self._scan(key, initial, TriedStep(named, step), named, step)
@@ -361,7 +362,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
 
     def process(
         self,
-        key: Callable[[T], Any],
+        key: Callable[[T], Any] | str,
         initial: S,
         on_item: Callable[[S, T, int], tuple[S, Sequence[U | Later[Any]]]],
         on_time: Callable[[S, Any, int], tuple[S, Sequence[U | Later[Any]]]],
@@ -392,7 +393,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
                 up to that time.
             on_time: pure; (state, note, time) -> (next state, outputs), which may set timers.
         """
-        process = Process(key, initial, on_item, on_time, phase_of_timers(self._timed_steps))
+        process = Process(field_or(key), initial, on_item, on_time, phase_of_timers(self._timed_steps))
         return self._process(process, self._name(name, "process", on_item))._durable_if(durable)
 
     def step(self, logic: Logic[T, S, U], *, name: str | None = None, durable: bool = False) -> Stream[U]:
@@ -433,7 +434,15 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         process = process_of(logic, phase_of_timers(self._timed_steps))
         return self._process(process, name, is_timed=is_timed(logic))._durable_if(durable)
 
-    def count(self, key: Callable[[T], K], *, name: str | None = None, durable: bool = False) -> Stream[tuple[K, int]]:
+    @overload
+    def count(
+        self, key: Callable[[T], K], *, name: str | None = None, durable: bool = False
+    ) -> Stream[tuple[K, int]]: ...
+    @overload
+    def count(self, key: str, *, name: str | None = None, durable: bool = False) -> Stream[tuple[Any, int]]: ...
+    def count(
+        self, key: Callable[[T], Any] | str, *, name: str | None = None, durable: bool = False
+    ) -> Stream[tuple[Any, int]]:
         """For each item (its key, how many items of that key so far, itself included): a scan.
 
         >>> import drift
@@ -442,11 +451,25 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [(2, 1), (2, 2), (3, 1)]
         """
+        key = field_or(key)
         return self._scan(key, 0, CountStep(key), self._name(name, "count", key), key)._durable_if(durable)
 
+    @overload
     def reduce(
         self, key: Callable[[T], K], function: Callable[[T, T], T], *, name: str | None = None, durable: bool = False
-    ) -> Stream[tuple[K, T]]:
+    ) -> Stream[tuple[K, T]]: ...
+    @overload
+    def reduce(
+        self, key: str, function: Callable[[T, T], T], *, name: str | None = None, durable: bool = False
+    ) -> Stream[tuple[Any, T]]: ...
+    def reduce(
+        self,
+        key: Callable[[T], Any] | str,
+        function: Callable[[T, T], T],
+        *,
+        name: str | None = None,
+        durable: bool = False,
+    ) -> Stream[tuple[Any, T]]:
         """For each item (its key, the key's payloads so far folded by `function`): a scan.
 
         >>> import drift
@@ -455,7 +478,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [(2, 'to'), (2, 'to'), (3, 'not')]
         """
-        named = self._name(name, "reduce", function)
+        named, key = self._name(name, "reduce", function), field_or(key)
         return self._scan(key, (), ReduceStep(key, function), named, function)._durable_if(durable)
 
     # Windows, and aggregates at the end.

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import drift
+from drift_graph.errors import GraphError
 
 
 def value(item: flows.Timed) -> Any:
@@ -178,3 +179,26 @@ def test_routes_by_lambdas_are_told_apart() -> None:
     for bound in (5, 9):
         stream.route(lambda number, bound=bound: number < bound)[0].sink(f"below {bound}")
     assert [item.sink for item in drift.run(graph, {"in": [6, 1]})] == ["below 9", "below 5", "below 9"]
+
+
+def test_the_name_of_a_field_is_a_key_wherever_a_function_is() -> None:
+    def ended(state: int, note: None, time: int) -> tuple[int, list[Any]]:
+        return state, []
+
+    def graph_of(key: Any) -> drift.Graph:
+        graph = drift.Graph("fields")
+        trips = graph.source("trips")
+        trips.count(key).sink("counts")
+        trips.reduce(key, lambda one, other: one if one["fare"] > other["fare"] else other).sink("dearest")
+        trips.scan(key, 0, lambda total, trip: (total + trip["fare"], total + trip["fare"])).sink("totals")
+        trips.process(key, 0, lambda n, trip, time: (n + 1, [(n, trip["zone"])]), ended).sink("numbers")
+        trips.group(key, 2).map(len).sink("sizes")
+        trips.limit(1, key=key).sink("first")
+        return graph
+
+    trips = [{"zone": zone, "fare": fare} for fare, zone in enumerate("abaac")]
+    keys = "zone", lambda trip: trip["zone"]
+    found = [[(item.sink, item.payload) for item in drift.run(graph_of(key), {"trips": trips})] for key in keys]
+    assert found[0] == found[1]
+    with pytest.raises(GraphError, match="count takes a function"):
+        drift.Graph("none").source("trips").count("")
