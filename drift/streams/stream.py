@@ -115,8 +115,8 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         [('to',), ('to', 'or'), ('not',), ('or', 'be')]
 
         Args:
-            key: pure; anything with canonical bytes. 1, 1.0 and True are three keys. Here, as for every key, the name of
-                a field stands for the function that reads it.
+            key: pure; anything with canonical bytes. 1, 1.0 and True are three keys. Here, as for every key, the name
+                of a field stands for the function that reads it.
             window: in items, 1 or more; the first items of a key give shorter tuples.
             durable: whether a run with state logs the output of the step, so that later steps resume from the log.
         """
