@@ -23,7 +23,7 @@ from benchmarks.tables import decimals, integer, table
 
 ENGINES: dict[str, dict[str, Any]] = {
     "local": {"engine": "local"},
-    "columns": {"engine": "local", "batch_items": 1 << 16},  # rows in columns, of a table
+    "columns": {"engine": "local"},  # rows in columns, of a table
     "zeromq": {"engine": "zeromq", "workers": 2},
     "spark": {"engine": "spark"},
 }
@@ -56,8 +56,8 @@ def run_query(name: str, arrived: Any, settings: dict[str, Any]) -> tuple[list[A
         graph = columns.graph_of(columns.QUERIES[name]) if in_columns else graph_of(QUERIES[name])
         clock = time.process_time if in_columns else time.perf_counter
         started = clock()
-        tables = {} if in_columns else TABLES.get(name, {})
-        run = drift.run(graph, {"events": arrived, **tables}, **settings)
+        sources = columns.inputs_of(name, arrived) if in_columns else {"events": arrived, **TABLES.get(name, {})}
+        run = drift.run(graph, sources, **settings)
         parts = [batch.payloads for batch in run.batches()]
         seconds = clock() - started
         rows = [payload for part in parts for payload in part]
@@ -102,7 +102,7 @@ def run_all(queries: Sequence[str], engines: Sequence[str], settings: dict[str, 
     titles = [(f"{engine} s", "MB" if engine in WITH_CHECKPOINTS else "events/s") for engine in engines]
     headings = ("", "rows", "DuckDB s", *(title for pair in titles for title in pair))
     made = table(f"Nexmark, {count:,} events", headings, _CAPTION)
-    source = drift.sources.table(columns.frame_of(arrived), payload="rows") if _IN_COLUMNS in engines else None
+    frame = columns.frame_of(arrived) if _IN_COLUMNS in engines else None
     different: list[str] = []
     for name in queries:
         started = time.perf_counter()
@@ -113,7 +113,7 @@ def run_all(queries: Sequence[str], engines: Sequence[str], settings: dict[str, 
             if engine == _IN_COLUMNS and name not in columns.QUERIES:
                 cells += ["", ""]
                 continue
-            given = source if engine == _IN_COLUMNS else arrived
+            given = frame if engine == _IN_COLUMNS else arrived
             rows, digest, seconds, size = run_query(name, given, settings[engine])
             if engine != _IN_COLUMNS:  # whose payloads are dicts
                 digests[engine] = digest

@@ -1,7 +1,6 @@
 """The queries over rows in columns: expressions where they do, functions over dicts elsewhere.
 
-Invariant: the values of each row are those of the query of the same name in `queries`. q4 and q6 are not here: their
-auctions close by timers, which take dicts.
+Invariant: the values of each row are those of the query of the same name in `queries`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 import polars as pl
 
 import drift
-from benchmarks.nexmark.events import LATENESS_MS, Event
+from benchmarks.nexmark.events import LATENESS_MS, OPEN_MS, Event
 from benchmarks.nexmark.queries import SIDE, SLIDE_MS, WINDOW_MS
 
 _KINDS = ("Person", "Auction", "Bid")
@@ -24,11 +23,13 @@ SCHEMA = {
     **dict.fromkeys(("initial_bid", "expires", "seller", "category", "auction", "bidder", "price"), int),
 }
 EVENT_TIME = drift.EventTime(time="time", tie="number", lateness=LATENESS_MS)
+#: Of auctions once more, which are events of their ends too.
+END_TIME = drift.EventTime(time="expires", tie="number", lateness=LATENESS_MS + OPEN_MS)
 PERSON, AUCTION, BID = range(3)
 
 Row = dict[str, Any]
 Events = drift.Stream[Row]
-Query = Callable[[Events], drift.Stream[Any]]
+Query = Callable[..., drift.Stream[Any]]
 
 
 def frame_of(arrived: list[Event]) -> pl.DataFrame:
@@ -57,6 +58,26 @@ def q3(events: Events) -> drift.Stream[Any]:
     local = of_kind(events, PERSON, "id", "name", "city", "state").filter(pl.col("state").is_in(["OR", "ID", "CA"]))
     offered = of_kind(events, AUCTION, "id", "seller", "category").filter(pl.col("category") == 10)
     return offered.join(local, "seller", "id", flat=True).select("name", "city", "state", "id")
+
+
+def winning(events: Events, sold: Events) -> drift.Stream[Any]:
+    """The highest bid on each auction, at its end, which finds the bids before it."""
+    ended = sold.select("id", "category", "seller", "expires", opened="time")
+    bids = of_kind(events, BID, "auction", "price", "time")
+    of_each = ended.join(bids, "id", "auction", within=(OPEN_MS, 0), flat=True)
+    of_each = of_each.filter(pl.col("time").is_between("opened", "expires")).key_by("id")
+    highest = {name: drift.agg.max(name) for name in ("price", "category", "seller")}  # an auction has one of these
+    return of_each.window(drift.windows.tumbling(1)).rows(**highest)
+
+
+def q4(events: Events, sold: Events) -> drift.Stream[Any]:
+    by_category = winning(events, sold).key_by("category")
+    return by_category.running(mean=drift.agg.mean("price")).select("category", "mean")
+
+
+def q6(events: Events, sold: Events) -> drift.Stream[Any]:
+    last_ten = drift.agg.rolling(drift.agg.mean("price"), 10)
+    return winning(events, sold).key_by("seller").running(mean=last_ten).select("seller", "mean")
 
 
 def q5(events: Events) -> drift.Stream[Any]:
@@ -121,11 +142,21 @@ def q20(events: Events) -> drift.Stream[Any]:
     return joined.select("auction", "bidder", "price", "time", "item", "seller", "expires")
 
 
-QUERIES: dict[str, Query] = {query.__name__: query for query in (q0, q1, q2, q3, q5, q7, q8, q13, q20)}
+QUERIES: dict[str, Query] = {query.__name__: query for query in (q0, q1, q2, q3, q4, q5, q6, q7, q8, q13, q20)}
+#: Those that take the auctions once more.
+_OF_ENDS = ("q4", "q6")
 
 
 def graph_of(query: Query) -> drift.Graph:
-    """The graph of a query, from "events" to "answer"."""
+    """The graph of a query, from "events", and "sold" for some, to "answer"."""
     graph = drift.Graph(query.__name__)
-    query(graph.source("events", schema=SCHEMA, time=EVENT_TIME)).sink("answer")
+    streams = [graph.source("events", schema=SCHEMA, time=EVENT_TIME)]
+    if query.__name__ in _OF_ENDS:
+        streams.append(graph.source("sold", schema=SCHEMA, time=END_TIME))
+    query(*streams).sink("answer")
     return graph
+
+
+def inputs_of(name: str, events: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """The sources of a query."""
+    return {"events": events, **({"sold": events.filter(pl.col("kind") == AUCTION)} if name in _OF_ENDS else {})}

@@ -23,7 +23,8 @@ _ROUND = 50
 _AUCTIONS = 3
 _AUCTIONS_OPEN = 100
 _PERSONS_ACTIVE = 500
-_OPEN_MS = 2 * GAP_MS * _ROUND * _AUCTIONS_OPEN // _AUCTIONS
+#: How long an auction is open at most.
+OPEN_MS = 2 * GAP_MS * _ROUND * _AUCTIONS_OPEN // _AUCTIONS
 _CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent")
 _STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
 _CHANNELS = ("Apple", "Google", "Facebook", "Baidu")
@@ -114,7 +115,7 @@ def event(number: int) -> Event:
     if index <= _AUCTIONS:
         id_ = round_ * _AUCTIONS + index - 1
         seller = _recent(draw, persons, _PERSONS_ACTIVE, 100)
-        expires = time + draw.randint(1, _OPEN_MS)
+        expires = time + draw.randint(1, OPEN_MS)
         return Auction(number, time, id_, f"item {id_}", _price(draw), expires, seller, draw.randint(10, 14))
     auction = _recent(draw, (round_ + 1) * _AUCTIONS, _AUCTIONS_OPEN, 100)
     return Bid(number, time, auction, _recent(draw, persons, _PERSONS_ACTIVE, 100), _price(draw))

@@ -54,7 +54,7 @@ def test_a_query_gives_what_duckdb_gives_on_every_engine(
 @pytest.mark.parametrize("name", columns.QUERIES)
 def test_rows_in_columns_give_what_duckdb_gives(name: str, arrived: list[Event], answers: dict[str, list[Any]]) -> None:
     def run(given: list[Event], settings: Any) -> Any:
-        return nexmark.run_query(name, drift.sources.table(columns.frame_of(given), payload="rows"), settings)
+        return nexmark.run_query(name, columns.frame_of(given), settings)
 
     nexmark.compare(name, "columns", run(arrived, nexmark.ENGINES["columns"])[0], answers[name])
     few = arrived[:REFERENCE_EVENTS]
