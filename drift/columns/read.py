@@ -156,7 +156,7 @@ def _reader(source: str, name: str, kind: Any) -> Callable[[Sequence[str] | pl.S
         for cell in cells:
             try:
                 values.append(read(cell) if cell else None)
-            except (ValueError, KeyError, decimal.InvalidOperation):
+            except (ValueError, KeyError, OverflowError, decimal.InvalidOperation):
                 raise InputError(f"the column {name!r} has {cell!r:.80}, which is no {kind}") from None
         return _series(name, kind, values)
 

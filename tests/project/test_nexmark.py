@@ -12,7 +12,6 @@ pytest.importorskip("duckdb")
 pytest.importorskip("polars")
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import drift
 from benchmarks.nexmark import __main__ as nexmark
 from benchmarks.nexmark import columns
 from benchmarks.nexmark.duck import answer, database

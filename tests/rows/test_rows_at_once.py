@@ -66,7 +66,8 @@ def test_clean_lines_have_the_cells_that_pythons_reader_finds(lines: list[str], 
     found = Cells(["x", "y"], ["y", "x"], ",").columns(text.encode()) if text else None
     assert found is not None or lines != CLEAN or not ends
     if found is not None:
-        wanted = list(csv.reader([line + "\n" for line in lines], strict=True))  # it raises for what is no CSV
+        given = text.removesuffix("\n").split("\n")
+        wanted = list(csv.reader([line + "\n" for line in given], strict=True))  # it raises for what is no CSV
         assert [[x, y] for y, x in zip(*map(list, found))] == wanted
 
 
@@ -109,6 +110,15 @@ CELLS = {
     "ok": st.sampled_from(["true", "false", "", "True"]),
     "local": moments,
 }
+
+
+def test_a_time_that_is_none_in_utc_is_no_time(tmp_path: Path) -> None:
+    path = tmp_path / "early.csv"
+    path.write_text("at\n0001-01-01T00:00:00+02:00\n")
+    assert (
+        "line 2: the column 'at' has '0001-01-01"
+        in read_all(drift.sources.csv(path, schema={"at": SCHEMA["at"]}), 9)[2]
+    )
 
 
 @pytest.mark.parametrize("name", SCHEMA)
