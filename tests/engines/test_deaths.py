@@ -33,6 +33,7 @@ from drift_graph.errors import ProcessError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time, pack_time
+from drift_graph.sizes import BATCH_BYTES
 
 #: A schedule is noise here, which Hypothesis cannot make smaller; `drift simulate --deaths` can.
 UNSHRUNK = (Phase.explicit, Phase.generate)
@@ -187,6 +188,17 @@ def test_what_is_sent_again_comes_in_few_batches_in_the_order_of_metas() -> None
     assert all(list(columns.metas) == sorted(columns.metas) for parts in batches for columns in parts.values())
     at = batches[1]["all"].metas.index(metas[8000])
     assert batches[1]["all"].slice(at, at + 3) == Columns([metas[8000]] * 3, [0, 0, 2], [1, -1, 1])
+
+
+def test_a_large_batch_that_is_wholly_above_the_checkpoint_is_no_batch() -> None:
+    early, late = (global_time(time, 0, 0, 0) for time in (1, 9))
+    links = LinkLogs(lambda carried: [("out", Columns([early if carried[0] else late], ["an item"], None))])
+    for is_early in (True, False, True):
+        logged = links.log(1, [("out", Columns([early, late], ["an item"] * 2, None))])
+        assert logged is not None
+        logged.content = bytes((is_early,)) * BATCH_BYTES
+    batches = list(links.between(1, BEGINNING, global_time(5, 0, 0, 0)))
+    assert [[list(columns.metas) for _, columns in parts] for parts in batches] == [[[early]], [[early]]]
 
 
 def test_a_link_log_has_nothing_for_who_is_never_replaced() -> None:

@@ -107,6 +107,8 @@ class LinkLogs:
             end = min([checkpoint, *(each for generation, each in self._checkpoints if generation > batch.generation)])
             content = batch.content
             parts = cut_parts(self._decode(content) if isinstance(content, bytes) else content, since, end)
+            if not parts:
+                continue
             joined += parts
             items += sum(len(columns.metas) for _, columns in parts)
             size += len(content) if isinstance(content, bytes) else 0
