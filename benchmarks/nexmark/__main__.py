@@ -15,9 +15,9 @@ from typing import Any
 from rich.console import Console
 
 import drift
-from benchmarks.nexmark import columns
+from benchmarks.nexmark import columns, loops
 from benchmarks.nexmark.duck import answer, database
-from benchmarks.nexmark.events import events
+from benchmarks.nexmark.events import events, number_of
 from benchmarks.nexmark.queries import QUERIES, TABLES, graph_of
 from benchmarks.tables import decimals, integer, table
 
@@ -36,7 +36,7 @@ _IN_COLUMNS = "columns"
 _CHECKPOINTS_EVERY_S = 0.25
 _CAPTION = (
     "Seconds from the events in memory to the last row, and events a second; DuckDB's are of one query over tables; "
-    "those in columns are of processors, before rows become dicts. "
+    "those in columns, and of a plain loop over the events in order, are of processors, before rows become dicts. "
     "Every answer is that of DuckDB, row by row, and every engine's digest is that of local, but for rows in columns."
 )
 
@@ -100,7 +100,9 @@ def run_all(queries: Sequence[str], engines: Sequence[str], settings: dict[str, 
     arrived = events(count)
     connection = database(arrived)
     titles = [(f"{engine} s", "MB" if engine in WITH_CHECKPOINTS else "events/s") for engine in engines]
-    headings = ("", "rows", "DuckDB s", *(title for pair in titles for title in pair))
+    in_order = sorted(arrived, key=number_of) if _IN_COLUMNS in engines else None
+    beside = ["plain loop s"] if in_order is not None else []
+    headings = ("", "rows", "DuckDB s", *beside, *(title for pair in titles for title in pair))
     made = table(f"Nexmark, {count:,} events", headings, _CAPTION)
     frame = columns.frame_of(arrived) if _IN_COLUMNS in engines else None
     different: list[str] = []
@@ -109,6 +111,13 @@ def run_all(queries: Sequence[str], engines: Sequence[str], settings: dict[str, 
         expected = answer(connection, name)
         cells = [name, integer(len(expected)), decimals(time.perf_counter() - started)]
         digests: dict[str, str] = {}
+        if in_order is not None:
+            cells.append("")
+            if name in loops.QUERIES:
+                started = time.process_time()
+                looped = list(loops.QUERIES[name](in_order))
+                cells[-1] = decimals(time.process_time() - started)
+                compare(name, "a plain loop", looped, expected)
         for engine in engines:
             if engine == _IN_COLUMNS and name not in columns.QUERIES:
                 cells += ["", ""]

@@ -13,7 +13,7 @@ pytest.importorskip("polars")
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.nexmark import __main__ as nexmark
-from benchmarks.nexmark import columns
+from benchmarks.nexmark import columns, loops
 from benchmarks.nexmark.duck import answer, database
 from benchmarks.nexmark.events import Auction, Bid, Event, Person, event, events
 from benchmarks.nexmark.queries import QUERIES
@@ -58,6 +58,12 @@ def test_rows_in_columns_give_what_duckdb_gives(name: str, arrived: list[Event],
     nexmark.compare(name, "columns", run(arrived, nexmark.ENGINES["columns"])[0], answers[name])
     few = arrived[:REFERENCE_EVENTS]
     assert run(few, nexmark.ENGINES["columns"])[1] == run(few, REFERENCE)[1]
+
+
+@pytest.mark.parametrize("name", loops.QUERIES)
+def test_loops_give_what_duckdb_gives(name: str, arrived: list[Event], answers: dict[str, list[Any]]) -> None:
+    in_order = sorted(arrived, key=lambda each: each.number)
+    nexmark.compare(name, "a plain loop", list(loops.QUERIES[name](in_order)), answers[name])
 
 
 def test_events_are_the_same_in_every_run_and_refer_to_what_is_before_them(arrived: list[Event]) -> None:
