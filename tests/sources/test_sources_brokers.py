@@ -254,6 +254,28 @@ def test_entries_that_are_trimmed_unread_are_an_error(
     client.delete(stream)
 
 
+@pytest.mark.parametrize("until_end", [True, False])
+def test_a_reader_of_a_stream_goes_on_behind_what_another_has_returned(redis_url: str, until_end: bool) -> None:
+    client, stream = redis_client.Redis.from_url(redis_url), f"goes on{next(numbers)}"
+    for number in range(6):
+        client.xadd(stream, {"payload": number})
+    source = sources.redis(redis_url, stream, decode="json", until_end=until_end)
+
+    def taken(reader: Any, count: int) -> list[Any]:
+        found: list[Any] = []
+        while len(found) < count:
+            found += reader.read(count - len(found))
+        return found
+
+    with closing(source.open()) as reader:
+        assert taken(reader, 4) == [0, 1, 2, 3]
+        position = reader.position()
+    with closing(source.open()) as reader:
+        reader.seek(position)
+        assert taken(reader, 2) == [4, 5]
+    client.close()
+
+
 def test_entries_that_are_trimmed_right_behind_their_read_are_read() -> None:
     """Of entries 1 to 6 the first two were read before; 3 and 4 are read now, and then all but 5 and 6 are trimmed."""
     removals = sys.modules["drift.sources.redis"]._Removals()
