@@ -426,7 +426,7 @@ BREAKAGES = [
     one(
         "a failure in the words of one that was taken back",
         _BARRIER,
-        "        if any(type(payloads[index]) is Failure for index in indices):\n",
+        "        if may_fail and any(type(payloads[index]) is Failure for index in indices):\n",
         "        if False:\n",
         BARRIER,
     ),

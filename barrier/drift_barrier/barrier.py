@@ -24,7 +24,7 @@ from drift_graph.item import FAILURES as FAILURES
 from drift_graph.item import Columns, Failure, joined, merged, sorted_by_meta
 from drift_graph.meta import BEGINNING, MetaParts
 from drift_graph.metas import Metas, count_below, is_increasing, split_out_of
-from drift_graph.payloads import are_forms, are_of_one_kind, chosen, in_order
+from drift_graph.payloads import are_forms, are_of_one_kind, are_rows, chosen, in_order
 
 _IMPURE = (
     "this happens where a function gives two answers for one payload: it reads a clock, a random number, a global or "
@@ -312,8 +312,9 @@ def _without_pairs(columns: Columns, *, final: bool) -> Columns:
     every = list(chain.from_iterable(groups))
     forms = dict(zip(every, forms_of(in_order(payloads, every))))
     remaining = bytearray(b"\x01") * len(metas)
+    may_fail = not are_rows(payloads)  # of rows in columns none has, and each that is looked at is made for that
     for indices in groups:
-        if any(type(payloads[index]) is Failure for index in indices):
+        if may_fail and any(type(payloads[index]) is Failure for index in indices):
             words = {index: (forms[index], getattr(payloads[index], "message", "")) for index in indices}
             left = _unpaired(indices, words, diffs)
             left = _unpaired(left, forms, diffs) if final else left
