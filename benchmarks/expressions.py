@@ -68,7 +68,7 @@ def from_parquet_to_parquet(frame: pl.DataFrame, graph: drift.Graph, folder: Pat
     def run() -> None:
         sink = drift.sinks.parquet(folder / "drift", resume="replace")
         source = drift.sources.parquet(read, payload="rows")
-        drift.run(graph, {"rows": source}, sinks={"out": sink}, batch_items=1 << 16).finish()
+        drift.run(graph, {"rows": source}, sinks={"out": sink}).finish()
 
     times = [(seconds(polars), seconds(run)) for _ in range(rounds)]
     written = pl.read_parquet(folder / "drift" / "*.parquet").drop("position", "time")
@@ -91,7 +91,7 @@ def main(rows: int, rounds: int) -> None:
     dicts, graph = frame.to_dicts(), graph_of(frame)
 
     def as_rows() -> drift.Report:
-        return drift.run(graph, {"rows": drift.sources.table(frame, payload="rows")}, batch_items=1 << 16).finish()
+        return drift.run(graph, {"rows": drift.sources.table(frame, payload="rows")}).finish()
 
     def as_dicts() -> drift.Report:
         return drift.run(graph, {"rows": dicts}).finish()

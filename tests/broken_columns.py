@@ -11,6 +11,7 @@ CHAINS = ("tests/rows/test_rows.py", "-k", "in_a_row or dropped")
 READ = ("tests/rows/test_rows_read.py",)
 _CELLS, AT_ONCE = "drift/columns/cells.py", ("tests/rows/test_rows_at_once.py",)
 _READ = "drift/columns/read.py"
+BATCHES, SHIFTED = ("tests/rows/test_rows_batches.py",), ("tests/rows/test_shifted.py",)
 SIDED = ("tests/rows/test_joined_rows.py", "-k", "travel or form_in")
 _UNSEEN = "its inputs are no rows"
 _GATHERED, GATHERED = (
@@ -651,7 +652,48 @@ BREAKAGES: list[Breakage] = [
         SIDED,
         _UNSEEN,
     ),
-    one("joins over processes have no form in columns", _STAGE, " or joins\n", "\n", SIDED, _UNSEEN),
+    one("joins over processes have no form in columns", _STAGE, " or in_order\n", "\n", SIDED, _UNSEEN),
+    one(
+        "rows come no more at once than items",
+        "drift/machines/nodes/intake.py",
+        "                self.policy.note_rows()\n",
+        "                pass\n",
+        BATCHES,
+        _UNSEEN,
+    ),
+    one(
+        "rows come more at once where a run says how many",
+        "drift/engines/settings.py",
+        "        return 1 if self.batch_items else _ROWS_FOR_ITEM\n",
+        "        return _ROWS_FOR_ITEM\n",
+        BATCHES,
+        _UNSEEN,
+    ),
+    one(
+        "the barrier looks at each row that is taken back",
+        "barrier/drift_barrier/barrier.py",
+        "    may_fail = not are_rows(payloads)",
+        "    may_fail = True",
+        BATCHES,
+        _UNSEEN,
+    ),
+    one(
+        "rolling aggregates forget the rows of batches before",
+        _AGGREGATES,
+        "each[-n + 1 :] if n > 1 else () for each in before]",
+        "() for each in before]",
+        SHIFTED,
+        _UNSEEN,
+    ),
+    one("rolling sums may overflow", _AGGREGATES, "if greatest * n > (", "if False and (", SHIFTED, _UNSEEN),
+    one(
+        "rolling aggregates keep all values of a batch",
+        _AGGREGATES,
+        "zip(np.maximum(starts, ends - n).tolist(), ends.tolist())",
+        "zip(starts.tolist(), ends.tolist())",
+        SHIFTED,
+        _UNSEEN,
+    ),
     one("a quote within a cell begins one", _CELLS, "(before == delimiter) |", "(before > 0) |", AT_ONCE, _UNSEEN),
     one("what follows a quote is in no cell", _CELLS, " and over.all())", ")", AT_ONCE, _UNSEEN),
     one("a return within a line ends it", _CELLS, 'if b"\\r" in data and', "if False and", AT_ONCE, _UNSEEN),

@@ -74,6 +74,12 @@ BREAKAGES = [
         "",
     ),
     broken(
+        "a batch that is cut to nothing is sent again",
+        _LINKS,
+        "            if not parts:\n                continue\n",
+        "",
+    ),
+    broken(
         "who begins anew keeps no link logs",
         _WORKER,
         "                logged = self.links.log(receiver, parts) if self.links is not None else None\n",

@@ -34,7 +34,6 @@ class Feed:
         batch_items: most items read from a source at once.
         in_flight_max: most unsettled items of a source.
         on_late: called with each item that a policy diverts.
-        rows_for_item: how many rows in columns count as one item of a batch.
 
     Attributes:
         intake: decides which source is read, and for how many items; an engine may set the batch size.
@@ -54,18 +53,11 @@ class Feed:
         batch_items: int,
         in_flight_max: int = sys.maxsize,
         on_late: Callable[[Late], None],
-        rows_for_item: int = 1,
     ) -> None:
         self.stopped = False
         self.late_items = 0
         self._on_late = on_late
-        self.intake = Intake(
-            machines,
-            batch_items=batch_items,
-            in_flight_max=in_flight_max,
-            now_s=time.monotonic(),
-            rows_for_item=rows_for_item,
-        )
+        self.intake = Intake(machines, batch_items=batch_items, in_flight_max=in_flight_max, now_s=time.monotonic())
 
     def poll(self, minimal_time: bytes) -> list[Fed]:
         """The batches that there are now; blocks only if every source that may be read is finite.

@@ -102,12 +102,9 @@ class SourceFeed(Feed):
         readers = enumerate(self._readers)
         self._acknowledging = [at for at, each in readers if isinstance(each, Acknowledging) and each.acknowledges]
         super().__init__(
-            machines,
-            batch_items=settings.items_at_once,
-            in_flight_max=settings.in_flight_max,
-            on_late=on_late,
-            rows_for_item=settings.rows_for_item,
+            machines, batch_items=settings.items_at_once, in_flight_max=settings.in_flight_max, on_late=on_late
         )
+        self.intake.policy.rows_for_item = settings.rows_for_item
         self.sources = sources
 
     def fraction(self) -> float | None:

@@ -66,15 +66,15 @@ def function_of(taker: str, given: Any, kind: str = "a function or the name of a
     Raises:
         GraphError: it is neither.
     """
-    if isinstance(given, str) and given:
-        return Field(given)
-    check_function(taker, given, kind)
-    return given  # type: ignore[no-any-return]
+    found = named_field(given)
+    if found is given:
+        check_function(taker, given, kind)
+    return found
 
 
-def field_or(key: Callable[[Any], Any] | str) -> Callable[[Any], Any]:
-    """The function that reads the field of a name; what is no name as it is."""
-    return Field(key) if isinstance(key, str) and key else key  # type: ignore[return-value]
+def named_field(given: Callable[[Any], Any] | str) -> Callable[[Any], Any]:
+    """The function that reads the field of this name; what is no name as it is, for whoever checks it."""
+    return Field(given) if isinstance(given, str) and given else given  # type: ignore[return-value]
 
 
 def key_of(key: Any, *more: str) -> Callable[[Any], Any]:

@@ -50,13 +50,13 @@ class InOrder:
     Attributes:
         opens: what opens its windows, where their ends follow from the times of items.
         only_at_ends: see `drift.machines.logics.Logic`.
-        joins_rows: whether it is for rows in columns, whose timers may give nothing.
+        has_columns: see `drift.machines.stage.Stage`; where there is output at ends only, the stage has.
         leaves_pages: whether a stage whose states may be dropped from memory does without it.
     """
 
     opens: OpensWindows | None = None
     only_at_ends: ClassVar[bool] = True
-    joins_rows: ClassVar[bool] = False
+    has_columns: ClassVar[bool] = False
     leaves_pages: ClassVar[bool] = False
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:

@@ -38,7 +38,7 @@ class _RowsByKey(InOrder):
     """What the forms have in common."""
 
     only_at_ends: ClassVar = False
-    joins_rows: ClassVar = True
+    has_columns: ClassVar = True
     leaves_pages: ClassVar = True
 
     def __init__(self, process: Process, shared: Shared) -> None:

@@ -140,8 +140,8 @@ class KeyedStage(KeyedState):
         self.ended = False
         self._timers = Timers()
         self._in_order = logic.in_order(self._shared(ranks)) if logic.in_order is not None else None
-        joins = self._in_order is not None and self._in_order.joins_rows
-        self.has_columns = self._on_rows is not None or logic.only_at_ends or joins
+        in_order = self._in_order is not None and self._in_order.has_columns
+        self.has_columns = self._on_rows is not None or logic.only_at_ends or in_order
 
     def _shared(self, ranks: Sequence[bytes]) -> Shared:
         def sample(payloads: Sequence[Any]) -> list[Sample]:

@@ -86,7 +86,7 @@ def jsonl(
         SettingsError: `type` and `schema` are both given, or no type that JSON can be converted to.
     """
     _check_follow(path, follow)
-    lines = Lines(None, universal=False, line_max=line_max)
+    lines = Lines(None, universal=False, line_max=line_max, at_once=1 if schema is None else _CHUNKS_OF_ROWS)
     if schema is not None:
         need("columns", "jsonl with schema=")
         if type is not Any:
@@ -94,7 +94,6 @@ def jsonl(
         from drift.columns.read import checked_schema, of_json
 
         as_rows = of_json("jsonl", checked_schema("jsonl", schema))
-        lines = Lines(None, universal=False, line_max=line_max, at_once=_CHUNKS_OF_ROWS)
         return FileSource("jsonl", path, storage_options, lines, lambda file: rows_of_json(file, *as_rows))
     try:
         decode = msgspec.json.Decoder(type).decode
@@ -137,7 +136,7 @@ def csv(
         SettingsError: `convert` and `schema` are both given, or an argument is none of these.
     """
     _check_follow(path, follow)
-    lines = Lines(encoding, universal=False, line_max=line_max)
+    lines = Lines(encoding, universal=False, line_max=line_max, at_once=1 if schema is None else _CHUNKS_OF_ROWS)
     parameters = {"strict": True, "delimiter": delimiter, **dialect}
     try:
         csv_module.reader((), **parameters)
@@ -154,7 +153,6 @@ def csv(
 
         fields = checked_schema("csv", schema)
         made = Typed([name for name, _ in fields], *of_cells("csv", fields))
-        lines = Lines(encoding, universal=False, line_max=line_max, at_once=_CHUNKS_OF_ROWS)
         if columns is not None:
             made.places("csv", columns, SettingsError)
 

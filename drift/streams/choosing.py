@@ -19,7 +19,7 @@ from drift.flow.choosing import (
     value_of,
     zipped,
 )
-from drift.flow.fields import field_or, function_of
+from drift.flow.fields import function_of, named_field
 from drift.operators import Process
 from drift.streams.adding import Steps, span_of
 from drift.streams.columnar import Columnar
@@ -127,7 +127,7 @@ class Choosing(Columnar[T]):
         for what, number in (("count", count), ("offset", offset)):
             if type(number) is not int or number < 0:
                 raise GraphError(f"limit takes {what}= an int of 0 or more, not {number!r:.80} (at {caller()})")
-        key = field_or(key)
+        key = named_field(key)
         return self._chosen(key, 0, LimitStep(count, offset), self._named(name, "limit", key), key)
 
     def dedup(

@@ -13,7 +13,7 @@ from drift.diverting import OnError, TriedStep, diverts
 from drift.flow.aggregates import Aggregate
 from drift.flow.choosing import all_items
 from drift.flow.ends import at_end
-from drift.flow.fields import field_or, key_of
+from drift.flow.fields import key_of, named_field
 from drift.flow.filling import NOT_FILLED
 from drift.flow.logic import Logic, is_timed, process_of
 from drift.flow.windows import Early, Windows
@@ -120,7 +120,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
             window: in items, 1 or more; the first items of a key give shorter tuples.
             durable: whether a run with state logs the output of the step, so that later steps resume from the log.
         """
-        where, key = caller(), field_or(key)
+        where, key = caller(), named_field(key)
         group = Group(self._name(name, "group", key), "", where, key, window)
         return self._add(group)._durable_if(durable)
 
@@ -354,7 +354,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
                 one.
             on_error: if the step raises; see `flat_map`. A diverted payload does not change the state.
         """
-        named, where, key = self._name(name, "scan", step), caller(), field_or(key)
+        named, where, key = self._name(name, "scan", step), caller(), named_field(key)
         if not diverts(on_error, f"scan {named!r}", where):
             return self._scan(key, initial, step, named, step)._durable_if(durable)
         tried = self._scan(key, initial, TriedStep(named, step), named, step)
@@ -393,7 +393,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
                 up to that time.
             on_time: pure; (state, note, time) -> (next state, outputs), which may set timers.
         """
-        process = Process(field_or(key), initial, on_item, on_time, phase_of_timers(self._timed_steps))
+        process = Process(named_field(key), initial, on_item, on_time, phase_of_timers(self._timed_steps))
         return self._process(process, self._name(name, "process", on_item))._durable_if(durable)
 
     def step(self, logic: Logic[T, S, U], *, name: str | None = None, durable: bool = False) -> Stream[U]:
@@ -451,7 +451,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [(2, 1), (2, 2), (3, 1)]
         """
-        key = field_or(key)
+        key = named_field(key)
         return self._scan(key, 0, CountStep(key), self._name(name, "count", key), key)._durable_if(durable)
 
     @overload
@@ -478,7 +478,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [(2, 'to'), (2, 'to'), (3, 'not')]
         """
-        named, key = self._name(name, "reduce", function), field_or(key)
+        named, key = self._name(name, "reduce", function), named_field(key)
         return self._scan(key, (), ReduceStep(key, function), named, function)._durable_if(durable)
 
     # Windows, and aggregates at the end.

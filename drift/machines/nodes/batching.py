@@ -32,20 +32,20 @@ class BatchPolicy:
     Args:
         items_max: the most items at once.
         made_max: the bytes that a batch should make at most; MADE_MAX, if None.
-        rows_for_item: how many rows in columns count as one item, once a source gives such.
 
     Attributes:
         items: to take at once now.
         items_max: the argument, or what `pace` has set.
         is_live: whether some sources are live.
         keeps_up: whether some are, and each source gave less than a batch when it was read last.
+        rows_for_item: how many rows in columns count as one item, once a source gives such.
         next_s: when to read the next batch, on the clock of the reader.
     """
 
-    def __init__(self, items_max: int, made_max: int | None = None, *, rows_for_item: int = 1) -> None:
+    def __init__(self, items_max: int, made_max: int | None = None) -> None:
         self._made_max = made_max or MADE_MAX
         self.items = self.items_max = items_max
-        self._rows_for_item = rows_for_item
+        self.rows_for_item = 1
         self.is_live, self.keeps_up, self.next_s = False, False, 0.0
         self._behind: set[int] = set()  # sources that gave a whole batch when they were read last
 
@@ -56,7 +56,7 @@ class BatchPolicy:
     def pace(self, items_max: int) -> None:
         """Set the most items, rows or not."""
         self.items = self.items_max = items_max
-        self._rows_for_item = 1
+        self.rows_for_item = 1
 
     def multiply(self, factor: int) -> None:
         """Set so many times the items, and the most."""
@@ -65,8 +65,8 @@ class BatchPolicy:
 
     def note_rows(self) -> None:
         """Note that a source gives rows in columns."""
-        self.multiply(self._rows_for_item)
-        self._rows_for_item = 1
+        self.multiply(self.rows_for_item)
+        self.rows_for_item = 1
 
     def note_read(self, rank: int, items: int, now_s: float, lateness_s: float | None) -> None:
         """Note how many items the source of a rank gave now.

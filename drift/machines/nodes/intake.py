@@ -35,7 +35,6 @@ class Intake:
         batch_items: most items of a source at once.
         in_flight_max: most unsettled items of a source.
         now_s: the clock at the start.
-        rows_for_item: how many rows in columns count as one item of a batch.
 
     Attributes:
         policy: how many items of a source are read at once: the argument, at first.
@@ -48,17 +47,11 @@ class Intake:
     """
 
     def __init__(
-        self,
-        machines: Sequence[SourceMachine],
-        *,
-        batch_items: int,
-        in_flight_max: int,
-        now_s: float = 0.0,
-        rows_for_item: int = 1,
+        self, machines: Sequence[SourceMachine], *, batch_items: int, in_flight_max: int, now_s: float = 0.0
     ) -> None:
         self.machines = machines
         self.inputs = Inputs(machines)
-        self.policy = BatchPolicy(batch_items, rows_for_item=rows_for_item)
+        self.policy = BatchPolicy(batch_items)
         self.error: Exception | None = None
         self.waiting = 0
         self._in_flight_max = in_flight_max
