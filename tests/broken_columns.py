@@ -11,6 +11,7 @@ CHAINS = ("tests/rows/test_rows.py", "-k", "in_a_row or dropped")
 READ = ("tests/rows/test_rows_read.py",)
 _CELLS, AT_ONCE = "drift/columns/cells.py", ("tests/rows/test_rows_at_once.py",)
 _READ = "drift/columns/read.py"
+CERTAIN = ("tests/rows/test_rows_certain.py",)
 BATCHES, SHIFTED = ("tests/rows/test_rows_batches.py",), ("tests/rows/test_shifted.py",)
 SIDED = ("tests/rows/test_joined_rows.py", "-k", "travel or form_in")
 _UNSEEN = "its inputs are no rows"
@@ -984,6 +985,30 @@ BREAKAGES: list[Breakage] = [
         "        self.hand_back()\n        metas, keys",
         "        metas, keys",
         IN_SESSIONS,
+        _UNSEEN,
+    ),
+    one(
+        "a moment may be any number",
+        "drift/columns/parts.py",
+        "return are_dates(column)",
+        "return True",
+        CERTAIN,
+        _UNSEEN,
+    ),
+    one(
+        "moments go on behind the year 9999",
+        _TIMES,
+        " and greatest * of_day <= ",
+        " or greatest * of_day <= ",
+        CERTAIN,
+        _UNSEEN,
+    ),
+    one(
+        "a moment may be a nanosecond",
+        _TIMES,
+        "    if in_ms is None:\n        return False",
+        "    if in_ms is None:\n        return True",
+        CERTAIN,
         _UNSEEN,
     ),
 ]

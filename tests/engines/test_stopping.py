@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,12 @@ import pytest
 from waiting import HANG_S, wait_until
 
 import drift
+from drift.children import Channel
+from drift.cli.errors import RunEnded
 from drift.cli.interrupt import Interrupts
-from drift.undisturbed import undisturbed
+from drift.cli.options import Printed
+from drift.cli.run import driven
+from drift.undisturbed import may_be_interrupted, undisturbed
 
 ENGINES = ["local", "reference", "zeromq"]
 
@@ -385,3 +389,42 @@ def test_a_signal_during_a_write_waits_for_the_end_of_that() -> None:
             interrupts.check()
     with Interrupts(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_during_a_write_ends_the_command_behind_that_batch() -> None:
+    graph = drift.Graph("g")
+    graph.source("numbers").sink("out")
+    written: list[int] = []
+
+    class Interrupted(drift.sinks.Sink):
+        open = complete = close = lambda self: None
+
+        def write(self, positions: Sequence[int], metas: Any, payloads: Sequence[Any]) -> None:
+            if not written:
+                signal.raise_signal(signal.SIGINT)
+            written.extend(payloads)
+
+    def make() -> drift.Run:
+        return drift.run(graph, {"numbers": range(1000)}, sinks={"out": Interrupted()}, batch_items=10)
+
+    with pytest.raises(RunEnded) as ended:
+        driven(make, {}, Printed(json=False, digest=False, quiet=True, items=False))
+    assert written == list(range(len(written))) and 0 < len(written) < 1000
+    assert f"interrupted at position {len(written)}: " in str(ended.value)
+
+
+def test_a_signal_never_comes_between_the_halves_of_a_message_of_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = drift.Graph("g")
+    graph.source("numbers").sink("out")
+    interruptible: list[bool] = []
+    write = Channel.write
+
+    def watched(self: Channel, message: bytes) -> None:
+        interruptible.append(may_be_interrupted())
+        write(self, message)
+
+    monkeypatch.setattr(Channel, "write", watched)
+    drift.run(graph, {"numbers": range(100)}, record=tmp_path / "record", batch_items=10).finish()
+    assert len(interruptible) > 10 and not any(interruptible)
