@@ -70,9 +70,11 @@ class Broker:
         most: so many are written; a source that has read all of them fails, or ends where the broker `heals`.
         now_s: the clock of its clients, which goes on where there is nothing to read any more.
         has_lost: whether a partition is shorter than it was.
+        forgets: whether it lets go of what a run with state will not read again; where the state is lost, so is that.
     """
 
     partitions_max = 3
+    forgets = False
 
     def __init__(self, choose: Schedule, most: int) -> None:
         self._choose = choose
@@ -122,6 +124,12 @@ class Broker:
             self.now += 1 + self.choose(3)
             content = json.dumps([partition, len(log), self.now]).encode()
             log.append(Posted(self.now, partition, len(log), content[:-1] if self.choose(5) == 4 else content))
+
+    def kept(self) -> Any:
+        """What a run has changed in it, for somebody who dies here."""
+
+    def put_back(self, kept: Any) -> None:
+        """As it was."""
 
     def maybe_shorter(self) -> None:
         """It may come back without the newest messages, or with another topic of the same name, which has fewer."""

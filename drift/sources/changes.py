@@ -102,7 +102,7 @@ class _Poller:
         except psycopg.Error as error:
             raise self._unreadable(error, "check the URL") from None
         try:
-            self._connection.execute(_FORMS.encode())
+            self._run(_FORMS)
             if not self._ask("select 1 from pg_publication where pubname = %s", publication):
                 raise InputError(
                     f"{source}: there is no such publication in that database; create publication {publication} for "
@@ -121,6 +121,9 @@ class _Poller:
             raise
 
     def _ask(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._run(sql, *values).fetchall()
+
+    def _run(self, sql: str, *values: Any) -> psycopg.Cursor[Any]:
         """
         Raises:
             InputError: the server does not answer, or refuses.
@@ -128,7 +131,7 @@ class _Poller:
         import psycopg
 
         try:
-            return self._connection.execute(sql.encode(), values).fetchall()
+            return self._connection.execute(sql.encode(), values or None)
         except psycopg.Error as error:
             raise self._unreadable(
                 error, "it needs wal_level = logical, two free replication slots, and a user that may replicate"
@@ -220,6 +223,8 @@ class _Poller:
         if confirmed is None or confirmed > commit:
             now = "there is no such slot" if confirmed is None else f"its slot is at {_place(confirmed)}"
             raise position_lost(self._source, f"the commit at {_place(commit)}", now)
+        if commit > self._end:
+            raise position_lost(self._source, f"the commit at {_place(commit)}", f"its log ends at {_place(self._end)}")
         self._returned = commit, number
         self._end = self._end if end is None else end
 

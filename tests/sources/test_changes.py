@@ -228,6 +228,8 @@ def test_what_cannot_be_followed_says_so(postgres_url: str) -> None:
         assert "check the URL" in fault(sources.postgres_changes("postgresql:///none?host=/nowhere", name, slot=name))
         with closing(source.open()) as reader:
             position: Any = reader.position()  # type: ignore[attr-defined]
+        older = {**position, "commit": position["commit"] + (1 << 40)}
+        assert "its log ends at" in fault(source, older), "the server was restored with older data"
         connection.execute(f"insert into {name} values (1, 1)".encode())
         connection.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", (name,))
         assert "was read up to the commit at" in (text := fault(source, position)) and "its slot is at" in text
