@@ -372,6 +372,7 @@ class Lines(Line):
         super().__init__(choose, most)
         self._sender: socket.socket | None = None
         self._halves: list[bytes] = []
+        self._sent: dict[bytes, Posted] = {}
         self._opened: list[tuple[socket.socket, tuple[str, int]]] = []
 
     def source(self) -> Any:
@@ -404,10 +405,9 @@ class Lines(Line):
         return Steady(*arguments)
 
     def _returned(self, payload: Any) -> Posted:
-        if isinstance(payload, str):
-            where, number, at = json.loads(payload)
-            return Posted(at, where, number, payload.encode())
-        return Posted(0, 0, 0, b"")
+        """The message of a line; of one that nobody has sent, one that is not in the output."""
+        content = payload.encode() if isinstance(payload, str) else b""
+        return self._sent.get(content, Posted(0, 0, 0, content))
 
     def spoilt(self, content: bytes) -> bytes:
         return content[:-1] + b"\xff"
@@ -431,7 +431,9 @@ class Lines(Line):
             self._opened.append((connection, ("model", 1)))
         if self._sender is None:
             return
-        data = b"".join(self._halves) + b"".join(message.content + b"\n" for message in self.new())
+        messages = self.new()
+        self._sent.update((message.content, message) for message in messages)
+        data = b"".join(self._halves) + b"".join(message.content + b"\n" for message in messages)
         at = len(data) - self.choose(len(data) + 1) if self.choose(3) == 2 else len(data)
         self._sender.sendall(data[:at])
         self._halves = [data[at:]] if at < len(data) else []

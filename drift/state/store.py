@@ -90,7 +90,7 @@ class Store:
         self._last: Expected | None = None  # the manifest of the last checkpoint
         self._opened = OpenedRows()
         self._hashes_from = 0  # so many hashes of blocks are stored
-        self._has_failed = False  # whether the last checkpoint could not be written
+        self._has_failed = False  # whether the last checkpoint could not be written, or is being written
         self.written: tuple[Written | None, int] = None, 0
 
     @property
@@ -240,10 +240,11 @@ class Store:
         return list(self._open_reader.read("history", names))
 
     def tell(self, told: Mapping[bytes, bytes]) -> None:
-        """Store what is told of the run; waits until the last checkpoint is written. If it could not be, nothing is
-        stored.
-        """
+        """Store what is told of the run, behind the last checkpoint; nothing, if that could not be written."""
         self.wait()
+        if self._writer is not None:
+            self._writer.shutdown()  # it may write what an interrupt has left to it
+            self._writer = None
         if not self._has_failed:
             self._write({"history": {**told}})
 
@@ -254,10 +255,10 @@ class Store:
             StorageError: it could not be.
         """
         if self._writing is not None:
-            writing, self._writing = self._writing, None
-            self._has_failed = True
-            writing.result()
-            self._has_failed = False
+            error = self._writing.exception()
+            self._writing = None
+            if error is not None:
+                raise error
 
     def _commit(
         self,
@@ -269,7 +270,7 @@ class Store:
         on_commit: Callable[[], None],
         told: Mapping[bytes, bytes] | None,
     ) -> None:
-        began_s = time.monotonic()
+        began_s, self._has_failed = time.monotonic(), True
         named = {name_of(checkpoint.number, name): data for name, data in snapshots.items()}
         names = {**self._names, **{name: xxhash.xxh3_128_digest(data) for name, data in named.items()}}
         changes: dict[str, dict[bytes, bytes | None]] = {
@@ -302,6 +303,7 @@ class Store:
         self.written = written, self.written[1] + 1
         on_commit()
         self._prune()
+        self._has_failed = False
 
     def _write(self, changes: Changes, *expected: Expected) -> None:
         """Store changes, if the last checkpoint is where it was stored, and so is what else is expected."""
@@ -347,6 +349,7 @@ class Store:
         finally:
             if self._writer is not None:
                 self._writer.shutdown()
+                self._writer = None
             if self._folding is not None:
                 self._folding.end()
                 self._folding = None

@@ -204,7 +204,10 @@ def test_each_item_is_in_the_sinks_once_and_in_its_place_or_a_run_says_what_is_w
         of_runs=st.lists(faults, max_size=RUNS_MAX),
         data=st.data(),
     )
-    @settings(max_examples=count, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    @settings(
+        max_examples=max(count, settings().max_examples),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
     def law(kinds: tuple[str, str], keep: int, of_runs: list[dict[int, str]], data: st.DataObject) -> None:
         def choose(count: int) -> int:
             return data.draw(st.integers(0, count - 1)) if count > 1 else 0

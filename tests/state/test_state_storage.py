@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -380,6 +381,39 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_storage(
         for _ in batches:
             pass
     assert exit_code(ended.value) == 9
+
+
+def test_what_ctrl_c_leaves_to_be_written_is_written_before_what_is_told_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes when the thread that writes has its work, and nobody has noted yet that there is some."""
+    graph, state = drift.Graph("interrupted"), tmp_path / "state"
+    graph.source("numbers").sink("out")
+    write, told, steps = FilesBackend.write, threading.Event(), list[str]()
+
+    class Interrupted(drift.state.store.ThreadPoolExecutor):
+        def submit(self, *arguments: Any, **more: Any) -> Any:
+            super().submit(*arguments, **more)
+            wait_until(lambda: steps, "the checkpoint is being written")
+            raise KeyboardInterrupt
+
+        def shutdown(self, *arguments: Any, **more: Any) -> None:
+            told.set()
+            super().shutdown(*arguments, **more)
+
+    def watched(self: FilesBackend, *arguments: Any) -> None:
+        steps.append("begins")
+        if len(steps) == 1:
+            assert told.wait(HANG_S)
+        told.set()
+        write(self, *arguments)
+        steps.append("ends")
+
+    monkeypatch.setattr(drift.state.store, "ThreadPoolExecutor", Interrupted)
+    monkeypatch.setattr(FilesBackend, "write", watched)
+    with pytest.raises(KeyboardInterrupt):
+        drift.run(graph, {"numbers": range(50)}, state=drift.Checkpoints(state, every_s=0), batch_items=10).finish()
+    assert len(steps) > 2 and steps == ["begins", "ends"] * (len(steps) // 2), "one write ends before the next begins"
 
 
 def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_checkpoint_above_the_gap(
