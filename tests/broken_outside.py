@@ -256,6 +256,14 @@ BREAKAGES = [
         NO_SERVERS,
     ),
     one(
+        "a line that is being written is an item",
+        "drift/sources/paths.py",
+        "source.growing() if grows and isinstance(source, Growing) else source",
+        "source",
+        (*WHOLE, "-k", "Folder"),
+        NO_SERVERS,
+    ),
+    one(
         "a Postgres that goes away as soon as it is there is a bare error",
         "drift/sources/changes.py",
         "            self._run(_FORMS)\n",

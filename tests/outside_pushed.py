@@ -33,6 +33,10 @@ from drift_graph.errors import InputError
 ZEROMQ = importlib.import_module("drift.sources.zeromq")
 
 
+class NobodyWrites(InputError):
+    """The end of a run that has read all."""
+
+
 class Line(Broker):
     """One partition, whose messages are written one after the other.
 
@@ -79,10 +83,10 @@ class Line(Broker):
         """What a reader does that has nothing, and has read all.
 
         Raises:
-            InputError: the run that reads is to end with an error.
+            NobodyWrites: the run that reads is to end with an error.
         """
         if not self.heals:
-            raise InputError("nobody writes any more")
+            raise NobodyWrites("nobody writes any more")
 
 
 class Folder(Line):
@@ -90,6 +94,7 @@ class Folder(Line):
     be cut, deleted, or replaced by a copy.
     """
 
+    may_fail = False
     _half = b""  # of a line, which is not written yet
     _message: Posted  # of that line
 
@@ -159,6 +164,7 @@ class Folder(Line):
     def _befall(self) -> None:
         if not self._last.exists() or self._half:
             return
+        self.may_fail = True
         data = self._last.read_bytes()
         kept = data[: self.choose(len(data) + 1)] if self.choose(2) else data
         match self.choose(3):

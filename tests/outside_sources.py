@@ -71,10 +71,12 @@ class Broker:
         now_s: the clock of its clients, which goes on where there is nothing to read any more.
         has_lost: whether a partition is shorter than it was.
         forgets: whether it lets go of what a run with state will not read again; where the state is lost, so is that.
+        may_fail: whether anything has happened for which a run may end with an error of its input.
     """
 
     partitions_max = 3
     forgets = False
+    may_fail = True
 
     def __init__(self, choose: Schedule, most: int) -> None:
         self._choose = choose

@@ -25,7 +25,7 @@ from callers import written_at_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from outside import FAULTS, Far, Rows, Schedule, Server, Topic, states_on
-from outside_pushed import Changes, Folder, Lines, Messages
+from outside_pushed import Changes, Folder, Lines, Messages, NobodyWrites
 from outside_sources import Broker, Stream, Table
 
 import drift
@@ -178,6 +178,8 @@ def check(outside: Outside, choose: Schedule, keep: int, faults: list[dict[int, 
         outside.server.faults, outside.server.calls = faults_of_run, 0
         complete, error = run_once(outside, keep, choose(MESSAGES_MAX), dies=choose(2) == 1)
         assert not complete and not isinstance(error, drift.LateItem | drift.DriftBug), error
+        if isinstance(error, drift.InputError) and not isinstance(error, NobodyWrites):
+            assert outside.broker.may_fail, f"nothing has happened to the input, and a run says {error}"
         outside.check_sinks(complete=False)
         outside.broker.maybe_shorter()
     outside.heal()
