@@ -673,6 +673,22 @@ BREAKAGES = [
         )
     ),
     one(
+        "what is told of a run is written beside a checkpoint",
+        "drift/state/store.py",
+        "        self.wait()\n        self._end_writer()\n",
+        "        self.wait()\n        self._has_failed = False\n",
+        ("tests/state/test_state_storage.py", "-k", "ctrl_c"),
+        NO_CHECKPOINTS,
+    ),
+    one(
+        "a run is told of behind a checkpoint that could not be written",
+        "drift/state/store.py",
+        "began_s, self._has_failed = time.monotonic(), True",
+        "began_s, self._has_failed = time.monotonic(), False",
+        ("tests/state/test_state_storage.py", "tests/state/test_state_laws.py"),
+        NO_CHECKPOINTS,
+    ),
+    one(
         "timers in a checkpoint that nobody reads at once",
         "drift/state/run_checkpoints.py",
         "Forms(dataflow, timed_steps(plan), checkpoints.classes)",

@@ -282,8 +282,8 @@ BREAKAGES = [
     one(
         "a Postgres that comes back older is waited for",
         "drift/sources/changes.py",
-        "        if commit > self._end:\n",
-        "        if False:\n",
+        "        elif commit > self._end:",
+        "        elif False:",
         CHANGES,
         NO_POSTGRES,
     ),

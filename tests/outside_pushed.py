@@ -9,7 +9,7 @@ import json
 import socket
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +37,25 @@ class NobodyWrites(InputError):
     """The end of a run that has read all."""
 
 
-class Line(Broker):
+def asked(partition: OnePartition, kind: type[Any]) -> Callable[..., Any]:
+    """What makes readers of a kind on which something happens when they are asked, and that are asked again at once."""
+
+    class Steady(kind):  # type: ignore[misc]
+        def read(self, items_max: int) -> list[Any] | None:
+            partition.happens()
+            payloads: list[Any] | None = super().read(items_max)
+            partition.returned(payloads or [])
+            self._wake.set()
+            if payloads or not partition.is_read:
+                return payloads
+            if partition.heals:
+                return None
+            raise NobodyWrites("nobody writes any more")
+
+    return Steady
+
+
+class OnePartition(Broker):
     """One partition, whose messages are written one after the other.
 
     Attributes:
@@ -79,17 +97,11 @@ class Line(Broker):
         """What cannot be decoded."""
         return content[:-1]
 
-    def ended(self) -> None:
-        """What a reader does that has nothing, and has read all.
-
-        Raises:
-            NobodyWrites: the run that reads is to end with an error.
-        """
-        if not self.heals:
-            raise NobodyWrites("nobody writes any more")
+    def returned(self, payloads: Sequence[Any]) -> None:
+        """What a reader has just given."""
 
 
-class Folder(Line):
+class Folder(OnePartition):
     """Files in a folder, of which the last one grows until there is another. Between two runs, and in one, the last may
     be cut, deleted, or replaced by a copy.
     """
@@ -106,27 +118,15 @@ class Folder(Line):
         """See `Broker`."""
         with (
             tempfile.TemporaryDirectory() as folder,
-            mock.patch.object(drift.sources.paths, "FollowedReader", self._reader),
+            mock.patch.object(drift.sources.paths, "FollowedReader", asked(self, FollowedReader)),
+            mock.patch.object(FollowedReader, "_wait_for_more", lambda reader: None),
         ):
             self._folder, self._files = Path(folder), 0
             yield
 
-    def _reader(self, *arguments: Any) -> Any:
-        broker = self
-
-        class Steady(FollowedReader):
-            def read(self, items_max: int) -> list[Any] | None:
-                broker.happens()
-                payloads = super().read(items_max)
-                if payloads == [] and broker.is_quiet and not broker._half:
-                    broker.ended()
-                    return None
-                return payloads
-
-            def _wait_for_more(self) -> None:
-                """It is asked again at once."""
-
-        return Steady(*arguments)
+    @property
+    def is_read(self) -> bool:
+        return self.is_quiet and not self._half
 
     @property
     def _last(self) -> Path:
@@ -183,7 +183,7 @@ class Folder(Line):
             del self.log[left:]
 
 
-class Changes(Line):
+class Changes(OnePartition):
     """A table of Postgres into which transactions write, as a client sees it that asks for its changes.
 
     Attributes:
@@ -321,7 +321,7 @@ class ChangesConnection:
             del self._changes.slots[slot]
 
 
-class Messages(Line):
+class Messages(OnePartition):
     """Messages to a socket of ZeroMQ. Those that a run has not taken when it ends are lost, or wait.
 
     Attributes:
@@ -369,7 +369,7 @@ class Messages(Line):
         return self.is_quiet and not self.waiting
 
 
-class Lines(Line):
+class Lines(OnePartition):
     """Lines over connections, one connection after the other; some break, or end within a line. Those that a run has
     not returned when it ends are lost.
     """
@@ -377,7 +377,7 @@ class Lines(Line):
     def __init__(self, choose: Schedule, most: int) -> None:
         super().__init__(choose, most)
         self._sender: socket.socket | None = None
-        self._halves: list[bytes] = []
+        self._half = b""
         self._sent: dict[bytes, Posted] = {}
         self._opened: list[tuple[socket.socket, tuple[str, int]]] = []
 
@@ -389,31 +389,19 @@ class Lines(Line):
         """See `Broker`."""
         with (
             mock.patch.object(drift.sources.sockets.socket, "create_server", lambda *_, **__: Listener(self)),
-            mock.patch.object(drift.sources.sockets, "_TcpReader", self._reader),
+            mock.patch.object(drift.sources.sockets, "_TcpReader", asked(self, _TcpReader)),
         ):
             yield
         self.hang_up()
 
-    def _reader(self, *arguments: Any) -> Any:
-        broker = self
+    @property
+    def is_read(self) -> bool:
+        return self.is_quiet and self._sender is None
 
-        class Steady(_TcpReader):
-            def read(self, items_max: int) -> list[Any] | None:
-                broker.happens()
-                payloads = super().read(items_max)
-                broker.log.extend(map(broker._returned, payloads or []))
-                self._wake.set()
-                if payloads == [] and broker.is_quiet and not broker._halves and broker._sender is None:
-                    broker.ended()
-                    return None
-                return payloads
-
-        return Steady(*arguments)
-
-    def _returned(self, payload: Any) -> Posted:
-        """The message of a line; of one that nobody has sent, one that is not in the output."""
-        content = payload.encode() if isinstance(payload, str) else b""
-        return self._sent.get(content, Posted(0, 0, 0, content))
+    def returned(self, payloads: Sequence[Any]) -> None:
+        """See `OnePartition`; a line that nobody has sent is one that is not in the output."""
+        contents = [payload.encode() if isinstance(payload, str) else b"" for payload in payloads]
+        self.log.extend(self._sent.get(content, Posted(0, 0, 0, content)) for content in contents)
 
     def spoilt(self, content: bytes) -> bytes:
         return content[:-1] + b"\xff"
@@ -429,7 +417,7 @@ class Lines(Line):
             self._sender.close()
         for connection, _ in self._opened:
             connection.close()
-        self._sender, self._halves, self._opened = None, [], []
+        self._sender, self._half, self._opened = None, b"", []
 
     def happens(self) -> None:
         if self._sender is None and not self.is_quiet:
@@ -439,13 +427,13 @@ class Lines(Line):
             return
         messages = self.new()
         self._sent.update((message.content, message) for message in messages)
-        data = b"".join(self._halves) + b"".join(message.content + b"\n" for message in messages)
+        data = self._half + b"".join(message.content + b"\n" for message in messages)
         at = len(data) - self.choose(len(data) + 1) if self.choose(3) == 2 else len(data)
         self._sender.sendall(data[:at])
-        self._halves = [data[at:]] if at < len(data) else []
-        if (self.is_quiet and not self._halves) or self.choose(8) == 7:
+        self._half = data[at:]
+        if (self.is_quiet and not self._half) or self.choose(8) == 7:
             self._sender.close()
-            self._sender, self._halves = None, []
+            self._sender, self._half = None, b""
 
 
 class Listener:
@@ -453,7 +441,6 @@ class Listener:
 
     def __init__(self, lines: Lines) -> None:
         lines.hang_up()
-        self._lines = lines
         self._quiet = socket.socketpair()
         self.accept = lines.accept
 

@@ -121,6 +121,7 @@ class _Poller:
             raise
 
     def _ask(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows of an answer; see `_run`."""
         return self._run(sql, *values).fetchall()
 
     def _run(self, sql: str, *values: Any) -> psycopg.Cursor[Any]:
@@ -131,7 +132,7 @@ class _Poller:
         import psycopg
 
         try:
-            return self._connection.execute(sql.encode(), values or None)
+            return self._connection.execute(sql.encode(), values or None)  # several statements take no values, nor ()
         except psycopg.Error as error:
             raise self._unreadable(
                 error, "it needs wal_level = logical, two free replication slots, and a user that may replicate"
@@ -219,12 +220,15 @@ class _Poller:
         """See `Poller`; a reading that ends does so where it would have ended."""
         fields = "commit", "number", "end"
         commit, number, end = position_fields(position, "postgres changes", self._source, *fields)
-        confirmed = self._confirmed()
-        if confirmed is None or confirmed > commit:
-            now = "there is no such slot" if confirmed is None else f"its slot is at {_place(confirmed)}"
+        confirmed, now = self._confirmed(), ""
+        if confirmed is None:
+            now = "there is no such slot"
+        elif confirmed > commit:
+            now = f"its slot is at {_place(confirmed)}"
+        elif commit > self._end:  # the server was restored with older data
+            now = f"its log ends at {_place(self._end)}"
+        if now:
             raise position_lost(self._source, f"the commit at {_place(commit)}", now)
-        if commit > self._end:
-            raise position_lost(self._source, f"the commit at {_place(commit)}", f"its log ends at {_place(self._end)}")
         self._returned = commit, number
         self._end = self._end if end is None else end
 

@@ -242,9 +242,7 @@ class Store:
     def tell(self, told: Mapping[bytes, bytes]) -> None:
         """Store what is told of the run, behind the last checkpoint; nothing, if that could not be written."""
         self.wait()
-        if self._writer is not None:
-            self._writer.shutdown()  # it may write what an interrupt has left to it
-            self._writer = None
+        self._end_writer()
         if not self._has_failed:
             self._write({"history": {**told}})
 
@@ -255,10 +253,16 @@ class Store:
             StorageError: it could not be.
         """
         if self._writing is not None:
-            error = self._writing.exception()
-            self._writing = None
-            if error is not None:
-                raise error
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def _end_writer(self) -> None:
+        """Wait for what the thread that writes still has, also where Ctrl-C came before anybody had noted that; a
+        second Ctrl-C is not waited for again.
+        """
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.shutdown()
 
     def _commit(
         self,
@@ -347,9 +351,7 @@ class Store:
         try:
             self.wait()
         finally:
-            if self._writer is not None:
-                self._writer.shutdown()
-                self._writer = None
+            self._end_writer()
             if self._folding is not None:
                 self._folding.end()
                 self._folding = None

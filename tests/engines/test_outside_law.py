@@ -4,9 +4,8 @@ the sinks have is a prefix.
 
 All four are drawn together (`outside`, `outside_sources`, `outside_pushed`): a topic, a stream, a table, its changes, a
 folder, connections or a socket that is written to while it is read, gets partitions, has messages that cannot be
-decoded, breaks off, is away, and comes back shorter; sinks that acknowledge
-late, refuse, lose, and come back older; a store that is away, older, or full; a caller that stops at any item, or dies
-with it in hand, and comes again.
+decoded, breaks off, is away, and comes back shorter; sinks that acknowledge late, refuse, lose, and come back older; a
+store that is away, older, or full; a caller that stops at any item, or dies with it in hand, and comes again.
 """
 
 from __future__ import annotations
