@@ -63,6 +63,7 @@ class OnePartition(Broker):
     """
 
     partitions_max = 1
+    may_fail = False
 
     def __init__(self, choose: Schedule, most: int) -> None:
         super().__init__(choose, most)
@@ -106,7 +107,6 @@ class Folder(OnePartition):
     be cut, deleted, or replaced by a copy.
     """
 
-    may_fail = False
     _half = b""  # of a line, which is not written yet
     _message: Posted  # of that line
 
@@ -275,6 +275,7 @@ class ChangesConnection:
 
     def _may_be_away(self) -> None:
         if self._changes.choose(30) == 29:
+            self._changes.may_fail = True
             raise psycopg.OperationalError("the model is away")
 
     def execute(self, sql: bytes, values: Sequence[Any] | None = None) -> Any:
@@ -312,6 +313,7 @@ class ChangesConnection:
         slot, _, most, _ = values
         for message in self._changes.taken(slot, most):
             if self._changes.choose(40) == 39:
+                self._changes.may_fail = True
                 raise psycopg.OperationalError("the model went away")
             yield (message,)
 
@@ -358,6 +360,7 @@ class Messages(OnePartition):
 
     def recv_multipart(self, flags: int) -> list[bytes]:
         if self.choose(20) == 19:
+            self.may_fail = True
             raise zmq.ZMQError(zmq.ETERM)
         if not self.waiting or self.choose(6) == 5:
             raise zmq.Again
