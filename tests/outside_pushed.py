@@ -19,7 +19,7 @@ from unittest import mock
 import psycopg
 import zmq
 from outside import Schedule
-from outside_sources import Broker, Posted, steady
+from outside_sources import Broker, NobodyWrites, Posted, steady
 
 import drift.sources.changes
 import drift.sources.paths
@@ -28,13 +28,8 @@ import drift.sources.sockets
 from drift import sources
 from drift.sources.followed import FollowedReader
 from drift.sources.sockets import _TcpReader
-from drift_graph.errors import InputError
 
 ZEROMQ = importlib.import_module("drift.sources.zeromq")
-
-
-class NobodyWrites(InputError):
-    """The end of a run that has read all."""
 
 
 def asked(partition: OnePartition, kind: type[Any]) -> Callable[..., Any]:
@@ -63,7 +58,6 @@ class OnePartition(Broker):
     """
 
     partitions_max = 1
-    may_fail = False
 
     def __init__(self, choose: Schedule, most: int) -> None:
         super().__init__(choose, most)

@@ -29,6 +29,10 @@ KAFKA = importlib.import_module("drift.sources.kafka")  # the function has its n
 REDIS = importlib.import_module("drift.sources.redis")
 
 
+class NobodyWrites(InputError):
+    """The end of a run that has read all."""
+
+
 class Posted(NamedTuple):
     """A message of a partition, as a client of Kafka sees it."""
 
@@ -75,8 +79,7 @@ class Broker:
     """
 
     partitions_max = 3
-    forgets = False
-    may_fail = True
+    forgets = may_fail = False
 
     def __init__(self, choose: Schedule, most: int) -> None:
         self._choose = choose
@@ -126,6 +129,12 @@ class Broker:
             self.now += 1 + self.choose(3)
             content = json.dumps([partition, len(log), self.now]).encode()
             log.append(Posted(self.now, partition, len(log), content[:-1] if self.choose(5) == 4 else content))
+
+    def is_away(self) -> bool:
+        """Whether it does not answer."""
+        away = self.choose(20) == 19
+        self.may_fail |= away
+        return away
 
     def kept(self) -> Any:
         """What a run has changed in it, for somebody who dies here."""
@@ -182,7 +191,7 @@ class BrokersConsumer:
     def consume(self, count: int, timeout: float) -> list[Any]:
         broker, found = self._broker, list[Any]()
         broker.happens()
-        if broker.choose(20) == 19:
+        if broker.is_away():
             return [Refused(KafkaError._TRANSPORT)]
         for partition in sorted(self.offsets.keys() - self._paused, reverse=broker.choose(2) == 1):
             log, at = broker.logs[partition], self.offsets[partition]
@@ -228,7 +237,7 @@ def steady(broker: Broker) -> Callable[[Poller, Decode, str], Any]:
             if self._quiet_s > 20.0:  # longer than a partition is waited for
                 if broker.heals:
                     return None
-                raise InputError("nobody writes any more")
+                raise NobodyWrites("nobody writes any more")
             return payloads
 
         def filenos(self) -> Sequence[int]:
@@ -280,7 +289,7 @@ class StreamsClient:
         self.offsets = {0: 0}
 
     def _entries(self) -> list[tuple[bytes, dict[bytes, bytes]]]:
-        if self._stream.choose(20) == 19:
+        if self._stream.is_away():
             raise redis.ConnectionError("the model is away")
         fields = [b"payload" if each.number % 4 or each.is_sound else b"other" for each in self._stream.logs[0]]
         return [(b"%d-0" % each.at, {name: each.content}) for name, each in zip(fields, self._stream.logs[0])]
@@ -335,8 +344,10 @@ class TablesDatabase(query._Database):
     def _found(self, first: int, count: int) -> list[Posted]:
         self._table.happens()
         log = self._table.logs[0]
-        if self._table.choose(20) == 19 or (len(log) <= first + 1 and not self._table.heals):
+        if self._table.is_away():
             raise InputError("the model is away")
+        if len(log) <= first + 1 and not self._table.heals:
+            raise NobodyWrites("nobody writes any more")
         return log[first : first + count]
 
     def _behind(self, what: str, last: Any, count: int) -> Any:

@@ -24,8 +24,8 @@ from callers import written_at_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from outside import FAULTS, Far, Rows, Schedule, Server, Topic, states_on
-from outside_pushed import Changes, Folder, Lines, Messages, NobodyWrites
-from outside_sources import Broker, Stream, Table
+from outside_pushed import Changes, Folder, Lines, Messages
+from outside_sources import Broker, NobodyWrites, Stream, Table
 
 import drift
 from drift import DriftError
