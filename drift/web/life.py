@@ -125,7 +125,7 @@ class Life:
         self.run = run
         self.past = history.past if history is not None else Past()
         self.samples = history.samples if history is not None else []
-        self.began_s = time.monotonic()
+        self.began_s: float | None = None
         self.ended_s: float | None = None
         self.state = "waiting"
         self.error: BaseException | None = None
@@ -158,6 +158,10 @@ class Life:
         """Items to each sink so far."""
         return dict(self._sinks)
 
+    def seconds_at(self, at_s: float) -> float:
+        """For how long its processes have run at this time of `time.monotonic`: nothing is added before it begins."""
+        return self.past.seconds + (at_s - self.began_s if self.began_s is not None else 0.0)
+
     def reading(self) -> Reading:
         """All numbers now."""
         run, past = self.run, self.past
@@ -183,7 +187,7 @@ class Life:
         return Reading(
             progress,
             self.state,
-            past.seconds + now_s - self.began_s,
+            self.seconds_at(now_s),
             now_s,
             self.diverted,
             observed=observed,

@@ -223,14 +223,14 @@ class Status:
         return self._bars_taken, [bar for number, bar in list(self._bars) if number > after]
 
     def _take_bars(self, observed: Observed, now_s: float) -> None:
-        zero_s = self._life.began_s - self._life.past.seconds  # so that `seconds` is now
+        seconds_at = self._life.seconds_at
         for name, bars in observed.bars.items():
             for bar in bars:
                 self._bars_taken += 1
-                began_s, ended_s = bar.began_s - zero_s, bar.ended_s - zero_s
+                began_s, ended_s = seconds_at(bar.began_s), seconds_at(bar.ended_s)
                 row = [name, round(began_s, 4), round(ended_s, 4), round(bar.busy_s, 4), *bar[3:]]
                 self._bars.append((self._bars_taken, row))
-        while self._bars and self._bars[0][1][2] < now_s - zero_s - _BARS_S:
+        while self._bars and self._bars[0][1][2] < seconds_at(now_s) - _BARS_S:
             self._bars.popleft()
 
     def _rate(self, number: Callable[[_Sample], float], digits: int = 1) -> float:
