@@ -4,6 +4,7 @@ messages of a socket. What the last two give they give once, so a run with state
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
 import socket
@@ -11,9 +12,10 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import psycopg
@@ -22,6 +24,7 @@ from outside import Schedule
 from outside_sources import Broker, NobodyWrites, Posted, steady
 
 import drift.sources.changes
+import drift.sources.chunks
 import drift.sources.paths
 import drift.sources.polled
 import drift.sources.sockets
@@ -96,16 +99,68 @@ class OnePartition(Broker):
         """What a reader has just given."""
 
 
+class Form(NamedTuple):
+    """How messages are written into files.
+
+    Attributes:
+        name: of the files.
+        source: what reads them, of a pattern.
+        line: of a message, without its end.
+        ends: of lines.
+        header: of a file.
+    """
+
+    name: str
+    source: Callable[[str], Any]
+    line: Callable[[Posted], bytes]
+    ends: tuple[bytes, ...] = (b"\n", b"\r\n")
+    header: bytes = b""
+
+
+def _object(message: Posted) -> bytes:
+    text = b'{"at_partition": 0, "number": %d, "at": %d}' % (message.number, message.at)
+    return text if message.is_sound else text[:-1]
+
+
+def _row(message: Posted) -> bytes:
+    """A row of CSV, some on two lines; what cannot be decoded lacks a cell, or is not UTF-8."""
+    if not message.is_sound:
+        return b"0,%d" % message.number + b",\xff,1" * (message.at % 2)
+    notes = (b"", b'"two\nlines, one cell"', b"plain")
+    return b"0,%d,%d,%s" % (message.number, message.at, notes[message.at % 3])
+
+
+_FIELDS = {"at_partition": int, "number": int, "at": int}
+_HEADER = b"at_partition,number,at,note"
+_FORMS = (
+    Form("jsonl", partial(sources.jsonl, follow=True), lambda message: message.content),
+    Form("jsonl", partial(sources.jsonl, follow=True, schema=_FIELDS), _object),
+    Form(
+        "txt",
+        partial(sources.text, follow=True),
+        lambda message: message.content + b"\xff" * (not message.is_sound),
+        (b"\n", b"\r\n", b"\r"),
+    ),
+    Form("csv", partial(sources.csv, follow=True), _row, header=_HEADER),
+    Form("csv", partial(sources.csv, follow=True, schema={**_FIELDS, "note": str}), _row, header=_HEADER),
+    Form("jsonl.gz", partial(sources.jsonl, follow=True), lambda message: message.content),
+)
+
+
 class Folder(OnePartition):
-    """Files in a folder, of which the last one grows until there is another. Between two runs, and in one, the last may
-    be cut, deleted, or replaced by a copy.
+    """Files in a folder, of which the last one grows until there is another; those of gzip are there at once. Between
+    two runs, and in one, the last may be cut, deleted, or replaced by a copy.
     """
 
     _half = b""  # of a line, which is not written yet
     _message: Posted  # of that line
 
+    def __init__(self, choose: Schedule, most: int) -> None:
+        super().__init__(choose, most)
+        self._form = _FORMS[choose(len(_FORMS))]
+
     def source(self) -> Any:
-        return sources.jsonl(str(self._folder / "*.jsonl"), follow=True)
+        return self._form.source(str(self._folder / f"*.{self._form.name}"))
 
     @contextmanager
     def read_from(self) -> Iterator[None]:
@@ -114,41 +169,76 @@ class Folder(OnePartition):
             tempfile.TemporaryDirectory() as folder,
             mock.patch.object(drift.sources.paths, "FollowedReader", asked(self, FollowedReader)),
             mock.patch.object(FollowedReader, "_wait_for_more", lambda reader: None),
+            mock.patch.object(drift.sources.chunks, "_CHUNK_BYTES", 1 << (4 + 2 * self.choose(5))),
         ):
             self._folder, self._files = Path(folder), 0
             yield
 
     @property
     def is_read(self) -> bool:
-        return self.is_quiet and not self._half
+        return self.is_quiet and not self._half and not self._may_go_on
+
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether the last line may go on with a newline, and is not read before."""
+        return self._last.exists() and self._last.read_bytes().endswith(b"\r")
 
     @property
     def _last(self) -> Path:
-        return self._folder / f"{self._files:04}.jsonl"
+        return self._folder / f"{self._files:04}.{self._form.name}"
 
     def _write(self, data: bytes) -> None:
+        if not self._last.exists() and self._form.header:
+            data = self._form.header + self._end() + data
         with self._last.open("ab") as file:
             file.write(data)
+
+    def _end(self) -> bytes:
+        return self._form.ends[self.choose(len(self._form.ends))]
 
     def happens(self) -> None:
         if self._half:
             self._write(self._half)
             self._half = b""
             self.log.append(self._message)
+        elif self.is_quiet and self._may_go_on:
+            self._write(b"\n")
         if not self.is_quiet and self.choose(30) == 29:
             self._befall()
         if self.is_quiet:
             return
+        if self._form.name.endswith("gz"):
+            self._add_file()
+            return
         if self._last.exists() and self.choose(6) == 5:
-            self._files += 1
+            self._next_file()
         for message in self.new():
-            self._write(message.content + b"\n")
+            self._write(self._form.line(message) + self._end())
             self.log.append(message)
         if self.begun < self.most and self.choose(4) == 3:
             self._message = self._next()
-            at = 1 + self.choose(len(self._message.content))
-            self._write(self._message.content[:at])
-            self._half = self._message.content[at:] + b"\n"
+            data = self._form.line(self._message) + self._end()
+            at = 1 + self.choose(len(data) - 1)
+            self._write(data[:at])
+            self._half = data[at:]
+
+    def _add_file(self) -> None:
+        messages = self.new()
+        if messages:
+            lines = [self._form.line(each) + self._end() for each in messages]
+            (self._folder / "copy").write_bytes(gzip.compress(b"".join(lines), mtime=0))
+            self._files += 1
+            (self._folder / "copy").replace(self._last)
+            self.log.extend(messages)
+
+    def _next_file(self) -> None:
+        """There is another from now on; the last line of this one may lack its end."""
+        if self.begun < self.most and self.choose(3) == 2:
+            message = self._next()
+            self._write(self._form.line(message))
+            self.log.append(message)
+        self._files += 1
+        self._write(b"")
 
     def maybe_shorter(self) -> None:
         """See `Broker`."""
@@ -171,10 +261,7 @@ class Folder(OnePartition):
             case _:
                 self._last.unlink()
                 kept = b""
-        if len(kept) < len(data):
-            self.has_lost = True
-            left = sum(file.read_bytes().count(b"\n") for file in self._folder.glob("*.jsonl"))
-            del self.log[left:]
+        self.has_lost |= len(kept) < len(data)
 
 
 class Changes(OnePartition):

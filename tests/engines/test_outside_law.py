@@ -40,10 +40,12 @@ SINKS: dict[str, Callable[[Schedule], Far]] = {
 
 
 def values_of(message: Any) -> Any:
-    """Partition, number and timestamp of a message: of JSON, of its text, or of a change of a table."""
+    """Partition, number and timestamp of a message: of JSON, of its text, of a row, or of a change of a table."""
     if isinstance(message, str):
         return json.loads(message)
-    return list(message["row"].values())[:3] if isinstance(message, dict) else message
+    if not isinstance(message, dict):
+        return message
+    return [int(value) for value in list(message.get("row", message).values())[:3]]
 
 
 def counted() -> drift.Dataflow:
