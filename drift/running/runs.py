@@ -423,9 +423,12 @@ class Run(Exports):
                 if self._purity is not None:
                     closing.callback(self._purity.close)
                 if self._run_checkpoints is not None:
+                    error = self._outcome[1]
                     closing.callback(self._run_checkpoints.close)
-                    if self._begun and not isinstance(self._outcome[1], StorageError):  # else it cannot be stored
+                    if self._begun and not isinstance(error, StorageError):  # else it cannot be stored
                         closing.callback(self._run_checkpoints.tell)
+                    if error is not None and not isinstance(error, Exception):  # Ctrl-C
+                        self._run_checkpoints.give_up()
                 if self._recorder is not None:
                     closing.callback(self._recorder.close)
                 closing.callback(self._engine.close)

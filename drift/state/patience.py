@@ -1,7 +1,7 @@
 """Retries while a backend for state does not answer.
 
 Invariant: a call is repeated until it succeeds, or the backend was unavailable for longer than allowed, which is an
-error. The loss and the return of the backend are each logged once.
+error, or nobody waits any more. The loss and the return of the backend are each logged once.
 
 Why: the calls are idempotent.
 """
@@ -9,6 +9,7 @@ Why: the calls are idempotent.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -22,8 +23,12 @@ _PAUSE_S, _PAUSE_MAX_S = 0.02, 1.0
 T = TypeVar("T")
 
 
+class GivenUp(StorageError):
+    """A call was not repeated any more, which was logged."""
+
+
 class Patience:
-    """Tries again while a backend is unavailable.
+    """Tries again while a backend is unavailable, also in several threads.
 
     Args:
         where: the backend, for messages.
@@ -33,12 +38,18 @@ class Patience:
     def __init__(self, where: str, away_max_s: float) -> None:
         self._where = where
         self._away_max_s = away_max_s
+        self._given_up = threading.Event()
+
+    def give_up(self) -> None:
+        """Repeat no call from now on, from any thread."""
+        self._given_up.set()
 
     def call(self, query: Callable[[], T]) -> T:
         """The result of a call, repeated until the backend answers.
 
         Raises:
             StorageError: the backend was unavailable for too long.
+            GivenUp: it is unavailable, and nobody waits for it any more.
         """
         pause_s = _PAUSE_S
         since_s: float | None = None
@@ -54,7 +65,13 @@ class Patience:
                         f"the state in {self._where} could not be reached for {self._away_max_s:g} s: {away}; run "
                         f"again when it can: the run resumes from the last checkpoint"
                     ) from away
-                time.sleep(pause_s)  # a pace; nothing is judged by it
+                if self._given_up.wait(pause_s):  # a pace; nothing is judged by it
+                    _log.warning(
+                        "the state in %s is not waited for any more, since the run was interrupted: what was to be "
+                        "stored is not, and the next run resumes from the last checkpoint that is there",
+                        self._where,
+                    )
+                    raise GivenUp(f"the state in {self._where} is not waited for any more: {away}") from away
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
             else:
                 if since_s is not None:

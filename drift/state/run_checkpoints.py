@@ -710,6 +710,10 @@ class RunCheckpoints:
         self.take(taken)
         return self.checkpoint is not before or not self._run[0].awaits_checkpoint
 
+    def give_up(self) -> None:
+        """See `Store`."""
+        self._store.give_up()
+
     def close(self) -> None:
         """Wait for the last checkpoint to be written."""
         self._store.close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 
 import xxhash
@@ -20,7 +21,7 @@ from drift.state.backend import Backend, Changes, Expected, Locked, OlderData, R
 from drift.state.checkpoint import Checkpoint, StateDamaged, encoded
 from drift.state.folding import Folding, fold
 from drift.state.opened import OpenedRows
-from drift.state.patience import Patience, PatientReader
+from drift.state.patience import GivenUp, Patience, PatientReader
 from drift.state.restored import RestoredStates
 from drift.state.snapshots import Forms
 from drift.state.tables import (
@@ -244,7 +245,12 @@ class Store:
         self.wait()
         self._end_writer()
         if not self._has_failed:
-            self._write({"history": {**told}})
+            with suppress(GivenUp):
+                self._write({"history": {**told}})
+
+    def give_up(self) -> None:
+        """Wait no more for a backend that is unavailable; what was to be stored there is not, which is logged."""
+        self._patience.give_up()
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written.
@@ -254,7 +260,8 @@ class Store:
         """
         if self._writing is not None:
             writing, self._writing = self._writing, None
-            writing.result()
+            with suppress(GivenUp):
+                writing.result()
 
     def _end_writer(self) -> None:
         """Wait for what the thread that writes still has, also where Ctrl-C came before anybody had noted that; a

@@ -416,6 +416,36 @@ def test_what_ctrl_c_leaves_to_be_written_is_written_before_what_is_told_of_the_
     assert len(steps) > 2 and steps == ["begins", "ends"] * (len(steps) // 2), "one write ends before the next begins"
 
 
+def test_the_first_ctrl_c_ends_a_run_whose_state_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph, write, calls = drift.Graph("away"), FilesBackend.write, count()
+    graph.source("numbers").sink("out")
+
+    def run() -> drift.Run:
+        state = drift.Checkpoints(tmp_path / "state", every_s=0, away_max_s=60)
+        return drift.run(graph, {"numbers": range(10_000)}, state=state, batch_items=10)
+
+    def away(self: FilesBackend, *arguments: Any) -> None:
+        call = next(calls)
+        if call < 3:
+            write(self, *arguments)
+            return
+        if call == 8:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        raise Away("no route")
+
+    monkeypatch.setattr(FilesBackend, "write", away)
+    with pytest.raises(KeyboardInterrupt):
+        run().finish()
+    said = [line for line in caplog.messages if "waited for" in line]
+    assert ["is waited for" in line for line in said] == [True, False] and "not waited for any more" in said[1]
+    monkeypatch.setattr(FilesBackend, "write", write)
+    again = run()
+    assert again.resumed_from is not None
+    assert [item.payload for item in again] == list(range(again.resumed_from.output.position, 10_000))
+
+
 def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_checkpoint_above_the_gap(
     tmp_path: Path,
 ) -> None:
