@@ -432,6 +432,8 @@ class Run(Exports):
                 if self._recorder is not None:
                     closing.callback(self._recorder.close)
                 closing.callback(self._engine.close)
+                if self._run_checkpoints is not None:  # sources let go of what nobody will read again, as they close
+                    closing.callback(self._run_checkpoints.wait)
                 closing.callback(self._watching.close)
                 closing.callback(self._watching.life.end, *self._outcome)
                 if self._recorder is not None:  # it begins first and ends last

@@ -481,7 +481,6 @@ class RunCheckpoints:
 
     def tell(self) -> None:
         """Store what is told of the run, which has ended."""
-        self._store.wait()
         if self.watched is not None and (told := self.watched.told()) is not None:
             self._store.tell(told)
 
@@ -713,6 +712,10 @@ class RunCheckpoints:
     def give_up(self) -> None:
         """See `Store`."""
         self._store.give_up()
+
+    def wait(self) -> None:
+        """See `Store`."""
+        self._store.wait()
 
     def close(self) -> None:
         """Wait for the last checkpoint to be written."""
