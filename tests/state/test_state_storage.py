@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -438,11 +438,13 @@ def test_the_first_ctrl_c_ends_a_run_whose_state_is_away(
     monkeypatch.setattr(FilesBackend, "write", away)
     with pytest.raises(KeyboardInterrupt):
         run().finish()
-    assert any("is waited for" in line for line in caplog.messages)
+    said = [line for line in caplog.messages if "waited for" in line]
+    assert ["is waited for" in line for line in said] == [True, False] and "not waited for any more" in said[1]
     monkeypatch.setattr(FilesBackend, "write", write)
     with run() as again:
         assert again.resumed_from is not None
-        assert next(again).payload == again.resumed_from.output.position
+        position = again.resumed_from.output.position
+        assert [item.payload for item in islice(again, 10_000)] == list(range(position, position + 10_000))
 
 
 def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_checkpoint_above_the_gap(
