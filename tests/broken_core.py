@@ -705,6 +705,22 @@ BREAKAGES = [
         NO_CHECKPOINTS,
     ),
     one(
+        "sources are closed before the last checkpoint is written",
+        "drift/running/runs.py",
+        "                    closing.callback(self._run_checkpoints.wait)\n",
+        "                    pass\n",
+        ("tests/state/test_state_closing.py",),
+        NO_CHECKPOINTS,
+    ),
+    one(
+        "the seconds of a run count from where it was made",
+        "drift/web/life.py",
+        "self.began_s: float | None = None",
+        "self.began_s: float | None = time.monotonic()",
+        ("tests/command/test_web.py", "-k", "goes_on_where"),
+        "it has no page",
+    ),
+    one(
         "timers in a checkpoint that nobody reads at once",
         "drift/state/run_checkpoints.py",
         "Forms(dataflow, timed_steps(plan), checkpoints.classes)",
