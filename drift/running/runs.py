@@ -423,17 +423,14 @@ class Run(Exports):
                 if self._purity is not None:
                     closing.callback(self._purity.close)
                 if self._run_checkpoints is not None:
-                    error = self._outcome[1]
                     closing.callback(self._run_checkpoints.close)
-                    if self._begun and not isinstance(error, StorageError):  # else it cannot be stored
+                    if self._begun and not isinstance(self._outcome[1], StorageError):  # else it cannot be stored
                         closing.callback(self._run_checkpoints.tell)
-                    if error is not None and not isinstance(error, Exception):  # Ctrl-C
-                        self._run_checkpoints.give_up()
                 if self._recorder is not None:
                     closing.callback(self._recorder.close)
                 closing.callback(self._engine.close)
                 if self._run_checkpoints is not None:  # sources let go of what nobody will read again, as they close
-                    closing.callback(self._run_checkpoints.wait)
+                    closing.callback(self._settle, self._run_checkpoints)
                 closing.callback(self._watching.close)
                 closing.callback(self._watching.life.end, *self._outcome)
                 if self._recorder is not None:  # it begins first and ends last
@@ -444,6 +441,17 @@ class Run(Exports):
             self._seconds = time.perf_counter() - self._started
             if self._begun:
                 self._watching.end(*self._outcome, self._engine.progress, self._seconds)
+
+    def _settle(self, checkpoints: RunCheckpoints) -> None:
+        """Wait until the last checkpoint is written, but after Ctrl-C, or from then on, for no store that is away."""
+        error = self._outcome[1]
+        if error is not None and not isinstance(error, Exception):
+            checkpoints.give_up()
+        try:
+            checkpoints.wait()
+        except KeyboardInterrupt:
+            checkpoints.give_up()
+            raise
 
     def _run(self) -> Generator[Released | None, None, None]:
         self._begun = True

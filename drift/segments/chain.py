@@ -294,6 +294,18 @@ class ChainCheckpoints(RunCheckpoints):
         self._has_paused = self._has_paused or super().pause(taken)
         return self._has_paused and all(paused)
 
+    def give_up(self) -> None:
+        """See `RunCheckpoints`."""
+        for each in self.of_segments[:-1]:
+            each.give_up()
+        super().give_up()
+
+    def wait(self) -> None:
+        """See `RunCheckpoints`."""
+        for each in self.of_segments[:-1]:
+            each.wait()
+        super().wait()
+
     def close(self) -> None:
         """Wait for the last checkpoints to be written."""
         for each in self.of_segments[:-1]:

@@ -10,9 +10,9 @@ no newer than the oldest. Checkpoints are written by one thread, in their order,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import NamedTuple
 
 import xxhash
@@ -245,7 +245,7 @@ class Store:
         self.wait()
         self._end_writer()
         if not self._has_failed:
-            with self._given_up_by_ctrl_c():
+            with suppress(GivenUp):
                 self._write({"history": {**told}})
 
     def give_up(self) -> None:
@@ -260,7 +260,7 @@ class Store:
         """
         if self._writing is not None:
             writing, self._writing = self._writing, None
-            with self._given_up_by_ctrl_c():
+            with suppress(GivenUp):
                 writing.result()
 
     def _end_writer(self) -> None:
@@ -269,19 +269,7 @@ class Store:
         """
         writer, self._writer = self._writer, None
         if writer is not None:
-            with self._given_up_by_ctrl_c():
-                writer.shutdown()
-
-    @contextmanager
-    def _given_up_by_ctrl_c(self) -> Iterator[None]:
-        """A wait for the backend, which Ctrl-C ends, here or before; nobody waits for it again."""
-        try:
-            yield
-        except GivenUp:  # logged
-            pass
-        except KeyboardInterrupt:
-            self.give_up()
-            raise
+            writer.shutdown()
 
     def _commit(
         self,
