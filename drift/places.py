@@ -12,16 +12,18 @@ import errno
 import glob
 import io
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from drift.extras import need
 from drift.urls import cleaned, without_secrets
-from drift_graph.errors import SettingsError
+from drift_graph.errors import InputError, SettingsError
 
 _REQUEST_BYTES = 1 << 23  # of an object, read at once
 _BUFFER_BYTES = 1 << 18
@@ -191,19 +193,39 @@ class Remote:
     def find(self, path: str) -> list[str]:
         def found() -> list[str]:
             files = self.files
-            if self.is_pattern(path):
-                listed = files.glob(path, detail=True)
-                if "/." not in path:  # as in a folder of this machine, where a pattern matches no hidden names
-                    listed = {name: each for name, each in listed.items() if "/." not in name}
-            else:
-                listed = {each["name"]: each for each in files.ls(path, detail=True)}
-                listed = {name: each for name, each in listed.items() if not _name(name).startswith(_HIDDEN)}
-            return [files.unstrip_protocol(name) for name, each in listed.items() if each["type"] == "file"]
+            name = files._strip_protocol(path)
+            if not self.is_pattern(path):
+                listed = self._in(name, 1)
+                return [each for each in listed if not _name(each).startswith(_HIDDEN)]
+            from fsspec.utils import glob_translate
+
+            folders = name.split("/")
+            fixed = next(at for at, part in enumerate(folders) if glob.has_magic(part))
+            depth = None if "**" in name else len(folders) - fixed
+            matches = re.compile(glob_translate(name)).match
+            listed = [each for each in self._in("/".join(folders[:fixed]), depth) if matches(each)]
+            # as in a folder of this machine, where a pattern matches no hidden names
+            return listed if "/." in path else [each for each in listed if "/." not in each]
 
         try:
-            return asked(path, found)
+            return [self.files.unstrip_protocol(each) for each in asked(path, found)]
         except FileNotFoundError:
             return []
+
+    def _in(self, folder: str, depth: int | None) -> list[str]:
+        """The names of the objects in a folder, however deep, or in so many folders below each other.
+
+        Why: `glob` and `find` of fsspec leave out folders that cannot be listed.
+        """
+        found = []
+        for each in self.files.ls(folder, detail=True):
+            name = each["name"].rstrip("/")
+            if each["type"] == "file":
+                found.append(name)
+            elif depth != 1 and name != folder:
+                with suppress(FileNotFoundError):  # it was removed meanwhile
+                    found += self._in(name, depth and depth - 1)
+        return found
 
     def all_in(self, folder: str) -> list[str]:
         """The names of all objects in a folder, however deep, relative to it.
@@ -211,8 +233,18 @@ class Remote:
         Raises:
             OSError: they cannot be listed.
         """
-        inside = len(self.files._strip_protocol(folder)) + 1
-        return [name[inside:] for name in asked(folder, lambda: self.files.find(folder))]
+        from fsspec.asyn import AsyncFileSystem
+
+        def found() -> list[str]:
+            of_store = getattr(type(self.files), "_find", AsyncFileSystem._find)
+            if of_store is not AsyncFileSystem._find:  # an object store, which lists them all at once
+                return list(self.files.find(inside))
+            with suppress(FileNotFoundError):  # there is no such folder yet
+                return self._in(inside, None)
+            return []
+
+        inside = self.files._strip_protocol(folder)
+        return [name[len(inside) + 1 :] for name in asked(folder, found)]
 
     def put(self, file: Path, path: str) -> None:
         """Make an object of a file: it is there as a whole or not at all.
@@ -303,17 +335,29 @@ class Files:
         """The names of those that are there, in order; of a file itself also where it is not there.
 
         Raises:
-            OSError: they cannot be listed.
+            InputError: they cannot be listed.
         """
-        return sorted(self._inside(each) for each in ([self.path] if self.one else self.storage.find(self.path)))
+        try:
+            found = [self.path] if self.one else self.storage.find(self.path)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be listed: {error.strerror}; check the path") from None
+        return sorted(map(self._inside, found))
 
     def path_of(self, name: str) -> str:
         """The path of a file."""
         return self._start + name
 
     def stat(self, name: str) -> Stat | None:
-        """See `Storage`."""
-        return self.storage.stat(self.path_of(name))
+        """See `Storage`.
+
+        Raises:
+            InputError: that is not known.
+        """
+        path = self.path_of(name)
+        try:
+            return self.storage.stat(path)
+        except OSError as error:
+            raise InputError(f"it is not known whether {path} is still there: {error.strerror}; run again") from None
 
     def _inside(self, path: str) -> str:
         return path[len(self._start) :] if self.storage.remote else Path(path).relative_to(self.folder).as_posix()

@@ -250,6 +250,71 @@ def steady(broker: Broker) -> Callable[[Poller, Decode, str], Any]:
     return Steady
 
 
+def asked(partition: OnePartition, kind: type[Any]) -> Callable[..., Any]:
+    """What makes readers of a kind on which something happens when they are asked, and that are asked again at once."""
+
+    class Steady(kind):  # type: ignore[misc]
+        def read(self, items_max: int) -> list[Any] | None:
+            partition.happens()
+            payloads: list[Any] | None = super().read(items_max)
+            partition.returned(payloads or [])
+            if hasattr(self, "_wake"):  # it is asked by turns
+                self._wake.set()
+            if payloads or (payloads is not None and not partition.is_read):
+                return payloads
+            if partition.heals:
+                return None
+            raise NobodyWrites("nobody writes any more")
+
+    return Steady
+
+
+class OnePartition(Broker):
+    """One partition, whose messages are written one after the other.
+
+    Attributes:
+        begun: the messages that were written, or are being written.
+    """
+
+    partitions_max = 1
+
+    def __init__(self, choose: Schedule, most: int) -> None:
+        super().__init__(choose, most)
+        self.begun = 0
+
+    @property
+    def log(self) -> list[Posted]:
+        return self.logs[0]
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody writes any more."""
+        return self.heals or self.has_lost or self.begun == self.most
+
+    @property
+    def is_read(self) -> bool:
+        """Of a source that has just given nothing."""
+        return self.is_quiet
+
+    def new(self) -> list[Posted]:
+        """Messages that are written now."""
+        count = 0 if self.is_quiet else min(self.choose(4), self.most - self.begun)
+        return [self._next() for _ in range(count)]
+
+    def _next(self) -> Posted:
+        self.now += 1 + self.choose(3)
+        self.begun += 1
+        content = json.dumps([0, self.begun - 1, self.now]).encode()
+        return Posted(self.now, 0, self.begun - 1, self.spoilt(content) if self.choose(5) == 4 else content)
+
+    def spoilt(self, content: bytes) -> bytes:
+        """What cannot be decoded."""
+        return content[:-1]
+
+    def returned(self, payloads: Sequence[Any]) -> None:
+        """What a reader has just given."""
+
+
 class Stream(Broker):
     """A stream of Redis, written to while it is read: one partition, whose messages are entries."""
 

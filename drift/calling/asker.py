@@ -10,6 +10,7 @@ before it marks the questions. When it is closed, calls in flight are cancelled 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import threading
 from collections import deque
@@ -335,6 +336,8 @@ class Asker:
                     error = raised
                     if self._loop.closed:
                         return
+                    if isinstance(raised, asyncio.CancelledError):
+                        error = RuntimeError("it was cancelled, and not by the run")
                 if attempt <= self.asks.retries:
                     wait_s = min(_WAIT_S * 2 ** (attempt - 1), _WAIT_MOST_S) * (0.5 + random.random() / 2)
                     await asyncio.sleep(wait_s)
@@ -360,6 +363,9 @@ class Asker:
         arguments = (asked, Call(key_together(keys), keys, attempt, deadline)) if self._takes_call else (asked,)
         called = asks.function(*arguments) if self._is_coroutine else self._loop.in_thread(asks.function, arguments)
         answer = await called if deadline is None else await self._by(deadline, called, attempt)
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise TypeError("it gave a coroutine, and is no coroutine function itself; pass an async def")
         if not asks.batch:
             return (answer,)
         answers = list(answer) if isinstance(answer, (list, tuple)) else None

@@ -2,16 +2,19 @@
 
 Invariant: the result for a row depends on that row alone, and it is the same on every engine, in any batch.
 
-Why: every engine, the reference too, has Polars compute the expression. Polars says whether an expression is row by
-row, and is wrong about some (`x - x.mean()`); so each is tried on rows made up for its schema, all at once and one by
-one, when the step is written, and on the first batches of a process, at once and in halves.
+Why: every engine, the reference too, has Polars compute the expression. Polars says of a part of an expression whether
+it is row by row, and not of what it is made of (`x - x.mean()`), so each part is asked about. What still is not is
+tried: on rows made up for the schema, all at once and one by one, when the step is written, and on the first batches of
+a process, at once and in halves.
 """
 
 from __future__ import annotations
 
 import datetime
+import decimal
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from operator import itemgetter
@@ -56,7 +59,15 @@ _CLASSES: dict[Any, type] = {
     pl.Date: datetime.date,
 }
 #: Raised for values that are not of a type, or have no Arrow or canonical form.
-_NONE_SUCH = (TypeError, ValueError, OverflowError, NoCanonicalForm, pa.ArrowException, pl.exceptions.PolarsError)
+_NONE_SUCH = (
+    TypeError,
+    ValueError,
+    OverflowError,
+    NoCanonicalForm,
+    pa.ArrowException,
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+)
 
 
 #: The fields of rows, in order: names and types of Polars.
@@ -245,13 +256,19 @@ def _checked(
     """The expressions serialized, and as a text."""
     known = dict(fields)
     for each in wanted:
-        text = f"{each!s:.200}"
-        if "python_udf" in text or "map_elements" in text or "map_batches" in text:
+        whole = str(each)
+        text = f"{whole:.200}"
+        if "python_udf" in whole or "map_elements" in whole or "map_batches" in whole:
             raise GraphError(f"{text} (at {where}) calls Python; use stream.map for functions of Python")
         for name in each.meta.root_names():
-            if name not in known:
+            if name not in known and (name or "element()" not in whole):  # elements of a list are of a field ""
                 raise unknown_field(f"{text} (at {where})", name, known)
-        if not _is_row_separable(each):
+        if ".to_physical()" in whole and "Categorical" in f"{whole} {fields}":
+            raise GraphError(
+                f"{text} (at {where}) is a number that a process gives to a category, another in each; cast to text or "
+                f"to an Enum"
+            )
+        if not all(map(_is_row_separable, _parts(each))):
             raise GraphError(
                 f"{text} (at {where}) is not row by row: its result for a row depends on other rows, and so on how "
                 f"they come in batches; for sums, ranks and rows before use windows, scan or at_end"
@@ -276,6 +293,16 @@ def unknown_field(what: str, name: str, known: Iterable[str]) -> GraphError:
     return GraphError(f"{what} has the field {name!r}, and the rows have {', '.join(map(repr, known))}{hint}")
 
 
+def _parts(each: pl.Expr) -> Iterator[pl.Expr]:
+    """An expression, and what it is made of, as far as that is of rows: not constants, nor what is within a list."""
+    yield each
+    for part in each.meta.pop():
+        text = str(part)
+        of_rows = "element()" not in text and any(name in text for name in ("len()", "pl.field("))
+        if any(part.meta.root_names()) or of_rows:
+            yield from _parts(part)
+
+
 def _is_row_separable(each: pl.Expr) -> bool:
     try:
         return each.meta.is_row_separable()
@@ -291,6 +318,8 @@ def _is_row_by_row(frame: pl.DataFrame, kind: str, computed: tuple[bytes, ...], 
     """Whether a frame and its pieces of so many rows give the same; True also where it cannot be computed at all."""
     try:
         whole = _computed(frame, kind, computed)
+    except pl.exceptions.ShapeError:  # it goes by the number of rows
+        return False
     except pl.exceptions.PolarsError:
         return True
     pieces = [_computed(frame.slice(at, rows), kind, computed) for at in range(0, frame.height, rows)]
@@ -355,12 +384,25 @@ def frame_of(payloads: Any, fields: Fields, read: Sequence[str] | None = None) -
                 f"schema, or make it such a dict before"
             )
     try:
+        for name, kind in schema.items():
+            check_number(kind, map(itemgetter(name), payloads))
         made = pl.DataFrame(list(payloads), schema=schema, orient="row", strict=True)
         if all(_are_of(kind, list(map(itemgetter(name), payloads)), made[name]) for name, kind in schema.items()):
             return made
     except _NONE_SUCH:
         pass
     raise InputError(_first_other(payloads, schema))
+
+
+def check_number(kind: Any, values: Iterable[Any]) -> None:
+    """Of values for a column of decimals, at which Polars panics.
+
+    Raises:
+        ValueError: one is infinite, or no number.
+    """
+    for value in values if isinstance(kind, pl.Decimal) else ():
+        if type(value) in (decimal.Decimal, float) and not math.isfinite(value):
+            raise ValueError(f"{value} is no number of digits")
 
 
 def _are_of(kind: Any, values: Sequence[Any], column: pl.Series) -> bool:
@@ -383,6 +425,7 @@ def _first_other(payloads: Sequence[Any], schema: pl.Schema) -> str:
         for name, kind in schema.items():
             value = payload[name]
             try:
+                check_number(kind, [value])
                 if _are_of(kind, [value], pl.Series([value], dtype=kind, strict=True)):
                     continue
             except _NONE_SUCH:

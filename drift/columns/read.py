@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ import msgspec
 import polars as pl
 import pyarrow as pa
 
-from drift.columns.expressions import Fields, Schema, fields_of
+from drift.columns.expressions import Fields, Schema, check_number, fields_of
 from drift.columns.rows import Frame
 from drift_graph.errors import GraphError, InputError, SettingsError
 from drift_graph.payloads import joined
@@ -31,7 +32,8 @@ OfColumns = Callable[[Sequence[Sequence[str] | pl.Series]], Frame]
 
 _INTEGERS = {pl.Int8: 8, pl.Int16: 16, pl.Int32: 32, pl.Int64: 64}
 _UNSIGNED = {pl.UInt8: 8, pl.UInt16: 16, pl.UInt32: 32, pl.UInt64: 64}
-_BOOLEANS = {"true": True, "false": False, "": None}
+_BOOLEANS = {"true": True, "false": False, "True": True, "False": False, "": None}
+_TOO_EXACT = re.compile(r"[.,][0-9]{6}0*[1-9]").search  # Python would cut off what is behind microseconds
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 
@@ -116,16 +118,19 @@ def _series(name: str, kind: Any, values: Sequence[Any]) -> pl.Series:
         if kind != pl.Boolean and bool in set(map(type, values)):
             raise TypeError("it is true or false")
         if isinstance(kind, pl.Decimal):
+            check_number(kind, values)
             for value in values:
                 _check_scale(value, kind)
+        if kind == pl.Boolean and all(type(value) is int and 0 <= value <= 1 for value in values if value is not None):
+            values = [None if value is None else bool(value) for value in values]  # SQLite has no others
         return pl.Series(name, values, dtype=kind, strict=True)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         reason = str(error).partition("\n")[0]
-        raise InputError(f"the field {name!r} is {kind}, and a value is none: {reason}; change the schema") from None
+        raise InputError(f"the field {name!r} is {kind}, and a value is no such: {reason}; change the schema") from None
 
 
 def _check_scale(value: Any, kind: pl.Decimal) -> None:
-    if isinstance(value, decimal.Decimal) and value.is_finite() and round(value, kind.scale) != value:
+    if isinstance(value, decimal.Decimal) and round(value, kind.scale) != value:
         raise ValueError(f"{value} has more than {kind.scale} digits behind the point")
 
 
@@ -140,7 +145,7 @@ def _reader(source: str, name: str, kind: Any) -> Callable[[Sequence[str] | pl.S
     elif kind == pl.Date:
         read = datetime.date.fromisoformat
     elif kind == pl.Time:
-        read = datetime.time.fromisoformat
+        read = _clock
     elif isinstance(kind, pl.Datetime):
         has_zone = kind.time_zone is not None
         read = lambda cell: _time(cell, has_zone)  # noqa: E731
@@ -187,8 +192,17 @@ def _all_at_once(kind: Any, cells: pl.Series) -> pl.Series | None:
     return found if zone is None else found.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
 
 
+def _clock(cell: str) -> datetime.time:
+    found = datetime.time.fromisoformat(cell)
+    if found.tzinfo is not None or _TOO_EXACT(cell):
+        raise ValueError("a time of a day has no zone, and microseconds")
+    return found
+
+
 def _time(cell: str, has_zone: bool) -> datetime.datetime:
     found = datetime.datetime.fromisoformat(cell)
+    if _TOO_EXACT(cell):
+        raise ValueError("a time has microseconds")
     if (found.tzinfo is not None) != has_zone:
         raise ValueError("a time with a zone is none without")
     return found.astimezone(datetime.UTC) if has_zone else found

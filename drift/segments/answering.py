@@ -270,7 +270,7 @@ def judge(operator: Map, question: Question) -> None:
     asks = operator.function
     assert isinstance(asks, Asks)
     question.error = error
-    if asks.diverts and not isinstance(error, NEVER_DIVERTED):
+    if asks.diverts and isinstance(error, Exception) and not isinstance(error, NEVER_DIVERTED):
         question.answer = diverted_by(operator.step, error, question.payload)
     else:
         question.answer = failed_step(operator, error, question.payload)

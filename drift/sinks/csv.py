@@ -92,6 +92,23 @@ class CsvSink(JsonLinesSink):
             rows = self._rows.rows(positions, metas, payloads)
         except SinkError as error:
             return (), b"", error
+        begun = self._begun
+        try:
+            return self._in_utf8(positions, rows)
+        except UnicodeEncodeError as error:
+            self._begun = begun
+            bad = next((at for at, row in enumerate(rows) if not _is_encodable(row)), 0)
+            cells, data, _ = self._in_utf8(positions[:bad], rows[:bad]) if bad else ((), b"", None)
+            return cells, data, self._unwritable(positions[bad], error)
+
+    def _in_utf8(
+        self, positions: Sequence[int], rows: Sequence[Sequence[Any]]
+    ) -> tuple[Sequence[int], bytes, SinkError | None]:
+        """See `_encoded`.
+
+        Raises:
+            UnicodeEncodeError: a row has half a surrogate pair.
+        """
         written = io.StringIO()
         writer = csv_module.writer(written)
         fault: SinkError | None = None
@@ -111,14 +128,26 @@ class CsvSink(JsonLinesSink):
                 else:
                     writer.writerow(values)
             except (msgspec.MsgspecError, TypeError, ValueError, csv_module.Error) as error:
-                fault = SinkError(
-                    f"{self._path}: the payload at position {row[0]} cannot be written as CSV: {error}; map it to "
-                    f"numbers, text, lists and dicts before the sink"
-                )
-                fault.__cause__ = error
+                fault = self._unwritable(row[0], error)
                 cells = cells[: cells.index(row[0])]
                 break
         return cells, written.getvalue().encode(), fault
+
+    def _unwritable(self, position: int, error: Exception) -> SinkError:
+        fault = SinkError(
+            f"{self._path}: the payload at position {position} cannot be written as CSV: {error}; map it to numbers, "
+            f"text, lists and dicts before the sink"
+        )
+        fault.__cause__ = error
+        return fault
+
+
+def _is_encodable(row: Sequence[Any]) -> bool:
+    try:
+        "".join(cell for cell in row if type(cell) is str).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _are_plain(rows: Sequence[Sequence[Any]]) -> bool:

@@ -28,7 +28,7 @@ from drift_graph.metas import Metas, are_computed, times_of
 from drift_graph.payloads import have_fields, joined
 
 _NUMBERS = {int, float}  # Arrow refuses an int that is no float
-_REFUSED = (pa.ArrowException, OverflowError, TypeError)
+_REFUSED = (pa.ArrowException, OverflowError, TypeError, UnicodeEncodeError)
 
 
 def payload_arrays(payloads: list[Any], columns: list[pa.Field], of: str) -> list[pa.Array]:

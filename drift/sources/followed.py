@@ -110,14 +110,7 @@ class FollowedReader:
             self._close_file()
 
     def _list(self, file: str) -> _Listing:
-        """
-        Raises:
-            InputError: the files cannot be listed.
-        """
-        try:
-            return self._with_file(self._files.names(), file)
-        except OSError as error:
-            raise InputError(f"{self._files.path} cannot be listed: {error.strerror}; check the path") from None
+        return self._with_file(self._files.names(), file)
 
     def _with_file(self, files: Sequence[str], file: str) -> _Listing:
         found = self._files.stat(file) if file else None

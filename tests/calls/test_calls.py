@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,6 +111,47 @@ def test_a_failure_ends_the_run_at_its_item_or_is_diverted(engine: str) -> None:
     diverted = ran(graph(ask, retries=0, on_error="divert"), engine=engine)
     assert ("errors", {"location": "ask", "error": "ValueError: no answer to that", "payload": "or"}) in diverted
     assert [payload[0] for sink, payload in diverted if sink == "answers"] == [word for word in WORDS if word != "or"]
+
+
+@pytest.mark.parametrize(("raised", "is_diverted"), [(asyncio.CancelledError, True), (SystemExit, False)])
+def test_an_error_that_is_no_exception_is_one_of_its_item(
+    raised: type[BaseException], is_diverted: bool, tmp_path: Path
+) -> None:
+    """With other items in flight, whose answers are not lost."""
+    asked = []
+
+    async def ask(number: int) -> int:
+        asked.append(number)
+        if number == 2:
+            raise raised
+        await asyncio.sleep(0.1)
+        return number
+
+    def run() -> drift.Run:
+        graph = drift.Graph("raises")
+        graph.source("numbers").call(ask, retries=0, on_error="divert", name="ask").sink("answers")
+        return drift.run(graph, {"numbers": range(5)}, state=tmp_path / "state")
+
+    if is_diverted:
+        items = list(run())
+        assert [item.sink for item in items] == ["answers"] * 2 + ["errors"] + ["answers"] * 2
+        assert "it was cancelled, and not by the run" in items[2].payload["error"]
+        return
+    with pytest.raises(StepError, match=f"raised {raised.__name__}"):
+        run().finish()
+    assert sorted(asked) == list(range(5))
+    asked.clear()
+    with pytest.raises(StepError, match=f"raised {raised.__name__}"):
+        run().finish()
+    assert asked == [2]
+
+
+def test_a_function_that_gives_a_coroutine_is_told_to_be_one() -> None:
+    async def ask(word: str) -> str:
+        return word
+
+    with pytest.raises(StepError, match="is no coroutine function itself; pass an async def"):
+        ran(graph(lambda word: ask(word), retries=0), ["a"])
 
 
 def test_a_call_that_fails_at_first_is_asked_again_with_the_same_key() -> None:

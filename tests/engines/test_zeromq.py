@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import shutil
@@ -28,7 +29,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 import drift
 from drift.engines.zeromq.child import EngineChild
-from drift.engines.zeromq.control import STOP
+from drift.engines.zeromq.control import STOP, SignOfLife
 from drift.engines.zeromq.engine import ZeromqEngine
 from drift.engines.zeromq.process import _Signs
 from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Refused
@@ -228,6 +229,17 @@ def test_how_long_a_call_takes_is_counted_from_its_own_beginning(monkeypatch: py
     assert [round(seconds) for seconds, _ in calls] == [0, 4] * 3
     assert all(location.startswith(f"slow ({__file__}:") for _, location in calls)
     assert signs._in_call() == (0.0, "")
+
+
+@pytest.mark.parametrize(("wake_s", "idle"), [(math.inf, True), (1e9, False)])
+def test_a_process_that_waits_until_a_time_waits_for_no_message(wake_s: float, idle: bool) -> None:
+    said: list[SignOfLife] = []
+    node = SimpleNamespace(wake_s=wake_s)
+    loop = SimpleNamespace(waits=True, turns=3, node=node, sign=SignOfLife)
+    signs = _Signs(SimpleNamespace(say=said.append), loop)  # type: ignore[arg-type]
+    signs.give()
+    signs.give()
+    assert [sign.idle for sign in said] == [False, idle]
 
 
 def fail_at_50(number: int) -> int:

@@ -162,6 +162,17 @@ def test_a_worker_is_patient_for_as_long_as_five_batches_take_and_then_goes_ahea
     assert len(acks(node.turn([], 13.0))) == 1
 
 
+def test_what_a_worker_has_made_itself_does_not_wait_where_nothing_older_is_in_flight() -> None:
+    graph = drift.Graph("numbers")
+    graph.source("numbers").map(abs).group(key=lambda n: 0, window=1, name="windows").sink("out")
+    node = WorkerNode(Plan(graph.build()), 0, 2)
+    metas = NumberedMetas(1000, 3, b"\0\0\0")
+    batch = Batch(metas[0], 5, [("numbers", Columns(metas, [0] * 3, None))])
+    notice = MinimalTime(pack_time(0), metas[0], 0, number=1)
+    assert len(acks(node.turn([notice, batch], 1.0))) == 1 and node.wake_s == 1.0
+    assert len(acks(node.turn([], 1.0))) == 1 and node.wake_s == math.inf
+
+
 @pytest.mark.parametrize(("tombstones", "waits"), [(99, False), (100, True)])
 def test_a_small_share_of_its_own_does_not_wait_where_little_is_corrected(tombstones: int, waits: bool) -> None:
     """It is processed in the turn in which it is mapped, and so acknowledged with it."""

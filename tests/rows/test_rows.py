@@ -597,7 +597,18 @@ def test_outputs_of_columns_take_the_columns_that_are_named() -> None:
         (lambda rows: rows.with_columns(x=pl.col("fare") - pl.col("fare").mean()), "is not row by row"),
         (lambda rows: rows.with_columns(x=pl.col("fare").shift()), "is not row by row"),
         (lambda rows: rows.with_columns(x=pl.col("fare").rank()), "is not row by row"),
+        (lambda rows: rows.select(pl.col("fare").fill_null(pl.col("fare").mean())), "is not row by row: its result"),
+        (lambda rows: rows.select(pl.col("at") + (pl.col("at") > 1000).sum()), "is not row by row: its result"),
+        (lambda rows: rows.select(pl.col("at") + pl.col("at").null_count()), "is not row by row: its result"),
+        (lambda rows: rows.select(pl.col("at") + (pl.len() - 1)), "is not row by row: its result"),
+        (lambda rows: rows.filter(pl.when(pl.col("at") > 9).then(pl.col("at").max()) > 0), "is not row by row"),
+        (lambda rows: rows.select(pl.col("at") + pl.lit(pl.Series([1, 2, 3]))), "cannot be computed of these rows"),
+        (lambda rows: rows.select(pl.col("key").cast(pl.Categorical()).to_physical()), "another in each; cast to text"),
         (lambda rows: rows.select(pl.col("key").map_elements(str.upper)), "calls Python; use stream.map"),
+        (
+            lambda rows: rows.select(pl.concat_str([pl.lit("x" * 200), pl.col("key").map_elements(str.upper)])),
+            "calls Python; use stream.map",
+        ),
         (lambda rows: rows.select(pl.col("key").dt.year()), "cannot be computed of these rows"),
         (lambda rows: rows.filter(pl.col("fare") * 2), "give one that is true or false"),
         (lambda rows: rows.filter("fare >"), "no SQL text of one"),
@@ -618,12 +629,45 @@ def test_expressions_that_cannot_be_are_refused_when_the_step_is_written(
         write(drift.Graph("refused").source("trips", schema=SCHEMA))
 
 
-def test_an_expression_that_needs_other_rows_for_certain_values_is_found_in_the_first_batches() -> None:
+@pytest.mark.parametrize(
+    "row_by_row",
+    [
+        pl.col("numbers").list.eval(pl.element().sum()).list.first(),
+        pl.col("numbers").list.filter(pl.element() > 1).list.len(),
+        pl.col("n").is_in(pl.lit(pl.Series([1, 2])).implode()).cast(int),
+        pl.col("n").replace_strict({1: 2}, default=None),
+        pl.col("pair").struct.with_fields(pl.field("x") + 1).struct.field("x"),
+        pl.when(pl.col("n") > 1).then(pl.lit(3)).otherwise(pl.lit(4) + pl.lit(5)),
+    ],
+    ids=str,
+)
+def test_what_is_within_a_row_and_constants_are_row_by_row(row_by_row: pl.Expr) -> None:
+    graph = drift.Graph("within")
+    schema = {"n": int, "numbers": pl.List(int), "pair": pl.Struct({"x": int})}
+    graph.source("rows", schema=schema).select(made=row_by_row).sink("out")
+    rows = [{"n": n, "numbers": list(range(n)), "pair": {"x": n}} for n in range(1, 6)]
+    expected = pl.DataFrame(rows, schema=schema).select(made=row_by_row).to_dicts()
+    for items in (1, 2, 5):
+        assert [item.payload for item in drift.run(graph, {"rows": rows}, batch_items=items)] == expected
+
+
+def test_an_expression_that_needs_other_rows_and_does_not_say_so_is_found_in_the_first_batches() -> None:
     graph = drift.Graph("seldom")
-    highest = pl.when(pl.col("fare") > 100).then(pl.col("fare")).otherwise(0.0).max()
-    graph.source("trips", schema=SCHEMA).with_columns(x=pl.col("fare") - highest).sink("out")
+    pairs = graph.source("pairs", schema={"pair": pl.Struct({"x": int})})
+    pairs.with_columns(pl.col("pair").struct.with_fields(pl.field("x").sum())).sink("out")
     with pytest.raises(ImpureStep, match="is not row by row: of a batch of 3 rows"):
-        drift.run(graph, {"trips": [{"at": 1, "key": "a", "fare": fare} for fare in (1.0, 200.0, 3.0)]}).finish()
+        drift.run(graph, {"pairs": [{"pair": {"x": number}} for number in (1, 2, 3)]}).finish()
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+def test_a_decimal_that_is_no_number_is_diverted(engine: Any) -> None:
+    graph = drift.Graph("decimals")
+    rows = graph.source("rows", schema={"price": pl.Decimal(6, 2)})
+    rows.with_columns(n=pl.col("price").cast(float), on_error="divert").sink("out")
+    given = [{"price": decimal.Decimal(text)} for text in ("1.50", "NaN", "-Infinity", "3.50")]
+    items = list(drift.run(graph, {"rows": given}, engine=engine))
+    assert [item.sink for item in items] == ["out", "errors", "errors", "out"]
+    assert "the field 'price' is Decimal(precision=6, scale=2)" in items[1].payload["error"]
 
 
 @pytest.mark.parametrize("schema", [{}, {"a": 7}, 5])

@@ -197,6 +197,41 @@ def test_every_type_of_cells(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (pl.Decimal(6, 2), "1.5", "NaN"),
+        (pl.Decimal(6, 2), "1.5", "-inf"),
+        (pl.Time, "12:00:00.123456", "12:00:00Z"),
+        (pl.Time, "12:00:00", "12:00:00+01:00"),
+        (pl.Time, "12:00:00.1234560", "12:00:00.1234567"),
+        (pl.Datetime("us"), "2013-01-01T12:00:00.1234560", "2013-01-01T12:00:00.1234567"),
+        (pl.Datetime("us", "UTC"), "2013-01-01 12:00:00Z", "2013-01-01 12:00:00.1234567Z"),
+    ],
+)
+def test_nothing_of_a_cell_is_lost(kind: Any, good: str, bad: str, tmp_path: Path) -> None:
+    (tmp_path / "cells.csv").write_text(f"a,b\n{good},1\n{bad},2\n{good},3\n")
+    schema = {"a": kind, "b": int}
+    graph = drift.Graph("cells")
+    graph.source("cells", schema=schema, on_error="divert").sink("out")
+    items = list(drift.run(graph, {"cells": drift.sources.csv(tmp_path / "cells.csv", schema=schema)}))
+    assert [item.sink for item in items] == ["out", "errors", "out"]
+    assert items[0].payload["a"] == items[2].payload["a"] is not None
+
+
+def test_true_and_false_come_back_from_where_sinks_have_written_them(tmp_path: Path) -> None:
+    rows = [{"ok": True}, {"ok": False}, {"ok": None}]
+    graph = drift.Graph("again")
+    graph.source("rows").sink("out")
+    drift.run(graph, {"rows": rows}, sinks={"out": drift.sinks.csv(tmp_path / "ok.csv")}).finish()
+    assert read(drift.sources.csv(tmp_path / "ok.csv", columns=["ok"], schema={"ok": bool}), 9)[0].values == rows
+    drift.run(graph, {"rows": rows}, sinks={"out": drift.sinks.sqlite(tmp_path / "ok.db", "ok")}).finish()
+    schema = {"position": int, "ok": bool}
+    of_table = drift.sources.sqlite(tmp_path / "ok.db", "select position, ok from ok", key="position", schema=schema)
+    found = [row["ok"] for each in read(of_table, 9) for row in each]
+    assert found == [True, False, None]
+
+
+@pytest.mark.parametrize(
     ("make", "says"),
     [
         (lambda: drift.sources.csv("x", schema={"a": pl.List(int)}), "no text is read as one"),

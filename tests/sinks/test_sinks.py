@@ -347,6 +347,22 @@ def test_a_payload_that_json_cannot_express_is_named_by_position_and_type(
         written(sinks.jsonl(tmp_path / "other"), [payload])
 
 
+@pytest.mark.parametrize("bad", [{"a": "\ud800"}, {"a": ["\ud800"]}], ids=["plain", "JSON"])
+def test_text_that_is_no_utf_8_is_named_by_its_position_in_csv(bad: Any, tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    with pytest.raises(SinkError, match=r"the payload at position 2 cannot be written as CSV: .*; the lines up to pos"):
+        written(sinks.csv(path), [{"a": "x"}, {"a": "y"}, bad, {"a": "z"}])
+    assert [line.rpartition(",")[2] for line in path.read_bytes().decode().split()] == ["a", "x", "y"]
+    with pytest.raises(SinkError, match=r"the payload at position 0 .*; nothing was written"):
+        written(sinks.csv(tmp_path / "other"), [bad])
+    assert (tmp_path / "other").read_bytes() in (b"", b"position,time,a\r\n")
+
+
+def test_text_that_is_no_utf_8_is_refused_by_parquet(tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match="surrogates not allowed"):
+        written(sinks.parquet(tmp_path / "out"), [{"a": "x"}, {"a": "\ud800"}])
+
+
 def test_a_csv_file_tells_an_empty_text_from_none(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     payloads = [

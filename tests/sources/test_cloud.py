@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from outside_files import Bucket, Objects
 from servers import ObjectStore, object_store
 from sourced import all_of, fault_of, in_thread
 from test_sources_followed import opened, read_all, woken
@@ -25,7 +26,7 @@ from test_sources_positions import check
 import drift
 from drift import InputError, SettingsError, SinkError, sinks, sources
 from drift.cli.specs import sink_of, source_of
-from drift.places import Local, Opened, Stat
+from drift.places import Local, Opened, Remote, Stat
 from drift.sinks.parquet import ParquetSink
 from drift_graph.meta import global_time
 
@@ -331,3 +332,47 @@ def test_a_url_that_nothing_reads_says_so() -> None:
     for sink in (sinks.jsonl, sinks.csv):
         with pytest.raises(SettingsError, match=r"use drift.sinks.parquet"):
             sink("s3://bucket/out")
+
+
+@pytest.mark.parametrize("pattern", ["logs/*/*.txt", "logs/**/*.txt"])
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_left_out(
+    store: ObjectStore, bucket: str, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from s3fs import S3FileSystem
+
+    def listed(self: Any, path: str, *arguments: Any, **more: Any) -> Any:
+        if path.rstrip("/").endswith("logs/b"):
+            raise PermissionError("access denied")
+        return lsdir(self, path, *arguments, **more)
+
+    for name in ("a/1.txt", "b/2.txt", "c/3.txt"):
+        store.files.pipe_file(f"{bucket}/logs/{name}", name.encode())
+    source = sources.text(f"{bucket}/{pattern}", storage_options=store.options)
+    assert all_of(source) == ["a/1.txt", "b/2.txt", "c/3.txt"]
+    lsdir = S3FileSystem._lsdir
+    monkeypatch.setattr(S3FileSystem, "_lsdir", listed)
+    assert "cannot be listed: access denied" in fault_of_opening(source)
+
+
+@pytest.mark.parametrize("follow", [False, True], ids=["listed", "followed"])
+def test_a_store_that_is_away_at_any_call_is_an_error_of_input(follow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = Objects(lambda count: 0, 9)
+    objects.contents = {f"{number}.jsonl": b"%d\n" % number for number in range(3)}
+    objects.written_at = dict.fromkeys(objects.contents, 0)
+    monkeypatch.setattr(Remote, "files", Bucket(objects))
+
+    def is_read(away_at: int) -> bool:
+        """Whether all is read where the store is away at one call, or needs fewer."""
+        calls, found = count(), list[Any]()
+        monkeypatch.setattr(objects, "is_away", lambda: next(calls) == away_at)
+        try:
+            with opened(sources.jsonl("memory://bucket/*.jsonl", follow=follow)) as reader:
+                while len(found) < 3:
+                    found += reader.read(1) or []
+        except InputError as error:
+            assert "the model is away" in str(error)
+            assert found == [0, 1, 2][: len(found)]
+            return False
+        return found == [0, 1, 2]
+
+    assert next(filter(is_read, count())) > 8

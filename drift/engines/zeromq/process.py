@@ -10,6 +10,7 @@ at once, whatever the loop is doing. Every process does so, and so the last one 
 from __future__ import annotations
 
 import gc
+import math
 import os
 import pickle
 import platform
@@ -86,7 +87,8 @@ class _Signs:
 
     def give(self, *, last: bool = False) -> None:
         sign = self._loop.sign()
-        sign.idle = self._loop.waits and self._loop.turns == self._turns
+        waits = self._loop.waits and self._loop.node.wake_s == math.inf
+        sign.idle = waits and self._loop.turns == self._turns
         self._turns = self._loop.turns
         sign.call = self._in_call()
         sign.peak_memory_bytes = peak_memory_bytes()

@@ -249,7 +249,8 @@ class WorkerNode(Node):
             sends += self._work([heappop(self._waiting)[2]], now_s)
         if self._worked and self._relief is not None:
             self._relief.relieve(self.machine)
-        has_more = self._at_once or self.machine.is_due or self._may_map
+        is_oldest = bool(self._waiting) and self._waiting[0][0] <= self._waiting_above
+        has_more = self._at_once or self.machine.is_due or self._may_map or is_oldest
         self.wake_s = now_s if has_more else self._patient_until_s() if self._waiting else math.inf
         return sends
 
