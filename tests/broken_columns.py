@@ -50,6 +50,38 @@ NUMBERS = ("tests/rows/test_running.py", "-k", "have_numbers")
 IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
 
 BREAKAGES: list[Breakage] = [
+    one(
+        "of an expression only the whole is asked whether it is row by row",
+        "drift/columns/expressions.py",
+        "if not all(map(_is_row_separable, _parts(each))):",
+        "if not _is_row_separable(each):",
+        ("tests/rows/test_rows.py", "-k", "refused"),
+        _UNSEEN,
+    ),
+    one(
+        "what is within a list of a row is asked whether it is row by row",
+        "drift/columns/expressions.py",
+        "        if any(part.meta.root_names()) or of_rows:\n",
+        "        if True:\n",
+        ("tests/rows/test_rows.py", "-k", "row_by_row"),
+        _UNSEEN,
+    ),
+    one(
+        "digits of a time are cut off",
+        _READ,
+        "    if _TOO_EXACT(cell):\n",
+        "    if False:\n",
+        READ,
+        _UNSEEN,
+    ),
+    one(
+        "the zone of a time of a day is cut off",
+        _READ,
+        "found.tzinfo is not None or _TOO",
+        "_TOO",
+        READ,
+        _UNSEEN,
+    ),
     one("a NaN has the bits it came with", _FORMS, "if np.isnan(values).any():", "if False:", ROWS, _UNSEEN),
     one(
         "null is encoded as the value below it",

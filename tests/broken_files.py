@@ -216,8 +216,8 @@ BREAKAGES = [
     broken(
         "a pattern matches objects with hidden names",
         "drift/places.py",
-        "                if \"/.\" not in path:",
-        "                if False:",
+        '            return listed if "/." in path else [each for each in listed if "/." not in each]',
+        "            return listed",
         *CLOUD,
     ),
     broken(
