@@ -35,8 +35,9 @@ def sqlite(
 ) -> SqliteSink:
     """A row of a table for each item: position, time, and the fields of the payload.
 
-    Numbers, text, bytes and None are stored unchanged, True as 1, anything else as `drift.sinks.jsonl` writes it. The
-    table is created if it does not exist. Items that were released together are committed together.
+    Numbers, text, bytes and None are stored unchanged, but for NaN, of which SQLite makes NULL; True as 1, anything
+    else as `drift.sinks.jsonl` writes it. The table is created if it does not exist. Items that were released together
+    are committed together.
 
     Args:
         table: its name, which is also the name of the position in the table drift_positions.

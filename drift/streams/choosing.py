@@ -67,7 +67,10 @@ class Choosing(Columnar[T]):
         for index, predicate in enumerate(predicates):
             routes.append(rest._part(step, str(index), predicate, "keep", optional=True))
             rest = rest._part(step, f"after {index}", Unless(predicate), "keep", optional=True)
-        return (*routes, rest)
+        streams = *routes, rest
+        for stream in streams:
+            stream._fields = self._fields
+        return streams
 
     def split(self, count: int) -> tuple[Stream[T], ...]:
         """`count` streams of all the items. A stream may be used any number of times anyway; this gives them names.
@@ -85,7 +88,9 @@ class Choosing(Columnar[T]):
         """
         if type(count) is not int or count < 1:
             raise GraphError(f"split takes an int of 1 or more, not {count!r:.80} (at {caller()})")
-        return (self._behind(self._origins),) * count
+        stream: Stream[T] = self._behind(self._origins)
+        stream._fields = self._fields
+        return (stream,) * count
 
     def zip(self, other: Stream[U], *, name: str | None = None) -> Stream[tuple[T, U]]:
         """Pairs (left, right) by order: the n-th item of this stream with the n-th of the other.
@@ -128,7 +133,9 @@ class Choosing(Columnar[T]):
             if type(number) is not int or number < 0:
                 raise GraphError(f"limit takes {what}= an int of 0 or more, not {number!r:.80} (at {caller()})")
         key = named_field(key)
-        return self._chosen(key, 0, LimitStep(count, offset), self._named(name, "limit", key), key)
+        stream: Stream[T] = self._chosen(key, 0, LimitStep(count, offset), self._named(name, "limit", key), key)
+        stream._fields = self._fields
+        return stream
 
     def dedup(
         self, key: Callable[[T], Any] | str = itself, *, within: Span | None = None, name: str | None = None
@@ -169,7 +176,9 @@ class Choosing(Columnar[T]):
         >>> drift.run(graph, {"words": ["to", "be"]}).finish().items_out, seen
         (2, ['to', 'be'])
         """
-        return self._part(self._name(name, "inspect", function), "", Inspect(function), "one")
+        stream: Stream[T] = self._part(self._name(name, "inspect", function), "", Inspect(function), "one")
+        stream._fields = self._fields
+        return stream
 
     def flatten(self: Steps[Iterable[U]], *, name: str | None = None) -> Stream[U]:
         """The members of each payload: a list, a tuple or another iterable, but no text, dict or set.

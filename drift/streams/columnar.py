@@ -41,8 +41,9 @@ class Columnar(Steps[T]):
         """Names and types (of Polars) of the fields of the rows; None if they are not known.
 
         They are known behind `graph.source(name, schema=...)`, behind steps that take expressions or keep rows as they
-        are (`filter`, `dedup`, `running`, `map_batches`), behind joins with `flat=True`, and behind `rows` of windows
-        by one field, or none; printing a graph, and `drift show`, list them.
+        are (`filter`, `dedup`, `limit`, `inspect`, `route`, `split`, `running`, `map_batches`), behind a `merge` of
+        streams with the same, behind joins with `flat=True`, and behind `rows` of windows by one field, or none;
+        printing a graph, and `drift show`, list them.
 
         Example:
             >>> import drift
@@ -234,7 +235,7 @@ class Columnar(Steps[T]):
         if self._fields is None:
             raise GraphError(
                 f"{kind} (at {caller()}) goes by the fields of rows, and those of {self!r} are not known: say them "
-                f"at the source, graph.source(name, schema={{'fare': float, ...}}); behind steps that call functions "
-                f"of Python they are not known any more"
+                f"at the source, graph.source(name, schema={{'fare': float, ...}}); behind steps whose functions of "
+                f"Python make the rows, and aggregates whose types are not known, they are not known any more"
             )
         return self._fields

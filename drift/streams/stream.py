@@ -164,7 +164,12 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         for stream in (self, *others):
             stream._check_depth(depth)
         timed_steps = max(stream._timed_steps for stream in (self, *others) if stream._depth == depth)
-        return Stream(self._graph, sum((other._origins for other in others), self._origins), timed_steps, depth)
+        made: Stream[T] = Stream(
+            self._graph, sum((other._origins for other in others), self._origins), timed_steps, depth
+        )
+        if all(other._fields == self._fields for other in others):
+            made._fields = self._fields
+        return made
 
     def feed(self, loop: Feedback[T]) -> None:
         """Close a feedback edge: the items of this stream return as those of `loop`.

@@ -168,7 +168,7 @@ class Draft:
         if known is not None:
             raise GraphError(
                 f"graph {self.name!r} has two steps named {operator.name!r}: at {known.where} and at "
-                f"{operator.where}; give one of them another name"
+                f"{operator.where}; no two steps, sources or sinks have one name: give one of them another"
             )
         self._operators[operator.name] = operator
         for origin in origins:

@@ -651,6 +651,49 @@ def test_what_is_within_a_row_and_constants_are_row_by_row(row_by_row: pl.Expr) 
         assert [item.payload for item in drift.run(graph, {"rows": rows}, batch_items=items)] == expected
 
 
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda rows, others: rows.merge(others),
+        lambda rows, others: rows.limit(9, key="key"),
+        lambda rows, others: rows.inspect(str),
+        lambda rows, others: rows.split(2)[1],
+        lambda rows, others: rows.route(lambda row: row["fare"] > 3)[0],
+        lambda rows, others: rows.route(lambda row: row["fare"] > 3)[1],
+    ],
+    ids=["merge", "limit", "inspect", "split", "route", "rest"],
+)
+def test_behind_steps_that_keep_rows_expressions_may_follow(keep: Callable[[Any, Any], Any]) -> None:
+    def graph() -> drift.Graph:
+        made = drift.Graph("kept")
+        time = drift.EventTime("at", tie="fare", lateness=100)
+        rows, others = (made.source(name, schema=SCHEMA, time=time) for name in ("rows", "others"))
+        kept = keep(rows, others).filter("fare > 2").with_columns(tip=pl.col("fare") * 0.5)
+        kept.key_by("key").window(drift.windows.tumbling(10)).rows(tips=drift.agg.sum("tip")).sink("out")
+        others.sink("rest")
+        return made
+
+    given = {
+        name: [{"at": 7 * n % 50, "key": "ab"[n % 2], "fare": n + less} for n in range(30)]
+        for name, less in (("rows", 0.25), ("others", 0.5))
+    }
+    tables = {name: pl.DataFrame(rows, schema=SCHEMA) for name, rows in given.items()}
+    runs = [
+        drift.run(graph(), sources, **how)
+        for sources in (given, tables)
+        for how in ({"engine": "reference"}, {}, {"batch_items": 4})
+    ]
+    ends = [run.finish() for run in runs]
+    assert len({end.digest for end in ends}) == 1
+    assert ends[0].items_out > 30
+
+
+def test_streams_of_other_fields_merge_into_one_without() -> None:
+    graph = drift.Graph("merged")
+    one, other = graph.source("one", schema={"a": int}), graph.source("other", schema={"a": float})
+    assert one.merge(other).schema is None and one.merge(one).schema == {"a": pl.Int64}
+
+
 def test_an_expression_that_needs_other_rows_and_does_not_say_so_is_found_in_the_first_batches() -> None:
     graph = drift.Graph("seldom")
     pairs = graph.source("pairs", schema={"pair": pl.Struct({"x": int})})
