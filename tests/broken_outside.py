@@ -336,14 +336,6 @@ BREAKAGES = [
         NO_SERVERS,
     ),
     one(
-        "a list of files that was read to the end of one reads that one again",
-        "drift/sources/paths.py",
-        "        while self._at < at + (within is None):\n",
-        "        while self._at < at:\n",
-        (*WHOLE, "-k", "Objects"),
-        NO_SERVERS,
-    ),
-    one(
         "an object that is read on is read from its beginning",
         "drift/sources/paths.py",
         "            reader.seek(within)\n",
