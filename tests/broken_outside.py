@@ -328,14 +328,6 @@ BREAKAGES = [
         NO_SERVERS,
     ),
     one(
-        "the rest of a connection is lost when it closes within a line",
-        "drift/sources/sockets.py",
-        "            if peer.unended_bytes:\n",
-        "            if False:\n",
-        (*WHOLE, "-k", "Lines"),
-        NO_SERVERS,
-    ),
-    one(
         "an object that is read on is read from its beginning",
         "drift/sources/paths.py",
         "            reader.seek(within)\n",

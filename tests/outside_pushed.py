@@ -23,7 +23,6 @@ import drift.sources.sockets
 from drift import sources
 from drift.sources.sockets import _TcpReader
 
-_CONNECTIONS_MAX = 3
 ZEROMQ = importlib.import_module("drift.sources.zeromq")
 
 
@@ -218,46 +217,20 @@ class Messages(OnePartition):
         return self.is_quiet and not self.waiting
 
 
-class Sender:
-    """A connection over which lines come.
-
-    Attributes:
-        unsent: what it has begun to send.
-        awaited: lines that were sent, and were not returned yet; the last may lack its end.
-    """
-
-    def __init__(self) -> None:
-        self.socket, self.connection = socket.socketpair()
-        self.unsent = b""
-        self.awaited = [b""]
-
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data)
-        first, *others = data.split(b"\n")
-        self.awaited[-1] += first
-        self.awaited += others
-
-    def close(self) -> None:
-        self.socket.close()
-        if not self.awaited[-1]:
-            del self.awaited[-1]
-
-
 class Lines(OnePartition):
-    """Lines over some connections at a time, some of which end within a line. Those that a run has not returned when it
-    ends are lost.
+    """Lines over connections, one connection after the other; some break, or end within a line. Those that a run has
+    not returned when it ends are lost.
     """
 
     def __init__(self, choose: Schedule, most: int) -> None:
         super().__init__(choose, most)
-        self._senders: list[Sender] = []  # that are connected
-        self._all: list[Sender] = []  # also those that were, of this run
-        self._waiting: list[Sender] = []  # to be accepted
+        self._sender: socket.socket | None = None
+        self._half = b""
         self._sent: dict[bytes, Posted] = {}
-        self._asked_in_vain = 0
+        self._opened: list[tuple[socket.socket, tuple[str, int]]] = []
 
     def source(self) -> Any:
-        return sources.tcp_lines(until_closed=False, connections_max=1 + self.choose(_CONNECTIONS_MAX))
+        return sources.tcp_lines(until_closed=False)
 
     @contextmanager
     def read_from(self) -> Iterator[None]:
@@ -271,48 +244,44 @@ class Lines(OnePartition):
 
     @property
     def is_read(self) -> bool:
-        return self.is_quiet and not self._senders and not any(sender.awaited for sender in self._all)
+        return self.is_quiet and self._sender is None
 
     def returned(self, payloads: Sequence[Any]) -> None:
-        """See `OnePartition`; lines of a connection come in their order."""
-        self._asked_in_vain = 0 if payloads else self._asked_in_vain + 1
-        assert self._asked_in_vain < 1000, "there are lines that are never returned"
-        for payload in payloads:
-            content = payload.encode() if isinstance(payload, str) else payload[3]
-            next(each for each in self._all if each.awaited[:1] == [content]).awaited.pop(0)
-            self.log.append(self._sent.get(content, Posted(0, 0, 0, content)))
+        """See `OnePartition`; a line that nobody has sent is one that is not in the output."""
+        contents = [payload.encode() if isinstance(payload, str) else b"" for payload in payloads]
+        self.log.extend(self._sent.get(content, Posted(0, 0, 0, content)) for content in contents)
 
     def spoilt(self, content: bytes) -> bytes:
         return content[:-1] + b"\xff"
 
     def accept(self) -> tuple[socket.socket, tuple[str, int]]:
-        if not self._waiting:
+        if not self._opened:
             raise BlockingIOError
-        return self._waiting.pop(0).connection, ("model", 1)
+        return self._opened.pop()
 
     def hang_up(self) -> None:
-        """The run has ended."""
-        for sender in self._senders:
-            sender.socket.close()
-        for sender in self._waiting:
-            sender.connection.close()
-        self._senders, self._all, self._waiting = [], [], []
+        """The end of a connection: of the run, or of the sender."""
+        if self._sender is not None:
+            self._sender.close()
+        for connection, _ in self._opened:
+            connection.close()
+        self._sender, self._half, self._opened = None, b"", []
 
     def happens(self) -> None:
-        if not self.is_quiet and (not self._senders or self.choose(4) == 3) and len(self._senders) < _CONNECTIONS_MAX:
-            sender = Sender()
-            for each in (self._senders, self._all, self._waiting):
-                each.append(sender)
-        for sender in list(self._senders):
-            messages = self.new()
-            self._sent.update((message.content, message) for message in messages)
-            data = sender.unsent + b"".join(message.content + b"\n" for message in messages)
-            at = len(data) - self.choose(len(data) + 1) if self.choose(3) == 2 else len(data)
-            sender.send(data[:at])
-            sender.unsent = data[at:]
-            if (self.is_quiet and not sender.unsent) or self.choose(8) == 7:
-                sender.close()
-                self._senders.remove(sender)
+        if self._sender is None and not self.is_quiet:
+            self._sender, connection = socket.socketpair()
+            self._opened.append((connection, ("model", 1)))
+        if self._sender is None:
+            return
+        messages = self.new()
+        self._sent.update((message.content, message) for message in messages)
+        data = self._half + b"".join(message.content + b"\n" for message in messages)
+        at = len(data) - self.choose(len(data) + 1) if self.choose(3) == 2 else len(data)
+        self._sender.sendall(data[:at])
+        self._half = data[at:]
+        if (self.is_quiet and not self._half) or self.choose(8) == 7:
+            self._sender.close()
+            self._sender, self._half = None, b""
 
 
 class Listener:
