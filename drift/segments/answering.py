@@ -15,7 +15,7 @@ from drift.calling.asker import Asker, Loop, Question
 from drift.calling.asks import Asks
 from drift.segments.log import Passed
 from drift_graph.canonical import canonical
-from drift_graph.diverted import NEVER_DIVERTED, diverted_by
+from drift_graph.diverted import diverted_by, may_be_of_item
 from drift_graph.failures import failed_step
 from drift_graph.functions import brief
 from drift_graph.item import FAILURES, Failure
@@ -270,7 +270,7 @@ def judge(operator: Map, question: Question) -> None:
     asks = operator.function
     assert isinstance(asks, Asks)
     question.error = error
-    if asks.diverts and isinstance(error, Exception) and not isinstance(error, NEVER_DIVERTED):
+    if asks.diverts and may_be_of_item(error):
         question.answer = diverted_by(operator.step, error, question.payload)
     else:
         question.answer = failed_step(operator, error, question.payload)

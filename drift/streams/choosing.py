@@ -67,10 +67,7 @@ class Choosing(Columnar[T]):
         for index, predicate in enumerate(predicates):
             routes.append(rest._part(step, str(index), predicate, "keep", optional=True))
             rest = rest._part(step, f"after {index}", Unless(predicate), "keep", optional=True)
-        streams = *routes, rest
-        for stream in streams:
-            stream._fields = self._fields
-        return streams
+        return tuple(map(self._with_these_fields, (*routes, rest)))
 
     def split(self, count: int) -> tuple[Stream[T], ...]:
         """`count` streams of all the items. A stream may be used any number of times anyway; this gives them names.
@@ -88,9 +85,7 @@ class Choosing(Columnar[T]):
         """
         if type(count) is not int or count < 1:
             raise GraphError(f"split takes an int of 1 or more, not {count!r:.80} (at {caller()})")
-        stream: Stream[T] = self._behind(self._origins)
-        stream._fields = self._fields
-        return (stream,) * count
+        return (self._with_these_fields(self._behind(self._origins)),) * count
 
     def zip(self, other: Stream[U], *, name: str | None = None) -> Stream[tuple[T, U]]:
         """Pairs (left, right) by order: the n-th item of this stream with the n-th of the other.
@@ -133,9 +128,8 @@ class Choosing(Columnar[T]):
             if type(number) is not int or number < 0:
                 raise GraphError(f"limit takes {what}= an int of 0 or more, not {number!r:.80} (at {caller()})")
         key = named_field(key)
-        stream: Stream[T] = self._chosen(key, 0, LimitStep(count, offset), self._named(name, "limit", key), key)
-        stream._fields = self._fields
-        return stream
+        step = self._named(name, "limit", key)
+        return self._with_these_fields(self._chosen(key, 0, LimitStep(count, offset), step, key))
 
     def dedup(
         self, key: Callable[[T], Any] | str = itself, *, within: Span | None = None, name: str | None = None
@@ -161,8 +155,7 @@ class Choosing(Columnar[T]):
         else:
             first = FirstWithin(span_of("within", within, caller()), key)
             stream = self._process(Process(key, False, first, forget, phase_of_timers(self._timed_steps)), step)
-        stream._fields = self._fields
-        return stream
+        return self._with_these_fields(stream)
 
     def inspect(self, function: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
         """The same items; `function` is called with each as it is processed, for debugging.
@@ -176,9 +169,8 @@ class Choosing(Columnar[T]):
         >>> drift.run(graph, {"words": ["to", "be"]}).finish().items_out, seen
         (2, ['to', 'be'])
         """
-        stream: Stream[T] = self._part(self._name(name, "inspect", function), "", Inspect(function), "one")
-        stream._fields = self._fields
-        return stream
+        step = self._name(name, "inspect", function)
+        return self._with_these_fields(self._part(step, "", Inspect(function), "one"))
 
     def flatten(self: Steps[Iterable[U]], *, name: str | None = None) -> Stream[U]:
         """The members of each payload: a list, a tuple or another iterable, but no text, dict or set.

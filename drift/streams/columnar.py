@@ -195,9 +195,7 @@ class Columnar(Steps[T]):
         if diverts(on_error, f"filter {step!r}", where):
             tried = TriedRows(step, function, keeps=True)
             stream = self._add(Map(f"{step}.tried", "", where, tried, "one"))._without_errors(step, where)
-        stream = stream._add(Map(step, "", where, function, "keep"))
-        stream._fields = fields
-        return stream
+        return self._with_these_fields(stream._add(Map(step, "", where, function, "keep")))
 
     def _with_keys(self, given: Sequence[Any]) -> tuple[Stream[T], list[Any]]:
         """The rows with expressions that are keys as fields, and their names in place of the expressions."""
@@ -226,9 +224,12 @@ class Columnar(Steps[T]):
         return bound(aggregate, bind)
 
     def _durable_if(self, durable: bool) -> Stream[Any]:
-        stream = super()._durable_if(durable)
-        stream._fields = self._fields
-        return stream
+        return self._with_these_fields(super()._durable_if(durable))
+
+    def _with_these_fields(self, rows: Stream[Any]) -> Stream[Any]:
+        """A stream whose rows have the fields of this one."""
+        rows._fields = self._fields
+        return rows
 
     def _known_fields(self, kind: str) -> Fields:
         need("columns", f"stream.{kind}")

@@ -164,12 +164,10 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         for stream in (self, *others):
             stream._check_depth(depth)
         timed_steps = max(stream._timed_steps for stream in (self, *others) if stream._depth == depth)
-        made: Stream[T] = Stream(
-            self._graph, sum((other._origins for other in others), self._origins), timed_steps, depth
-        )
-        if all(other._fields == self._fields for other in others):
-            made._fields = self._fields
-        return made
+        origins = sum((other._origins for other in others), self._origins)
+        merged: Stream[T] = Stream(self._graph, origins, timed_steps, depth)
+        same = all(other._fields == self._fields for other in others)
+        return self._with_these_fields(merged) if same else merged
 
     def feed(self, loop: Feedback[T]) -> None:
         """Close a feedback edge: the items of this stream return as those of `loop`.
@@ -329,8 +327,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
                 raise GraphError(f"a filter by an expression (at {caller()}) does not take with_time")
             return self._kept(predicate, name, on_error)._durable_if(durable)
         stream = self._map(predicate, "keep", name, "filter", with_time, on_error=on_error)
-        stream._fields = self._fields
-        return stream._durable_if(durable)
+        return self._with_these_fields(stream)._durable_if(durable)
 
     def scan(
         self,

@@ -45,13 +45,18 @@ def is_late(payload: Any) -> bool:
     return is_diverted(payload) and payload[0] == LATE
 
 
+def may_be_of_item(error: BaseException) -> bool:
+    """Whether an item may have caused an error, so that it can be diverted."""
+    return isinstance(error, Exception) and not isinstance(error, NEVER_DIVERTED)
+
+
 def diverted_by(location: str, error: BaseException, payload: Any) -> tuple[str, str, str, Any]:
     """`diverted` for an exception that a function raised.
 
     Raises:
         BaseException: the error itself, if the item did not cause it.
     """
-    if isinstance(error, NEVER_DIVERTED) or not isinstance(error, Exception):
+    if not may_be_of_item(error):
         raise error
     if isinstance(error, DriftError) and error.ends_the_run:
         raise error

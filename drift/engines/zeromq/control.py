@@ -29,7 +29,7 @@ class SignOfLife(msgspec.Struct, tag=True):
     """The process is alive.
 
     Attributes:
-        idle: it has had no message since the last sign, and waits for one and for no time.
+        idle: it has had no message since the last sign, and does nothing until one comes.
         call: seconds spent in the present call of a user's function, and the function's location.
         log_bytes: size of its link logs.
         last: the process ends after this sign.
