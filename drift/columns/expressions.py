@@ -50,7 +50,7 @@ _EXAMPLES: tuple[tuple[Any, Sequence[Any]], ...] = (
 
 
 #: The classes of values whose types need no further look; that they fit is what Polars checks.
-_CLASSES: dict[Any, type] = {
+PLAIN_CLASSES: dict[Any, type] = {
     **dict.fromkeys((pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64), int),
     pl.Float64: float,
     pl.Boolean: bool,
@@ -375,6 +375,8 @@ def frame_of(payloads: Any, fields: Fields, read: Sequence[str] | None = None) -
     if isinstance(payloads, Frame):
         if payloads.schema == schema:
             return payloads.frame if read is None else payloads.part(read)
+        if dict(payloads.schema) == dict(schema):
+            return payloads.part(schema.names() if read is None else read)
         payloads = payloads.values
     names = schema.names()
     for payload in payloads:
@@ -409,7 +411,7 @@ def _are_of(kind: Any, values: Sequence[Any], column: pl.Series) -> bool:
     """Whether the values of a column are those that it was made of; Polars converts some without a word."""
     if column.dtype != kind:
         return False
-    expected, types = _CLASSES.get(kind), set(map(type, values))
+    expected, types = PLAIN_CLASSES.get(kind), set(map(type, values))
     if expected is not None:
         return types <= {expected, NoneType}
     if isinstance(kind, pl.Datetime) and kind.time_unit == "us" and types <= {datetime.datetime, NoneType}:

@@ -178,15 +178,24 @@ class Frame(Tabular):
 
     Args:
         frame: the rows; or where they are, so that columns are gathered when they are asked for.
+        values: of the rows, if they are known.
     """
 
     __slots__ = ("_gathered", "_batch")
 
-    def __init__(self, frame: pl.DataFrame | Gathered, whole: Self | None = None, start: int = 0) -> None:
+    def __init__(
+        self,
+        frame: pl.DataFrame | Gathered,
+        whole: Self | None = None,
+        start: int = 0,
+        *,
+        values: list[Any] | None = None,
+    ) -> None:
         self._gathered: Gathered | None = None
         if isinstance(frame, Gathered):
             self._gathered, frame = frame, _NOT_MADE
         super().__init__(frame, whole, start)
+        self._values = values
         self._batch: pa.RecordBatch | None = None
 
     def __len__(self) -> int:

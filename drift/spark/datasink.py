@@ -122,7 +122,7 @@ class _Writer:
                 staged.check = (staged.check + sum(map(xxhash.xxh64_intdigest, payloads))) % 2**63
         return staged
 
-    def _payloads(self, batch: pa.RecordBatch) -> list[Any]:
+    def _payloads(self, batch: pa.RecordBatch) -> Any:
         names = tuple(name for name in batch.schema.names if name != self._target.column)
         return Reading("", 0, ArrivalTime(), self._target.payload, names, False).payloads(batch.select(names))
 

@@ -43,8 +43,10 @@ from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, TIME_MIN, pack_time, varint, without_ordinal
 from drift_graph.metas import EventMetas, Metas, NumberedMetas, is_increasing, listed_metas
 from drift_graph.metas.event import stamps_of
-from drift_graph.payloads import are_rows
+from drift_graph.operators import Source
+from drift_graph.payloads import AsRows, are_rows
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
+from drift_graph.schemas import as_rows
 from drift_graph.stamps import check_payloads, ties_of_policy, timed_rows, times_of
 from drift_graph.times import SourceMachine
 
@@ -80,10 +82,14 @@ class FrameMachine(SourceMachine):
     ) -> tuple[Metas, Exception | None]:
         error: Exception | None = None
         policy = self.policy
+        if self._rows is not None:
+            payloads, error = as_rows(self._rows, payloads, self.name)
+            times = None if times is None else times[: len(payloads)]
         samples = self._sampler.sample(payloads) if self._calls_users else ()
         if times is None:
             assert policy.reads_payloads
-            times, error = times_of(payloads, policy, self.name)
+            times, untimed = times_of(payloads, policy, self.name)
+            error = untimed or error
             check_payloads(samples, policy, "time", self.name)
             payloads = payloads[: len(times)]
         rank = varint(self._rank)
@@ -106,6 +112,7 @@ class Reading:
     Attributes:
         columns: names of the payload's columns, in the order of the rows' columns.
         timed: whether a column holds the times; else the policy's function is called.
+        rows: checks payloads against the schema of the source, if it has one.
     """
 
     name: str
@@ -114,22 +121,32 @@ class Reading:
     payload: Payload
     columns: tuple[str, ...]
     timed: bool
+    rows: AsRows | None = None
 
     def machine(self) -> FrameMachine:
-        return FrameMachine(self.name, self.rank, self.policy)
+        return FrameMachine(self.name, self.rank, self.policy, rows=self.rows)
 
     def chunks(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows that are read at once."""
         size = _CHUNK_ROWS if self.payload == "rows" else _CHUNK_ITEMS
         return (batch.slice(start, size) for start in range(0, batch.num_rows, size))
 
-    def payloads(self, batch: pa.RecordBatch) -> list[Any]:
-        """The payloads of rows."""
+    def payloads(self, batch: pa.RecordBatch) -> Any:
+        """The payloads of rows: in columns only if they are of the schema."""
+        found = self._payloads(batch)
+        if self.rows is None:
+            return found
+        try:
+            return self.rows(found)
+        except InputError:  # `FrameMachine` finds it again, and says of which row
+            return list(found)
+
+    def _payloads(self, batch: pa.RecordBatch) -> Any:
         columns = [batch.column(index) for index in range(len(self.columns))]
         if self.payload == "rows":
             from drift.columns.rows import frame_of_batch
 
-            return frame_of_batch(self.columns, pa.RecordBatch.from_arrays(columns, self.columns))  # type: ignore[return-value]
+            return frame_of_batch(self.columns, pa.RecordBatch.from_arrays(columns, self.columns))
         return payloads_of(columns, self.columns, self.payload, batch.num_rows)
 
     def stamped(self, batch: pa.RecordBatch, ending: bytes = b"") -> tuple[list[Any], Metas, Exception | None]:
@@ -359,8 +376,11 @@ class Counter:
         )
 
 
-def reading_of(name: str, rank: int, policy: TimePolicy, source: FrameSource, frame: Any) -> tuple[Reading, Any]:
-    """The reading of a DataFrame, and the DataFrame with the column of times, if the reading needs one."""
+def reading_of(read: Source, rank: int, policy: TimePolicy, source: FrameSource, frame: Any) -> tuple[Reading, Any]:
+    """The reading of a DataFrame for a source of the graph, and the DataFrame with the column of times, if the reading
+    needs one.
+    """
+    name, rows = read.name, read.rows
     columns = tuple(frame.columns)
     if source.payload not in ("dict", "tuple", "value", "rows"):
         raise SettingsError(f"payload={source.payload!r} is neither 'dict', 'tuple', 'value' nor 'rows'")
@@ -376,10 +396,10 @@ def reading_of(name: str, rank: int, policy: TimePolicy, source: FrameSource, fr
     if source.time is not None and source.order_by:
         raise SettingsError(f"source {name!r}: time= puts rows in event time, order_by= in arrival time; give one")
     if source.order_by:
-        return Reading(name, rank, ArrivalTime(), source.payload, columns, True), frame
+        return Reading(name, rank, ArrivalTime(), source.payload, columns, True, rows), frame
     if source.time is not None:
         event = policy if policy.reads_payloads else EventTime(_never)
-        return Reading(name, rank, event, source.payload, columns, True), frame.withColumn(
+        return Reading(name, rank, event, source.payload, columns, True, rows), frame.withColumn(
             TIME, _millis(name, frame, source.time)
         )
     if not policy.reads_payloads:
@@ -388,7 +408,7 @@ def reading_of(name: str, rank: int, policy: TimePolicy, source: FrameSource, fr
             f"came, drift.spark.source(frame, order_by=...), or give them a time: drift.spark.source(frame, time=...), "
             f"or times={{{name!r}: drift.EventTime(...)}}"
         )
-    return Reading(name, rank, policy, source.payload, columns, False), frame
+    return Reading(name, rank, policy, source.payload, columns, False, rows), frame
 
 
 def _never(payload: Any) -> int:

@@ -135,7 +135,9 @@ class _Adding:
             NeedsRows: they cannot be added up.
         """
         reading = self._reading
-        source: Any = reading.payloads(batch)
+        source = reading.payloads(batch)
+        if type(source) is list:
+            raise NeedsRows("a row may be none of the schema")
         times = reading.times_at_once(batch, source)
         if times is None:
             raise NeedsRows("a row may have no time")

@@ -42,6 +42,7 @@ from drift.state.run_checkpoints import Begin
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
+from drift_graph.operators import Source
 from drift_graph.segments import Segment, segments_of
 
 _PARTITION_BATCHES = 16  # of a megabyte
@@ -99,7 +100,7 @@ class Prepared:
         if self._levels.gangs:
             check_slots(self._spark, targets)
         readings = [
-            self._reading(rank, source.name, feed, frame_source, targets)
+            self._reading(rank, source, feed, frame_source, targets)
             for rank, source in enumerate(dataflow.sources)
             if isinstance(frame_source := feed.sources.get(source.name), FrameSource)
         ]
@@ -173,10 +174,10 @@ class Prepared:
             return frames.read_rows
         return read_parts if adds_up(self._levels.dataflow, reading, schema) else frames.read_rows
 
-    def _reading(self, rank: int, name: str, feed: Feed, source: FrameSource, targets: int) -> _ReadFrame:
+    def _reading(self, rank: int, read: Source, feed: Feed, source: FrameSource, targets: int) -> _ReadFrame:
         source.in_spark = True
         frame = source.frame(self._spark) if callable(source.frame) else source.frame
-        reading, frame = frames.reading_of(name, rank, feed.policy_of(name), source, frame)
+        reading, frame = frames.reading_of(read, rank, feed.policy_of(read.name), source, frame)
         if source.order_by:
             numbered = frames.Numbered(frame, source.order_by, targets)
             self._closing.callback(numbered.close)

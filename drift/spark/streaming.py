@@ -56,6 +56,7 @@ from drift_graph.errors import DriftError, LateItem, SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, TIME_MIN, pack_time
+from drift_graph.operators import Source
 from drift_graph.policies import TimePolicy
 from drift_graph.restore import restored
 
@@ -110,7 +111,7 @@ class Stream:
         self._readings: dict[int, Reading] = {}
         self._frames: list[Any] = []
         for rank, source in enumerate(dataflow.sources):
-            reading, frame = _streamed(source.name, rank, times.get(source.name, source.time), opened[source.name])
+            reading, frame = _streamed(source, rank, times.get(source.name, source.time), opened[source.name])
             self._readings[rank] = reading
             self._frames.append(frame)
         self._spark = self._frames[0].sparkSession
@@ -562,8 +563,9 @@ def _released(before: Commit, number: int, ends: Mapping[int, tuple[int, RangeEn
     return replace(before, number=number, position=position, blocks=blocks, edges=edges, graph=None)
 
 
-def _streamed(name: str, rank: int, policy: TimePolicy, source: Any) -> tuple[Reading, Any]:
+def _streamed(read: Source, rank: int, policy: TimePolicy, source: Any) -> tuple[Reading, Any]:
     """How a streaming DataFrame is read."""
+    name = read.name
     if not isinstance(source, FrameSource) or not getattr(source.frame, "isStreaming", False):
         raise SettingsError(
             f"source {name!r} of a stream is {safe_text(repr, source, 80)}, which is no streaming DataFrame; pass one "
@@ -574,7 +576,7 @@ def _streamed(name: str, rank: int, policy: TimePolicy, source: Any) -> tuple[Re
             f"source {name!r} is in arrival time, and rows of a stream have no order of arrival; name their time: "
             f"drift.spark.source(frame, time=...), or times={{{name!r}: drift.EventTime(...)}}"
         )
-    return reading_of(name, rank, policy, source, source.frame)
+    return reading_of(read, rank, policy, source, source.frame)
 
 
 def _structure(dataflow: Dataflow, readings: Mapping[int, Reading]) -> str:

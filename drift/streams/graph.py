@@ -86,7 +86,8 @@ class Graph:
             name: the run refers to it.
             type: of its payloads, for type checkers; nothing is checked while a graph runs.
             schema: of payloads that are dicts: names and types (of Polars or Python) of their fields, for steps that
-                take expressions, such as `select`; needs the extra `columns`.
+                take expressions, such as `select`; needs the extra `columns`. A payload that is no such row is as a
+                line that cannot be read.
             time: the time policy, unless the run sets another; arrival time if None.
             on_error: "error" ends the run at a line that cannot be read or an item without a time; "divert" sends it to
                 the sink "errors": {"location": source and line, "error": what is wrong, "payload": what was read}. A
@@ -111,14 +112,16 @@ class Graph:
             raise GraphError(
                 f"source {name!r} (at {where}) has late={late!r}, which is the sink of what cannot be read"
             )
-        fields = None
+        fields = rows = None
         if schema is not None:
             need("columns", f"source {name!r} with a schema")
             from drift.columns.expressions import fields_of
+            from drift.columns.schema_rows import SchemaRows
 
             fields = fields_of(schema, where)
+            rows = SchemaRows(fields)
         policy = _of_fields(time or ArrivalTime(), fields, f"source {name!r}", where)
-        self._draft.add(Source(name, name, where, policy, diverting, bool(late)))
+        self._draft.add(Source(name, name, where, policy, diverting, bool(late), rows=rows))
         stream: Stream[Any] = Stream(self, (name,))
         if diverting or late:
             stream = stream._without_errors(name, where, errors=diverting, late=late)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 from drift_graph.functions import field_of, line_of, name_of, same_function, user_function
 from drift_graph.later import Later, Undeclared
 from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.payloads import AsRows
 from drift_graph.policies import TimePolicy
 
 Arity = Literal["many", "one", "keep"]
@@ -89,12 +90,13 @@ class Source(Operator):
     """An input. `time` is the policy a run uses unless it gets another for this source.
 
     `diverting`: whether lines that cannot be read and items without a time are diverted (`drift_graph.diverted`).
-    `late_apart`: whether late items are.
+    `late_apart`: whether late items are. `rows`: of a source with a schema, checks payloads against it.
     """
 
     time: TimePolicy
     diverting: bool = False
     late_apart: bool = False
+    rows: AsRows | None = field(default=None, compare=False, kw_only=True)
     gives: ClassVar[Gives] = "input"
 
     @property

@@ -14,7 +14,7 @@ from datetime import tzinfo
 from itertools import chain, compress
 from typing import Any, Self, TypeGuard
 
-from drift_graph.errors import DriftError
+from drift_graph.errors import DriftError, InputError
 from drift_graph.metas import EventMetas, Metas, chosen_metas
 
 
@@ -22,6 +22,22 @@ class NeedsRows(DriftError):
     """What was added up would have to be processed row by row: a run that gets it begins again, with the rows."""
 
     ends_the_run = True
+
+
+class AsRows:
+    """Checks the payloads of a source against its schema."""
+
+    def __call__(self, payloads: Any) -> Any:
+        """The payloads: in columns, where that pays; as dicts, with their fields in the order of the schema.
+
+        Raises:
+            InputError: one is no row of the schema.
+        """
+        raise NotImplementedError
+
+    def others(self, payloads: Any) -> Iterator[tuple[int, InputError]]:
+        """The indices of those that are no rows of the schema, in their order, with what is wrong."""
+        raise NotImplementedError
 
 
 class Timed:

@@ -38,8 +38,9 @@ from drift_graph.metas import (
 from drift_graph.metas.event import packed_stamp, stamps_of, time_and_tie
 from drift_graph.moments import Field
 from drift_graph.operators import Source
-from drift_graph.payloads import in_order
+from drift_graph.payloads import AsRows, in_order
 from drift_graph.policies import EventTime, TimePolicy
+from drift_graph.schemas import as_rows, rows_or_diverted
 from drift_graph.stamp_counts import StampCounts
 from drift_graph.stamps import check_payloads, ties_of_policy, timed_rows, times_of, times_or_diverted
 from drift_graph.unchanged import Sampler
@@ -129,6 +130,7 @@ class SourceMachine:
         live: whether arrival is stamped from a clock (`now_ms` of `take` and `tick`) or numbered.
         diverting: whether an item without a time is diverted, at the greatest time before it, instead of an error.
         late_apart: whether a late item is diverted, at the heartbeat that it is behind, whatever the policy says.
+        rows: checks payloads against a schema: one that is none of its rows is an error, or diverted.
     """
 
     def __init__(
@@ -140,8 +142,10 @@ class SourceMachine:
         live: bool = False,
         diverting: bool = False,
         late_apart: bool = False,
+        rows: AsRows | None = None,
     ) -> None:
         self.name = name
+        self._rows = rows
         self._diverting = diverting
         self._late_apart = late_apart
         self.policy = policy
@@ -162,7 +166,8 @@ class SourceMachine:
     def of(cls, source: Source, rank: int, policy: TimePolicy | None = None, *, live: bool = False) -> Self:
         """The machine of a source of a graph, with its own time policy or another one."""
         chosen = source.time if policy is None else policy
-        return cls(source.name, rank, chosen, live=live, diverting=source.diverting, late_apart=source.late_apart)
+        apart = {"diverting": source.diverting, "late_apart": source.late_apart}
+        return cls(source.name, rank, chosen, live=live, rows=source.rows, **apart)
 
     @property
     def finished(self) -> bool:
@@ -175,19 +180,21 @@ class SourceMachine:
             ImpureStep: the time function or the tie function has changed a payload.
         """
         late: list[Late] = []
-        error: Exception | None = None
+        payloads, error = self._checked(payloads)
         metas: Metas
         if self.policy.reads_payloads:
             before = self._lateness.greatest
             clock = now_ms if self.live else TIME_MIN
             at_once = self._taken_at_once(payloads, self.policy, clock)
             if at_once is not None:
-                return at_once
+                return at_once if error is None else at_once._replace(error=at_once.error or error)
             samples = self._sampler.sample(payloads) if self._calls_users else ()
             if self._diverting:
                 payloads, times = times_or_diverted(payloads, self.policy, self._lateness, clock)
             else:
-                times, error = times_of(payloads, self.policy, self.name, self.items_in + self.late_items)
+                items_before = self.items_in + self.late_items
+                times, untimed = times_of(payloads, self.policy, self.name, items_before)
+                error = untimed or error
             check_payloads(samples, self.policy, "time", self.name)
             if self._late_apart:
                 payloads, times = self._lateness.set_apart(payloads, times, self.policy, clock)
@@ -212,6 +219,14 @@ class SourceMachine:
             self.heartbeat = pack_time(self.items_in + len(payloads))
         self._count(metas, late)
         return Arrived(metas, payloads, self.heartbeat, late, error)
+
+    def _checked(self, payloads: Any) -> tuple[Any, Exception | None]:
+        """The payloads by the schema, if there is one, up to the first that is no row of it; or with such diverted."""
+        if self._rows is None or not payloads:
+            return payloads, None
+        if not self._diverting:
+            return as_rows(self._rows, payloads, self.name, self.items_in + self.late_items)
+        return rows_or_diverted(self._rows, payloads, self.name), None
 
     def repeat(self, arrived: Arrived) -> None:
         """Apply recorded decisions in place of deciding, when a run is replayed."""

@@ -217,5 +217,5 @@ def test_a_row_with_other_fields_ends_the_run_at_its_item() -> None:
     rows = [{"zone": "a", "day": 1, "fare": 1.0}, {"zone": "a", "day": 1}]
     run = drift.run(graph, {"rows": rows})
     assert next(run).payload == {**rows[0], "n": 1}
-    with pytest.raises(drift.StepError, match="joined"):
+    with pytest.raises(drift.InputError, match="item 1 of source 'rows'"):
         next(run)

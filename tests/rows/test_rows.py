@@ -368,7 +368,7 @@ def test_expressions_in_a_row_are_computed_together(monkeypatch: pytest.MonkeyPa
         assert run.finish().items_out == 100 and 0 < len(queries) < 2 * 4  # of two batches or more, and four steps
 
 
-def test_a_dropped_row_fails_in_no_later_step_and_dicts_stay_as_they_are() -> None:
+def test_a_dropped_row_fails_in_no_later_step_and_dicts_have_the_order_of_the_schema() -> None:
     graph = drift.Graph("drops")
     rows = graph.source("trips", schema=SCHEMA).filter(pl.col("key") != "x").filter(pl.col("at") > 0)
     rows.sink("same")
@@ -377,7 +377,7 @@ def test_a_dropped_row_fails_in_no_later_step_and_dicts_stay_as_they_are() -> No
     with tried_enough():
         items = list(drift.run(graph, {"trips": trips}))
     assert [item.payload["n"] for item in items if item.sink == "out"] == [2, 2, 2]
-    assert {tuple(item.payload) for item in items if item.sink == "same"} == {("fare", "key", "at")}
+    assert {tuple(item.payload) for item in items if item.sink == "same"} == {("at", "key", "fare")}
 
 
 @drift.testing.deterministic(trips((True, True, True)), trips=rows_of_trips)
@@ -705,8 +705,8 @@ def test_an_expression_that_needs_other_rows_and_does_not_say_so_is_found_in_the
 @pytest.mark.parametrize("engine", ["local", "reference"])
 def test_a_decimal_that_is_no_number_is_diverted(engine: Any) -> None:
     graph = drift.Graph("decimals")
-    rows = graph.source("rows", schema={"price": pl.Decimal(6, 2)})
-    rows.with_columns(n=pl.col("price").cast(float), on_error="divert").sink("out")
+    rows = graph.source("rows", schema={"price": pl.Decimal(6, 2)}, on_error="divert")
+    rows.with_columns(n=pl.col("price").cast(float)).sink("out")
     given = [{"price": decimal.Decimal(text)} for text in ("1.50", "NaN", "-Infinity", "3.50")]
     items = list(drift.run(graph, {"rows": given}, engine=engine))
     assert [item.sink for item in items] == ["out", "errors", "errors", "out"]
@@ -727,7 +727,7 @@ def test_a_payload_without_these_fields_ends_the_run_at_its_item(bad: Any, engin
     good = {"at": 1, "key": "a", "fare": 1.5}
     run = drift.run(graph, {"trips": [good, bad, good]}, engine=engine)
     assert next(run).payload["tip"] == 3.0
-    with pytest.raises(StepError, match="change the schema"):
+    with pytest.raises(InputError, match=r"item 1 of source 'trips': .*change the schema"):
         next(run)
 
 
@@ -783,7 +783,10 @@ def test_a_value_of_another_type_ends_the_run_at_its_row(bad: Any, engine: Any) 
     good = {"at": 1, "key": "a", "fare": 1.5}
     run = drift.run(graph, {"trips": [good, {**good, "at": bad}, good]}, engine=engine)
     assert next(run).payload["twice"] == 2
-    with pytest.raises(StepError, match=f"the field 'at' is Int64, and the row .* has {bad!r}, .* change the schema"):
+    with pytest.raises(
+        InputError,
+        match=f"item 1 of source 'trips': the field 'at' is Int64, and the row .* has {bad!r}, .* change the schema",
+    ):
         next(run)
 
 

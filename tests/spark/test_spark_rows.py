@@ -141,6 +141,28 @@ def test_a_row_without_a_time_is_the_same_error(spark: Any) -> None:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.parametrize("arguments", [{}, {"time": "at"}, {"order_by": "n"}], ids=str)
+def test_a_row_that_is_none_of_the_schema_is_the_same_error(spark: Any, arguments: dict[str, Any]) -> None:
+    given_rows = pa.table({"key": ["a", "b"], "n": [1, 2], "at": [3, 4], "fare": [None, "1.5"]})
+    graph = graph_of(None if "order_by" in arguments else FEW)
+    texts = []
+    for payload in ("rows", "dict"):
+        source = drift.spark.source(spark.createDataFrame(given_rows), payload=payload, **arguments)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=r"source 'rows': the field 'fare' is Float64, and .* has '1.5'") as raised:
+            drift.run(graph, {"rows": source}, engine="spark").finish()
+        texts.append(str(raised.value))
+    assert texts[0] == texts[1]
+
+
+def test_columns_of_other_types_and_in_another_order_are_taken_if_their_values_fit(spark: Any) -> None:
+    fields = [("fare", pa.float64()), ("n", pa.int16()), ("key", pa.string()), ("at", pa.int32())]
+    frame = spark.createDataFrame(table_of(300).select([name for name, _ in fields]).cast(pa.schema(fields)))
+    expected = drift.run(graph_of(), {"rows": table_of(300).to_pylist()}).finish().digest
+    for payload in ("rows", "dict"):
+        source = drift.spark.source(frame, payload=payload)  # type: ignore[arg-type]
+        assert drift.run(graph_of(), {"rows": source}, engine="spark").finish().digest == expected
+
+
 def test_expressions_and_joins_of_rows_are_what_they_are_elsewhere(spark: Any) -> None:
     schema, others = {"id": int, "at": int, "zone": str, "n": int}, {"zone": str, "at": int, "rate": float}
     rows = [{"id": at, "at": at * 7 % 50 + at, "zone": "abc"[at % 3], "n": at % 11} for at in range(400)]

@@ -31,6 +31,8 @@ from drift.machines.nodes.worker import WorkerNode
 from drift.machines.plan import Plan
 from drift.machines.worker import timed_steps
 from drift_barrier.digest import Algorithm
+from drift_graph.canonical import NoCanonicalForm, canonical
+from drift_graph.diverted import is_diverted
 from drift_graph.errors import DriftBug, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
@@ -324,7 +326,7 @@ class Simulation(MortalNetwork):
         """Note the global time of each item; payloads without one were late."""
         at = 0
         for meta, payload in zip(arrived.metas, arrived.payloads):
-            while payloads[at] is not payload:
+            while not _is_of(payload, payloads[at]):
                 at += 1
             self._items[meta] = name, numbers[at]
             at += 1
@@ -353,6 +355,15 @@ class Simulation(MortalNetwork):
             f"nothing is in flight, and minimal time stands at {self.acker.minimal_time.hex()}: a message is not "
             f"accounted for, {self.acker.in_flight} ack cells are not zero"
         )
+
+
+def _is_of(taken: Any, payload: Any) -> bool:
+    """Whether a source took a payload as this item: it may be diverted, and have the order of fields of a schema."""
+    item = taken[3] if is_diverted(taken) else taken
+    try:
+        return item is payload or canonical(item) == canonical(payload)
+    except NoCanonicalForm:
+        return False
 
 
 class _FedByHand(Intake):

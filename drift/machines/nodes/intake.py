@@ -172,10 +172,10 @@ class Intake:
             self._last_heartbeats[rank] = machine.above_all_items()
             return self._fed(rank, Arrived([], [], machine.finish(), [], None))
         if payloads:
-            if are_rows(payloads):
-                self.policy.note_rows()
             self._last_item_s[rank] = self._last_batch_s[rank] = now_s
             arrived = machine.take(payloads, now_ms)
+            if are_rows(arrived.payloads):
+                self.policy.note_rows()
             if before is not None:
                 self.rereadings[rank].add(before, arrived)
             arrived = self._above_checkpoint(rank, arrived)
