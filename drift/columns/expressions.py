@@ -318,8 +318,6 @@ def _is_row_by_row(frame: pl.DataFrame, kind: str, computed: tuple[bytes, ...], 
     """Whether a frame and its pieces of so many rows give the same; True also where it cannot be computed at all."""
     try:
         whole = _computed(frame, kind, computed)
-    except pl.exceptions.ShapeError:  # it goes by the number of rows
-        return False
     except pl.exceptions.PolarsError:
         return True
     pieces = [_computed(frame.slice(at, rows), kind, computed) for at in range(0, frame.height, rows)]

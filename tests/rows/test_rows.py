@@ -703,7 +703,7 @@ def test_an_expression_that_needs_other_rows_and_does_not_say_so_is_found_in_the
 
 
 @pytest.mark.parametrize("engine", ["local", "reference"])
-def test_a_decimal_that_is_no_number_is_diverted(engine: Any) -> None:
+def test_a_decimal_that_is_no_number_is_diverted(engine: Any, capfd: pytest.CaptureFixture[str]) -> None:
     graph = drift.Graph("decimals")
     rows = graph.source("rows", schema={"price": pl.Decimal(6, 2)}, on_error="divert")
     rows.with_columns(n=pl.col("price").cast(float)).sink("out")
@@ -711,6 +711,7 @@ def test_a_decimal_that_is_no_number_is_diverted(engine: Any) -> None:
     items = list(drift.run(graph, {"rows": given}, engine=engine))
     assert [item.sink for item in items] == ["out", "errors", "errors", "out"]
     assert "the field 'price' is Decimal(precision=6, scale=2)" in items[1].payload["error"]
+    assert "panicked" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("schema", [{}, {"a": 7}, 5])
