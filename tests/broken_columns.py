@@ -49,7 +49,49 @@ EXPRESSIONS = ("tests/rows/test_running.py", "-k", "digest or expressions or ref
 NUMBERS = ("tests/rows/test_running.py", "-k", "have_numbers")
 IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
 
+SCHEMA_ROWS = ("tests/rows/test_schema_rows.py",)
+
 BREAKAGES: list[Breakage] = [
+    one(
+        "rows of a schema keep their dicts whatever the order of their fields",
+        "drift/columns/schema_rows.py",
+        " and all(list(each) == names for each in payloads)",
+        "",
+        SCHEMA_ROWS,
+        _UNSEEN,
+    ),
+    one(
+        "rows of a schema keep their dicts whatever is in these",
+        "drift/columns/schema_rows.py",
+        "all(kind in PLAIN_CLASSES for _, kind in self.fields) and ",
+        "",
+        SCHEMA_ROWS,
+        _UNSEEN,
+    ),
+    one(
+        "of what is no row of a schema the last in a batch ends the input",
+        "graph/drift_graph/schemas.py",
+        "next(rows.others(payloads))",
+        "list(rows.others(payloads))[-1]",
+        SCHEMA_ROWS,
+        _UNSEEN,
+    ),
+    one(
+        "what is no row of a schema does not count where times are found at once",
+        "graph/drift_graph/times.py",
+        "at_once if error is None else at_once._replace(error=at_once.error or error)",
+        "at_once",
+        SCHEMA_ROWS,
+        _UNSEEN,
+    ),
+    one(
+        "a row of a DataFrame may be none of the schema",
+        "drift/spark/frames.py",
+        "        if self._rows is not None:\n",
+        "        if False:\n",
+        ("tests/spark/test_spark_rows.py", "-k", "none_of_the_schema"),
+        _UNSEEN,
+    ),
     one(
         "of an expression only the whole is asked whether it is row by row",
         "drift/columns/expressions.py",

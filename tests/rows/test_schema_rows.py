@@ -120,6 +120,17 @@ def test_a_list_and_frames_are_the_same_input(count: int) -> None:
     assert len(digests) == 1
 
 
+@pytest.mark.parametrize("engine", ["local", "reference"])
+def test_many_rows_before_one_that_is_none_all_come(engine: Any) -> None:
+    rows: Rows = [{"at": n, "key": "a", "fare": 1.0} for n in range(1500)]
+    run = drift.run(graph_of(drift.EventTime("at")), {"rows": [*rows, {**rows[-1], "fare": 1}]}, engine=engine)
+    found: list[str] = []
+    with pytest.raises(InputError, match="item 1500 of source 'rows'"):
+        for item in run:
+            found += [item.payload] if item.sink == "functions" else []
+    assert found == [seen(row) for row in rows[:-1]]  # the heartbeat is at the last
+
+
 def test_many_rows_become_columns_once_and_keep_their_dicts() -> None:
     rows = [{"at": n, "key": "a", "fare": 1.0} for n in range(2000)]
     taken = SchemaRows(FIELDS)(rows)
@@ -137,7 +148,7 @@ def test_what_a_dict_holds_has_the_order_of_the_schema_too() -> None:
     graph.source("rows", schema=schema).map(seen).sink("out")
     expected = "{'n': 1, 'of': {'a': 2, 'b': [3]}}"
     for count in (1, 2000):
-        rows = [{"of": {"b": [3], "a": 2}, "n": 1}] * count
+        rows = [{"n": 1, "of": {"b": [3], "a": 2}}] * count
         for engine in ("reference", "local"):
             assert {item.payload for item in drift.run(graph, {"rows": rows}, engine=engine)} == {expected}  # type: ignore[call-overload]
 
