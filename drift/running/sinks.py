@@ -13,7 +13,7 @@ from drift.running.observers import Observer
 from drift.sinks.base import Sink, Ticking, as_sink
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
-from drift_graph.errors import SinkError
+from drift_graph.errors import DriftError, SinkError
 from drift_graph.metas import metas_in_order
 from drift_graph.payloads import in_order
 from drift_graph.unchanged import Sample, Sampler
@@ -62,7 +62,15 @@ class Sinks(Observer):
         """Give each sink its items of a batch."""
         samples = self._written.sample(batch.payloads)
         for name, sink in self.by_name.items():
-            _write_to(name, sink, batch)
+            try:
+                _write_to(name, sink, batch)
+            except DriftError:
+                raise
+            except Exception as error:
+                raise SinkError(
+                    f"sink {name!r}, {type(sink).__name__}, raised {type(error).__name__}: {error}; it has taken every "
+                    f"item before position {batch.position}"
+                ) from error
             check_unchanged(samples, f"sink {name!r}")
         self.position = batch.position + len(batch.metas)
 

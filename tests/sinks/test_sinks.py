@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 import drift
 from drift import SettingsError, SinkError, sinks
 from drift.sinks import Sink, as_sink
+from drift.sinks.base import PlainSink
 from drift_graph.meta import global_time, time_of
 from drift_graph.metas import NumberedMetas
 
@@ -460,6 +461,18 @@ def test_what_is_no_sink_says_what_to_write() -> None:
         as_sink("out", "out.jsonl")
     with pytest.raises(SettingsError, match="sink 'out' is given 7, which is no drift sink"):
         as_sink("out", 7)
+
+
+def test_a_sink_of_a_user_that_raises_is_a_sink_error_that_names_it_and_the_position() -> None:
+    class Full(PlainSink):
+        def write(self, positions: Any, metas: Any, payloads: Any) -> None:
+            if 7 in positions:
+                raise OSError("no space left")
+
+    graph = drift.Graph("same")
+    graph.source("numbers").sink("out")
+    with pytest.raises(SinkError, match=r"sink 'out', Full, raised OSError: no space left; .* before position 6"):
+        drift.run(graph, {"numbers": range(20)}, sinks={"out": Full()}, batch_items=2).finish()
 
 
 def test_every_sink_is_closed_also_where_closing_another_raises(tmp_path: Path) -> None:
