@@ -276,7 +276,6 @@ class Channel(Child):
         return self.closed or self.poll() is not None
 
     def end(self) -> None:
-        """See `Child`."""
         super().end()
         self.closed = self._torn = True
         while self.numbers:

@@ -131,7 +131,6 @@ class StampMetas(EventMetas):
         return self.increasing or bool(_above(self._words[1:], self._words[:-1]).all())
 
     def alike(self, seen: Sequence[bytes]) -> dict[bytes, list[int]]:
-        """See `EventMetas`."""
         order, ordered = self.sorted()
         found: dict[bytes, list[int]] = {}
         if not ordered.increasing:
@@ -147,7 +146,6 @@ class StampMetas(EventMetas):
         return found
 
     def with_ordinals(self, ordinals: Mapping[int, int]) -> CountedMetas:
-        """See `EventMetas`."""
         every = np.zeros(len(self), ">u8")
         every[list(ordinals)] = list(ordinals.values())
         return self._widened(every)

@@ -70,16 +70,13 @@ class ByKey:
         return [source for file in self._files for source in file.source(step)]
 
     def timed(self, step: str) -> Iterable[Any]:
-        """See `Layer`."""
         return dict.fromkeys(key for file in self._files for key in file.timed.get(step, ()))
 
     def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
-        """See `Layer`."""
         files = [file for file in self._files if step in file.tables]
         return HashedFile.find_newest(files, step, dict(zip(keys, hashes_of(keys)))) if files else {}
 
     def as_snapshot(self) -> Snapshot:
-        """See `Layer`."""
         snapshots = [
             Snapshot(
                 file.checkpoint,

@@ -200,7 +200,6 @@ class InnerJoin(PairJoin, TakesEach, JoinsRows, frozen=True):
             states[key] = side_of(left), side_of(right), (), (), states[key][4]
 
     def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:
-        """See `JoinsRows`."""
         from drift.columns.joined import Joined  # here: it needs numpy
 
         before, after = (None if each >= EVER else each for each in (self.before, self.after))
@@ -364,7 +363,6 @@ class AsOfJoin(_ByValue, JoinsRows, frozen=True):
         return ((last, (), timer) if last is not None or timer is not None else ()), outputs
 
     def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:
-        """See `JoinsRows`."""
         from drift.columns.as_of import AsOf  # here: it needs numpy
 
         return AsOf(outer=self.outer, timers=timers)
@@ -438,7 +436,6 @@ class TableJoin(_ByValue, TakesEach, JoinsRows, frozen=True):
         return state, ()
 
     def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:
-        """See `JoinsRows`."""
         from drift.columns.joined import Joined  # here: it needs numpy
 
         return Joined(None, None, table=True, outer=self.outer)

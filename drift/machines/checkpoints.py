@@ -222,7 +222,6 @@ class Paged(Unread):
         self.recent: dict[Any, None] = {}
 
     def know(self, keys: Iterable[Any]) -> None:
-        """See `Unread`."""
         self.recent.update(dict.fromkeys(keys))
 
     def of(self, keys: Sequence[Any]) -> list[tuple[Any, Any]]:

@@ -31,7 +31,7 @@ _WAITING_MIN = 1 << 16
 
 
 class Followed:
-    """See the module.
+    """A `TimedStage`, and so a `Stage`; see the module.
 
     Args:
         make: a new stage.
@@ -55,7 +55,6 @@ class Followed:
 
     @property
     def complete_below(self) -> bytes:
-        """See `Stage`."""
         return self._complete_below
 
     @complete_below.setter
@@ -66,7 +65,6 @@ class Followed:
 
     @property
     def heartbeat(self) -> bytes:
-        """See `TimedStage`."""
         return self._ahead.heartbeat
 
     @heartbeat.setter
@@ -75,7 +73,6 @@ class Followed:
 
     @property
     def ended(self) -> bool:
-        """See `TimedStage`."""
         return self._ahead.ended
 
     @ended.setter
@@ -83,7 +80,6 @@ class Followed:
         self._ahead.ended = ended
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
-        """See `Stage`."""
         if self._has_rows is None and columns.metas:
             self._decide(has_rows=are_rows(columns.payloads))
         if self._has_rows and self._behind is not None and columns.metas:
@@ -101,17 +97,14 @@ class Followed:
             self._behind = None
 
     def fire(self, ports: Ports) -> Columns:
-        """See `TimedStage`."""
         return self._ahead.fire(ports)
 
     @property
     def least_timer(self) -> bytes | None:
-        """See `TimedStage`."""
         return self._ahead.least_timer
 
     @property
     def is_due(self) -> bool:
-        """See `TimedStage`."""
         return self._ahead.is_due
 
     def _follow(self, behind: KeyedStage, bound: bytes) -> None:
@@ -134,14 +127,12 @@ class Followed:
         behind.settle(bound)
 
     def settle(self, minimal_time: bytes) -> None:
-        """See `Stage`."""
         self._ahead.settle(minimal_time)
         self._minimal_time = max(self._minimal_time, minimal_time)
         if self._behind is not None and self._waiting_rows > max(_WAITING_MIN, 2 * self._behind.held):
             self._follow(self._behind, self._minimal_time)
 
     def track(self, *, tracks: bool = True) -> None:
-        """See `Stage`."""
         self._ahead.track(tracks=tracks)
         if not tracks:
             self._behind, self._waiting_rows = None, 0
@@ -150,14 +141,12 @@ class Followed:
             self._behind.track()
 
     def changed(self, checkpoint: bytes) -> Entries:
-        """See `Stage`."""
         if not self._has_rows or self._behind is None:
             return self._ahead.changed(checkpoint)
         self._follow(self._behind, checkpoint)
         return self._behind.changed(checkpoint)
 
     def rewind(self, checkpoint: bytes) -> None:
-        """See `Stage`."""
         if not self._has_rows or self._behind is None:
             self._ahead.rewind(checkpoint)
             return
@@ -169,7 +158,6 @@ class Followed:
         self._ahead.heartbeat = self.complete_below = checkpoint
 
     def restore(self, entries: Iterable[tuple[Any, Any]], lookup: Lookup | None = None) -> None:
-        """See `Stage`."""
         entries = list(entries)
         self._ahead.restore(entries, lookup)
         if self._behind is not None:
@@ -182,15 +170,12 @@ class Followed:
         self._ahead.page(lookup)
 
     def drop(self, keys_at_once: int, *, recent: bool) -> Iterator[Entries]:
-        """See `Stage`."""
         return self._ahead.drop(keys_at_once, recent=recent)
 
     @property
     def pages(self) -> Mapping[Any, Any]:
-        """See `Stage`."""
         return self._ahead.pages
 
     @property
     def held(self) -> int:
-        """See `Stage`."""
         return self._ahead.held

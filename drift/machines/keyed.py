@@ -888,7 +888,6 @@ class KeyedStage(KeyedState):
 
     @property
     def pages(self) -> Mapping[Any, Any]:
-        """See `KeyedState`."""
         return self._states if self._paged is not None else {}
 
     def page(self, lookup: Lookup) -> None:

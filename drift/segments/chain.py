@@ -51,7 +51,7 @@ _SLOW_S = 1.0
 
 
 class Chain:
-    """See the module.
+    """An `Engine`; see the module.
 
     Args:
         dataflow: a graph with durable steps or calls.
@@ -188,7 +188,6 @@ class Chain:
 
     @property
     def needs_items(self) -> bool:
-        """See `Engine`."""
         return self._last.needs_items
 
     @needs_items.setter
@@ -228,19 +227,15 @@ class Chain:
         )
 
     def released(self) -> Iterator[Released]:
-        """See `Engine`."""
         return self._last.released()
 
     def hexdigest(self) -> str:
-        """See `Engine`."""
         return self._last.hexdigest()
 
     def blocks(self) -> list[bytes]:
-        """See `Engine`."""
         return self._last.blocks()
 
     def observed(self) -> Observed:
-        """See `Engine`."""
         every = [each.observed() for each in (*(before.engine for before in self.befores), self._last)]
         return Observed(
             {name: counts for each in every[::-1] for name, counts in each.counts.items()},
@@ -255,7 +250,6 @@ class Chain:
         )
 
     def close(self) -> None:
-        """See `Engine`."""
         self.close_all([*self._loops, self._last, *self.befores[::-1]])
 
 
@@ -295,13 +289,11 @@ class ChainCheckpoints(RunCheckpoints):
         return self._has_paused and all(paused)
 
     def give_up(self) -> None:
-        """See `RunCheckpoints`."""
         for each in self.of_segments[:-1]:
             each.give_up()
         super().give_up()
 
     def wait(self) -> None:
-        """See `RunCheckpoints`."""
         for each in self.of_segments[:-1]:
             each.wait()
         super().wait()

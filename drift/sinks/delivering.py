@@ -230,7 +230,6 @@ class DeliveringSink:
         )
 
     def resume_at(self, position: int, committed: Any) -> None:
-        """See `Committing`."""
         self._checkpoint = position, committed
 
     def commit(self) -> dict[str, Any]:

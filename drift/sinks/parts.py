@@ -164,7 +164,6 @@ class LocalParts(Parts):
         self._lock: int | None = None
 
     def open(self) -> None:
-        """See `Parts`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self._folder, os.O_RDONLY)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -175,22 +174,18 @@ class LocalParts(Parts):
         self.is_whole = True
 
     def close(self) -> None:
-        """See `Parts`."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
 
     def read(self, name: str) -> Any:
-        """See `Parts`."""
         return self._folder / name
 
     def hash(self, name: str) -> str:
-        """See `Parts`."""
         with (self._folder / name).open("rb") as file:
             return file_hash(file)
 
     def stat(self, name: str) -> Stat | None:
-        """See `Parts`."""
         return Local().stat(str(self._folder / name))
 
     def _names(self) -> Iterable[str]:
@@ -200,7 +195,6 @@ class LocalParts(Parts):
             yield from (str(inside / name) for name in names)
 
     def remove(self, names: Iterable[str]) -> None:
-        """See `Parts`."""
         for name in names:
             (self._folder / name).unlink()
             for inside in Path(name).parents:
@@ -209,7 +203,6 @@ class LocalParts(Parts):
                         (self._folder / inside).rmdir()
 
     def write(self, name: str, table: pa.Table) -> int:
-        """See `Parts`."""
         import pyarrow.parquet as pq
 
         assert self._lock is not None
@@ -261,7 +254,6 @@ class ObjectParts(Parts):
         self._storage = storage
 
     def open(self) -> None:
-        """See `Parts`."""
         names = self._storage.all_in(self.path)
         for marked in [name for name in names if name.startswith(_UNFINISHED)]:
             part = marked.removeprefix(_UNFINISHED)
@@ -270,16 +262,13 @@ class ObjectParts(Parts):
         self.is_whole = True
 
     def read(self, name: str) -> Any:
-        """See `Parts`."""
         return self._storage.open(self._at(name)).file
 
     def hash(self, name: str) -> str:
-        """See `Parts`."""
         with self.read(name) as file:
             return file_hash(file)
 
     def stat(self, name: str) -> Stat | None:
-        """See `Parts`."""
         return self._storage.stat(self._at(name))
 
     def _names(self) -> Iterable[str]:
@@ -288,12 +277,10 @@ class ObjectParts(Parts):
                 yield name
 
     def remove(self, names: Iterable[str]) -> None:
-        """See `Parts`."""
         for name in names:
             self._storage.remove(self._at(name))
 
     def write(self, name: str, table: pa.Table) -> int:
-        """See `Parts`."""
         import pyarrow.parquet as pq
 
         with tempfile.TemporaryDirectory(prefix="drift-part-") as folder:

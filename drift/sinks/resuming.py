@@ -147,7 +147,6 @@ class ResumingSink:
         """Close the target, whether it was opened or not."""
 
     def resume_at(self, position: int, committed: Any) -> None:
-        """See `Committing`."""
         self._checkpoint = position, committed
 
     def open(self) -> None:

@@ -62,7 +62,6 @@ class Diverting:
     _diverts_as = ""
 
     def diverting(self, name: str) -> Self:
-        """See `Diverts`."""
         source = copy(self)
         source._diverts_as = name
         return source

@@ -156,7 +156,6 @@ class _Poller:
         return int(place)
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
-        """See `Poller`."""
         if self._changes is None:
             self._move_slot()
             self._changes = self._taken()
@@ -207,12 +206,10 @@ class _Poller:
         self._ask(f"{sql} from pg_replication_slots where slot_name = %s", _place(place), slot)
 
     def behind(self, marks: Sequence[Any]) -> None:
-        """See `Poller`."""
         if marks:
             self._returned = marks[-1]
 
     def position(self) -> Any:
-        """See `Poller`."""
         commit, number = self._returned
         return position_of("postgres changes", commit=commit, number=number, end=None if self._live else self._end)
 
@@ -233,11 +230,9 @@ class _Poller:
         self._end = self._end if end is None else end
 
     def location(self, mark: Any) -> str:
-        """See `Poller`."""
         return f"{self._source}, commit at {_place(mark[0])}, change {mark[1]}"
 
     def close(self) -> None:
-        """See `Poller`."""
         self._closed.set()
         if self._changes is not None:
             self._changes.close()

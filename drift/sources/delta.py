@@ -78,7 +78,6 @@ class _DeltaVersions(Versions):
             raise InputError(f"{which}{self._path} cannot be read as a Delta table: {error}; check the path") from None
 
     def refresh(self) -> None:
-        """See `Versions`."""
         try:
             self._latest.update_incremental()
         except Exception as error:
@@ -86,16 +85,13 @@ class _DeltaVersions(Versions):
         self.end = self._latest.version()
 
     def behind(self, version: int) -> int:
-        """See `Versions`."""
         return version + 1
 
     def check(self, version: int) -> None:
-        """See `Versions`."""
         if version > self.end:
             raise position_lost(self._path, f"version {version}", f"it ends at {self.end}")
 
     def files(self, version: int, *, added: bool) -> dict[str, LakeFile]:
-        """See `Versions`."""
         table = self._at(version)
         if str(table.metadata().id) != self.identity:
             raise InputError(f"{self._path} is another table since version {version}; begin anew with it")

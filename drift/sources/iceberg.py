@@ -84,7 +84,6 @@ class _Snapshots(Versions):
         return self._table.metadata.current_snapshot_id or _NONE
 
     def refresh(self) -> None:
-        """See `Versions`."""
         try:
             self._table.refresh()
         except Exception as error:
@@ -92,11 +91,9 @@ class _Snapshots(Versions):
         self.end = self._current
 
     def behind(self, version: int) -> int:
-        """See `Versions`."""
         return self._since(version)[0]
 
     def check(self, version: int) -> None:
-        """See `Versions`."""
         self._since(version)
 
     def _since(self, version: int) -> list[int]:
@@ -117,7 +114,6 @@ class _Snapshots(Versions):
         return found[::-1]
 
     def files(self, version: int, *, added: bool) -> dict[str, LakeFile]:
-        """See `Versions`."""
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
         from pyiceberg.manifest import DataFileContent, ManifestEntryStatus

@@ -131,7 +131,7 @@ class Versions:
 
 
 class _Poller:
-    """Reads a version, and those after it. A mark is a version, the name of a file and the number of a row."""
+    """A `Poller`: reads a version, then those after it. A mark is a version, the name of a file and number of a row."""
 
     def __init__(
         self, table: Versions, payloads: Callable[[str, LakeFile, int], Iterator[list[Any]]], *, follow: bool
@@ -149,7 +149,6 @@ class _Poller:
         self._closed = threading.Event()
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
-        """See `Poller`."""
         while True:
             if not self._left and self._rows is not None:
                 self._left = self._next_rows()
@@ -212,19 +211,16 @@ class _Poller:
                 self._skip = None
 
     def behind(self, marks: Sequence[Any]) -> None:
-        """See `Poller`."""
         if marks:
             version, name, row = marks[-1]
             self._returned = version, name, row + 1
 
     def position(self) -> Any:
-        """See `Poller`."""
         version, name, row = self._returned
         table = self._table
         return position_of(table.kind, table=table.identity, first=self._first, version=version, file=name, row=row)
 
     def seek(self, position: Any) -> None:
-        """See `Poller`."""
         table = self._table
         fields = "table", "first", "version", "file", "row"
         identity, first, version, name, row = position_fields(position, table.kind, table.name, *fields)
@@ -236,11 +232,9 @@ class _Poller:
             self._skip = name, row
 
     def location(self, mark: Any) -> str:
-        """See `Poller`."""
         version, name, row = mark
         return f"version {version}, {name}, row {row + 1}"
 
     def close(self) -> None:
-        """See `Poller`."""
         self._closed.set()
         self._rows = None

@@ -60,7 +60,7 @@ _decode = msgspec.msgpack.Decoder(_List).decode
 
 
 class Base:
-    """Tables in a folder; without it all are empty.
+    """Tables in a folder, as a `Reader`; without it all are empty.
 
     Args:
         folder: made by the first write.
@@ -75,7 +75,6 @@ class Base:
         self._files: dict[_Listed, HashedFile] = {}
 
     def sizes(self, table: str) -> dict[bytes, int]:
-        """See `Reader`."""
         with self._checked():
             found: dict[bytes, int] = {}
             for file in self._opened().values():
@@ -87,7 +86,6 @@ class Base:
             return found
 
     def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `Reader`."""
         with self._checked():
             hashes = {key: xxhash.xxh3_64_intdigest(key) for key in keys}
             found = HashedFile.find_newest([*self._opened().values()], table, hashes)

@@ -45,7 +45,6 @@ class FilesReader:
         self._base = Base(folder / BASE)
 
     def sizes(self, table: str) -> dict[bytes, int]:
-        """See `Reader`."""
         if table not in _FOLDERS:
             return self._base.sizes(table)
         found = {}
@@ -61,7 +60,6 @@ class FilesReader:
         return {name: size for name, size in found.items() if name[:1].isdigit() and not name.endswith(_PARTIAL)}
 
     def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `Reader`."""
         if table not in _FOLDERS:
             return self._base.read(table, keys)
         return [_read(self._folder / table / os.fsdecode(key)) for key in keys]
@@ -89,15 +87,12 @@ class FilesBackend:
 
     @property
     def logs(self) -> str:
-        """See `Backend`."""
         return str(self._folder / "inputs")
 
     def exists(self) -> bool:
-        """See `Backend`."""
         return (self._folder / "cuts").is_dir()
 
     def is_locked(self) -> bool:
-        """See `Backend`."""
         with suppress(FileNotFoundError), (self._folder / "lock").open("rb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -113,7 +108,6 @@ class FilesBackend:
         return deputy, (self._lock,)
 
     def open(self) -> None:
-        """See `Backend`."""
         if not self._is_deputy:
             self._take()
         self._base = Base(self._folder / BASE, merges_all=self._is_deputy)
@@ -140,16 +134,13 @@ class FilesBackend:
 
     @property
     def is_behind(self) -> bool:
-        """See `Backend`."""
         assert self._base is not None
         return self._base.is_behind
 
     def reader(self) -> FilesReader:
-        """See `Backend`."""
         return FilesReader(self._folder)
 
     def write(self, changes: Changes, expected: Sequence[Expected] = ()) -> None:
-        """See `Backend`."""
         for each in expected:
             if not each.is_met(self._value_of(each)):
                 raise older_error(self.where, each)
@@ -198,7 +189,6 @@ class FilesBackend:
         return [(self._folder / table / os.fsdecode(key), data) for key, data in rows.items()]
 
     def close(self) -> None:
-        """See `Backend`."""
         if self._base is not None:
             self._base.close()
             self._base = None

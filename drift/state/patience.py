@@ -80,20 +80,17 @@ class Patience:
 
 
 class PatientReader:
-    """A reader that waits for its backend."""
+    """A `Reader` that waits for its backend."""
 
     def __init__(self, reader: Reader, patience: Patience) -> None:
         self._reader = reader
         self._patience = patience
 
     def sizes(self, table: str) -> dict[bytes, int]:
-        """See `Reader`."""
         return self._patience.call(lambda: self._reader.sizes(table))
 
     def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `Reader`."""
         return self._patience.call(lambda: self._reader.read(table, keys))
 
     def close(self) -> None:
-        """See `Reader`."""
         self._reader.close()

@@ -54,19 +54,16 @@ class PostgresReader:
             return connection.execute(sql.encode(), (self._run, *arguments), binary=True).fetchall()
 
     def sizes(self, table: str) -> dict[bytes, int]:
-        """See `Reader`."""
         sql = "select coalesce(key, id), length(value) from drift_state_rows where run = %s and name = %s order by id"
         return dict(self._all(sql, table))
 
     def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `Reader`."""
         ids = list(map(_id_of, keys))
         sql = "select id, value from drift_state_rows where run = %s and name = %s and id = any(%b)"
         found = dict(self._all(sql, table, ids)) if ids else {}
         return [found.get(each) for each in ids]
 
     def close(self) -> None:
-        """See `Reader`."""
         self._connection.close()
 
 
@@ -81,7 +78,6 @@ class PostgresBackend(ServerBackend):
         self._locked_in = 0  # the server process that has the lock
 
     def exists(self) -> bool:
-        """See `Backend`."""
         connection = _Connection(self._url, self.where)
         try:
             with connection.used() as used:
@@ -103,7 +99,6 @@ class PostgresBackend(ServerBackend):
             connection.close()
 
     def open(self) -> None:
-        """See `Backend`."""
         self._connection = _Connection(self._url, self.where)
         if self._is_deputy:
             return
@@ -133,7 +128,6 @@ class PostgresBackend(ServerBackend):
         self._locked_in = server_process
 
     def reader(self) -> PostgresReader:
-        """See `Backend`."""
         return PostgresReader(self._url)
 
     @contextmanager
@@ -160,7 +154,6 @@ class PostgresBackend(ServerBackend):
                 yield used
 
     def write(self, changes: Changes, expected: Sequence[Expected] = ()) -> None:
-        """See `Backend`."""
         with self._writing(expected) as used:
             for table, rows in changes.items():
                 deleted = [_id_of(key) for key, value in rows.items() if value is None]
@@ -183,7 +176,6 @@ class PostgresBackend(ServerBackend):
                     )
 
     def close(self) -> None:
-        """See `Backend`."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -47,8 +47,6 @@ class RedisReader:
             return query(self._client)
 
     def sizes(self, table: str) -> dict[bytes, int]:
-        """See `Reader`."""
-
         def query(client: redis.Redis) -> dict[bytes, int]:
             found: Any = sorted(client.hkeys(f"{self._names}{table}"))
             with client.pipeline(transaction=False) as pipe:
@@ -60,14 +58,12 @@ class RedisReader:
         return sizes
 
     def read(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `Reader`."""
         found: list[bytes | None] = []
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             found += self._ask(partial(_values, f"{self._names}{table}", keys[start : start + _KEYS_PER_QUERY]))
         return found
 
     def close(self) -> None:
-        """See `Reader`."""
         self._client.close()
 
 
@@ -84,12 +80,10 @@ class RedisBackend(ServerBackend):
         self._lock_before: bytes | None = None  # its content when it was taken
 
     def exists(self) -> bool:
-        """See `Backend`."""
         with self._connected() as client, _answers(self.where):
             return bool(client.exists(f"{self._names}cuts"))
 
     def is_locked(self) -> bool:
-        """See `Backend`."""
         with self._connected() as client, _answers(self.where):
             info: Any = client.info("server")
             found: Any = client.get(f"{self._names}lock")
@@ -104,7 +98,6 @@ class RedisBackend(ServerBackend):
             client.close()
 
     def open(self) -> None:
-        """See `Backend`."""
         try:
             with self._opened(), _answers(self.where):
                 self._client = _connected(self._server, self.where)
@@ -163,11 +156,9 @@ class RedisBackend(ServerBackend):
         return lock is not None and lock.startswith(self._token.encode())
 
     def reader(self) -> RedisReader:
-        """See `Backend`."""
         return RedisReader(self._url)
 
     def write(self, changes: Changes, expected: Sequence[Expected] = ()) -> None:
-        """See `Backend`."""
         with self._writing(expected) as pipe:
             for table, rows in changes.items():
                 deleted = [key for key, value in rows.items() if value is None]
@@ -204,7 +195,6 @@ class RedisBackend(ServerBackend):
                     raise Away("its lock was written meanwhile") from None
 
     def close(self) -> None:
-        """See `Backend`."""
         for each in (self._holder, self._client):
             if each is not None:
                 each.close()

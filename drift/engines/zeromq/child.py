@@ -98,11 +98,9 @@ class LocalProcess(Channel):
         """See `Place`: it shares the folder."""
 
     def wait_for_more(self, timeout_s: float) -> None:
-        """See `Place`."""
         zmq.select(self.numbers, [], [], timeout_s)
 
     def end(self, reason: str = "") -> None:
-        """See `Place`."""
         super().end()
 
 

@@ -89,7 +89,6 @@ class RemoteProcess:
                     data, is_first = file.read(PART_BYTES), False
 
     def read(self) -> list[bytes]:
-        """See `Place`."""
         self._hosts.listen()
         bodies, self._unread = self._unread, []
         return bodies

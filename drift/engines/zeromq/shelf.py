@@ -30,7 +30,7 @@ _AS_IT_IS, _BY_KEY = b"\0", b"\1"
 
 
 class SnapshotFiles:
-    """A shelf in a folder.
+    """A `Shelf` in a folder.
 
     Args:
         folder: of the run.
@@ -56,7 +56,6 @@ class SnapshotFiles:
         self._written = 0
 
     def put(self, snapshot: Snapshot) -> tuple[bytes, int, float]:
-        """See `Shelf`."""
         began_s = time.thread_time()
         data = packed(snapshot)
         packed_s = time.thread_time() - began_s
@@ -113,7 +112,6 @@ class SnapshotFiles:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def drop(self, name: bytes) -> None:
-        """See `Shelf`."""
         (self.folder / os.fsdecode(name)).unlink(missing_ok=True)
 
     def merge(self, names: Sequence[bytes]) -> tuple[bytes, int]:

@@ -117,7 +117,7 @@ class InMemory:
 
 
 class LoadedLayer:
-    """Consecutive snapshots in memory; tables for lookups are made on first access."""
+    """Consecutive snapshots in memory, as a `Layer`; tables for lookups are made on first access."""
 
     def __init__(self, snapshots: Sequence[Snapshot], timed: Collection[str]) -> None:
         self._snapshots = snapshots
@@ -149,12 +149,10 @@ class LoadedLayer:
         return dict.fromkeys(step for snapshot in self._snapshots for step in snapshot.states)
 
     def timed(self, step: str) -> Iterable[Any]:
-        """See `Layer`."""
         tables = self._tables_of(step) if step in self._timed else ()
         return dict.fromkeys(key for table in tables for key in timed_keys(table.items()))
 
     def find(self, step: str, keys: Sequence[Any]) -> dict[Any, Any]:
-        """See `Layer`."""
         found: dict[Any, Any] = {}
         for table in self._tables_of(step):
             found.update({key: table[key] for key in keys if key in table})
