@@ -475,10 +475,6 @@ class Worker:
             self._sent.take_over(due)
         return self._send_again(due)
 
-    def share_of(self, later: Sequence[LaterSent]) -> list[Part]:
-        """The share of this worker in later items that others have sent."""
-        return self._router.route(as_ports(later)).get(self._index, [])
-
     def _begin_at(self, checkpoint: bytes) -> None:
         self._minimal_time = self._heartbeat = checkpoint
         for stage in self._stages.values():
