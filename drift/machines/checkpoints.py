@@ -95,15 +95,6 @@ class Touched:
     def add_one(self, meta: bytes, key: Any) -> None:
         self._ones.append((meta, key))
 
-    def above(self, checkpoint: bytes) -> dict[Any, None]:
-        """The keys with changes at or above a checkpoint."""
-        found: dict[Any, None] = {}
-        for metas, keys in self._batches:
-            if metas[-1] >= checkpoint:
-                found.update(dict.fromkeys(keys[bisect_left(metas, checkpoint) :]))
-        found.update(dict.fromkeys(key for meta, key in self._ones if meta >= checkpoint))
-        return found
-
     def take(self, checkpoint: bytes) -> dict[Any, None]:
         """Remove and return the keys with changes below a checkpoint."""
         self._fold()
