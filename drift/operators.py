@@ -329,17 +329,23 @@ def state_and_outputs(result: Any) -> tuple[Any, Sequence[Any]]:
     return state, outputs
 
 
-class TakesEach(LibraryFunction):
+class ProcessFunction(LibraryFunction):
+    """A process's function for items or timers; see `Process`."""
+
+    __slots__ = ()
+
+    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
+        """The next state, and the outputs."""
+        raise NotImplementedError
+
+
+class TakesEach(ProcessFunction):
     """A process's function for items that takes many items in one call: of each key those up to its next timer.
 
     It never sets a timer in such a call.
     """
 
     __slots__ = ()
-
-    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
-        """See `Process.on_item`."""
-        raise NotImplementedError
 
     def takes(self, state: Any) -> bool:
         """Whether `each` takes the items of a key that is in this state: then they set no timer."""
@@ -364,17 +370,13 @@ class TakesEach(LibraryFunction):
         raise NotImplementedError
 
 
-class FiresEach(LibraryFunction):
+class FiresEach(ProcessFunction):
     """A process's function for timers that takes timers of one moment in one call, each the only one of its key then.
 
     Each gives one output, and may be set again with the same note. At `END` timers fire one by one.
     """
 
     __slots__ = ()
-
-    def __call__(self, state: Any, note: Any, time: int) -> tuple[Any, Sequence[Any]]:
-        """See `Process.on_time`."""
-        raise NotImplementedError
 
     def each(
         self, states: Sequence[Any], notes: Sequence[Any], time: int
@@ -387,7 +389,7 @@ class FiresEach(LibraryFunction):
 NO_ITEMS: Any = type("NoItems", (), {"__repr__": lambda self: "no items"})()
 
 
-class OpensWindows(LibraryFunction):
+class OpensWindows(ProcessFunction):
     """A process's function for items that only adds the item to the key's open window.
 
     All items of a key whose windows end at the same time are in one window, and no others. The initial state is that
@@ -400,10 +402,6 @@ class OpensWindows(LibraryFunction):
 
     key: Callable[[Any], Any]
     aggregate: Any
-
-    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
-        """See `Process.on_item`."""
-        raise NotImplementedError
 
     def until(self, time: int) -> int | None:
         """The last time of the window of an item at this time; None if the item is in no window.
@@ -439,7 +437,7 @@ class OpensWindows(LibraryFunction):
         raise NotImplementedError
 
 
-class MergesSlices(LibraryFunction):
+class MergesSlices(ProcessFunction):
     """A process's function for items that are slices of windows, which it merges into them, and that has a form in
     arrays; `on_time` is a `FiresEach`.
 
@@ -452,10 +450,6 @@ class MergesSlices(LibraryFunction):
     in_order: ClassVar = "slices"
     keeps_owner: ClassVar = True
 
-    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
-        """See `Process.on_item`."""
-        raise NotImplementedError
-
     def merging(self, slices: Rows, timers: tuple[bytes, bytes, int]) -> Any:
         """A `drift.columns.merging.Merging` for slices such as these; None if they are not in arrays.
 
@@ -465,16 +459,12 @@ class MergesSlices(LibraryFunction):
         raise NotImplementedError
 
 
-class JoinsRows(LibraryFunction):
+class JoinsRows(ProcessFunction):
     """A process's function for items of two sides that has a form in arrays, named by `in_order`."""
 
     __slots__ = ()
 
     in_order: ClassVar = "joins"
-
-    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
-        """See `Process.on_item`."""
-        raise NotImplementedError
 
     def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:
         """A new `drift.columns.joined.Joined`.
@@ -497,7 +487,7 @@ class JoinsRows(LibraryFunction):
         raise NotImplementedError
 
 
-class ProlongsWindows(LibraryFunction):
+class ProlongsWindows(ProcessFunction):
     """A process's function for items that opens the key's window, or adds the item to it and so prolongs it.
 
     The state of an open window is (time of its first item, of its last one, accumulator), the initial state that of no
@@ -513,10 +503,6 @@ class ProlongsWindows(LibraryFunction):
     key: Callable[[Any], Any]
     aggregate: Any
     gap: int
-
-    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
-        """See `Process.on_item`."""
-        raise NotImplementedError
 
     def result(self, state: Any, key: Any, time: int) -> Any:
         """The output of a window."""
