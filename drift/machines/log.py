@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import compress
 from operator import not_
 from typing import Any, NamedTuple
@@ -142,27 +143,17 @@ def _meta_of(row: LoggedRow) -> bytes:
     return row.meta
 
 
+@dataclass(slots=True, eq=False)
 class _Segment:
     """The rest of a batch: all rows that are neither settled nor drawn, and some that are."""
 
-    __slots__ = ("befores", "keys", "made", "metas", "number", "payloads", "_indices")
-
-    def __init__(
-        self,
-        number: int,
-        metas: Metas,
-        keys: Sequence[Any],
-        payloads: Sequence[Any],
-        made: Sequence[Any],
-        befores: dict[Any, Any],
-    ) -> None:
-        self.number = number
-        self.metas = metas
-        self.keys = keys
-        self.payloads = payloads
-        self.made = made
-        self.befores = befores  # of each key the state before its first row that is here
-        self._indices: dict[Any, list[int]] | None = None  # by key: the indices of rows that were not drawn
+    number: int
+    metas: Metas
+    keys: Sequence[Any]
+    payloads: Sequence[Any]
+    made: Sequence[Any]
+    befores: dict[Any, Any]  # of each key the state before its first row that is here
+    _indices: dict[Any, list[int]] | None = field(default=None, init=False)  # by key: of rows that were not drawn
 
     def extend(self, metas: Metas, keys: Sequence[Any], payloads: Any, made: Any, befores: dict[Any, Any]) -> None:
         """Append rows above all others of the segment, whose columns are lists."""
