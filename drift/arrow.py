@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from drift_graph.errors import InputError
 
 _kinds = pa.types
+_DAY_US = 24 * 3600 * 10**6
 
 
 def payloads_of(
@@ -39,7 +41,7 @@ def payloads_of(
 def _named(name: str, column: pa.Array) -> list[Any]:
     try:
         return python_values(column)
-    except (pa.ArrowException, ValueError, OverflowError) as error:
+    except (pa.ArrowException, ValueError, OverflowError, KeyError) as error:
         raise InputError(
             f"column {name!r}, of type {column.type}, has a value that Python has not: {error}; cast the column, for "
             f"instance nanoseconds to microseconds or to a number"
@@ -49,8 +51,7 @@ def _named(name: str, column: pa.Array) -> list[Any]:
 def python_values(column: pa.Array) -> list[Any]:
     """The values of a column: as `to_pylist(maps_as_pydicts="strict")` after a cast; most types ten times faster."""
     kind = _common(column.type)
-    if kind != column.type:
-        column = _cast(column, kind)
+    column = _cast(column, kind)
     if _kinds.is_string(kind) or _kinds.is_binary(kind):
         return _listed(column)
     if _kinds.is_integer(kind) or _kinds.is_floating(kind) or _kinds.is_boolean(kind):
@@ -73,7 +74,9 @@ def common_column(column: pa.Array) -> pa.Array:
     kind = _common(column.type)
     if any(_kinds.is_map(each) for each in _inside(kind)):
         raise pa.ArrowInvalid("a map is a dict of any keys, and rows have fields")
-    return column if kind == column.type else _cast(column, kind)
+    if any(_kinds.is_decimal256(each) for each in _inside(kind)):
+        raise pa.ArrowInvalid("rows have decimals of at most 38 digits")
+    return _cast(column, kind)
 
 
 def _inside(kind: pa.DataType) -> list[pa.DataType]:
@@ -82,11 +85,25 @@ def _inside(kind: pa.DataType) -> list[pa.DataType]:
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if isinstance(column, pa.ExtensionArray):
+    if isinstance(column, pa.ExtensionArray) and column.type != kind:
         return _cast(column.storage, kind)
     if _kinds.is_dictionary(column.type):
         return _cast(column.dictionary, kind).take(column.indices)  # `dictionary_decode` takes no views of text
-    return column if column.type == kind else column.cast(kind)
+    found = column if column.type == kind else column.cast(kind)
+    if _kinds.is_time(kind):
+        _check_times(found)
+    return found
+
+
+def _check_times(column: pa.Array) -> None:
+    """
+    Raises:
+        pa.ArrowInvalid: one is no time of a day, such as 24:00:00, which DuckDB has.
+    """
+    of = pc.min_max(column.cast(pa.int64()))
+    least, greatest = of["min"].as_py(), of["max"].as_py()
+    if least is not None and not 0 <= least <= greatest < _DAY_US:
+        raise pa.ArrowInvalid("a time of a day is from 00:00:00 to 23:59:59.999999")
 
 
 def _common(kind: pa.DataType) -> pa.DataType:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -25,7 +24,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from drift.arrow import python_values
+from drift.arrow import common_column, python_values
 from drift.columns.rows import Frame
 from drift.operators import MapsEach, _ByValue
 from drift_graph.canonical import NoCanonicalForm, canonical_each
@@ -57,6 +56,13 @@ PLAIN_CLASSES: dict[Any, type] = {
     pl.String: str,
     pl.Binary: bytes,
     pl.Date: datetime.date,
+}
+#: Of types that are written without their arguments.
+_USUAL: dict[Any, Any] = {
+    datetime.timedelta: pl.Duration("us"),
+    pl.Duration: pl.Duration("us"),
+    pl.Datetime: pl.Datetime("us"),
+    pl.Categorical: pl.Categorical(),
 }
 #: Raised for values that are not of a type, or have no Arrow or canonical form.
 _NONE_SUCH = (
@@ -192,15 +198,44 @@ def fields_of(schema: Schema, where: str) -> Fields:
         GraphError: it has no fields, or one of no type.
     """
     try:
-        fields = tuple(pl.Schema(dict(schema)).items())
+        fields = tuple(pl.Schema({name: _USUAL.get(kind, kind) for name, kind in dict(schema).items()}).items())
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         raise GraphError(
             f"schema={schema!r:.200} (at {where}) is none: {error}; it is a dict of names and types, such as "
             f"{{'fare': float, 'at': polars.Datetime('us')}}"
         ) from None
-    if not fields or any("\0" in name for name, _ in fields):
-        raise GraphError(f"schema={schema!r:.80} (at {where}) has no fields, or one with a zero character in its name")
+    if not fields:
+        raise GraphError(f"schema={schema!r:.80} (at {where}) has no fields")
+    return _of_rows(fields, f"schema={schema!r:.80} (at {where})")
+
+
+def _of_rows(fields: Fields, what: str) -> Fields:
+    """
+    Raises:
+        GraphError: rows cannot have one of them.
+    """
+    for name, kind in fields:
+        if not name or "\0" in name:
+            raise GraphError(f"{what} has a field {name!r}, a name that rows cannot have; rename it, .alias(...)")
+        try:
+            if pl.Object in _inside(kind):
+                raise TypeError("its values are objects of Python")
+            common_column(pl.Series(name, [], kind).to_arrow(compat_level=pl.CompatLevel.oldest()))
+        except (TypeError, pa.ArrowException) as error:
+            raise GraphError(
+                f"{what} has the field {name!r} of type {kind}, which rows cannot have: {error}; cast it, for instance "
+                f"to Int64 or a Decimal"
+            ) from None
     return fields
+
+
+def _inside(kind: Any) -> Iterator[Any]:
+    """A type and those of its parts."""
+    yield kind
+    parts = [each.dtype for each in kind.fields] if isinstance(kind, pl.Struct) else [getattr(kind, "inner", None)]
+    for part in parts:
+        if part is not None:
+            yield from _inside(part)
 
 
 def expressions(
@@ -221,7 +256,7 @@ def expressions(
     computed, text = _checked(fields, wanted, kind, where)
     function = Expressions(fields, computed, kind, text)
     found = _computed(pl.DataFrame(schema=pl.Schema(fields)), kind, computed)
-    return function, tuple(found.schema.items())
+    return function, _of_rows(tuple(found.schema.items()), f"{kind}({text:.200}) (at {where})")
 
 
 def predicate(fields: Fields, given: Any, where: str) -> Predicate:
@@ -395,14 +430,18 @@ def frame_of(payloads: Any, fields: Fields, read: Sequence[str] | None = None) -
 
 
 def check_number(kind: Any, values: Iterable[Any]) -> None:
-    """Of values for a column of decimals, at which Polars panics.
+    """Of values for a column of decimals, at which Polars panics or raises what is no error of it.
 
     Raises:
-        ValueError: one is infinite, or no number.
+        ValueError: one is no decimal, infinite, no number, or beyond the digits of the type.
     """
     for value in values if isinstance(kind, pl.Decimal) else ():
-        if type(value) in (decimal.Decimal, float) and not math.isfinite(value):
-            raise ValueError(f"{value} is no number of digits")
+        if value is not None and not (
+            type(value) is decimal.Decimal
+            and value.is_finite()
+            and (value.adjusted() < (kind.precision or 38) - kind.scale or not value)
+        ):
+            raise ValueError(f"{value} is no number of its digits")
 
 
 def _are_of(kind: Any, values: Sequence[Any], column: pl.Series) -> bool:

@@ -338,8 +338,8 @@ def frame_of_batch(names: Sequence[str], batch: pa.RecordBatch) -> Frame:
     """
     columns = []
     for name, column in zip(names, batch.columns):
-        if "\0" in name:
-            raise InputError(f"the name of column {name!r} has a zero character, which Polars does not take; rename it")
+        if not name or "\0" in name:
+            raise InputError(f"a column of rows cannot have the name {name!r}; rename it, or take payload='dict'")
         try:
             columns.append(pl.Series(name, column if column.type in _TEXT_TYPES else common_column(column)))
         except (pa.ArrowException, ValueError, OverflowError, pl.exceptions.PolarsError) as error:

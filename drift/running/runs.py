@@ -188,6 +188,7 @@ class Run(Exports):
         self._batches = Batches(self._run(), self._end)
         self._own = self._batches.of_thread
         self._digest = ""
+        self._closing: ExitStack | None = None
         self._begun = False
 
     def __iter__(self) -> Iterator[Item[Any]]:
@@ -334,7 +335,8 @@ class Run(Exports):
 
     def _close_after(self, error: BaseException | None) -> None:
         """Close the run; `error` is by what its caller stops it, which was not raised in the run itself."""
-        if self._outcome == ("stopped", None):
+        interrupted = self._seconds is None and error is not None and not isinstance(error, Exception)
+        if self._outcome == ("stopped", None) or interrupted:
             self._outcome = "stopped", error
         self.close()
 
@@ -417,37 +419,49 @@ class Run(Exports):
     @undisturbed
     def _end(self) -> None:
         if self._seconds is None and not self._batches.is_of_a_fork:
-            self._digest = self._engine.hexdigest()
-            with ExitStack() as closing:  # each is closed, even if closing another raises
-                self._sinks.close(closing)
-                if self._purity is not None:
-                    closing.callback(self._purity.close)
-                if self._run_checkpoints is not None:
-                    closing.callback(self._run_checkpoints.close)
-                    if self._begun and not isinstance(self._outcome[1], StorageError):  # else it cannot be stored
-                        closing.callback(self._run_checkpoints.tell)
-                if self._recorder is not None:
-                    closing.callback(self._recorder.close)
-                closing.callback(self._engine.close)
-                if self._run_checkpoints is not None:  # sources let go of what nobody will read again, as they close
-                    closing.callback(self._settle, self._run_checkpoints)
-                closing.callback(self._watching.close)
-                closing.callback(self._watching.life.end, *self._outcome)
-                if self._recorder is not None:  # it begins first and ends last
-                    state, error = self._outcome
-                    by_input = error is not None and error is self._feed.error
-                    digest = self._digest if state == "finished" else ""
-                    closing.callback(self._recorder.end, state, error, by_input, digest)
+            self._closing = self._closing or self._made_closing()
+            self._closing.close()  # only what is left, where Ctrl-C has come while it was closed
             self._seconds = time.perf_counter() - self._started
             if self._begun:
                 self._watching.end(*self._outcome, self._engine.progress, self._seconds)
 
-    def _settle(self, checkpoints: RunCheckpoints) -> None:
-        """Wait until the last checkpoint is written, but after Ctrl-C, or from then on, for no store that is away."""
-        error = self._outcome[1]
-        if error is not None and not isinstance(error, Exception):
-            checkpoints.give_up()
+    def _made_closing(self) -> ExitStack:
+        """What is done at the end, the last first: each even if another raises."""
+        self._digest = self._engine.hexdigest()
+        closing = ExitStack()
+        self._sinks.close(closing)
+        if self._purity is not None:
+            closing.callback(self._purity.close)
+        if self._run_checkpoints is not None:
+            closing.callback(self._run_checkpoints.close)
+            if self._begun and not isinstance(self._outcome[1], StorageError):  # else it cannot be stored
+                closing.callback(self._run_checkpoints.tell)
+            closing.push(self._settle)  # before that too: Ctrl-C may have come meanwhile
+        if self._recorder is not None:
+            closing.callback(self._recorder.close)
+        closing.callback(self._engine.close)
+        if self._run_checkpoints is not None:  # sources let go of what nobody will read again, as they close
+            closing.push(self._settle)
+        closing.callback(self._watching.close)
+        closing.callback(self._watching.life.end, *self._outcome)
+        if self._recorder is not None:  # it begins first and ends last
+            state, error = self._outcome
+            by_input = error is not None and error is self._feed.error
+            digest = self._digest if state == "finished" else ""
+            closing.callback(self._recorder.end, state, error, by_input, digest)
+        return closing
+
+    def _settle(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Wait until the last checkpoint is written, but after Ctrl-C, or from then on, for no store that is away.
+
+        Args:
+            error: raised since the run has ended.
+        """
+        checkpoints = self._run_checkpoints
+        assert checkpoints is not None
         try:
+            if any(each is not None and not isinstance(each, Exception) for each in (error, self._outcome[1])):
+                checkpoints.give_up()
             checkpoints.wait()
         except KeyboardInterrupt:
             checkpoints.give_up()

@@ -147,6 +147,8 @@ class Maker:
             raise InputError(f"{name}: payload='value' takes a table of one column, and this has {', '.join(columns)}")
         if payload in ("dict", "rows") and len(set(columns)) < len(columns):
             raise InputError(f"{name}: two columns have one name: {', '.join(columns)}; payload='tuple' takes them")
+        if payload == "rows" and not columns:
+            raise InputError(f"{name}: it has no columns, and so no rows to take as such; payload='dict' takes them")
         self._columns = columns
         self._payload: Payload = payload
         self._kind = kind

@@ -74,19 +74,16 @@ class TableSource(Diverting):
 
     def open(self) -> Reader:
         name = f"the {type(self._frame).__name__}"
-        schema, batches = _batches(name, self._frame)
-        payload = self._payload or ("rows" if _can_be_rows(schema) else "dict")
+        stream = _Stream(name, self._frame)
+        payload = self._payload or ("rows" if _can_be_rows(stream.schema) else "dict")
         rows = getattr(self._frame, "num_rows", None) or getattr(self._frame, "height", None)
-
-        def behind(rows: int) -> Iterator[pa.RecordBatch]:
-            return without(rows, _batches(name, self._frame)[1])
-
         return RowsReader(
             name,
-            batches,
-            Maker(name, schema.names, payload, self._kind),
+            stream.batches(),
+            Maker(name, stream.schema.names, payload, self._kind),
             rows if type(rows) is int else None,
-            behind=None if _is_read_once(self._frame) else behind,
+            close=stream.close,
+            behind=None if _is_read_once(self._frame) else stream.behind,
             diverts_as=self._diverts_as,
         )
 
@@ -99,7 +96,7 @@ def _is_read_once(frame: Any) -> bool:
 
 
 def _can_be_rows(schema: pa.Schema) -> bool:
-    if not is_installed("columns") or len(set(schema.names)) < len(schema.names):
+    if not is_installed("columns") or len(set(schema.names)) < len(schema.names) or not schema.names:
         return False
     import pyarrow as pa
 
@@ -113,15 +110,73 @@ def _can_be_rows(schema: pa.Schema) -> bool:
     return True
 
 
-def _batches(name: str, frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    import pyarrow as pa
+class _Stream:
+    """The batches of a table, which has one open stream at a time: a connection of DuckDB has no more."""
 
-    try:
-        if hasattr(frame, "itertuples"):  # of pandas, whose index would become a column
-            frame = pa.Table.from_pandas(frame, preserve_index=False)
-        if isinstance(frame, pa.RecordBatch):
-            return frame.schema, iter([frame])
-        reader = pa.RecordBatchReader.from_stream(frame)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{name} is no table to Arrow: {error}; give its columns one type each") from error
-    return reader.schema, iter(reader)
+    def __init__(self, name: str, frame: Any) -> None:
+        self._name = name
+        self._frame = frame
+        self._open()
+
+    def _open(self) -> None:
+        import pyarrow as pa
+
+        frame = self._frame
+        try:
+            if hasattr(frame, "itertuples"):  # of pandas, whose index would become a column
+                frame = pa.Table.from_pandas(frame, preserve_index=False)
+            elif type(frame).__module__.startswith("polars."):
+                frame = _with_texts(frame)
+            if isinstance(frame, pa.RecordBatch):
+                frame = pa.Table.from_batches([frame])
+            # the stream of a table would cut its names at a zero character
+            self._reader = frame.to_reader() if isinstance(frame, pa.Table) else pa.RecordBatchReader.from_stream(frame)
+        except Exception as error:
+            hint = "cast its columns, each to one type that Arrow has"
+            if "connection has an open result" in str(error):
+                hint = (
+                    "give each relation a connection of its own, connection.cursor(), or take relation.to_arrow_table()"
+                )
+            raise InputError(f"{self._name} is no table to Arrow: {str(error).rstrip('. ')}; {hint}") from error
+        self.schema = self._reader.schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return iter(self._reader)
+
+    def behind(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """The batches behind so many rows, from the beginning again."""
+        self.close()
+        self._open()
+        return without(rows, self.batches())
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _with_texts(frame: Any) -> Any:
+    """A DataFrame of Polars whose lists and structs have texts in place of categories, which Arrow does not cast there.
+
+    Raises:
+        TypeError: a column holds objects, or its name a zero character, at which Arrow cuts it off.
+    """
+    import polars as pl
+
+    def text_of(kind: Any) -> Any:
+        if kind == pl.Object:
+            raise TypeError("a column holds objects of Python, which are not in memory as values")
+        if isinstance(kind, (pl.Categorical, pl.Enum)):
+            return pl.String()
+        if isinstance(kind, pl.List):
+            return pl.List(text_of(kind.inner))
+        if isinstance(kind, pl.Array):
+            return pl.Array(text_of(kind.inner), kind.size)
+        if isinstance(kind, pl.Struct):
+            return pl.Struct({field.name: text_of(field.dtype) for field in kind.fields})
+        return kind
+
+    for name in frame.columns:
+        if "\0" in name:
+            raise TypeError(f"the name of column {name!r} has a zero character; rename it")
+    kinds = {name: text_of(kind) for name, kind in frame.schema.items()}
+    others = {name: kind for name, kind in kinds.items() if kind.is_nested() and kind != frame.schema[name]}
+    return frame.cast(others) if others else frame

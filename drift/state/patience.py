@@ -53,30 +53,35 @@ class Patience:
         """
         pause_s = _PAUSE_S
         since_s: float | None = None
-        while True:
-            try:
-                result = query()
-            except Away as away:
-                if since_s is None:
-                    since_s = time.monotonic()
-                    _log.warning("the state in %s cannot be reached, and is waited for: %s", self._where, away)
-                if time.monotonic() - since_s >= self._away_max_s:
-                    raise StorageError(
-                        f"the state in {self._where} could not be reached for {self._away_max_s:g} s: {away}; run "
-                        f"again when it can: the run resumes from the last checkpoint"
-                    ) from away
-                if self._given_up.wait(pause_s):  # a pace; nothing is judged by it
-                    _log.warning(
-                        "the state in %s is not waited for any more, since the run was interrupted: what was to be "
-                        "stored is not, and the next run resumes from the last checkpoint that is there",
-                        self._where,
-                    )
-                    raise GivenUp(f"the state in {self._where} is not waited for any more: {away}") from away
-                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
-            else:
-                if since_s is not None:
-                    _log.info("the state in %s is reached again, after %.1f s", self._where, time.monotonic() - since_s)
-                return result
+        try:
+            while True:
+                try:
+                    result = query()
+                except Away as away:
+                    if since_s is None:
+                        since_s = time.monotonic()
+                        _log.warning("the state in %s cannot be reached, and is waited for: %s", self._where, away)
+                    if time.monotonic() - since_s >= self._away_max_s:
+                        raise StorageError(
+                            f"the state in {self._where} could not be reached for {self._away_max_s:g} s: {away}; run "
+                            f"again when it can: the run resumes from the last checkpoint"
+                        ) from away
+                    if self._given_up.wait(pause_s):  # a pace; nothing is judged by it
+                        raise GivenUp(f"the state in {self._where} is not waited for any more: {away}") from away
+                    pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+                else:
+                    if since_s is not None:
+                        away_s = time.monotonic() - since_s
+                        _log.info("the state in %s is reached again, after %.1f s", self._where, away_s)
+                    return result
+        except (GivenUp, KeyboardInterrupt):  # in the thread that writes, and in the main one
+            if since_s is not None:
+                _log.warning(
+                    "the state in %s is not waited for any more, since the run was interrupted: what was to be stored "
+                    "is not, and the next run resumes from the last checkpoint that is there",
+                    self._where,
+                )
+            raise
 
 
 class PatientReader:

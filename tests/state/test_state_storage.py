@@ -417,12 +417,17 @@ def test_what_ctrl_c_leaves_to_be_written_is_written_before_what_is_told_of_the_
 
 
 @pytest.mark.parametrize(
-    ("items", "store"),
-    [(10**9, "state"), (10**9, "state/segments/1"), (1000, "state")],
-    ids=["running", "of a segment", "all read"],
+    ("items", "store", "stored"),
+    [(10**9, "state", 1), (10**9, "state/segments/1", 1), (1000, "state", 1), (5, "state", 2)],
+    ids=["running", "of a segment", "all read", "all but its history stored"],
 )
 def test_the_first_ctrl_c_ends_a_run_whose_state_is_away(
-    items: int, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    items: int,
+    store: str,
+    stored: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     graph, write, calls = drift.Graph("away"), FilesBackend.write, count()
     numbers = graph.source("numbers")
@@ -434,7 +439,7 @@ def test_the_first_ctrl_c_ends_a_run_whose_state_is_away(
         return drift.run(graph, {"numbers": range(items)}, state=state, batch_items=10)
 
     def away(self: FilesBackend, changes: Any, *arguments: Any) -> None:
-        if self.where != str(tmp_path / store) or not checkpoints:
+        if self.where != str(tmp_path / store) or len(checkpoints) < stored:
             write(self, changes, *arguments)
             checkpoints.extend(changes.get("cuts", {}) if self.where == str(tmp_path / store) else ())
             return
@@ -452,6 +457,49 @@ def test_the_first_ctrl_c_ends_a_run_whose_state_is_away(
         position = again.resumed_from.output.position if again.resumed_from is not None else 0
         assert (position > 0) or store != "state"
         assert [item.payload for item in islice(again, 10_000)] == list(range(position, min(position + 10_000, items)))
+
+
+def test_ctrl_c_at_any_line_of_the_end_of_a_run_whose_state_is_away_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write, here = FilesBackend.write, str(Path(drift.__file__).parent)
+    commits, lines, attempts, at, waits = 0, count(), count(), 0, False
+
+    def away(self: FilesBackend, *arguments: Any) -> None:
+        if commits < 2:
+            write(self, *arguments)
+            return
+        if waits and next(attempts) == 5:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        raise Away("no route")
+
+    def interrupt(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal commits, waits
+        code = frame.f_code
+        if event == "call" and code.co_filename == drift.state.store.__file__:
+            commits += code.co_name == "commit"
+            waits = waits or (commits >= 2 and (code.co_name, frame.f_back.f_code.co_name) == ("wait", "wait"))
+        counts = commits >= 2 and not waits and event in ("call", "line") and code.co_filename.startswith(here)
+        if counts and next(lines) == at:
+            raise KeyboardInterrupt
+        return interrupt
+
+    monkeypatch.setattr(FilesBackend, "write", away)
+    graph = drift.Graph("away")
+    graph.source("numbers").sink("out")
+    while not waits:
+        commits, lines, attempts, state = 0, count(), count(), tmp_path / f"{at}"
+        caplog.clear()
+        run = drift.run(graph, {"numbers": range(60)}, state=drift.Checkpoints(state, every_s=0), batch_items=10)
+        sys.settrace(interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                run.finish()
+        finally:
+            sys.settrace(None)
+        assert sum("not waited for any more" in line for line in caplog.messages) == 1, at
+        at += 9
+    assert at > 90
 
 
 def test_a_folder_that_was_removed_and_made_again_during_the_run_gets_no_checkpoint_above_the_gap(
