@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import xxhash
 
 from drift.auditing.outputs import Difference, difference, rows_of_record
+from drift.auditing.replay import changes_to
 from drift.auditing.versions import difference_as_dict
-from drift.records.changes import Change, compare
+from drift.records.changes import Change
 from drift.records.environment import differences
 from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record
@@ -121,7 +122,7 @@ def diff(one: Any, other: Any) -> RecordsDiffer:
     manifests = left.manifest, right.manifest
     graphs = [manifest.fingerprint for manifest in manifests]
     return RecordsDiffer(
-        changes=tuple(compare(*graphs)) if None not in graphs else (),
+        changes=tuple(changes_to(left, graphs[1], right)) if graphs[1] is not None else (),
         versions=tuple(differences(*(manifest.environment for manifest in manifests))),
         settings=tuple(_settings(*manifests)),
         input=input_difference(left, right),

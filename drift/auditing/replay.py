@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from drift.all_engines import EngineKind, EngineName
 from drift.calling.asks import Calls
 from drift.engines.feed import Feed
@@ -19,8 +21,8 @@ from drift.load import load_dataflow
 from drift.records.answers import AnswersOfRecord
 from drift.records.changes import Change, compare
 from drift.records.describe import MAIN
-from drift.records.fingerprint import fingerprint
-from drift.records.format import Manifest
+from drift.records.fingerprint import Fingerprint, fingerprint
+from drift.records.format import MANIFEST, Manifest, RecordEdited, hash_of
 from drift.records.reader import Record
 from drift.running import Run, made_run
 from drift.segments.answers import AnswersOfRun, missing_answer
@@ -196,7 +198,29 @@ def _in_main(target: str) -> Graph | Dataflow | None:
 
 def changes_since(record: Record, dataflow: Dataflow) -> list[Change]:
     """How a graph differs from the recorded one, except in time policies, which a replay does not use."""
+    return [change for change in changes_to(record, fingerprint(dataflow)) if change.kind != "policy"]
+
+
+def changes_to(record: Record, new: Fingerprint, *others: Record) -> list[Change]:
+    """How a graph differs from the recorded one; nothing where the record does not have its fingerprint.
+
+    Args:
+        others: records that `new` is from.
+
+    Raises:
+        RecordEdited: a manifest is not as it was written, so its fingerprint is none.
+    """
     old = record.manifest.fingerprint
     if old is None:
         return []
-    return [change for change in compare(old, fingerprint(dataflow)) if change.kind != "policy"]
+    try:
+        return compare(old, new)
+    except Exception as error:
+        for each in (record, *others):
+            manifest = each.manifest
+            if hash_of(msgspec.to_builtins(manifest), manifest.algorithm) != manifest.self_hash:
+                raise RecordEdited(
+                    f"{each.path / MANIFEST} was edited or damaged since it was written, and what it says of the graph "
+                    f"cannot be read ({type(error).__name__}: {error}); bring back the file as it was"
+                ) from error
+        raise

@@ -13,9 +13,9 @@ from typing import Any
 from drift.auditing.explain import RecordedInput
 from drift.auditing.lineage import Lineage, lineage_of
 from drift.auditing.outputs import KINDS, Difference, Example, OutputRow, difference, rows_of_record, rows_of_run
-from drift.auditing.replay import replayed
+from drift.auditing.replay import changes_to, replayed
 from drift.engines.recorded import classes_for
-from drift.records.changes import Change, compare
+from drift.records.changes import Change
 from drift.records.fingerprint import fingerprint
 from drift.records.reader import Record
 from drift.records.shown import readable
@@ -69,8 +69,7 @@ def versions(
         settings: of the run, as `drift.replay` takes them.
     """
     classes = classes_for(record, dataflow)
-    old = record.manifest.fingerprint
-    changes = tuple(compare(old, fingerprint(dataflow))) if old is not None else ()
+    changes = tuple(changes_to(record, fingerprint(dataflow)))
     until = None if record.manifest.complete else record.manifest.items_out
     with replayed(record, dataflow, until=until, **settings) as run:
         found = difference(rows_of_record(record), rows_of_run(run), key and _key_of_data(key, classes))

@@ -20,6 +20,7 @@ Why: every error passes `drift.cli.errors.print_error`, which knows the class of
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -51,6 +52,8 @@ class _Drift(click.Group):
     """Prints errors in drift's own way, whoever calls it."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        if sys.stderr is None:  # closed by who called: nobody reads it, and no file may get its number
+            sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
         arguments = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
         try:

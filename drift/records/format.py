@@ -60,6 +60,10 @@ class RecordError(InputError):
     """A record cannot be read: a file is missing, damaged or of a later version."""
 
 
+class RecordEdited(RecordError):
+    """Its manifest is not as it was written."""
+
+
 class File(msgspec.Struct, frozen=True):
     """A sealed file.
 

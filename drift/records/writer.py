@@ -59,6 +59,7 @@ class _HashedFile(io.RawIOBase):
         self._file = path.open("wb", buffering=0)
         self._hash = new_hash(algorithm)
         self.size = 0
+        self.drops = False  # what is written
 
     def writable(self) -> bool:
         return True
@@ -71,7 +72,7 @@ class _HashedFile(io.RawIOBase):
         self._hash.update(view)
         self.size += len(view)
         rest = view
-        while rest:
+        while rest and not self.drops:
             rest = rest[self._file.write(rest) :]
         return len(view)
 
@@ -153,6 +154,9 @@ class _Table:
     def abandon(self) -> None:
         """Remove the part that is not sealed."""
         if self._file is not None:
+            self._file.drops = True
+            if self._parquet is not None:
+                self._parquet.close()  # what it still holds: left alone, it would be written by nobody knows when
             self._file.close()
             self._temporary.unlink(missing_ok=True)
 

@@ -134,9 +134,7 @@ class _Stream:
         except Exception as error:
             hint = "cast its columns, each to one type that Arrow has"
             if "connection has an open result" in str(error):
-                hint = (
-                    "give each relation a connection of its own, connection.cursor(), or take relation.to_arrow_table()"
-                )
+                hint = "give each relation its own connection.cursor(), or take relation.to_arrow_table()"
             raise InputError(f"{self._name} is no table to Arrow: {str(error).rstrip('. ')}; {hint}") from error
         self.schema = self._reader.schema
 

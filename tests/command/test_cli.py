@@ -614,6 +614,15 @@ def test_a_full_disk_behind_standard_output_is_reported_and_is_no_bug(tmp_path: 
     assert ended.stderr == "error: standard output cannot be written: No space left on device\n"
 
 
+def test_a_command_runs_where_standard_error_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "graphs.py").write_text(GRAPHS)
+    (tmp_path / "words.txt").write_text(WORDS)
+    words = [sys.executable, "-m", "drift_command", "run", "graphs.py:graph", "--source", "lines=words.txt", "--digest"]
+    call = ["sh", "-c", '"$@" 2>&-', "sh", *words]
+    ended = subprocess.run(call, stdout=subprocess.PIPE, text=True, timeout=HANG_S, cwd=tmp_path)
+    assert (ended.returncode, len(ended.stdout.strip())) == (0, 32)
+
+
 def test_a_field_is_named_the_same_way_wherever_an_option_takes_one() -> None:
     from drift.cli.specs import TimeOptions, key_function, policies
 

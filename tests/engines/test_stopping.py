@@ -23,6 +23,7 @@ from drift.cli.interrupt import Interrupts
 from drift.cli.options import Printed
 from drift.cli.run import driven
 from drift.undisturbed import may_be_interrupted, undisturbed
+from drift_barrier.digest import Digest
 
 ENGINES = ["local", "reference", "zeromq"]
 
@@ -129,6 +130,22 @@ def test_the_consumer_of_a_run_may_stop_it(engine: str) -> None:
         if len(taken) == 70:
             run.stop()
     assert len(taken) == run.report.items_in >= 70
+
+
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+@pytest.mark.parametrize("stop_at", [0, 7_000, 20_001])
+def test_the_digest_of_a_run_that_stops_at_a_checkpoint_is_that_of_what_came(
+    engine: Any, stop_at: int, tmp_path: Path
+) -> None:
+    graph = drift.Graph("stopped")
+    graph.source("numbers").map(abs).group(lambda number: number % 7, 3).sink("out")
+    run = drift.run(graph, {"numbers": range(10**6)}, engine=engine, state=tmp_path / "state", batch_items=1000)
+    digest = Digest(run.settings.digest)
+    for at, batch in enumerate(run.batches()):
+        digest.add(batch.metas, list(batch.payloads))
+        if at >= stop_at // 1000:
+            run.stop()
+    assert run.digest == digest.hexdigest()
 
 
 def test_a_run_that_is_stopped_before_it_begins_reads_nothing() -> None:

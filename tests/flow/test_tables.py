@@ -240,6 +240,71 @@ def test_a_row_that_has_no_payload_is_named_and_those_before_it_are_out() -> Non
     assert run.report.items_out == 1
 
 
+def test_a_column_of_objects_is_refused() -> None:
+    for payload in ("dict", "rows"):
+        for kind in (pl.Object, pl.List(pl.Object)):
+            things = pl.DataFrame({"v": pl.Series([object()], dtype=pl.Object)})
+            frame = things if kind == pl.Object else pl.DataFrame(schema={"v": kind})
+            with pytest.raises(InputError, match="a column holds objects of Python"):
+                drift.run(echo(), {"rows": drift.sources.table(frame, payload=payload)}).finish()  # type: ignore[arg-type]
+
+
+def test_rows_without_columns_are_empty_dicts_and_no_columns() -> None:
+    rows = pa.table({"a": [1, 2, 3]}).select([])
+    assert [item.payload for item in drift.run(echo(), {"rows": rows})] == [{}, {}, {}]
+    with pytest.raises(InputError, match="it has no columns"):
+        drift.run(echo(), {"rows": drift.sources.table(rows, payload="rows")}).finish()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pa.table({"v": pa.array([Decimal("1.50")], pa.decimal256(60, 2))}),
+        pl.DataFrame({"": [1], "b": [2]}),
+        pl.DataFrame({"v": [["a"]]}, schema={"v": pl.List(pl.Categorical)}),
+        pl.DataFrame({"v": [{"e": "a"}]}, schema={"v": pl.Struct({"e": pl.Enum(["a"])})}),
+        pl.DataFrame({"v": [["a"]]}, schema={"v": pl.Array(pl.Categorical, 1)}),
+        pa.table({"a\0b": [1]}),
+    ],
+    ids=["decimal256", "no name", "list of categories", "struct of an enum", "array of categories", "a zero"],
+)
+def test_a_table_as_it_is_gives_the_values_of_its_dicts(frame: Any) -> None:
+    rows = frame.to_pylist() if isinstance(frame, pa.Table) else frame.to_dicts()
+    assert _payloads(drift.sources.table(frame)) == rows
+    assert [item.payload for item in drift.run(echo(), {"rows": frame})] == rows
+
+
+@pytest.mark.parametrize("time", ["24:00:00", "-00:00:01"])
+def test_a_time_that_is_none_of_a_day_is_refused(time: str) -> None:
+    micros = {"24:00:00": 86_400 * 10**6, "-00:00:01": -(10**6)}[time]
+    times = pa.table({"v": pa.array([0, micros], pa.int64()).cast(pa.time64("us"))})
+    for payload in ("dict", "rows"):
+        with pytest.raises(InputError, match=r"row 2: .*a time of a day is from 00:00:00 to 23:59:59.999999"):
+            drift.run(echo(), {"rows": drift.sources.table(times, payload=payload)}).finish()  # type: ignore[arg-type]
+
+
+def test_a_connection_of_duckdb_is_let_go_of(tmp_path: Any) -> None:
+    connection = duckdb.connect()
+    numbers = connection.sql("select range as n from range(20000)")
+
+    def run(stop: int | None) -> drift.Run:
+        state = drift.Checkpoints(tmp_path / "state", every_s=0)
+        made = drift.run(echo(), {"rows": numbers}, state=state, batch_items=1000)
+        for item in made:
+            if item.position == stop:
+                made.close()
+                break
+        return made
+
+    run(5000)
+    assert connection.sql("select 5").fetchall() == [(5,)]
+    assert run(None).digest == drift.run(echo(), {"rows": numbers}).finish().digest
+    two = drift.Graph("two")
+    two.source("a").merge(two.source("b")).sink("out")
+    with pytest.raises(InputError, match=r"its own connection\.cursor"):
+        drift.run(two, {"a": numbers, "b": connection.sql("select 2 as n")}).finish()
+
+
 def test_what_is_no_table_is_refused() -> None:
     with pytest.raises(SettingsError, match="is given neither a DataFrame of pandas or Polars nor a table of Arrow"):
         drift.sources.table([1, 2])

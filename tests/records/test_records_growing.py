@@ -126,6 +126,7 @@ def test_a_disk_of_two_megabytes_runs_full_and_what_was_sealed_is_a_record(tmp_p
     script = [sys.executable, "-c", textwrap.dedent(TINY_DISK), str(tmp_path / "record")]
     done = subprocess.run([*mount, *script], timeout=HANG_S, capture_output=True, text=True)
     assert done.stdout.splitlines() == ["True True", "broken off True True", "True"], done.stderr
+    assert "Exception ignored" not in done.stderr
 
 
 def test_where_nothing_more_can_be_written_readers_see_that_nobody_writes(

@@ -14,8 +14,9 @@ import pytest
 
 import drift
 from drift.auditing.checks import KINDS, Audit, Check, Trouble
+from drift.auditing.diff import diff
 from drift.auditing.intact import check_intact
-from drift.records.format import encoded, hash_file, read_manifest
+from drift.records.format import RecordError, encoded, hash_file, read_manifest
 from drift_barrier.digest import BLOCK_ITEMS
 
 LINES = [f"to be or not to be {number % 7} {number % 11}" for number in range(1800)]
@@ -194,6 +195,24 @@ def test_an_edited_manifest(record: Path, before: str, after: str) -> None:
     path.write_text(text.replace(before, after, 1))
     (trouble,) = [trouble for trouble in troubles(record) if trouble.file == "manifest.json"]
     assert trouble.kind == "manifest edited"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('"functions"', '"functionr"'), ('"operators"', '"operatprs"'), ('"origin": "lines"', '"origin": "lioes"')],
+)
+def test_a_manifest_whose_graph_is_damaged(record: Path, whole: Path, before: str, after: str) -> None:
+    path = record / "manifest.json"
+    assert before in path.read_text()
+    path.write_text(path.read_text().replace(before, after))
+    audit = drift.audit(record, words())
+    assert not audit.ok and audit.level_result("reproduced") == "not checked"
+    assert [trouble.kind for check in audit.checks for trouble in check.troubles] == ["manifest edited"]
+    with pytest.raises(RecordError, match=r"manifest\.json was edited or damaged since it was written"):
+        drift.replay(record, words()).finish()
+    for pair in ((record, whole), (whole, record)):
+        with pytest.raises(RecordError, match=r"record/manifest\.json was edited or damaged"):
+            diff(*pair)
 
 
 def test_a_manifest_that_is_no_json(record: Path) -> None:

@@ -60,7 +60,7 @@ KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
 def batches(draw: st.DrawFn) -> pa.RecordBatch:
     count = draw(st.integers(0, 6))
     letters = st.characters(codec="utf-8", exclude_characters="\0")
-    names = draw(st.lists(st.text(letters, max_size=3), unique=True, min_size=1, max_size=5))
+    names = draw(st.lists(st.text(letters, min_size=1, max_size=3), unique=True, min_size=1, max_size=5))
     columns = []
     for _ in names:
         kind = draw(st.sampled_from(list(KINDS)))
@@ -707,11 +707,33 @@ def test_a_decimal_that_is_no_number_is_diverted(engine: Any, capfd: pytest.Capt
     graph = drift.Graph("decimals")
     rows = graph.source("rows", schema={"price": pl.Decimal(6, 2)}, on_error="divert")
     rows.with_columns(n=pl.col("price").cast(float)).sink("out")
-    given = [{"price": decimal.Decimal(text)} for text in ("1.50", "NaN", "-Infinity", "3.50")]
+    given = [{"price": decimal.Decimal(text)} for text in ("1.50", "NaN", "-Infinity", "1e40", "3.50")]
     items = list(drift.run(graph, {"rows": given}, engine=engine))
-    assert [item.sink for item in items] == ["out", "errors", "errors", "out"]
+    assert [item.sink for item in items] == ["out", "errors", "errors", "errors", "out"]
     assert "the field 'price' is Decimal(precision=6, scale=2)" in items[1].payload["error"]
     assert "panicked" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [pl.Int128, pl.List(pl.Int128), pl.Object, pl.Struct({"o": pl.Object})])
+def test_a_field_that_rows_cannot_have_is_refused(kind: Any) -> None:
+    with pytest.raises(GraphError, match=r"has the field 'v' of type .*, which rows cannot have: .*cast it"):
+        drift.Graph("refused").source("rows", schema={"v": kind})
+    rows = drift.Graph("refused").source("rows", schema={"a": int})
+    with pytest.raises(GraphError, match="has the field 'v' of type Int128, which rows cannot have"):
+        rows.select(v=pl.col("a").cast(pl.Int128))
+    with pytest.raises(GraphError, match="a field '', a name that rows cannot have"):
+        rows.select(pl.col("a").alias(""))
+
+
+def test_types_may_be_written_without_what_is_usual() -> None:
+    schema = {"c": pl.Categorical, "d": datetime.timedelta, "e": pl.Duration, "t": pl.Datetime}
+    rows = drift.Graph("usual").source("rows", schema=schema)
+    assert rows.schema == {
+        "c": pl.Categorical(),
+        "d": pl.Duration("us"),
+        "e": pl.Duration("us"),
+        "t": pl.Datetime("us"),
+    }
 
 
 @pytest.mark.parametrize("schema", [{}, {"a": 7}, 5])

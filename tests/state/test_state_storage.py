@@ -463,11 +463,12 @@ def test_ctrl_c_at_any_line_of_the_end_of_a_run_whose_state_is_away_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     write, here = FilesBackend.write, str(Path(drift.__file__).parent)
-    commits, lines, attempts, at, waits = 0, count(), count(), 0, False
+    stored, commits, lines, attempts, at, waits = list[bytes](), 0, count(), count(), 0, False
 
-    def away(self: FilesBackend, *arguments: Any) -> None:
-        if commits < 2:
-            write(self, *arguments)
+    def away(self: FilesBackend, changes: Any, *arguments: Any) -> None:
+        if not stored:
+            write(self, changes, *arguments)
+            stored.extend(changes.get("cuts", {}))
             return
         if waits and next(attempts) == 5:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -476,8 +477,8 @@ def test_ctrl_c_at_any_line_of_the_end_of_a_run_whose_state_is_away_ends_it(
     def interrupt(frame: Any, event: str, argument: Any) -> Any:
         nonlocal commits, waits
         code = frame.f_code
-        if event == "call" and code.co_filename == drift.state.store.__file__:
-            commits += code.co_name == "commit"
+        if code.co_filename == drift.state.store.__file__:
+            commits += (event, code.co_name) == ("return", "commit")
             waits = waits or (commits >= 2 and (code.co_name, frame.f_back.f_code.co_name) == ("wait", "wait"))
         counts = commits >= 2 and not waits and event in ("call", "line") and code.co_filename.startswith(here)
         if counts and next(lines) == at:
@@ -489,6 +490,7 @@ def test_ctrl_c_at_any_line_of_the_end_of_a_run_whose_state_is_away_ends_it(
     graph.source("numbers").sink("out")
     while not waits:
         commits, lines, attempts, state = 0, count(), count(), tmp_path / f"{at}"
+        stored.clear()
         caplog.clear()
         run = drift.run(graph, {"numbers": range(60)}, state=drift.Checkpoints(state, every_s=0), batch_items=10)
         sys.settrace(interrupt)

@@ -151,6 +151,7 @@ class ZeromqEngine:
         self._poller = zmq.Poller()
         self._encoded: Sequence[Encoded] = ()
         self._has_more = False  # output that was received, and is yielded next
+        self._taken: Restart | None = None  # the output as of the last checkpoint
         self._quiet_since_s: float | None = None
         self._closed = False
         self._sockets: list[zmq.Socket[bytes]] = []
@@ -210,6 +211,7 @@ class ZeromqEngine:
             complete = log.hand_over_end()
         if complete is None:
             return None
+        self._taken = complete.output
         position, last, blocks = complete.output.position, complete.output.last, complete.output.blocks
         output = Output(position, last, len(blocks), self._settings.digest)
         snapshots = {f"worker-{worker}": snapshot for worker, snapshot in complete.snapshots.items()}
@@ -731,7 +733,12 @@ class ZeromqEngine:
         progress.silent_since_s = None
 
     def hexdigest(self) -> str:
-        return self._node.finished.digest if self._node.finished is not None else ""
+        node = self._node
+        if node.finished is not None:
+            return node.finished.digest
+        known = [self._taken, node.rewind_log.restart() if node.rewind_log is not None else None]
+        released = next((each for each in known if each and each.position == self.progress.items_out > 0), None)
+        return "" if released is None else digest_of(released, self._settings.digest, Spilled).hexdigest()
 
     def blocks(self) -> list[bytes]:
         return self._node.finished.blocks if self._node.finished is not None else []
