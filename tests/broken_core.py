@@ -699,8 +699,8 @@ BREAKAGES = [
     one(
         "Ctrl-C leaves a run waiting for a store that is away",
         "drift/running/runs.py",
-        "            if any(each is not None and not isinstance(each, Exception) for each in (error, self._outcome[1])):\n",
-        "            if False:\n",
+        "if any(each is not None and not isinstance(each, Exception) for each in (error, self._outcome[1])):",
+        "if False:",
         ("tests/state/test_state_storage.py", "-k", "ctrl_c"),
         NO_CHECKPOINTS,
     ),
