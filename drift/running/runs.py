@@ -436,7 +436,7 @@ class Run(Exports):
             closing.callback(self._run_checkpoints.close)
             if self._begun and not isinstance(self._outcome[1], StorageError):  # else it cannot be stored
                 closing.callback(self._run_checkpoints.tell)
-            closing.push(self._settle)  # before that too: Ctrl-C may have come meanwhile
+            closing.push(self._settle)  # before that too: Ctrl-C may have come since the first time
         if self._recorder is not None:
             closing.callback(self._recorder.close)
         closing.callback(self._engine.close)
@@ -452,20 +452,16 @@ class Run(Exports):
         return closing
 
     def _settle(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Wait until the last checkpoint is written, but after Ctrl-C, or from then on, for no store that is away.
+        """Wait until the last checkpoint is written, but after Ctrl-C for no store that is away.
 
         Args:
             error: raised since the run has ended.
         """
         checkpoints = self._run_checkpoints
         assert checkpoints is not None
-        try:
-            if any(each is not None and not isinstance(each, Exception) for each in (error, self._outcome[1])):
-                checkpoints.give_up()
-            checkpoints.wait()
-        except KeyboardInterrupt:
+        if any(each is not None and not isinstance(each, Exception) for each in (error, self._outcome[1])):
             checkpoints.give_up()
-            raise
+        checkpoints.wait()
 
     def _run(self) -> Generator[Released | None, None, None]:
         self._begun = True
