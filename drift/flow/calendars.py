@@ -104,9 +104,11 @@ def start_of(calendar: Calendar, number: int) -> int:
 @functools.lru_cache(maxsize=64)
 def _limits(calendar: Calendar) -> tuple[int, int]:
     """The first times of the first range and the last that datetime can compute."""
-    days = date(_FIRST_YEAR, 1, 1), date(_LAST_YEAR, 1, 1)
-    first, last = (start_of(calendar, calendar._number_of(day) + 1) for day in days)
-    return first, last
+    first, last = (calendar._number_of(date(year, 1, 1)) for year in (_FIRST_YEAR, _LAST_YEAR))
+    try:
+        return start_of(calendar, first + 1), start_of(calendar, last + 1)
+    except (ValueError, OverflowError):  # the next one begins behind the year 9999
+        return start_of(calendar, first + 1), start_of(calendar, last)
 
 
 _zone = functools.cache(zone_from)

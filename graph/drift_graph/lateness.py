@@ -231,10 +231,12 @@ class Lateness:
 
 
 def is_ahead(time: int, greatest: int | None, clock: int, future_max: int | None) -> bool:
-    """Whether an item is too far ahead of the greatest time before it and of the clock; never the first item."""
-    if future_max is None or (greatest is None and clock == TIME_MIN):
-        return False
-    return time > max(clock, TIME_MIN if greatest is None else greatest) + future_max
+    """Whether an item is too far ahead of the greatest time before it and of the clock; never where neither is known.
+
+    An item that is diverted at the least of all times, since it has none and is the first, is no time to go by.
+    """
+    known = max(clock, TIME_MIN if greatest is None else greatest)
+    return future_max is not None and known != TIME_MIN and time > known + future_max
 
 
 def _least_and_greatest(times: list[int], greatest: int, lateness: int) -> tuple[int, int] | None:

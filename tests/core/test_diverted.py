@@ -297,3 +297,15 @@ def test_a_sink_of_late_items_has_a_name_of_its_own() -> None:
         graph.source(name, time=drift.EventTime(lambda n: n), late="late").sink(f"out {name}")
     found = [(item.sink, item.payload) for item in drift.run(graph, {"a": [5, 1], "b": [6, 2]})]
     assert [report["location"] for sink, report in found if sink == "late"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("late", ["error", "divert"])
+def test_an_item_without_a_time_at_the_beginning_is_no_time_to_be_ahead_of(late: Any) -> None:
+    graph = drift.Graph("ahead")
+    time = drift.EventTime("at", late=late, future_max=3600)
+    graph.source("in", time=time, on_error="divert").sink("out")
+    items: list[dict[str, Any]] = [{"at": "?"}, {"at": 1000}, {"at": 1001}, {"at": 1002}]
+    for settings in ({"engine": "reference"}, {}, {"batch_items": 1}, {"batch_items": 2}):
+        run = drift.run(graph, {"in": items}, **settings)  # type: ignore[arg-type]
+        assert [item.payload for item in run if item.sink == "out"] == items[1:], settings
+        assert run.late == []

@@ -31,6 +31,18 @@ def hours(every: str, zone: str, *parts: int) -> float:
     return (end - start) / HOUR_MS
 
 
+@pytest.mark.parametrize("unit", ["day", "week", "month", "year"])
+@given(units=st.integers(1, 100), at=st.integers(-(10**14), 3 * 10**14), zone=st.sampled_from(ZONES))
+def test_ranges_of_any_length_follow_each_other_at_any_time(unit: str, units: int, at: int, zone: str) -> None:
+    calendar = calendar_from(f"{units * (1 if unit == 'year' else 12)} {unit}", zone)
+    assert calendar is not None
+    start, end = calendar.bounds(at)
+    assert start <= at < end
+    assert start == TIME_MIN or calendar.bounds(start - 1)[1] == start
+    assert end == TIME_MAX + 1 or calendar.bounds(end)[0] == end
+    assert calendar.bounds(start) == calendar.bounds(end - 1) == (start, end)
+
+
 def test_days_have_as_many_hours_as_they_have() -> None:
     assert hours("1d", "Europe/Berlin", 2024, 3, 31, 12) == 23
     assert hours("day", "Europe/Berlin", 2024, 10, 27, 12) == 25
