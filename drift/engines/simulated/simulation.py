@@ -359,9 +359,11 @@ class Simulation(MortalNetwork):
 
 def _is_of(taken: Any, payload: Any) -> bool:
     """Whether a source took a payload as this item: it may be diverted, and have the order of fields of a schema."""
+    if taken is payload:
+        return True
     item = taken[3] if is_diverted(taken) else taken
     try:
-        return item is payload or canonical(item) == canonical(payload)
+        return canonical(item) == canonical(payload)
     except NoCanonicalForm:
         return False
 
