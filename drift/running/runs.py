@@ -427,7 +427,6 @@ class Run(Exports):
 
     def _made_closing(self) -> ExitStack:
         """What is done at the end, the last first: each even if another raises."""
-        self._digest = self._engine.hexdigest()
         closing = ExitStack()
         self._sinks.close(closing)
         if self._purity is not None:
@@ -445,11 +444,18 @@ class Run(Exports):
         closing.callback(self._watching.close)
         closing.callback(self._watching.life.end, *self._outcome)
         if self._recorder is not None:  # it begins first and ends last
-            state, error = self._outcome
-            by_input = error is not None and error is self._feed.error
-            digest = self._digest if state == "finished" else ""
-            closing.callback(self._recorder.end, state, error, by_input, digest)
+            closing.callback(self._end_record, self._recorder)
+        closing.callback(self._keep_digest)
         return closing
+
+    def _keep_digest(self) -> None:
+        self._digest = self._engine.hexdigest()
+
+    def _end_record(self, recorder: Recorder) -> None:
+        state, error = self._outcome
+        by_input = error is not None and error is self._feed.error
+        digest = self._digest or self._engine.hexdigest()  # Ctrl-C may have come before it was kept
+        recorder.end(state, error, by_input, digest if state == "finished" else "")
 
     def _settle(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         """Wait until the last checkpoint is written, but after Ctrl-C for no store that is away.
