@@ -154,9 +154,7 @@ class _Table:
     def abandon(self) -> None:
         """Remove the part that is not sealed."""
         if self._file is not None:
-            self._file.drops = True
-            if self._parquet is not None:
-                self._parquet.close()  # what it still holds: left alone, it would be written by nobody knows when
+            self._file.drops = True  # what the writer of Parquet still holds, and writes as it is collected
             self._file.close()
             self._temporary.unlink(missing_ok=True)
 

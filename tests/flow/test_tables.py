@@ -310,6 +310,13 @@ def test_what_is_no_table_is_refused() -> None:
         drift.sources.table([1, 2])
     with pytest.raises(SettingsError, match="payload='list' is neither 'dict', 'tuple', 'value' nor 'rows'"):
         drift.sources.table(ARROW, payload="list")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"the name of column 'a.x00b' has a zero character; rename it"):
+        drift.run(echo(), {"rows": pl.DataFrame({"a\0b": [1]})}).finish()
+    twice = pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int64()))
+    with pytest.raises(
+        InputError, match="row 1: column 'm', of type map<string, int64>, has a value that Python has not"
+    ):
+        drift.run(echo(), {"rows": pa.table({"m": twice})}).finish()
     with pytest.raises(InputError, match="two columns have one name: a, a"):
         drift.run(echo(), {"rows": pa.table([[1], [2]], names=["a", "a"])}).finish()
     with pytest.raises(InputError, match="payload='value' takes a table of one column"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import gc
+import io
 import os
 import signal
 import subprocess
@@ -12,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from framed import written
 from test_records_journal import ITEMS, begun, graph, seal
@@ -127,6 +130,33 @@ def test_a_disk_of_two_megabytes_runs_full_and_what_was_sealed_is_a_record(tmp_p
     done = subprocess.run([*mount, *script], timeout=HANG_S, capture_output=True, text=True)
     assert done.stdout.splitlines() == ["True True", "broken off True True", "True"], done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+def test_a_part_on_a_full_disk_is_dropped_and_nothing_writes_it_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = list[Any]()
+    monkeypatch.setattr(sys, "unraisablehook", later.append)
+    table = writer._Table(tmp_path, "input", "xxh3_128", [])
+    table.add([pa.array(["1"] * 3).cast(field.type) for field in table._schema])
+    table._flush()
+    file = table._file
+    assert file is not None
+    with file._file as on_disk:
+        file._file = Full(on_disk)  # type: ignore[assignment]
+        table.abandon()
+    assert not list(tmp_path.rglob("*.tmp"))
+    del table, file
+    gc.collect()
+    assert later == []
+
+
+class Full(io.RawIOBase):
+    def __init__(self, file: Any) -> None:
+        self.close = file.close  # type: ignore[method-assign]
+
+    def write(self, data: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_where_nothing_more_can_be_written_readers_see_that_nobody_writes(
