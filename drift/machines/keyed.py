@@ -37,7 +37,7 @@ from drift.operators import KeyedItems, OpensWindows, State
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import same
 from drift_graph.errors import ImpureStep
-from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
+from drift_graph.failures import check_lengths, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure, joined
 from drift_graph.later import EndlessTimers, Later, placed
@@ -527,8 +527,7 @@ class KeyedStage(KeyedState):
         metas = [due.meta for due in timers]
         made: list[Any] = []
         try:
-            if self._cyclic and max(map(len, metas)) > META_BYTES_MAX:
-                raise endless_cycle(self._group)
+            check_lengths(self._group, metas)
             self._logic.on_timers(states, KeyedItems(keys, [due.timer.note for due in timers], metas), made.append)
         except BaseException as raised:  # raised again timer by timer, where it is reported
             pass_interrupts(raised)
@@ -578,8 +577,7 @@ class KeyedStage(KeyedState):
                 made.append(())
             else:
                 try:
-                    if len(meta) > META_BYTES_MAX:
-                        raise endless_cycle(self._group)
+                    check_lengths(self._group, (meta,))
                     rows = KeyedItems((key,), (note,), [meta], iter(((key, note, time_of(meta)),)))
                     self._logic.on_timers(states, rows, made.append)
                 except BaseException as error:

@@ -20,7 +20,7 @@ from drift.machines.maps import Ports, called
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import alike, canonical, hash64, types_of
 from drift_graph.errors import ImpureStep
-from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step
+from drift_graph.failures import check_lengths, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
 from drift_graph.operators import Group
@@ -81,8 +81,8 @@ def keyed(
         ImpureStep: the key function has changed a payload.
     """
     try:
-        if endless and max(map(len, columns.metas), default=0) > META_BYTES_MAX:
-            raise endless_cycle(group)
+        if endless:
+            check_lengths(group, columns.metas)
         samples = sampler.sample(columns.payloads)
         keys: Any = identities(called(group.key, columns.payloads))
         check_unchanged(group, samples)
@@ -96,8 +96,7 @@ def keyed(
         for meta, payload, diff in zip(columns.metas, columns.payloads, columns.diffs or [1] * len(columns.metas)):
             into = good
             try:
-                if len(meta) > META_BYTES_MAX:
-                    raise endless_cycle(group)
+                check_lengths(group, (meta,))
                 keys += identities([group.key(payload)])
             except BaseException as error:
                 pass_interrupts(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
@@ -32,11 +33,17 @@ class EndsItsProcess(Exception):
     """Stands for a call that has ended its process repeatedly. Not an exception of the user."""
 
 
-def endless_cycle(operator: Operator) -> EndlessCycle:
-    return EndlessCycle(
-        f"an item has come back to {operator.name!r} until its meta passed {META_BYTES_MAX} bytes; the cycle never "
-        f"ends: let a map in it return no payload at some point"
-    )
+def check_lengths(operator: Operator, metas: Iterable[bytes]) -> None:
+    """Check the metas of items, or of timers, that are on their way round a cycle.
+
+    Raises:
+        EndlessCycle: one is too long.
+    """
+    if max(map(len, metas), default=0) > META_BYTES_MAX:
+        raise EndlessCycle(
+            f"an item has come back to {operator.name!r} until its meta passed {META_BYTES_MAX} bytes; the cycle never "
+            f"ends: let a map in it return no payload at some point, or an on_time set no timer that fires at once"
+        )
 
 
 def failed_step(operator: Operator, error: BaseException, payload: Any) -> Failure:

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from drift_graph.canonical import canonical
-from drift_graph.failures import META_BYTES_MAX, endless_cycle, failed_step, step_error
+from drift_graph.failures import EndlessCycle, check_lengths, failed_step, step_error
 from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.identifiable import checked_operators
@@ -92,8 +92,14 @@ class Reference:
         observer = self._observer
         mark = observer.made(origin, meta, payload, parents) if observer is not None else None
         for operator, rank, feedback in self._targets[origin]:
-            if feedback and observer is not None:
-                observer.passed_back(mark)
+            if feedback:
+                if observer is not None:
+                    observer.passed_back(mark)
+                try:
+                    check_lengths(operator, (meta,))
+                except EndlessCycle as error:
+                    self._fail(operator.name, meta + varint(rank), failed_step(operator, error, payload), error, mark)
+                    continue
             if isinstance(operator, Group) and (check := self._checked.get(origin)) is not None:
                 failure = check.failure(payload)
                 if failure is not None:
@@ -163,8 +169,6 @@ class Reference:
                     for made in placed_all(incoming, varint(rank), family, below == END_OF_TIME):
                         self.push(operator.name, *made, (mark,))
                 elif isinstance(operator, Group):
-                    if len(incoming) > META_BYTES_MAX:
-                        raise endless_cycle(operator)
                     self.push(operator.name, meta, *self._window(operator, rank, payload, mark))
             except BaseException as error:
                 pass_interrupts(error)

@@ -19,7 +19,7 @@ import drift
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
 from drift.operators import TakesEach
-from drift_graph import later
+from drift_graph import failures, later
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time, later_meta, later_metas, pack_time, time_of, varint
 from drift_graph.metas import NumberedMetas
@@ -198,6 +198,29 @@ def test_timers_without_end_are_named(settings: Any, monkeypatch: pytest.MonkeyP
     with pytest.raises(drift.StepError, match=r"'ticks'[^~]*all input has ended"):
         outputs.extend(drift.run(graph, {"trips": [1, 2]}, **settings))
     assert [item.payload for item in outputs][:3] == [1, 2, "tick"]
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_timers_without_end_that_fire_at_once_are_named_alike(others: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The meta of each is that of the one that set it, and more; and the last of them is the first to come out."""
+    monkeypatch.setattr(failures, "META_BYTES_MAX", 200)
+    graph = drift.Graph("endless")
+    graph.source("trips").process(all_of_them, 0, at_once(others), at_once(0), name="ticks").sink("out")
+    outputs: dict[str, list[Any]] = {}
+    for name, settings in {"reference": {"engine": "reference"}, "local": {}, "unfused": {"fused": False}}.items():
+        run, outputs[name] = drift.run(graph, {"trips": [1]}, **settings), []
+        with pytest.raises(drift.StepError, match="come back to 'ticks' until its meta passed 200 bytes"):
+            outputs[name].extend(run)
+    assert outputs["local"] == outputs["unfused"] == outputs["reference"] != []
+
+
+def at_once(others: int) -> Any:
+    """Set a timer in the past, and others behind it."""
+
+    def on_any(state: int, payload: Any, time: int) -> tuple[int, list[Any]]:
+        return state, [payload, *(drift.at(time - at, "tick") for at in range(1 + others))]
+
+    return on_any
 
 
 def ticking(state: int, payload: Any, time: int) -> tuple[int, list[Any]]:
