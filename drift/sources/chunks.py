@@ -127,7 +127,7 @@ class File:
         self.unreturned: list[Block] = []
         self.ended_at = 0
         self._own = path != "-"
-        self._begun = False
+        self._begun = False  # whether a pipe has been read
         self._known = Known()  # what is before the next block
         self._within = False  # whether that begins within a line that is too long
         self._parts: list[bytes] = []  # read behind the last block, without a newline
@@ -145,19 +145,22 @@ class File:
         self._bytes: Any = opened
         self._zipped = False
         try:
-            if path.endswith(".gz") or (hasattr(opened, "peek") and opened.peek(2)[:2] == _GZIP_MAGIC):
-                self._bytes = gzip.GzipFile(fileobj=opened)
-                self._zipped = True
+            if self.pipe is None:  # the first bytes of another may have to be waited for
+                self._unzip()
         except OSError as error:
             self.close()
             raise InputError(f"{path} cannot be read: {error.strerror}; {_advice(error)}") from None
         self.grows = grows and not self._zipped
 
+    def _unzip(self) -> None:
+        """Have the contents unpacked, if they are gzip."""
+        if self._path.endswith(".gz") or (hasattr(self._raw, "peek") and self._raw.peek(2)[:2] == _GZIP_MAGIC):
+            self._bytes = gzip.GzipFile(fileobj=self._raw)
+            self._zipped = True
+
     def is_ready(self) -> bool:
         """Whether the next chunk is available, or the end; for a pipe it may have to be waited for."""
-        if self.pipe is None or not self._begun:  # the check for gzip has waited for the first bytes already
-            return True
-        return bool(select.select([self.pipe], [], [], 0)[0])
+        return self.pipe is None or bool(select.select([self.pipe], [], [], 0)[0])
 
     def fraction(self) -> float | None:
         return self._raw.tell() / self._size if self._size else None
@@ -273,7 +276,6 @@ class File:
         if any(self._again):
             again, self._again = self._again, (b"", "")
             return again
-        self._begun = True
         while True:
             data, fault = self._read()
             if self._decoder is None:
@@ -290,6 +292,9 @@ class File:
         try:
             if self._last and (fault := self._rewritten()):
                 return b"", fault
+            if self.pipe is not None and not self._begun:
+                self._unzip()
+                self._begun = True
             data: bytes = self._bytes.read1(_CHUNK_BYTES * self.lines.at_once)
             if not data and self._etag:
                 now = self._storage.stat(self._path)

@@ -524,6 +524,23 @@ def test_sigterm_stops_a_run_well_from_its_first_line_on(
     assert "stopped by SIGTERM: the sources ended after 0 items" in result.stderr
 
 
+@pytest.mark.parametrize("source", ["-", "text:pipe"])
+def test_a_run_whose_pipe_is_silent_has_a_page_and_can_be_stopped(folder: Path, source: str) -> None:
+    os.mkfifo(folder / "pipe")
+    writes = os.open(folder / "pipe", os.O_RDWR)
+    process = started(
+        folder, "run", "GRAPHS:graph", "--source", source, "--web", "0",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert "see the run at" in process.stderr.readline().decode()
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+    assert "the sources ended after 0 items" in process.communicate()[1].decode()
+    assert process.returncode == 0
+    os.close(writes)
+
+
 def test_ctrl_c_with_json_is_still_one_object(folder: Path) -> None:
     process = started(
         folder, "run", "GRAPHS:made", "--source", "-", "--sink", "out.jsonl", "--json",
