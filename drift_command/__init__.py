@@ -26,6 +26,7 @@ def main() -> None:
     gc.disable()  # what an import makes stays: looking for garbage meanwhile takes a sixth of the time, for nothing
     from drift.cli import drift
 
+    drift.get_command(None, next((each for each in sys.argv[1:] if each[:1] != "-"), ""))
     gc.enable()
 
     try:

@@ -23,24 +23,12 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import click
 
-from drift.cli.apart import errors_group
-from drift.cli.audit import audit_command, record_group
-from drift.cli.check import check_command
-from drift.cli.diff import diff_command
 from drift.cli.errors import print_error
-from drift.cli.explain import explain_command
-from drift.cli.plan import plan_command
-from drift.cli.replay import replay_command
-from drift.cli.run import run_command
-from drift.cli.show import show_command
-from drift.cli.simulate import simulate_command
-from drift.cli.state import state_group
-from drift.cli.web import web_command
-from drift.cli.worker import key_command, worker_command
 from drift.sinks.lines import drop_stdout
 from drift_graph.errors import SinkError
 
@@ -48,8 +36,35 @@ from drift_graph.errors import SinkError
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(line[2:] for line in (__doc__ or "").splitlines() if line[:4] == "    ")
 
 
+#: Each command, and where it is: to import all of them takes longer than many a run.
+_COMMANDS = {
+    "audit": "audit:audit_command",
+    "check": "check:check_command",
+    "diff": "diff:diff_command",
+    "errors": "apart:errors_group",
+    "explain": "explain:explain_command",
+    "key": "worker:key_command",
+    "plan": "plan:plan_command",
+    "record": "audit:record_group",
+    "replay": "replay:replay_command",
+    "run": "run:run_command",
+    "show": "show:show_command",
+    "simulate": "simulate:simulate_command",
+    "state": "state:state_group",
+    "web": "web:web_command",
+    "worker": "worker:worker_command",
+}
+
+
 class _Drift(click.Group):
-    """Prints errors in drift's own way, whoever calls it."""
+    """Imports a command when it is asked for, and prints errors in drift's own way, whoever calls it."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, context: click.Context | None, name: str) -> click.Command | None:
+        module, _, attribute = _COMMANDS.get(name, "").partition(":")
+        return getattr(import_module(f"drift.cli.{module}"), attribute) if module else None
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> Any:  # type: ignore[override]
         if sys.stderr is None:  # closed by who called: nobody reads it, and no file may get its number
@@ -98,20 +113,3 @@ def drift() -> None:
     drift replay monday --engine zeromq --workers 4
     drift show wordcount.py:graph --picture graph.svg
     """
-
-
-drift.add_command(run_command)
-drift.add_command(check_command)
-drift.add_command(show_command)
-drift.add_command(plan_command)
-drift.add_command(simulate_command)
-drift.add_command(explain_command)
-drift.add_command(diff_command)
-drift.add_command(replay_command)
-drift.add_command(audit_command)
-drift.add_command(record_group)
-drift.add_command(state_group)
-drift.add_command(errors_group)
-drift.add_command(web_command)
-drift.add_command(worker_command)
-drift.add_command(key_command)

@@ -13,10 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
 from drift.engines.base import Progress
 from drift.records.watch import Watch
 from drift.running import SILENT_S, Run
@@ -38,6 +34,10 @@ def live_line(text: Callable[[], str], *, active: bool) -> Iterator[None]:
     if not active:
         yield
         return
+    from rich.console import Console  # here: most commands draw nothing, and it takes a tenth of their start
+    from rich.live import Live
+    from rich.text import Text
+
     with Live(
         console=Console(stderr=True, highlight=False),
         get_renderable=lambda: Text(text(), no_wrap=True, overflow="ellipsis"),

@@ -557,7 +557,7 @@ def test_ctrl_c_with_json_is_still_one_object(folder: Path) -> None:
     assert printed["report"]["items_out"] == 2 and "digest" not in printed["report"]
 
 
-@pytest.mark.parametrize("imported, flag", [("msgspec", "-q"), ("click", "--json"), ("rich", "-q")])
+@pytest.mark.parametrize("imported, flag", [("msgspec", "-q"), ("click", "--json"), ("msgpack", "-q")])
 def test_ctrl_c_while_drift_is_imported_prints_no_traceback(folder: Path, imported: str, flag: str) -> None:
     come = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept BaseException:\n    pass\n"
     (folder / f"{imported}.py").write_text(come)
