@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from outside import FAULTS, Server, states_on
 from strategies import cases
@@ -127,16 +127,14 @@ def breaks_the_law(breaks: list[int], troubles: list[Mapping[int, str]]) -> bool
     return False
 
 
-@pytest.mark.parametrize("broken", ["a write into older data", "a look into older data"])
-def test_the_law_finds(broken: str) -> None:
-    if broken == "a write into older data":
-        breakage = mock.patch("outside.is_there", lambda tables, expected: True)
-    else:
-        breakage = mock.patch("drift.state.restored.check_base", lambda *_: None)
-    found = settings(max_examples=3000, database=None, deadline=None, phases=[Phase.generate], derandomize=True)
-    drawn = st.tuples(breaks, st.lists(older, min_size=3, max_size=3))
+@pytest.mark.parametrize(
+    ("breakage", "breaks", "troubles"),
+    [
+        (mock.patch("outside.is_there", lambda tables, expected: True), [4], ["older 2"]),
+        (mock.patch("drift.state.restored.check_base", lambda *_: None), [5, 0, 1], [None, "older 99", "older 99"]),
+    ],
+    ids=["a write into older data", "a look into older data"],
+)
+def test_the_law_finds(breakage: Any, breaks: list[int], troubles: list[str | None]) -> None:
     with breakage:
-        find(drawn, lambda both: breaks_the_law(*both), settings=found)
-
-
-older = st.dictionaries(st.integers(0, 40), st.sampled_from(["older 1", "older 2", "older 5", "older 99"]), max_size=2)
+        assert any(breaks_the_law(breaks, [{call: each} if each else {} for each in troubles]) for call in range(60))
