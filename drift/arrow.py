@@ -72,16 +72,16 @@ def common_column(column: pa.Array) -> pa.Array:
         pa.ArrowInvalid: a value is lost, or the type is one that only Python values can stand for.
     """
     kind = _common(column.type)
-    if any(_kinds.is_map(each) for each in _inside(kind)):
+    if any(_kinds.is_map(each) for each in inside(kind)):
         raise pa.ArrowInvalid("a map is a dict of any keys, and rows have fields")
-    if any(_kinds.is_decimal256(each) for each in _inside(kind)):
+    if any(_kinds.is_decimal256(each) for each in inside(kind)):
         raise pa.ArrowInvalid("rows have decimals of at most 38 digits")
     return _cast(column, kind)
 
 
-def _inside(kind: pa.DataType) -> list[pa.DataType]:
+def inside(kind: pa.DataType) -> list[pa.DataType]:
     """A type and those of its parts."""
-    return [kind, *(each for at in range(kind.num_fields) for each in _inside(kind.field(at).type))]
+    return [kind, *(each for at in range(kind.num_fields) for each in inside(kind.field(at).type))]
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:

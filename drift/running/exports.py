@@ -41,6 +41,11 @@ class Exports:
         source, as a number); a field with such a name becomes `payload.NAME`. Items that were taken from the run before
         are not included.
 
+        A column holds the values of its field, equal and of the same kind, or it is an error that names the value: 1
+        may be 1.0 beside 1.5, but True is no number, and a text no bytes. Objects are structs, tuples and sets are
+        lists, an Enum is its value, and a dict that lacks a field has None there. A column of moments has one zone; if
+        it is declared with one, as `pa.timestamp("us", "UTC")`, it takes those of all zones, and numbers of its unit.
+
         Args:
             of: the sink whose items are exported, those of others are dropped; None for all sinks.
             columns: names of the fields, for tuples in their order; or their Arrow types by name.
@@ -77,18 +82,20 @@ class Exports:
     def to_pandas(
         self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None
     ) -> pandas.DataFrame:
-        """As `to_arrow`, as a DataFrame of pandas."""
+        """As `to_arrow`, as a DataFrame of pandas, where a None beside numbers or moments is NaN or NaT."""
         need("pandas", "to_pandas")
-        return self._exported(of, columns, "to_pandas", lambda table: table.to_pandas())
+        from drift.frames import in_pandas
+
+        return self._exported(of, columns, "to_pandas", in_pandas)
 
     def to_polars(
         self, *, of: str | None = None, columns: Sequence[str] | Mapping[str, Any] | None = None
     ) -> polars.DataFrame:
         """As `to_arrow`, as a DataFrame of Polars."""
         need("polars", "to_polars")
-        import polars
+        from drift.frames import in_polars
 
-        return self._exported(of, columns, "to_polars", polars.DataFrame)
+        return self._exported(of, columns, "to_polars", in_polars)
 
     def plot(self, *, of: str | None = None, value: str | None = None, by: str | None = None) -> matplotlib.axes.Axes:
         """Run to the end, and plot a number of the output over time, with matplotlib.
@@ -118,11 +125,15 @@ class Exports:
     ) -> duckdb.DuckDBPyRelation:
         """As `to_arrow`, as a relation of DuckDB, for queries: `run.to_duckdb().filter("n > 3")`.
 
+        DuckDB has moments without their zones, and shows them in that of its session.
+
         Args:
             connection: of the relation; DuckDB's default connection if None.
         """
         need("duckdb", "to_duckdb")
         import duckdb
 
+        from drift.frames import in_duckdb
+
         relation = (connection or duckdb.default_connection()).from_arrow
-        return self._exported(of, columns, "to_duckdb", relation)
+        return self._exported(of, columns, "to_duckdb", lambda table: in_duckdb(table, relation))

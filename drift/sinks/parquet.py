@@ -262,6 +262,8 @@ class ParquetSink(Gathering, ResumingSink):
         """A file of the items taken, behind others that are in tables."""
         import pyarrow as pa
 
+        from drift.sinks.typed import joined_tables
+
         last = Last(self._items.end, self._items.last) if self._items else self._last
         assert last is not None
         try:
@@ -270,7 +272,7 @@ class ParquetSink(Gathering, ResumingSink):
                 tables = [table.replace_schema_metadata() for table in before]
                 if self._items:
                     tables.append(self._table(self._items))
-                table = pa.concat_tables(tables, promote_options="permissive")
+                table = joined_tables(tables, self._path)
                 size = self._parts.write(name, table.replace_schema_metadata({_META: last.meta.hex()}))
                 if not before:
                     self._filling.measure(size)
@@ -280,20 +282,13 @@ class ParquetSink(Gathering, ResumingSink):
         return name
 
     def _table(self, gathered: Gathered) -> pa.Table:
-        import pyarrow as pa
-
-        from drift.sinks.typed import Tables
+        from drift.sinks.typed import Tables, joined_tables
 
         tables = Tables(self._path, self._columns)
         tables.add(*gathered.take())
         table = tables.table()
         if self._schema is not None:  # of the parts before: parts share one schema if possible
-            try:
-                table = pa.concat_tables([self._schema.empty_table(), table], promote_options="permissive")
-            except pa.ArrowException as error:
-                raise PayloadError(
-                    f"{error}; name types that hold all values: columns={{NAME: pyarrow type}}"
-                ) from None
+            table = joined_tables([self._schema.empty_table(), table], self._path, written=True)
         self._schema = table.schema.remove_metadata()
         return table
 

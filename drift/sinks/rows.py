@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from drift.fields import VALUE, names_in, values_of
+from drift.fields import names_in, values_of
 from drift_graph.errors import PayloadError, SettingsError, SinkError
 from drift_graph.metas import Metas, times_of
 from drift_graph.payloads import have_fields
@@ -64,8 +64,6 @@ class RowMaker:
                 f"{self._target}: the payload at position {positions[at]} has a field {more[0]!r}, and the columns are "
                 f"those of the first payloads: {', '.join(self.names)}; name all of them: columns=[...]"
             )
-        if found == self.names == [VALUE]:
-            return [listed or list(payloads)]
         if rows is not None:
             return [rows.field(name) or [None] * len(rows) for name in self.names]
         try:

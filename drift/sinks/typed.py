@@ -1,8 +1,12 @@
 """Payloads as typed columns, one for each of their fields, for tools without canonical bytes.
 
 Invariant: a column holds the values of one field, in the order of the items; a value that a type cannot hold is an
-error, never converted to another value. Within a field, objects are structs of their fields, an Enum is its value, and
-a set is a list in the order of canonical bytes.
+error, never converted to another value: what is stored reads back equal and of the same kind, at any depth. The type of
+a column does not depend on batches. Within a field, objects are structs of their fields, tuples are lists, an Enum is
+its value, and a set is a list in the order of canonical bytes.
+
+Why: Arrow converts much without a word (1.5 to 1, text to bytes, moments to dates), so `drift.sinks.stored` compares
+what it has stored with what it was given.
 
 A record stores payloads as bytes, in one column: that holds any output, with its types (a tuple is no list, True no 1),
 of all sinks in one file. Typed columns would have to be known before the first item, and would double the data; so they
@@ -12,23 +16,19 @@ are made on request.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from enum import Enum
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from drift.arrow import common_column, python_values
-from drift.fields import DECLARE, VALUE, names_in, names_of, values_of
-from drift_graph.canonical import canonical
+from drift.fields import DECLARE, forms_in, names_in, refuse_other_fields, shapes_in, values_of
+from drift.sinks.stored import REFUSED, alike, stored
 from drift_graph.errors import PayloadError
 from drift_graph.meta import TIME_MIN
 from drift_graph.metas import Metas, are_computed, times_of
 from drift_graph.payloads import have_fields, joined
-
-_NUMBERS = {int, float}  # Arrow refuses an int that is no float
-_REFUSED = (pa.ArrowException, OverflowError, TypeError, UnicodeEncodeError)
 
 
 def payload_arrays(payloads: list[Any], columns: list[pa.Field], of: str) -> list[pa.Array]:
@@ -46,12 +46,20 @@ def payload_arrays(payloads: list[Any], columns: list[pa.Field], of: str) -> lis
 
 def _array(values: list[Any], field: pa.Field, of: str) -> pa.Array:
     try:
-        return _column(values, field.type)
-    except _REFUSED as error:
+        return stored(values, field.type)
+    except REFUSED as error:
         raise PayloadError(
-            f"{of!r}: column {field.name!r} is declared as {field.type}, and a payload has something else: {error}",
+            f"{of!r}: column {field.name!r} is declared as {field.type}, and a payload has something else: {error}; "
+            f"declare a type that holds all values, or map them",
             step=of,
         ) from None
+
+
+def _inferred(values: list[Any], name: str, of: str) -> pa.Array:
+    try:
+        return stored(values)
+    except REFUSED as error:
+        raise PayloadError(f"{of!r}: no one type holds the values of {name!r}: {error}; {DECLARE}", step=of) from None
 
 
 class Tables:
@@ -69,6 +77,7 @@ class Tables:
         self._of = of
         self._names = None if wanted is None else list(wanted)
         self._types = dict(wanted) if isinstance(wanted, Mapping) else {}
+        self._forms: set[Any] = set()  # the one that all payloads have
         self.batches: list[pa.Table] = []
 
     def add(self, items: Mapping[str, pa.Array], payloads: Any) -> None:
@@ -76,24 +85,42 @@ class Tables:
         if have_fields(payloads):
             self._add_rows(items, payloads.batch)
             return
-        names = self._names if self._names is not None else names_in(payloads)
-        if self._names is None and tuple in set(map(type, payloads)):
-            self._names = names  # tuples of another length have other columns; a dict may lack a field
-        values = [payloads] if names == [VALUE] else values_of(payloads, names, self._of)
+        named = self._names is not None
+        shapes = payloads if named else shapes_in(payloads)
+        names = self._names if self._names is not None else names_in(shapes)
+        self._forms = self._forms or forms_in(shapes[:1], named=named)
+        for _ in forms_in(shapes, named=named) - self._forms:  # in one batch, or in several
+            other = next(each for each in payloads if not forms_in([each], named=named) <= self._forms)
+            refuse_other_fields(other, names, self._of)
         arrays = dict(items)
-        for name, each in zip(names, values):
+        for name, values in zip(names, values_of(payloads, names, self._of)):
             kind = self._types.get(name)
-            column = _inferred(each, name, self._of) if kind is None else _array(each, pa.field(name, kind), self._of)
-            arrays[f"payload.{name}" if name in items else name] = column
+            made = _inferred(values, name, self._of) if kind is None else _array(values, pa.field(name, kind), self._of)
+            self._put(arrays, items, name, made)
         self.batches.append(pa.table(arrays))
+
+    def _put(self, arrays: dict[str, pa.Array], items: Mapping[str, pa.Array], name: str, column: pa.Array) -> None:
+        named = f"payload.{name}" if name in items else name
+        try:
+            named.encode()
+        except UnicodeEncodeError:
+            raise PayloadError(
+                f"{self._of!r}: no column can have the name {name!r}; rename the field", step=self._of
+            ) from None
+        if named in arrays:
+            raise PayloadError(f"{self._of!r}: two fields would be the column {named!r}; rename one", step=self._of)
+        arrays[named] = column
 
     def _add_rows(self, items: Mapping[str, pa.Array], rows: pa.RecordBatch) -> None:
         arrays, known = dict(items), rows.schema.names
+        self._forms = self._forms or {dict}
+        if dict not in self._forms:
+            refuse_other_fields(rows.slice(0, 1).to_pylist(), known, self._of)
         for name in known if self._names is None else self._names:
             column = rows.column(name) if name in known else pa.nulls(rows.num_rows)
             kind = self._types.get(name)
             column = common_column(column) if kind is None else self._declared(column, pa.field(name, kind))
-            arrays[f"payload.{name}" if name in items else name] = column
+            self._put(arrays, items, name, column)
         self.batches.append(pa.table(arrays))
 
     def _declared(self, column: pa.Array, field: pa.Field) -> pa.Array:
@@ -110,10 +137,47 @@ class Tables:
         """
         if not self.batches:
             return pa.table({name: pa.array([], pa.null()) for name in self._names or ()})
-        try:
-            return pa.concat_tables(self.batches, promote_options="permissive")
-        except pa.ArrowTypeError as error:
-            raise PayloadError(f"{self._of!r}: {error}; {DECLARE}", step=self._of) from None
+        return joined_tables(self.batches, self._of)
+
+
+def joined_tables(tables: Sequence[pa.Table], of: str, *, written: bool = False) -> pa.Table:
+    """Tables as one, with the columns of all; where types differ, as if it had been made at once.
+
+    Args:
+        written: whether the first one stands for what is written, whose types can be wider and nothing else.
+
+    Raises:
+        PayloadError: a column has values of types that no column holds.
+    """
+    if all(table.schema == tables[0].schema for table in tables):
+        return pa.concat_tables(tables)
+    names = dict.fromkeys(chain.from_iterable(table.column_names for table in tables))
+    return pa.table({name: _joined(name, tables, of, written=written) for name in names})
+
+
+def _joined(name: str, tables: Sequence[pa.Table], of: str, *, written: bool) -> pa.ChunkedArray:
+    columns = [
+        table[name] if name in table.column_names else pa.chunked_array([pa.nulls(table.num_rows)]) for table in tables
+    ]
+    kinds = list(dict.fromkeys(column.type for column in columns))
+    try:
+        if all(alike(one, other) for one, other in combinations(kinds, 2)):
+            schemas = [pa.schema([(name, kind)]) for kind in kinds]
+            kind = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+            return pa.chunked_array([chunk for column in columns for chunk in _as(column, kind).chunks], kind)
+        if written:
+            raise TypeError(f"the type is {kinds[0]}, and then {kinds[1]}")
+        values = [value for column in columns for value in column.to_pylist(maps_as_pydicts="strict")]
+        return pa.chunked_array([stored(values)])
+    except REFUSED as error:
+        raise PayloadError(f"{of!r}: no one type holds the values of {name!r}: {error}; {DECLARE}", step=of) from None
+
+
+def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column as one of a type that holds it; Arrow's own cast makes invalid lists in structs."""
+    if column.type == kind:
+        return column
+    return pa.chunked_array([stored(column.to_pylist(), kind)]) if kind.num_fields else column.cast(kind)
 
 
 class Gathered:
@@ -167,39 +231,3 @@ def _times(metas: Metas) -> pa.Array:
         return pa.array(np.arange(times.start, times.stop) if isinstance(times, range) else np.array(times, np.int64))
     packed = np.frombuffer(b"".join([meta[:8] for meta in metas]), ">u8").astype(np.uint64)
     return pa.array((packed ^ np.uint64(-TIME_MIN)).view(np.int64))
-
-
-def _inferred(values: list[Any], name: str, of: str) -> pa.Array:
-    try:
-        return _column(values, None)
-    except _REFUSED as error:
-        raise PayloadError(f"{of!r}: no one type holds the values of {name!r}: {error}; {DECLARE}", step=of) from None
-
-
-def _column(values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    try:
-        column = pa.array(values, kind)
-    except _REFUSED:
-        return pa.array(list(map(_plain, values)), kind)
-    kinds = set(map(type, values)) - {type(None)}
-    if kind is None and kinds == {datetime} and len({each.tzinfo is None for each in values if each is not None}) > 1:
-        raise TypeError("some have a zone, and some have none")
-    if kind is None and len(kinds) > 1 and not kinds <= _NUMBERS:  # Arrow makes bytes of text, dates of times, ...
-        for value, stored in zip(values, column.to_pylist()):
-            if value != stored or (type(value) is bool) != (type(stored) is bool):
-                raise TypeError(f"{value!r:.80} would be stored as {stored!r:.80}")
-    return column
-
-
-def _plain(value: Any) -> Any:
-    """A value that Arrow knows, at any depth."""
-    if isinstance(value, Enum):
-        return _plain(value.value)
-    if isinstance(value, (set, frozenset)):
-        return list(map(_plain, sorted(value, key=canonical)))
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return list(map(_plain, value))
-    names = names_of(value)
-    return value if names == [VALUE] else {name: _plain(getattr(value, name)) for name in names}

@@ -46,7 +46,7 @@ def recorded(path: Path, payloads: list[Any]) -> drift.Record:
         ([("a", [1, 2]), ("b", [])], {"0": ["a", "b"], "1": [[1, 2], []]}),
         ([("a", (Trip("JFK", 1.0),))], {"0": ["a"], "1": [[{"origin": "JFK", "delay": 1.0}]]}),
         ([{"kind": Kind.BUY, "of": {2, 1}}], {"kind": ["buy"], "of": [[1, 2]]}),
-        ([{"at": Point(1, 2.5)}], {"at": [[1, 2.5]]}),
+        ([{"at": Point(1, 2.5)}], {"at": [{"x": 1, "y": 2.5}]}),
         ([{"time": 5, "row": 6}], {"payload.time": [5], "payload.row": [6]}),
     ],
     ids=[
