@@ -7,6 +7,7 @@ from broken import Breakage, one
 _FORMS, _METAS = "drift/columns/forms.py", "drift/columns/metas.py"
 ROWS = ("tests/rows/test_rows.py", "-k", "form or metas")
 OUTPUTS = ("tests/rows/test_rows.py", "-k", "outputs or travel or tables or files")
+TYPED = ("tests/sinks/test_typed.py",)
 CHAINS = ("tests/rows/test_rows.py", "-k", "in_a_row or dropped")
 READ = ("tests/rows/test_rows_read.py",)
 _CELLS, AT_ONCE = "drift/columns/cells.py", ("tests/rows/test_rows_at_once.py",)
@@ -660,6 +661,46 @@ BREAKAGES: list[Breakage] = [
         "        return _array(python_values(column), field, self._of)\n",
         "        return column.cast(field.type, safe=False)\n",
         OUTPUTS,
+        _UNSEEN,
+    ),
+    one(
+        "what Arrow has stored is not looked at",
+        "drift/sinks/stored.py",
+        "    _check(values, column, declared=kind is not None)\n    return column\n",
+        "    return column\n",
+        TYPED,
+        _UNSEEN,
+    ),
+    one(
+        "a moment is the same in any zone",
+        "drift/sinks/stored.py",
+        "    return declared or (same_clock and",
+        "    return True or (same_clock and",
+        TYPED,
+        _UNSEEN,
+    ),
+    one(
+        "batches of any types are joined as Arrow joins them",
+        "drift/sinks/typed.py",
+        "        if all(alike(one, other) for one, other in combinations(kinds, 2)):\n",
+        "        if True:\n",
+        TYPED,
+        _UNSEEN,
+    ),
+    one(
+        "what is written may take another type",
+        "drift/sinks/typed.py",
+        "        if written:\n",
+        "        if False:\n",
+        TYPED,
+        _UNSEEN,
+    ),
+    one(
+        "a library may take a type that it has not",
+        "drift/frames.py",
+        "            if any(is_unknown(each) for is_unknown in unknown):\n",
+        "            if False:\n",
+        TYPED,
         _UNSEEN,
     ),
     one(
