@@ -177,7 +177,8 @@ class File:
 
         Raises:
             InputError: after the blocks before a fault.
-            NothingYet: the file grows, and has no more at the moment; after `put_back` it can be called again.
+            NothingYet: the file grows or is a pipe, and has no more at the moment; after `put_back` it can be called
+                again.
         """
         line_max = self.lines.line_max
         while True:
@@ -292,9 +293,12 @@ class File:
         try:
             if self._last and (fault := self._rewritten()):
                 return b"", fault
-            if self.pipe is not None and not self._begun:
-                self._unzip()
-                self._begun = True
+            if self.pipe is not None:
+                if self._begun and not self.is_ready():  # the rest of a line may be long in coming
+                    raise NothingYet(f"{self.name} has no more yet")
+                if not self._begun:
+                    self._unzip()
+                    self._begun = True
             data: bytes = self._bytes.read1(_CHUNK_BYTES * self.lines.at_once)
             if not data and self._etag:
                 now = self._storage.stat(self._path)

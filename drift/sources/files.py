@@ -235,6 +235,8 @@ class _FileReader:
                     raise self._position_lost() from None
                 else:
                     self._go_back()
+                    if self._file.pipe is not None:
+                        return []
                 raise
             if batch is None and self._to_skip:
                 raise self._position_lost()

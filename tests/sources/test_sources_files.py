@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +188,44 @@ def test_a_pipe_is_not_waited_for_when_it_has_data(kind: str, lines: list[str], 
                 assert process.stdout.readline() == f"{answer}\n"  # the pipe is still open
         process.stdin.close()
         assert process.stdout.read() == ""
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 3, 7])
+@pytest.mark.parametrize(
+    ("source", "data"),
+    [
+        (sources.text, "one\n\ntwo and more\r\nthr\u00e9e\nlast".encode()),
+        (partial(sources.text, encoding="utf-16"), "one\ntwo and m\u00f6re\nlast\n".encode("utf-16")),
+        (sources.jsonl, b'{"a": 1}\n[2,\t3]\n"four"\n'),
+        (sources.csv, b'a,b\n1,2\n"more\nlines",3\n\n4,"5"\n6,7'),
+        (partial(sources.text, line_max=8), b"one\ntwo is too long for it\nthree\nf\xffur\nfive\n"),
+        (partial(sources.csv, line_max=12), b'a,b\n1,2\n"more\nlines\nthan so",3\n1\n4,5\n'),
+    ],
+    ids=["text", "text in UTF-16", "jsonl", "csv", "lines to divert", "rows to divert"],
+)
+def test_a_pipe_is_read_as_far_as_it_goes_and_never_waited_for(
+    source: Any, data: bytes, piece_bytes: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    def opened(path: Path) -> Any:
+        made = source(path)
+        return (made.diverting("s") if "divert" in request.node.name else made).open()
+
+    (tmp_path / "file").write_bytes(data)
+    os.mkfifo(tmp_path / "pipe")
+    writes = os.open(tmp_path / "pipe", os.O_RDWR)  # else nobody could open it for reading
+    file, pipe = opened(tmp_path / "file"), opened(tmp_path / "pipe")
+    wanted = list(chain.from_iterable(iter(lambda: file.read(100), None)))
+    found: list[Any] = []
+    for at in range(0, len(data), piece_bytes):
+        os.write(writes, data[at : at + piece_bytes])
+        for payloads in iter(lambda: pipe.read(1), []):
+            found += payloads
+    os.close(writes)
+    found += chain.from_iterable(iter(lambda: pipe.read(100), None))
+    assert found == wanted
+    assert pipe.position() is None
+    pipe.close()
+    file.close()
 
 
 # JSON.
