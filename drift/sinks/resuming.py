@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
+from drift.guarantees import SinkGuarantee
 from drift.places import is_url
 from drift.sinks.rows import RowMaker
 from drift.urls import path_text, without_secrets
@@ -122,6 +123,8 @@ class ResumingSink:
         resume: what to do if runs have written before; a run that resumes from a checkpoint always continues.
         rows: makes rows of items, if they are written as rows.
     """
+
+    guarantee: ClassVar = SinkGuarantee("exactly once", "the position of the last item is stored with the items")
 
     def __init__(self, target: str, resume: str, rows: RowMaker | None = None) -> None:
         self._target = target
