@@ -87,7 +87,7 @@ def in_duckdb(table: pa.Table, relation: Callable[[pa.Table], duckdb.DuckDBPyRel
     _refuse("DuckDB", table, unknown)
     try:
         made = relation(table)
-    except duckdb.Error as error:
+    except (duckdb.DataError, duckdb.NotSupportedError, duckdb.ProgrammingError) as error:  # of the values alone
         raise _refused("DuckDB", table, str(error)) from None
     for name, other in zip(table.column_names, made.columns):
         if name != other:
