@@ -19,6 +19,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from itertools import islice
 from operator import itemgetter, ne
 from typing import Any, Literal
@@ -406,7 +407,7 @@ def reading_of(read: Source, rank: int, policy: TimePolicy, source: FrameSource,
     if source.time is not None:
         event = policy if policy.reads_payloads else EventTime(_never)
         return Reading(name, rank, event, source.payload, columns, True, rows), frame.withColumn(
-            TIME, _millis(name, frame, source.time)
+            TIME, _millis(name, frame, source.time, event.zone)
         )
     if not policy.reads_payloads:
         raise SettingsError(
@@ -439,8 +440,12 @@ def _never(payload: Any) -> int:
     raise AssertionError("the times are in a column")
 
 
-def _millis(name: str, frame: Any, time: Any) -> Any:
-    """The column of times as a long: integers as they are, moments in milliseconds since 1970."""
+def _millis(name: str, frame: Any, time: Any, zone: tzinfo | None) -> Any:
+    """The column of times as a long: integers as they are, moments in milliseconds since 1970.
+
+    Args:
+        zone: of moments without one, UTC if it is None; never that of the session.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions, types
 
@@ -452,8 +457,13 @@ def _millis(name: str, frame: Any, time: Any) -> Any:
         raise SettingsError(f"source {name!r}: time={time!r} is no column or expression here: {reason}") from error
     if isinstance(kind, types.IntegralType):
         return column.cast("long")
-    if isinstance(kind, (types.TimestampType, types.TimestampNTZType)):
-        return functions.unix_millis(column.cast("timestamp"))
+    if isinstance(kind, types.TimestampType):
+        return functions.unix_millis(column)
+    if isinstance(kind, types.TimestampNTZType):
+        date = functions.year(column), functions.month(column), functions.dayofmonth(column)
+        clock = functions.hour(column), functions.minute(column), functions.date_part(functions.lit("SECOND"), column)
+        named = functions.lit("UTC" if zone is None else str(zone))
+        return functions.unix_millis(functions.make_timestamp_ltz(*date, *clock, named))
     raise SettingsError(
         f"source {name!r}: the time of a row is of type {kind.simpleString()}; it is a whole number or a timestamp: "
         f'cast it, for instance time="cast(ts as timestamp)"'

@@ -41,6 +41,23 @@ def test_moments_are_columns_of_the_output_in_any_zone_of_the_session(spark: Any
             assert in_micros.first()["all"] == [since // datetime.timedelta(microseconds=1)] * 4
 
 
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin", datetime.timezone(datetime.timedelta(hours=-3, minutes=-30))])
+def test_times_without_a_zone_are_in_that_of_the_policy_and_not_of_the_session(spark: Any, zone: Any) -> None:
+    texts = ["1850-01-01 00:00:00.123456", "2024-03-31 02:30:00", "2024-10-27 02:30:00.999999", "2024-07-01 12:00:00"]
+    frame = spark.createDataFrame([(text,) for text in texts], "text string").selectExpr(
+        "cast(text AS timestamp_ntz) AS at"
+    )
+    timed = drift.spark.source(frame, time="at")
+    rows = [{"at": datetime.datetime.fromisoformat(text)} for text in texts]
+    expected = drift.run(
+        rows_to_output(drift.EventTime("at", zone=zone or "UTC", lateness="9000 days")), {"rows": sorted(rows, key=str)}
+    )
+    times = [(item.time, item.payload) for item in expected]
+    with configured(spark, **{"spark.sql.session.timeZone": "Asia/Tokyo"}):
+        run = drift.run(rows_to_output(drift.EventTime("at", zone=zone)), {"rows": timed}, engine="spark")
+        assert [(item.time, item.payload) for item in run] == times
+
+
 def test_columns_may_have_any_names(spark: Any) -> None:
     names = ["trip.fare", "a`b", "", "c0"]
     values = [(number, number, number, number) for number in range(3)]
