@@ -41,7 +41,7 @@ def payloads_of(
 def _named(name: str, column: pa.Array) -> list[Any]:
     try:
         return python_values(column)
-    except (pa.ArrowException, ValueError, OverflowError, KeyError) as error:
+    except (pa.ArrowException, ValueError, OverflowError, KeyError, TypeError) as error:  # a key that is a dict
         raise InputError(
             f"column {name!r}, of type {column.type}, has a value that Python has not: {error}; cast the column, for "
             f"instance nanoseconds to microseconds or to a number"

@@ -79,6 +79,7 @@ _SESSIONS = {
     ),
     "session 2": (
         "spark_calls",
+        "spark_frames",
         "spark_going_on",
         "spark_later",
         "spark_parts",

@@ -46,7 +46,10 @@ def payload_arrays(payloads: list[Any], columns: list[pa.Field], of: str) -> lis
 
 def _array(values: list[Any], field: pa.Field, of: str) -> pa.Array:
     try:
-        return stored(values, field.type)
+        column = stored(values, field.type)
+        if column.null_count and not field.nullable:
+            raise TypeError("None, where it takes no nulls")
+        return column
     except REFUSED as error:
         raise PayloadError(
             f"{of!r}: column {field.name!r} is declared as {field.type}, and a payload has something else: {error}; "

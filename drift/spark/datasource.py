@@ -32,6 +32,7 @@ from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record, restored_many
 from drift.sinks.typed import payload_arrays
 from drift.spark.datasink import BatchSink, StreamSink, Target
+from drift.spark.schemas import arrow_schema
 from drift.strings import of_arrow, to_arrow
 from drift_graph.errors import SettingsError
 
@@ -136,10 +137,8 @@ class _RowReader:
     """Reads rows in a task."""
 
     def __init__(self, wanted: _Wanted, schema: Any) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         self._wanted = wanted
-        self._fields: list[pa.Field] = list(to_arrow_schema(schema))
+        self._fields: list[pa.Field] = list(arrow_schema(schema))
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of a partition."""

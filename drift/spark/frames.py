@@ -19,6 +19,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from itertools import islice
 from operator import itemgetter, ne
 from typing import Any, Literal
@@ -35,7 +36,8 @@ from drift.sources.frames import FrameSource, Payload
 from drift.spark.batches import DDL
 from drift.spark.jobs import answer
 from drift.spark.kernels import Refused, Work, through_maps
-from drift.spark.tasks import task
+from drift.spark.schemas import arrow_schema
+from drift.spark.tasks import mapped, task
 from drift_graph.canonical import form_of, same
 from drift_graph.errors import DriftError, ImpureStep, InputError, ProcessError, SettingsError
 from drift_graph.functions import safe_text
@@ -386,6 +388,10 @@ def reading_of(read: Source, rank: int, policy: TimePolicy, source: FrameSource,
         raise SettingsError(f"payload={source.payload!r} is neither 'dict', 'tuple', 'value' nor 'rows'")
     if source.payload == "rows":
         need("columns", "drift.spark.source with payload='rows'")
+    if not columns:
+        raise SettingsError(f"source {name!r}: the DataFrame has no columns, and Spark sends no such rows to tasks")
+    if TIME in map(str.lower, columns):
+        raise SettingsError(f"source {name!r}: a column is called {TIME}, which is drift's own; rename it")
     if source.payload == "value" and len(columns) != 1:
         raise SettingsError(
             f"source {name!r}: payload='value' takes a DataFrame of one column, and this has {', '.join(columns)}; "
@@ -393,6 +399,7 @@ def reading_of(read: Source, rank: int, policy: TimePolicy, source: FrameSource,
         )
     if source.payload in ("dict", "rows") and len(set(columns)) < len(columns):
         raise SettingsError(f"source {name!r}: two columns of the DataFrame have one name: {', '.join(columns)}")
+    _check_types(name, frame)
     if source.time is not None and source.order_by:
         raise SettingsError(f"source {name!r}: time= puts rows in event time, order_by= in arrival time; give one")
     if source.order_by:
@@ -400,7 +407,7 @@ def reading_of(read: Source, rank: int, policy: TimePolicy, source: FrameSource,
     if source.time is not None:
         event = policy if policy.reads_payloads else EventTime(_never)
         return Reading(name, rank, event, source.payload, columns, True, rows), frame.withColumn(
-            TIME, _millis(name, frame, source.time)
+            TIME, _millis(name, frame, source.time, event.zone)
         )
     if not policy.reads_payloads:
         raise SettingsError(
@@ -411,20 +418,52 @@ def reading_of(read: Source, rank: int, policy: TimePolicy, source: FrameSource,
     return Reading(name, rank, policy, source.payload, columns, False, rows), frame
 
 
+def _check_types(name: str, frame: Any) -> None:
+    """
+    Raises:
+        SettingsError: a column has a type whose values do not come to tasks.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    for field in frame.schema:
+        try:
+            arrow_schema(StructType([field]))
+        except PySparkException:
+            raise SettingsError(
+                f"source {name!r}: column {field.name!r} is of type {field.dataType.simpleString()}, of which Spark "
+                f"sends no values to Python: cast it, for instance to a number of months or to text, or drop it"
+            ) from None
+
+
 def _never(payload: Any) -> int:
     raise AssertionError("the times are in a column")
 
 
-def _millis(name: str, frame: Any, time: Any) -> Any:
-    """The column of times as a long: integers as they are, moments in milliseconds since 1970."""
+def _millis(name: str, frame: Any, time: Any, zone: tzinfo | None) -> Any:
+    """The column of times as a long: integers as they are, moments in milliseconds since 1970.
+
+    Args:
+        zone: of moments without one, UTC if it is None; never that of the session.
+    """
+    from pyspark.errors import PySparkException
     from pyspark.sql import functions, types
 
-    column = functions.expr(time) if isinstance(time, str) else time
-    kind = frame.select(column.alias(TIME)).schema[0].dataType
+    try:
+        column = functions.expr(time) if isinstance(time, str) else time
+        kind = frame.select(column.alias(TIME)).schema[0].dataType
+    except PySparkException as error:
+        reason = str(error).strip().splitlines()[0]
+        raise SettingsError(f"source {name!r}: time={time!r} is no column or expression here: {reason}") from error
     if isinstance(kind, types.IntegralType):
         return column.cast("long")
-    if isinstance(kind, (types.TimestampType, types.TimestampNTZType)):
-        return functions.unix_millis(column.cast("timestamp"))
+    if isinstance(kind, types.TimestampType):
+        return functions.unix_millis(column)
+    if isinstance(kind, types.TimestampNTZType):
+        date = functions.year(column), functions.month(column), functions.dayofmonth(column)
+        clock = functions.hour(column), functions.minute(column), functions.date_part(functions.lit("SECOND"), column)
+        named = functions.lit("UTC" if zone is None else str(zone))
+        return functions.unix_millis(functions.make_timestamp_ltz(*date, *clock, named))
     raise SettingsError(
         f"source {name!r}: the time of a row is of type {kind.simpleString()}; it is a whole number or a timestamp: "
         f'cast it, for instance time="cast(ts as timestamp)"'
@@ -471,7 +510,8 @@ class Numbered:
         from pyspark.sql import functions
 
         try:
-            every = functions.xxhash64(functions.struct(*(frame[f"`{name}`"] for name in frame.columns)))
+            names = [name.replace("`", "``") for name in frame.columns]
+            every = functions.xxhash64(functions.struct(*(frame[f"`{name}`"] for name in names)))
             order = (*(_without_nulls(frame, column) for column in order_by), every)
             ordered = frame.repartitionByRange(targets, *order).sortWithinPartitions(*order)
         except PySparkException as error:
@@ -528,7 +568,7 @@ def level_0(
         frame = frame.repartition(work.targets, TIME)
     if order != "own":
         frame = frame.sortWithinPartitions(TIME)
-    return frame.mapInArrow(task(read, work, reading), DDL)
+    return mapped(frame, task(read, work, reading), DDL)
 
 
 def sorted_by_stamp(frame: Any, work: Work, reading: Reading) -> Any:
@@ -539,7 +579,7 @@ def sorted_by_stamp(frame: Any, work: Work, reading: Reading) -> Any:
     stamped_type = types.StructType(
         [*fields, types.StructField(_STAMP, types.BinaryType()), types.StructField(_ERROR, types.BinaryType())]
     )
-    stamped = frame.mapInArrow(task(stamp_rows, work, reading), stamped_type)
+    stamped = mapped(frame, task(stamp_rows, work, reading), stamped_type)
     return stamped.repartition(work.targets, _STAMP).sortWithinPartitions(_STAMP)
 
 

@@ -21,6 +21,7 @@ from drift.sources.frames import FrameSource
 from drift.spark.kernels import Work, released_batches
 from drift.spark.kind import SPARK
 from drift.spark.prepare import Prepared, check_finite
+from drift.spark.schemas import arrow_schema
 from drift.spark.sessions import active
 from drift_barrier.barrier import Released
 from drift_graph.canonical import canonical_each
@@ -120,9 +121,7 @@ def _refuse_late(late: Late) -> None:
 
 def arrow_fields(schema: Any) -> list[pa.Field]:
     """The columns after those of an item's position and meta."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return list(to_arrow_schema(schema))[4:]
+    return list(arrow_schema(schema))[4:]
 
 
 def run_output(

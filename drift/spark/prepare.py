@@ -34,6 +34,7 @@ from drift.spark.parts import adds_up, read_parts
 from drift.spark.recorded import RecordedInput
 from drift.spark.recording import StoredRows
 from drift.spark.sampling import row_order, sampled
+from drift.spark.schemas import arrow_schema
 from drift.spark.sessions import use_this_python
 from drift.spark.settings import SparkSettings
 from drift.spark.spool import Spool
@@ -164,12 +165,10 @@ class Prepared:
 
     def _kernel(self, reading: frames.Reading, frame: Any, order: frames.RowOrder) -> Callable[..., Any]:
         """What tasks do with the rows of a DataFrame."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         if not self._adds_up or order == "stamp" or reading.payload != "rows":
             return frames.read_rows
         try:
-            schema = pa.schema(list(to_arrow_schema(frame.schema))[: len(reading.columns)])
+            schema = pa.schema(list(arrow_schema(frame.schema))[: len(reading.columns)])
         except Exception:  # a type that Arrow does not have: raised again by Spark
             return frames.read_rows
         return read_parts if adds_up(self._levels.dataflow, reading, schema) else frames.read_rows

@@ -20,7 +20,7 @@ from drift.spark.frames import TIME, Reading, RowOrder, stamped
 from drift.spark.jobs import answer
 from drift.spark.kernels import Work
 from drift.spark.partitions import overlapping
-from drift.spark.tasks import task
+from drift.spark.tasks import mapped, task
 from drift_graph.meta import pack_time
 from drift_graph.metas import listed_metas
 from drift_graph.moments import Field
@@ -82,12 +82,13 @@ def sampled(frame: Any, work: Work, reading: Reading) -> RowSample:
     if reading.timed:
         sample = _sampled(frame.select(TIME), work, None)
     elif isinstance(policy, EventTime) and type(policy.time) is Field and policy.time.path in reading.columns:
-        sample = _sampled(frame.select(frame[f"`{policy.time.path}`"]), work, policy.time_of)
+        name = policy.time.path.replace("`", "``")
+        sample = _sampled(frame.select(frame[f"`{name}`"]), work, policy.time_of)
     return sample if sample is not None and not sample.crowded() else _sampled(frame, work, reading)
 
 
 def _sampled(frame: Any, work: Work, reading: Reading | TimeOf | None) -> RowSample:
-    some = frame.sample(_SAMPLE_FRACTION, 0).mapInArrow(task(sample_rows, work, reading), _SAMPLE_DDL)
+    some = mapped(frame.sample(_SAMPLE_FRACTION, 0), task(sample_rows, work, reading), _SAMPLE_DDL)
     return RowSample([(row.task, bytes(row.first), row.items) for row in answer(frame.sparkSession, some.collect)])
 
 

@@ -124,7 +124,15 @@ def use_this_python(spark: Any) -> None:
 
     Spark would take the first `python3` on the path, which is the wrong one in a virtual environment that is not
     activated.
+
+    Raises:
+        SettingsError: the session was stopped.
     """
+    if hasattr(spark, "_jsparkSession") and spark.sparkContext._jsc is None:
+        raise SettingsError(
+            "the Spark session was stopped; make another one, for instance with drift.spark.session(), and in it the "
+            "DataFrames anew"
+        )
     if not hasattr(spark, "_jsparkSession") or "PYSPARK_PYTHON" in os.environ or hasattr(spark, "_drift_folder"):
         return
     if str(spark.conf.get("spark.master", "")).startswith("local"):

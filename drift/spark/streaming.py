@@ -34,6 +34,7 @@ from drift.spark.kernels import RangeEnd, Work, release_later
 from drift.spark.levels import Levels, StateWriting
 from drift.spark.output import PAYLOAD_DDL, POSITION_DDL, arrow_fields, check_sources, chosen_sink
 from drift.spark.prepare import bounds_of, default_partitions, in_spark, through_levels
+from drift.spark.schemas import arrow_schema
 from drift.spark.sessions import use_this_python
 from drift.spark.settings import SparkSettings
 from drift.spark.streaming_kernels import (
@@ -47,7 +48,7 @@ from drift.spark.streaming_kernels import (
     release,
 )
 from drift.spark.streaming_store import LATE_DDL, PENDING_DDL, Commit, Store
-from drift.spark.tasks import task
+from drift.spark.tasks import mapped, task
 from drift.state.run_checkpoints import Checkpoints, begin_elsewhere
 from drift.urls import without_secrets
 from drift_barrier.digest import BLOCK_ITEMS, hash_block
@@ -170,7 +171,7 @@ class Stream:
         self._error = None
         work = self._work(1, ())
         arrived = [
-            frame.mapInArrow(partial(arrive_rows, work, self._readings[rank]), ARRIVED_DDL)
+            mapped(frame, partial(arrive_rows, work, self._readings[rank]), ARRIVED_DDL)
             for rank, frame in enumerate(self._frames)
         ]
         writer = reduce(lambda one, other: one.unionAll(other), arrived).writeStream.foreachBatch(self._micro_batch)
@@ -576,6 +577,12 @@ def _streamed(read: Source, rank: int, policy: TimePolicy, source: Any) -> tuple
             f"source {name!r} is in arrival time, and rows of a stream have no order of arrival; name their time: "
             f"drift.spark.source(frame, time=...), or times={{{name!r}: drift.EventTime(...)}}"
         )
+    if policy.reads_payloads and policy.future_max is not None:
+        raise SettingsError(
+            f"source {name!r} has future_max={policy.future_max}, and a stream, which has its rows micro-batch by "
+            f"micro-batch, cannot say which of them are too far ahead; leave it out, times={{{name!r}: "
+            f"drift.EventTime(...)}}, and filter such rows of the DataFrame"
+        )
     return reading_of(read, rank, policy, source, source.frame)
 
 
@@ -617,7 +624,5 @@ def _first_error(arrived: Any) -> DriftError:
 
 
 def _result_schema(fields: Any) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     states = [pa.field(name, field.type) for name, field in zip(STATE_COLUMNS, ROWS)]
-    return pa.schema([*to_arrow_schema(fields), *states])
+    return pa.schema([*arrow_schema(fields), *states])

@@ -27,6 +27,14 @@ def task(
     return partial(_run, surroundings(), cloudpickle.dumps(partial(kernel, *arguments, **more)))
 
 
+def mapped(frame: Any, kernel: Callable[[Iterable[Any]], Iterator[Any]], schema: Any) -> Any:
+    """`mapInArrow` of a DataFrame whose columns may have any names, which tasks do not get.
+
+    Spark looks the columns up by their names, and finds none that has a dot or a backtick in it.
+    """
+    return frame.toDF(*(f"c{at}" for at in range(len(frame.columns)))).mapInArrow(kernel, schema)
+
+
 def _run(around: Surroundings, packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
     around.enter(same_machine=False)
     try:

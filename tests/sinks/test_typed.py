@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import drift
 from drift import PayloadError
-from drift.sinks.typed import Tables
+from drift.sinks.typed import Tables, payload_arrays
 
 UTC = datetime.UTC
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -348,3 +348,11 @@ def test_parts_of_parquet_have_one_type_or_it_is_an_error(tmp_path: Path) -> Non
     for at, values in enumerate((["a", b"b"], [1.5, Decimal("0.1")], [1.5, 2**53 + 1])):
         with pytest.raises(drift.SinkError, match="no one type holds the values of 'v'"):
             written(values, str(at))
+
+
+def test_a_column_without_nulls_takes_no_none() -> None:
+    field = pa.field("n", pa.int32(), nullable=False)
+    (column,) = payload_arrays([{"n": 1}], [field], "out")
+    assert column.to_pylist() == [1]
+    with pytest.raises(PayloadError, match=r"'out': column 'n' is declared as int32.* None, where it takes no nulls"):
+        payload_arrays([{"n": 1}, {"n": None}], [field], "out")

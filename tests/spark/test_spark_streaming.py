@@ -335,6 +335,10 @@ def test_what_a_stream_cannot_do_is_refused_before_it_starts(spark: Any, tmp_pat
     apart.source("trips", time=drift.EventTime(lambda trip: trip["time"], lateness=40), late="late").sink("out")
     with pytest.raises(drift.SettingsError, match=r"source 'trips' sends late items to a sink .* read stream\.late"):
         stream_of(spark, tmp_path, graph=apart)
+    bounded = drift.Graph("bounded")
+    bounded.source("trips", time=drift.EventTime("time", future_max=1000)).sink("out")
+    with pytest.raises(drift.SettingsError, match=r"source 'trips' has future_max=1000, and a stream.* cannot say"):
+        stream_of(spark, tmp_path, graph=bounded)
 
 
 def taxis(first: Callable[[Any], str]) -> drift.Dataflow:

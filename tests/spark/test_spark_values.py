@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drift
-from drift.arrow import python_values
+from drift.arrow import payloads_of, python_values
 from drift.spark.frames import Reading
 from drift_graph.canonical import canonical, canonical_each
 
@@ -66,6 +66,14 @@ ZONED: list[tuple[Any, Any, Any]] = [
 def test_an_instant_is_one_value_whatever_the_zone_of_the_session(kind: Any, given: Any, wanted: Any) -> None:
     (found,) = python_values(pa.array([given], kind))
     assert canonical(found) == canonical(wanted)
+
+
+def test_a_map_whose_keys_are_no_keys_in_python_is_an_error_of_its_column() -> None:
+    for key in (pa.struct([("a", pa.int64())]), pa.list_(pa.int64())):
+        value = {"a": 1} if pa.types.is_struct(key) else [1]
+        column = pa.array([[(value, 1)]], pa.map_(key, pa.int64()))
+        with pytest.raises(drift.InputError, match=r"column 'by_row', of type map<.*unhashable"):
+            payloads_of([column], ["by_row"], "dict", 1)
 
 
 types_of_columns = st.lists(st.sampled_from([int, bool, str, bytes, float, datetime.date]), min_size=1, max_size=4)

@@ -1,0 +1,91 @@
+"""DataFrames as sources and as output: any names and types of columns, or an error that says what to do."""
+
+from __future__ import annotations
+
+import datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from test_spark_laws import configured
+
+import drift
+from drift.spark.sessions import use_this_python
+
+MOMENT = datetime.datetime(1850, 1, 1, 5, 0, 0, 123456, tzinfo=datetime.UTC)
+MOMENTS = "at timestamp, list array<timestamp>, by_name map<string, timestamp>, row struct<at: timestamp>"
+
+
+def rows_to_output(time: Any = None) -> drift.Graph:
+    graph = drift.Graph("rows")
+    graph.source("rows", time=time).sink("out")
+    return graph
+
+
+def same_time(row: Any) -> int:
+    return 0
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_moments_are_columns_of_the_output_in_any_zone_of_the_session(spark: Any, tmp_path: Any, zone: str) -> None:
+    feed = {"rows": [(MOMENT, [MOMENT, None], {"a": MOMENT}, {"at": MOMENT})]}
+    drift.run(rows_to_output(), feed, record=tmp_path / "record").finish()
+    drift.spark.register(spark)
+    record = spark.read.format("drift").option("columns", MOMENTS).load(str(tmp_path / "record"))
+    with configured(spark, **{"spark.sql.session.timeZone": zone}):
+        for frame in (drift.spark.dataframe(rows_to_output(), feed, spark=spark, columns=MOMENTS), record):
+            in_micros = frame.selectExpr(
+                "array(unix_micros(at), unix_micros(list[0]), unix_micros(by_name['a']), unix_micros(row.at)) AS all"
+            )
+            since = MOMENT - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+            assert in_micros.first()["all"] == [since // datetime.timedelta(microseconds=1)] * 4
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin", datetime.timezone(datetime.timedelta(hours=-3, minutes=-30))])
+def test_times_without_a_zone_are_in_that_of_the_policy_and_not_of_the_session(spark: Any, zone: Any) -> None:
+    texts = ["1850-01-01 00:00:00.123456", "2024-03-31 02:30:00", "2024-10-27 02:30:00.999999", "2024-07-01 12:00:00"]
+    frame = spark.createDataFrame([(text,) for text in texts], "text string").selectExpr(
+        "cast(text AS timestamp_ntz) AS at"
+    )
+    timed = drift.spark.source(frame, time="at")
+    rows = [{"at": datetime.datetime.fromisoformat(text)} for text in texts]
+    expected = drift.run(
+        rows_to_output(drift.EventTime("at", zone=zone or "UTC", lateness="9000 days")), {"rows": sorted(rows, key=str)}
+    )
+    times = [(item.time, item.payload) for item in expected]
+    with configured(spark, **{"spark.sql.session.timeZone": "Asia/Tokyo"}):
+        run = drift.run(rows_to_output(drift.EventTime("at", zone=zone)), {"rows": timed}, engine="spark")
+        assert [(item.time, item.payload) for item in run] == times
+
+
+def test_columns_may_have_any_names(spark: Any) -> None:
+    names = ["trip.fare", "a`b", "", "c0"]
+    values = [(number, number, number, number) for number in range(3)]
+    frame = spark.createDataFrame(values, " long, ".join(f"c{at}" for at in range(4)) + " long").toDF(*names)
+    rows = {"rows": [dict(zip(names, row)) for row in values]}
+    graph = rows_to_output(drift.EventTime(same_time))
+    expected = drift.run(graph, rows, engine="reference").finish().digest
+    assert drift.run(graph, {"rows": frame}, engine="spark", partitions=2).finish().digest == expected
+    for more in ({"time": "`trip.fare`"}, {"order_by": ["`trip.fare`"]}):
+        found = list(drift.run(graph, {"rows": drift.spark.source(frame, **more)}, engine="spark", partitions=2))
+        assert [item.payload for item in found] == rows["rows"]
+    twice = drift.spark.source(frame.toDF("a", "a", "b", "a"), payload="tuple", time="b")
+    assert [item.payload for item in drift.run(graph, {"rows": twice}, engine="spark")] == values
+
+
+def test_a_dataframe_that_tasks_cannot_get_is_refused(spark: Any) -> None:
+    graph = rows_to_output(drift.EventTime(same_time))
+    for frame, message in (
+        (spark.range(3).select(), "has no columns"),
+        (spark.range(3).toDF("__Drift_time"), "is drift's own; rename it"),
+        (spark.range(3).selectExpr("array(make_ym_interval(1, 2)) AS s"), "'s' is of type array<interval year"),
+        (drift.spark.source(spark.range(3), time="nope"), "time='nope' is no column or expression here: .*UNRESOLVED"),
+    ):
+        with pytest.raises(drift.SettingsError, match=message):
+            drift.run(graph, {"rows": frame}, engine="spark", spark=spark).finish()
+
+
+def test_a_session_that_was_stopped_is_refused() -> None:
+    stopped = SimpleNamespace(_jsparkSession=None, sparkContext=SimpleNamespace(_jsc=None))
+    with pytest.raises(drift.SettingsError, match="the Spark session was stopped"):
+        use_this_python(stopped)
