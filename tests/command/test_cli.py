@@ -737,6 +737,23 @@ def test_a_signal_while_simulate_starts_ends_it_with_its_number(folder: Path, nu
         process.stderr.close()
 
 
+def test_ctrl_c_ends_a_worker_that_waits_and_says_so(folder: Path) -> None:
+    assert subprocess.run([sys.executable, "-m", "drift_command", "key", "run.key"], cwd=folder).returncode == 0
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        address = f"tcp://127.0.0.1:{nobody.getsockname()[1]}"
+        process = started(folder, "worker", address, "--key", "run.key", "--stay", stderr=subprocess.PIPE)
+        assert process.stderr is not None
+        try:
+            assert process.stderr.readline() == f"drift worker: waits for a run at {address}\n".encode()
+            process.send_signal(signal.SIGINT)
+            assert process.stderr.read() == b"interrupted; nothing of it runs here any more\n"
+            assert process.wait(HANG_S) == 130
+        finally:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
