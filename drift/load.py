@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -76,6 +77,10 @@ def load_module(name: str) -> ModuleType:
     """The module of a file, or of a dotted name; loaded once."""
     if name.endswith(".py") or os.sep in name or Path(name).is_file():
         return _module_of_file(Path(name))
+    _, colon, attribute = name.rpartition(":")
+    if colon or not name:
+        what = f"{attribute!r} is no name" if attribute else "no name comes after the colon" if colon else "it is empty"
+        raise SettingsError(f"{name!r} names nothing: {what}; give a Python file or a module, as FILE:NAME")
     _put_on_path(Path.cwd())
     try:
         if importlib.util.find_spec(name) is None:
@@ -142,7 +147,9 @@ def _guarded(code: Callable[[], Any], target: str) -> Any:
         return code()
     except DriftError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            raise  # Ctrl-C; a process that ignores it has this from the code itself
         failed = GraphError(f"{target} raised {type(error).__name__}: {error}")
         if trace := users_trace(error):
             failed.add_note(trace)

@@ -17,6 +17,7 @@ import stat
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -95,6 +96,16 @@ class Storage(Protocol):
 
     def find(self, path: str) -> list[str]:
         """The files in a folder (except hidden ones), or those that match a pattern, in no order."""
+
+
+def is_named(storage: Storage, path: str, file: Path) -> bool:
+    """Whether a path names a file of this machine, which may not be there yet: as it is, its folder, or a pattern."""
+    if storage.remote or path == "-":
+        return False
+    named = Path(path).resolve()
+    if storage.is_pattern(path):
+        return fnmatch(str(file), str(named)) and ("**" in path or len(file.parts) == len(named.parts))
+    return named in (file, file.parent)
 
 
 class Local:

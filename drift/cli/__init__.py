@@ -20,6 +20,7 @@ Why: every error passes `drift.cli.errors.print_error`, which knows the class of
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -35,6 +36,9 @@ from drift_graph.errors import SinkError
 #: Those of the module's docstring.
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(line[2:] for line in (__doc__ or "").splitlines() if line[:4] == "    ")
 
+
+#: What a stream that the caller gave may fail with.
+_OF_OUTPUT = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EFBIG, errno.EBADF)
 
 #: Each command, and where it is: to import all of them takes longer than many a run.
 _COMMANDS = {
@@ -67,14 +71,18 @@ class _Drift(click.Group):
         return getattr(import_module(f"drift.cli.{module}"), attribute) if module else None
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> Any:  # type: ignore[override]
-        if sys.stderr is None:  # closed by who called: nobody reads it, and no file may get its number
-            sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+        _prepare_output()
         arguments = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
+        stdout = sys.stdout
         try:
             code = super().main(arguments, prog_name or "drift", **extra)
-        except SystemExit:
-            raise
+            stdout.flush()
+        except SystemExit as ended:  # with 1 where nobody reads on: by rich, or by click, which replaces the stream
+            if sys.stdout is stdout and not isinstance(ended.__context__, BrokenPipeError):
+                raise
+            sys.stdout = stdout
+            code = print_error(_of_stdout(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))), as_json=False)
         except OSError as error:
             code = print_error(_of_stdout(error), as_json=False)
         except BaseException as error:
@@ -82,9 +90,20 @@ class _Drift(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def _prepare_output() -> None:
+    """Have output that can be written to, or fails as a full disk does; no file gets its number."""
+    if sys.stdout is None:  # closed by who called: to write to it is an error
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:  # nobody reads it
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):  # one output, byte for byte, in any locale, also of names of files
+            stream.reconfigure(encoding="utf-8", errors=errors)
+
+
 def _of_stdout(error: OSError) -> BaseException:
     """What the command's own output met: a full disk, or nobody who reads on. Errors of other files name them."""
-    if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EFBIG):
+    if error.filename is not None or error.errno not in _OF_OUTPUT:
         return error
     drop_stdout()
     sink_error = SinkError(f"standard output cannot be written: {error.strerror}")

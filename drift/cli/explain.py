@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from shlex import quote
 
 import click
 
@@ -52,6 +53,6 @@ def explain_command(path: str, position: int, graph: str | None, states: int, me
     if lineage.recorded is not None and not as_json:
         click.echo(
             f"warning: the record has {one_line(lineage.recorded.payload, 200)} at this position; the graph gives "
-            f"another item now. `drift audit {path}` says why",
+            f"another item now. `drift audit {quote(path)}` says why",
             err=True,
         )

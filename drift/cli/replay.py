@@ -11,6 +11,7 @@ from drift.cli.late import LateOutput
 from drift.cli.options import Output, engine_options, graph_option, only_set, output_options, print_options
 from drift.cli.run import driven, print_report
 from drift.extras import need
+from drift.running.checks import check_files
 
 if TYPE_CHECKING:
     from drift.auditing.replay import Pace
@@ -54,6 +55,7 @@ def replay_command(
     record = Record(path)
     dataflow = dataflow_of(record, graph)
     sinks, printed = output.sinks_for(dataflow)
+    check_files({}, sinks, output.late_output)
     more = {**settings, **only_set({"batch_items": batch_items})}
     with (
         LateOutput(output.late_output, output.on_existing) as on_late,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
 from typing import Any, Literal
 
 import click
@@ -26,6 +27,7 @@ from drift.cli.progress import ProgressOfRun, live_line
 from drift.cli.specs import TimeOptions, by_name, policies, source_of
 from drift.load import absolute_target, load_dataflow
 from drift.running import Report, Run, made_run
+from drift.running.checks import check_files
 from drift.sinks.base import Sink
 from drift.state.run_checkpoints import Checkpoints
 from drift_graph.errors import SettingsError
@@ -160,6 +162,7 @@ def run_command(
     }
     as_frames = engine_kind(settings["engine"]).reads_frames
     sources = sources_of(dataflow, source_specs, as_frames=as_frames, quiet=output.quiet or output.as_json)
+    check_files(sources, sinks, output.late_output)
     with LateOutput(output.late_output, output.on_existing) as on_late:
         report = driven(lambda: made_run(dataflow, sources, on_late=on_late, **arguments), sinks, printed)
     print_report(report, printed, digest_algorithm, late_written=bool(output.late_output or record))
@@ -180,7 +183,7 @@ def sources_of(dataflow: Dataflow, specs: Sequence[str], *, as_frames: bool, qui
     spec_by_name = by_name("--source", specs, "source", names)
     missing = [name for name in names if name not in spec_by_name]
     if missing:
-        raise SettingsError(f"no input for source {missing[0]!r}; add --source {missing[0]}=PATH")
+        raise SettingsError(f"no input for source {missing[0]!r}; add --source {quote(missing[0])}=PATH")
     sources = {name: source_of(spec, name, as_frames=as_frames) for name, spec in spec_by_name.items()}
     for name, source in sources.items():
         address = getattr(source, "address", None)

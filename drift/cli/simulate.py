@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from drift_graph.errors import ImpureStep, SettingsError
 
 if TYPE_CHECKING:
     from drift.cli.search import Search
-    from drift.cli.seeding import Failed, SeedReport, Tally
+    from drift.cli.seeding import Failed, SeedReport, Setup, Tally
 
 SEEDS = 1000
 _FAULTS_SHOWN_MAX = 6
@@ -95,7 +96,6 @@ def simulate_command(
         raise SettingsError("say what to simulate, as FILE:GRAPH or FILE:TEST, or give a case file: --case PATH")
     if sum((seed is not None, case is not None, bool(seeds or minutes))) > 1:
         raise SettingsError("--seed, --case, and --seeds or --minutes exclude each other; pass one")
-    from drift.cli.search import Search
     from drift.cli.seeding import Setup
     from drift.engines.surroundings import surroundings
 
@@ -103,7 +103,7 @@ def simulate_command(
     setup = Setup(surroundings(), target, tuple(source_specs), items_max, losses, not no_purity, cases, deaths,
                   tuple(call_specs))  # fmt: skip
     request = _Request(target, first_seed, seeds if seeds or minutes else SEEDS, minutes, as_json, quiet)
-    with _signals(), Search(setup, count) as search:
+    with _signals(), _started(setup, count) as search:
         try:
             if case is not None:
                 return _print_report(search, search.run_case(case), None, request)
@@ -113,8 +113,7 @@ def simulate_command(
         except KeyboardInterrupt as interrupt:
             if search.tally.seeds and not as_json:
                 click.echo(_summary(search, "none has failed"), err=True)
-            number = next(iter(interrupt.args), signal.SIGINT)
-            ended = Interrupted(f"interrupted after {_counted(search.tally.seeds, 'seed')}", number)
+            ended = Interrupted(f"interrupted after {_counted(search.tally.seeds, 'seed')}", _number_of(interrupt))
             raise RunEnded(ended, _as_object(search, None, None)) from None
 
 
@@ -180,7 +179,7 @@ def _print_report(search: Search, reported: SeedReport, seed: int | None, reques
         return 0
     text = reported.text
     if seed is not None:
-        text += f"\nseed          {seed}: drift simulate {request.target} --seed {seed}{_commit()}"
+        text += f"\nseed          {seed}: drift simulate {quote(request.target)} --seed {seed}{_commit()}"
     if reported.step_error is not None:
         step, where = reported.step_error
         raise RunEnded(ImpureStep(text, step=step, where=where), _as_object(search, seed, reported))
@@ -271,6 +270,20 @@ def line_text(tally: Tally, seconds: float, total: int | None, minutes: float | 
     if tally.faults:
         parts.append(_faults(tally, _FAULTS_SHOWN_MAX))
     return "  ".join(parts)
+
+
+def _started(setup: Setup, count: int) -> Search:
+    from drift.cli.search import Search
+
+    try:
+        return Search(setup, count)
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted("interrupted before the first seed", _number_of(interrupt)) from None
+
+
+def _number_of(interrupt: KeyboardInterrupt) -> int:
+    """The number of the signal, which `_signals` adds where it is not that of Ctrl-C."""
+    return next(iter(interrupt.args), signal.SIGINT)
 
 
 @contextmanager

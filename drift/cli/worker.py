@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import click
 
+from drift.cli.errors import Interrupted
 from drift.engines.zeromq.joining import join
 from drift.engines.zeromq.remote import key_of, write_new_key
 
@@ -32,7 +34,10 @@ def worker_command(address: str, key: str, here: str, stay: bool) -> None:
         --listen tcp://10.0.0.1:7000 --key run.key      # on 10.0.0.1
     drift worker tcp://10.0.0.1:7000 --key run.key      # on each of two others
     """
-    join(address, key_of(Path(key)), here, lambda text: click.echo(f"drift worker: {text}", err=True), stay=stay)
+    try:
+        join(address, key_of(Path(key)), here, lambda text: click.echo(f"drift worker: {text}", err=True), stay=stay)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; nothing of it runs here any more", signal.SIGINT) from None
 
 
 @click.command("key", short_help="Make a key for the machines of a run.")

@@ -246,9 +246,26 @@ def _between_processes(facts: list[Facts], ours: CallResult) -> Cause | None:
         )
     if (use := _first(one.uses, "address")) is not None or one.shows_address:
         return _of_address(results, use)
+    if (use := _first(one.uses, "random")) is not None and not one.sets and one.other_order is None:
+        return _of_random(results, use)
+    if differing and (cause := _made_at_import(one, other, results)) is not None:
+        return cause
     if not differing and (name := _global_that_differs(facts, results)):
         return name
     return _of_order(results, one)
+
+
+def _made_at_import(one: Facts, other: Facts, results: list[tuple[CallResult, str]]) -> Cause | None:
+    """A value that each process makes for itself when it imports the module."""
+    names = sorted(name for name in one.held if one.held[name] != other.held.get(name, one.held[name]))
+    if not names or one.sets or one.other_order is not None:
+        return None
+    return Cause(
+        results,
+        f"it reads {names[0]}, which is made when its module is imported, and is another one in each process",
+        "make the value from the payload, or where the graph is built, and give it to the function: "
+        "functools.partial(f, value)",
+    )
 
 
 def _global_that_differs(facts: list[Facts], results: list[tuple[CallResult, str]]) -> Cause | None:
@@ -313,14 +330,14 @@ def _of_address(results: list[tuple[CallResult, str]], use: Use | None) -> Cause
 
 def _of_order(results: list[tuple[CallResult, str]], fact: Facts) -> Cause:
     floats = [outcome.floats for outcome, _ in results]
-    nearly = len(floats[0]) == len(floats[1]) > 0 and all(map(math.isclose, *floats))
-    if nearly:
+    has_set = bool(fact.sets) or fact.other_order is not None
+    if has_set and len(floats[0]) == len(floats[1]) > 0 and all(map(math.isclose, *floats)):
         return Cause(
             results,
             f"it adds floats in the order of a set{_built(fact)}, and a sum of floats depends on the order",
             "sort before adding, or use math.fsum, whose result does not depend on the order",
         )
-    if fact.other_order is None and not fact.sets:
+    if not has_set:
         return Cause(
             results,
             "a value that differs between processes: most often the order of a set, or hash()" + _what_it_does(fact),

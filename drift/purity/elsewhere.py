@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +26,13 @@ HomePart = Literal["folder", "time zone"]
 _ZONE = "ELSE-13:37"
 
 
+#: A name that no thread of a run has.
+_THREAD = "drift purity check"
+
+
 def go_elsewhere(home: Surroundings) -> None:
-    """Leave the caller's folder and zone."""
+    """Leave the caller's folder and zone, and the name of its thread."""
+    threading.current_thread().name = _THREAD
     sys.path[:] = map(os.path.abspath, sys.path)  # relative ones refer to the caller's folder
     os.chdir(_folder(home))
     _enter_zone(_ZONE)

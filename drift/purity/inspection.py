@@ -132,6 +132,8 @@ def _form(value: Any, depth: int = 0) -> bytes:
         pass
     if isinstance(value, ModuleType) or depth > _DEPTH_MAX:
         return b""
+    if isinstance(value, random.SystemRandom):
+        return b""  # it has no state
     if isinstance(value, random.Random):
         return repr(value.getstate()).encode()
     parts = _attributes(value)

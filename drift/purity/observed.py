@@ -11,8 +11,10 @@ from __future__ import annotations
 import builtins
 import os
 import random
+import secrets
 import sys
 import sysconfig
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -21,13 +23,19 @@ from typing import Any, Literal, NamedTuple
 
 from drift_graph.functions import is_ours
 
+_THREAD = "threading.current_thread()"
 Kind = Literal["clock", "random", "generator", "setting", "address", "hash", "process", "outside"]
 
 CLOCKS: tuple[str, ...] = (
-    "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime", "gmtime", "ctime",
-    "strftime", "asctime",
+    "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time",
+    "process_time_ns", "thread_time", "thread_time_ns", "clock_gettime", "clock_gettime_ns", "localtime", "gmtime",
+    "ctime", "strftime", "asctime",
 )  # fmt: skip
-_c_kinds: dict[int, tuple[Kind, str]] = {id(getattr(time, name)): ("clock", f"time.{name}()") for name in CLOCKS}
+_c_kinds: dict[int, tuple[Kind, str]] = {
+    id(getattr(time, name)): ("clock", f"time.{name}()")
+    for name in CLOCKS
+    if hasattr(time, name)  # no clock_gettime on Windows
+}
 _c_kinds |= {
     id(builtins.id): ("address", "id()"),
     id(builtins.hash): ("hash", "hash()"),
@@ -35,19 +43,26 @@ _c_kinds |= {
     id(builtins.input): ("outside", "input()"),
     id(os.urandom): ("random", "os.urandom()"),
     id(os.getpid): ("process", "os.getpid()"),
+    id(os.getppid): ("process", "os.getppid()"),
     id(os.getcwd): ("process", "os.getcwd()"),
+    id(threading.get_ident): ("process", "threading.get_ident()"),
+    id(threading.get_native_id): ("process", "threading.get_native_id()"),
 }
 _python_kinds: dict[CodeType, tuple[Kind, str]] = {
     uuid.uuid1.__code__: ("random", "uuid.uuid1()"),
     uuid.uuid4.__code__: ("random", "uuid.uuid4()"),
     type(os.environ).__getitem__.__code__: ("setting", "os.environ"),
+    threading.current_thread.__code__: ("process", _THREAD),
 }
-#: Calls that libraries make for their own purposes: the repr of a dataclass asks for its id().
-_BY_HAND = ("address", "hash")
+#: Calls that libraries make for their own purposes: the repr of a dataclass asks for its id(), logging for the thread.
+_BY_HAND = ("id()", "hash()", "threading.get_ident()", "threading.get_native_id()", _THREAD)
+#: What makes numpy draw a seed from the system.
+_SEEDED_BY_SYSTEM = ("default_rng", "SeedSequence", "RandomState")
 _global_random = random._inst
 _not_users = tuple(
     folder for name in ("stdlib", "platstdlib", "purelib", "platlib") if (folder := sysconfig.get_path(name))
 )
+_files_that_draw = (random.__file__, secrets.__file__)
 _files_that_read_settings = (os.getenv.__code__.co_filename, Mapping.get.__code__.co_filename)
 
 
@@ -101,15 +116,26 @@ class Observed:
                 found = "setting", str(frame.f_locals.get("key"))
         else:
             return
-        if found is None or (found[0] in _BY_HAND and not is_users(frame.f_code.co_filename)):
+        if found is None or (found[1] in _BY_HAND and not (caller and is_users(caller.f_code.co_filename))):
             return
         inside: FrameType | None = None
         while caller is not None and not is_users(caller.f_code.co_filename):
             inside, caller = caller, caller.f_back
-        if inside is not None and inside.f_code.co_filename == random.__file__:  # randint and others are in Python
-            found = found[0], found[1].split(".")[0] + f".{inside.f_code.co_name}()"
+        if inside is not None and caller is not None and inside.f_code.co_filename in _files_that_draw:
+            found = found[0], _name_of_draw(found[1], inside, caller)
         if caller is not None:
             self.uses.setdefault(Use(*found, f"{caller.f_code.co_filename}:{caller.f_lineno}"))
+
+
+def _name_of_draw(what: str, inside: FrameType, caller: FrameType) -> str:
+    """The function that the user's line calls: randint and others are in Python, and draw by what was observed."""
+    name = inside.f_code.co_name
+    if inside.f_code.co_filename != random.__file__:
+        return f"secrets.{name}()"
+    if what != "os.urandom()":
+        return f"{what.split('.')[0]}.{name}()"
+    of_numpy = next((each for each in _SEEDED_BY_SYSTEM if each in caller.f_code.co_names), None)
+    return f"SystemRandom.{name}()" if of_numpy is None else f"numpy.random.{of_numpy}()"
 
 
 def is_users(filename: str) -> bool:

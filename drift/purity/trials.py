@@ -9,13 +9,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime
+import functools
 import os
 import pickle
 import random
 import re
+import sys
 import time
+import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,7 +28,7 @@ from drift.purity.elsewhere import HomePart
 from drift.purity.observed import CLOCKS, Observed, Use
 from drift.purity.watch import Shape, Subject, compared, shaped
 from drift_graph.canonical import NoCanonicalForm, form_of, stored
-from drift_graph.functions import pass_interrupts, safe_text
+from drift_graph.functions import pass_interrupts, safe_text, user_function
 
 _SHOWN_CHARACTERS_MAX = 500
 #: How far the clock is moved: beyond a day, a month and a year, and no whole number of anything.
@@ -182,29 +185,77 @@ def _fields_of(value: Any) -> list[tuple[str, Any]]:
 
 
 @contextmanager
-def clock_at(moment_s: float, namespaces: list[dict[str, Any]]) -> Iterator[None]:
-    """Every clock that Python code reads shows `moment_s`; in `namespaces` clocks may have other names."""
-    instead: dict[int, Any] = {id(getattr(time, name)): _still(name, moment_s) for name in CLOCKS}
+def clock_at(moment_s: float, namespaces: list[dict[str, Any]], function: Callable[..., Any]) -> Iterator[None]:
+    """Every clock that Python code reads shows `moment_s`; in `namespaces` clocks may have other names, and the
+    function may hold one: in a partial, a default, a closure, or an attribute of its object.
+    """
+    instead: dict[int, Any] = {
+        id(getattr(time, name)): _still(name, moment_s) for name in CLOCKS if hasattr(time, name)
+    }
     instead[id(datetime.datetime)] = _still_datetime(moment_s)
     instead[id(datetime.date)] = _still_date(moment_s)
-    undo: list[tuple[dict[str, Any], str, Any]] = []
+    undo: list[Callable[[], Any]] = []
     for names in (vars(time), vars(datetime), *namespaces):
-        for name, value in list(names.items()):
-            if id(value) in instead:
-                undo.append((names, name, value))
-                names[name] = instead[id(value)]
+        _replace_in(names, instead, undo)
+    _replace_inside(function, instead, undo)
     try:
         yield
     finally:
-        for names, name, value in undo:
-            names[name] = value
+        for each in reversed(undo):
+            each()
+
+
+def _replaced(value: Any, instead: dict[int, Any]) -> Any:
+    """What stands in for a clock, or for a method of one (datetime.now); the value itself if it is none."""
+    if isinstance(value, types.BuiltinMethodType) and id(value.__self__) in instead:
+        return getattr(instead[id(value.__self__)], value.__name__)
+    return instead.get(id(value), value)
+
+
+def _replace_in(names: dict[str, Any], instead: dict[int, Any], undo: list[Callable[[], Any]]) -> None:
+    for name, value in list(names.items()):
+        if (other := _replaced(value, instead)) is not value:
+            undo.append(functools.partial(names.__setitem__, name, value))
+            names[name] = other
+
+
+def _replace_inside(function: Any, instead: dict[int, Any], undo: list[Callable[[], Any]]) -> None:
+    """In what a function holds."""
+    function = user_function(function)
+    if isinstance(function, functools.partial):
+        inside, own, set_state = function.func, vars(function), getattr(function, "__setstate__")  # noqa: B009
+        undo.append(functools.partial(set_state, (inside, function.args, function.keywords, own)))
+        args = tuple(_replaced(each, instead) for each in function.args)
+        keywords = {name: _replaced(each, instead) for name, each in function.keywords.items()}
+        set_state((inside, args, keywords, own))
+        _replace_inside(inside, instead, undo)
+        return
+    owner = getattr(function, "__self__", function)
+    if not isinstance(owner, (types.FunctionType, types.ModuleType, type)) and hasattr(owner, "__dict__"):
+        _replace_in(vars(owner), instead, undo)
+    for held in (getattr(function, "function", None), getattr(function, "key", None)):
+        if callable(held) and type(function).__module__ == "drift.operators":
+            _replace_inside(held, instead, undo)
+    function = getattr(function, "__func__", function)
+    if isinstance(function, types.FunctionType):
+        defaults, cells = function.__defaults__, function.__closure__ or ()
+        undo.append(functools.partial(setattr, function, "__defaults__", defaults))
+        function.__defaults__ = defaults and tuple(_replaced(each, instead) for each in defaults)
+        if function.__kwdefaults__:
+            _replace_in(function.__kwdefaults__, instead, undo)
+        for cell in cells:
+            with suppress(ValueError):  # an empty cell
+                undo.append(functools.partial(setattr, cell, "cell_contents", cell.cell_contents))
+                cell.cell_contents = _replaced(cell.cell_contents, instead)
 
 
 def _still(name: str, moment_s: float) -> Callable[..., Any]:
     real = getattr(time, name)
+    if name.startswith("clock_gettime"):
+        return lambda clock: int(moment_s * 1e9) if name.endswith("_ns") else moment_s
     if name.endswith("_ns"):
         return lambda: int(moment_s * 1e9)
-    if name in ("time", "monotonic", "perf_counter"):
+    if name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
         return lambda: moment_s
     if name in ("strftime", "asctime"):
         return lambda *args: real(*args, *(() if len(args) > (name == "strftime") else (time.localtime(),)))
@@ -275,8 +326,16 @@ def setting(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
+def _numpy_state() -> bytes:
+    """The state of the random numbers that numpy has for everybody; nobody sees who draws them."""
+    numpy = sys.modules.get("numpy.random")
+    return pickle.dumps(numpy.get_state()) if numpy is not None else b""
+
+
 def _seeded(subject: Subject, packed: bytes, seed: int = 0) -> CallResult:
     random.seed(seed)
+    if (numpy := sys.modules.get("numpy.random")) is not None:
+        numpy.seed(seed)
     return outcome_of(subject, rebuilt(packed))
 
 
@@ -323,7 +382,7 @@ def _clock_matters(subject: Subject, packed: bytes, namespaces: list[dict[str, A
     outcomes = []
     now = time.time()
     for moment in (now, now + _SHIFT_S):
-        with clock_at(moment, namespaces):
+        with clock_at(moment, namespaces, subject.function):
             outcomes.append(called(subject, rebuilt(packed)))
     return outcomes[0] != outcomes[1]
 
@@ -344,6 +403,7 @@ class Facts:
         changed_state: names of state that changed between two calls, with a line that mentions each.
         sets: lines that build a set.
         globals_read: the form of each global its code mentions.
+        held: the form of all that it may keep, globals and defaults among it, before it was called.
         names: names of builtins and methods that its code mentions.
         shows_address: whether a result contains the address of an object.
         at_home: a call in the caller's folder, and one in its time zone.
@@ -361,6 +421,7 @@ class Facts:
     changed_state: dict[str, str] = dataclasses.field(default_factory=dict)
     sets: list[str] = dataclasses.field(default_factory=list)
     globals_read: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    held: dict[str, bytes] = dataclasses.field(default_factory=dict)
     names: set[str] = dataclasses.field(default_factory=set)
     shows_address: bool = False
     at_home: dict[HomePart, CallResult] = dataclasses.field(default_factory=dict)
@@ -373,8 +434,12 @@ def explain(subject: Subject, packed: bytes) -> Facts:
     arguments = rebuilt(packed)
     owner = inspection.function_inside(subject.function)
     start = inspection.mutable_state(owner, inspection.code_of(owner))
+    state_of_numpy = _numpy_state()
     with Observed() as observed:
         first = outcome_of(subject, arguments)
+    if state_of_numpy != _numpy_state():
+        where = inspection.line_with("'random'", observed.executed, owner)
+        observed.uses[Use("random", "numpy.random", where)] = None
     before = inspection.mutable_state(owner, observed.executed)
     again = outcome_of(subject, rebuilt(packed))
     after = inspection.mutable_state(owner, observed.executed)
@@ -387,9 +452,9 @@ def explain(subject: Subject, packed: bytes) -> Facts:
     kinds = {use.kind for use in observed.uses}
     if "clock" in kinds:
         namespaces, now = list(observed.executed.values()), time.time()
-        with clock_at(now, namespaces):
+        with clock_at(now, namespaces, subject.function):
             facts.clock_still = _seeded(subject, packed), _seeded(subject, packed)
-        with clock_at(now + _SHIFT_S, namespaces):
+        with clock_at(now + _SHIFT_S, namespaces, subject.function):
             facts.clock_moved = _seeded(subject, packed)
     if "random" in kinds:
         facts.random_seeded = _seeded(subject, packed), _seeded(subject, packed)
@@ -401,6 +466,7 @@ def explain(subject: Subject, packed: bytes) -> Facts:
                 facts.settings[use.what] = outcome_of(subject, rebuilt(packed))
     facts.changed_state = {name: inspection.line_with(name, observed.executed, owner) for name in changed}
     facts.sets = inspection.lines_that_build_sets(observed.executed)
+    facts.held = start
     facts.globals_read = inspection.globals_read(observed.executed)
     facts.names = {name for code in observed.executed for name in code.co_names}
     facts.shows_address = bool(_ADDRESS.search(first.shown) and _ADDRESS.search(again.shown))

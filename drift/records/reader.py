@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -363,8 +364,8 @@ class Record:
                     raise RecordError(unread(path, error)) from error
                 if found != file.hash:
                     raise RecordError(
-                        f"{path} was changed since it was written; `drift audit {self.path} --intact` says where. Take "
-                        f"the record from where it was made, or make it again"
+                        f"{path} was changed since it was written; `drift audit {quote(str(self.path))} --intact` says "
+                        f"where. Take the record from where it was made, or make it again"
                     )
 
     @staticmethod

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from drift.sources.paths import ReadsFiles
 from drift_graph.errors import SettingsError
 from drift_graph.functions import is_expression
 from drift_graph.graph import Dataflow
@@ -46,6 +48,31 @@ def check_names(
         raise SettingsError(
             f"no input for {kind} {', '.join(map(repr, missing))} of graph {dataflow.name!r}; pass it in sources="
         )
+
+
+def check_files(sources: Mapping[str, Any], sinks: Mapping[str, Any], late_output: str | None = None) -> None:
+    """Check that nothing is written to a file that is read, or that something else is written to.
+
+    Raises:
+        SettingsError: what is there would be lost, or output be read as input.
+    """
+    paths = {f"sink {name!r}": getattr(sink, "writes_to", None) for name, sink in sinks.items()}
+    paths |= {"the late output": late_output}
+    writer: dict[Path, str] = {}
+    for what, path in paths.items():
+        if path is None or "://" in path or _is_special(Path(path)):
+            continue
+        file = Path(path).resolve()
+        if (other := writer.setdefault(file, what)) != what:
+            raise SettingsError(f"{other} and {what} are given one file, {path}; give each its own")
+        for name, source in sources.items():
+            if isinstance(source, ReadsFiles) and source.reads(file):
+                raise SettingsError(f"{what} would write to {path}, which source {name!r} reads; give it another path")
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it is a device or a pipe, which any number may write to."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def check_state(record: Any, until: int | None) -> None:

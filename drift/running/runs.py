@@ -30,7 +30,7 @@ from drift.engines.source_feed import SourceFeed
 from drift.extras import need
 from drift.guarantees import Guarantee, guarantee
 from drift.machines.worker import Snapshot
-from drift.running.checks import check_named, check_state
+from drift.running.checks import check_files, check_named, check_state
 from drift.running.exports import Exports
 from drift.running.observers import Acknowledging, Checkpointing, Limit, Observer, Recording, Units
 from drift.running.report import Report
@@ -117,6 +117,7 @@ class Run(Exports):
         self.settings = settings
         self.late: list[Late] = []
         check_named(dataflow, plan.sources if plan.feed is None else None, times, plan.sinks)
+        check_files(plan.sources if plan.feed is None else {}, plan.sinks)
         take_late = taker_of_late(plan.on_late, self.late.append)
         if state is not None:
             check_state(plan.record, plan.until)

@@ -87,6 +87,10 @@ class JsonLinesSink:
         self._content = ContentHash()  # of these lines
         self._safe = "nothing was written"
 
+    @property
+    def writes_to(self) -> str:
+        return self._path
+
     def open(self) -> None:
         self._lines, self._safe, self._position = 0, "nothing was written", None
         self._content = ContentHash()

@@ -94,6 +94,7 @@ class ParquetSink(Gathering, ResumingSink):
         Gathering.__init__(self, limits)
         self._parts = parts
         self._path = parts.path
+        self.writes_to = f"{parts.path}/*.parquet"
         self._columns = columns
         self._waiting: dict[str, int] = {}  # files with items before these that no part has yet, and how many
         self._schema: pa.Schema | None = None

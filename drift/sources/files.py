@@ -18,13 +18,14 @@ import copy
 import csv as csv_module
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.places import storage_of
+from drift.places import is_named, storage_of
 from drift.sources.base import Diverting, NothingYet, Reader
 from drift.sources.chunks import LINE_MAX, File, Lines, Start, is_pipe
 from drift.sources.csv_rows import Typed, check_columns, rows_of, rows_or_errors
@@ -196,6 +197,9 @@ class FileSource(Diverting):
     def open(self) -> Reader:
         file = File(self._path, self._lines, self._diverts_as, grows=self._grows, storage=self.storage)
         return _FileReader(self._kind, file, self._batches)
+
+    def reads(self, file: Path) -> bool:
+        return is_named(self.storage, self._path, file)
 
     def __repr__(self) -> str:
         return f"{self._kind}({self._path!r})"

@@ -13,13 +13,14 @@ import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import xxhash
 
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
-from drift.places import Storage, storage_of
+from drift.places import Storage, is_named, storage_of
 from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
 from drift.sources.paths import PathSource
@@ -188,6 +189,9 @@ class ParquetSource(Diverting):
         return _ParquetReader(
             self._storage, etag, path, behind(0), make, file.metadata.num_rows, file.close, behind, self._diverts_as
         )
+
+    def reads(self, file: Path) -> bool:
+        return is_named(self._storage, self._path, file)
 
     def __repr__(self) -> str:
         return f"parquet({self._path!r})"

@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
 import xxhash
 
 from drift.guarantees import SourceGuarantee
-from drift.places import Files, Storage
+from drift.places import Files, Storage, is_named
 from drift.sources.base import Diverting, Diverts, Positioned, Reader, Source
 from drift.sources.followed import FollowedReader
 from drift.sources.positions import position_fields, position_lost, position_of
@@ -31,6 +32,14 @@ class Growing(Protocol):
 
     def growing(self) -> Source:
         """The same source; its reader raises `NothingYet` at the present end of the file."""
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """A source of files of this machine."""
+
+    def reads(self, file: Path) -> bool:
+        """Whether it reads a file, or would if that was there."""
 
 
 class PathSource(Diverting):
@@ -73,6 +82,9 @@ class PathSource(Diverting):
             )
             raise InputError(f"{self._path}: {reason}; check the path")
         return open_one(names[0]) if files.one else ManyReader(files, names, open_one)
+
+    def reads(self, file: Path) -> bool:
+        return is_named(self._storage, self._path, file)
 
     def __repr__(self) -> str:
         return f"{self._one!r}{', followed' if self.live else ''}"

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from types import ModuleType
 from typing import Any
 
@@ -271,7 +272,7 @@ def line_again(path: Path, target: str) -> str:
     """The code or command that runs a case file again."""
     if not target:
         return f"drift.testing.run_case({str(path)!r}, graph)"
-    return f"drift simulate --case {path}"
+    return f"drift simulate --case {quote(str(path))}"
 
 
 def case_lines(result: Result, folder: Path | str | None = None) -> tuple[Path | None, list[str]]:

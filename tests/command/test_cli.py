@@ -640,6 +640,153 @@ def test_a_command_runs_where_standard_error_is_closed(tmp_path: Path) -> None:
     assert (ended.returncode, len(ended.stdout.strip())) == (0, 32)
 
 
+@pytest.mark.parametrize(
+    "arguments", ["show graphs.py:graph", "--help", "run graphs.py:graph --source words.txt --digest"]
+)
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_standard_output_that_is_closed_is_an_error_and_no_file_gets_its_number(
+    tmp_path: Path, arguments: str, closed: str
+) -> None:
+    ended = shell(tmp_path, f"$DRIFT {arguments} {closed}")
+    assert ended.returncode == 7
+    assert ended.stderr == ("error: standard output cannot be written: Bad file descriptor\n" * ("2" not in closed))
+
+
+@pytest.mark.parametrize("arguments", ["show graphs.py:graph", "--help", "audit record", "explain record --position 0"])
+def test_a_reader_that_goes_away_ends_every_command_alike(tmp_path: Path, arguments: str) -> None:
+    line = "$DRIFT run graphs.py:graph --source words.txt --record record -q" if "record" in arguments else "true"
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        ended = shell(tmp_path, f"{line} && exec $DRIFT {arguments} >&{pipe.fileno()}", pass_fds=[pipe.fileno()])
+    assert (ended.returncode, ended.stderr) == (7, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8:strict"])
+def test_output_is_the_same_bytes_whatever_the_locale(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "words.txt").write_text("sch\u00f6n \u2713\n")
+    commands = ["run graphs.py:graph --source words.txt --sink - -q", "explain record --position 0", "audit record"]
+    assert shell(tmp_path, "$DRIFT run graphs.py:graph --source words.txt --record record -q").returncode == 0
+    for each in commands:
+        ended, usual = (
+            shell(tmp_path, f"PYTHONIOENCODING={each_encoding} $DRIFT {each}") for each_encoding in (encoding, "utf-8")
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert ended.stdout == usual.stdout
+        assert "audit" in each or "sch\u00f6n" in ended.stdout
+
+
+def test_a_file_whose_name_is_no_text_is_shown(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"g\xff.py")).write_text(GRAPHS)
+    ended = shell(tmp_path, "PYTHONIOENCODING=utf-8:strict $DRIFT show $'g\\xff.py:graph'")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def shell(folder: Path, line: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a line of a shell in a folder with the graphs and words, in which $DRIFT is the command."""
+    (folder / "graphs.py").write_text(GRAPHS)
+    if not (folder / "words.txt").exists():
+        (folder / "words.txt").write_text(WORDS)
+    environment = {**os.environ, "DRIFT": f"{sys.executable} -m drift_command"}
+    call = ["bash", "-c", line]
+    return subprocess.run(
+        call, cwd=folder, env=environment, capture_output=True, encoding="utf-8", errors="surrogateescape",
+        timeout=HANG_S, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["GRAPHS:", ":", "", "GRAPHS:a-b", "words:"])
+def test_a_target_without_a_name_says_so(call: Callable[..., Result], target: str) -> None:
+    ended = call("show", target)
+    assert ended.exit_code == 2
+    assert "names nothing" in ended.stderr and "as FILE:NAME" in ended.stderr
+
+
+@pytest.mark.parametrize("command_name", ["show", "run", "simulate"])
+@pytest.mark.parametrize("raised", ["SystemExit(3)", "GeneratorExit", "type('Odd', (BaseException,), {})('odd')"])
+def test_whatever_a_file_raises_is_3(call: Callable[..., Result], folder: Path, command_name: str, raised: str) -> None:
+    name = f"raising_{next(numbers)}.py"
+    (folder / name).write_text(f"import drift\nraise {raised}\n")
+    ended = call(command_name, f"{name}:graph")
+    assert ended.exit_code == 3 and f'{name}", line 2, in <module>' in ended.stderr
+
+
+def test_a_file_that_raises_keyboard_interrupt_is_named_where_it_cannot_be_ctrl_c(
+    call: Callable[..., Result], folder: Path
+) -> None:
+    name = f"raising_{next(numbers)}.py"
+    (folder / name).write_text("raise KeyboardInterrupt\n")
+    ended = call("simulate", f"{name}:graph")
+    assert ended.exit_code == 3 and f"{name} raised KeyboardInterrupt" in ended.stderr
+    assert call("show", f"{name}:graph").exit_code == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_simulate_starts_ends_it_with_its_number(folder: Path, number: signal.Signals) -> None:
+    (folder / "waiting.py").write_text("open('loading', 'w').close()\nimport threading\nthreading.Event().wait()\n")
+    process = started(folder, "simulate", "waiting.py:graph", stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    try:
+        wait_until((folder / "loading").exists, "the file is being loaded")
+        process.send_signal(number)
+        assert process.stderr.read() == b"interrupted before the first seed\n"
+        assert process.wait(HANG_S) == 128 + number
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_ctrl_c_ends_a_worker_that_waits_and_says_so(folder: Path) -> None:
+    assert subprocess.run([sys.executable, "-m", "drift_command", "key", "run.key"], cwd=folder).returncode == 0
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        address = f"tcp://127.0.0.1:{nobody.getsockname()[1]}"
+        process = started(folder, "worker", address, "--key", "run.key", "--stay", stderr=subprocess.PIPE)
+        assert process.stderr is not None
+        try:
+            assert process.stderr.readline() == f"drift worker: waits for a run at {address}\n".encode()
+            process.send_signal(signal.SIGINT)
+            assert process.stderr.read() == b"interrupted; nothing of it runs here any more\n"
+            assert process.wait(HANG_S) == 130
+        finally:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--source", "in.jsonl", "--sink", "in.jsonl", "--on-existing", "replace"],
+        ["--source", "in.jsonl", "--sink", "link.jsonl", "--on-existing", "replace"],
+        ["--source", "in.jsonl", "--late-output", "in.jsonl"],
+        ["--source", "in.jsonl", "--sink", "out.jsonl", "--late-output", "out.jsonl"],
+        ["--source", "*.jsonl", "--sink", "out.jsonl"],
+        ["--source", "jsonl:.", "--sink", "out.jsonl"],
+        ["--source", "follow:in.jsonl", "--sink", "in.jsonl"],
+        ["--source", "parquet:rows", "--sink", "parquet:rows", "--on-existing", "replace"],
+    ],
+)
+def test_nothing_is_written_over_what_is_read(call: Callable[..., Result], folder: Path, arguments: list[str]) -> None:
+    (folder / "in.jsonl").write_text('"a"\n' * 3)
+    (folder / "link.jsonl").symlink_to("in.jsonl")
+    (folder / "rows").mkdir()
+    ended = call("run", "GRAPHS:made", *arguments)
+    assert ended.exit_code == 2 and ("reads" in ended.stderr or "one file" in ended.stderr)
+    assert (folder / "in.jsonl").read_text() == '"a"\n' * 3
+    assert not (folder / "out.jsonl").exists() and not list((folder / "rows").iterdir())
+
+
+def test_output_beside_what_is_read_is_no_concern(call: Callable[..., Result], folder: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (folder / "data").mkdir()
+    (folder / "data" / "in.jsonl").write_text('"a"\n')
+    assert call("run", "GRAPHS:made", "--source", "jsonl:data", "--sink", "data/out.parquet").exit_code == 0
+    assert call("run", "GRAPHS:made", "--source", "data/*.jsonl", "--sink", "out.jsonl").exit_code == 0
+    nowhere = ["--source", "text:/dev/null", "--sink", "jsonl:/dev/null", "--late-output", "/dev/null"]
+    assert call("run", "GRAPHS:made", *nowhere).exit_code == 0
+
+
 def test_a_field_is_named_the_same_way_wherever_an_option_takes_one() -> None:
     from drift.cli.specs import TimeOptions, key_function, policies
 

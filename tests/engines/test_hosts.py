@@ -156,6 +156,15 @@ def test_machines_that_die_are_replaced_by_those_that_join(
     assert sum("has left" in line for line in workers.lines) == 2
 
 
+def test_the_only_machine_that_dies_is_replaced_by_one_that_joins(
+    expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with network(NET, 2) as net, joining(net, tmp_path, monkeypatch, [1], [2]) as workers:
+        run, items = acted({ITEMS // 3: partial(kill_worker, net, 1)}, **{**workers.settings, "workers": 1})
+    assert (len(items), run.digest) == (ITEMS, expected)
+    assert len(run.progress.died) == 1 and workers.joined == 2
+
+
 def test_who_is_cut_off_is_replaced_by_a_spare_and_learns_it_when_the_network_is_back(
     expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

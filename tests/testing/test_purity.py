@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import datetime
 import functools
+import importlib
 import itertools
+import logging
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -22,6 +25,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from test_records_cli import call
 from waiting import HANG_S, processes_with, wait_until
@@ -37,6 +41,7 @@ seen: set[Any] = set()
 calls = 0
 numbers = itertools.count()
 generator = random.Random(5)
+system = random.SystemRandom()
 mode = "plain"
 cache: dict[Any, Any] = {}
 ids: dict[Any, int] = {}
@@ -185,6 +190,61 @@ def raises_at_times(payload: Any) -> Any:
     return payload
 
 
+def in_thread(payload: Any) -> Any:
+    return payload, threading.current_thread().name
+
+
+def from_the_system(payload: Any) -> Any:
+    return payload, system.random()
+
+
+def secret(payload: Any) -> Any:
+    return payload, secrets.token_hex(4)
+
+
+def drawn_by_numpy(payload: Any) -> Any:
+    return payload, float(numpy.random.rand())
+
+
+def seeded_by_the_system(payload: Any) -> Any:
+    return payload, float(numpy.random.default_rng().random())
+
+
+def hour_of(clock: Callable[[], float], payload: Any) -> Any:
+    return payload, int(clock()) // 3600
+
+
+def year_of(now: Callable[[], Any], payload: Any) -> Any:
+    return payload, now().year
+
+
+def hour_by_default(payload: Any, clock: Callable[[], float] = time.time) -> Any:
+    return payload, int(clock()) // 3600
+
+
+def hour_by_keyword(payload: Any, *, clock: Callable[[], float] = time.time) -> Any:
+    return payload, int(clock()) // 3600
+
+
+def hour_around(clock: Callable[[], float]) -> Callable[[Any], Any]:
+    def hour_of_cell(payload: Any) -> Any:
+        return payload, int(clock()) // 3600
+
+    return hour_of_cell
+
+
+class WithClock:
+    def __init__(self) -> None:
+        self.clock = time.time
+
+    def hour(self, payload: Any) -> Any:
+        return payload, int(self.clock()) // 3600
+
+
+def hour_by_number(payload: Any) -> Any:
+    return payload, int(time.clock_gettime(time.CLOCK_REALTIME)) // 3600
+
+
 @dataclass(frozen=True)
 class Tagged:
     tags: frozenset[Any]
@@ -250,6 +310,18 @@ IMPURE: list[tuple[Callable[..., Any], list[Any], str, str]] = [
     (from_file, ["a"], "map", "it reads the working directory, or a file by a path that is relative to it"),
     (local_time, [1e9], "map", "it reads the machine's time zone"),
     (appends, [[0]], "map", "it changed its payload in place"),
+    (in_thread, ["a"], "map", "a property of its process, threading.current_thread() at {in_thread}"),
+    (from_the_system, ["a"], "map", "random numbers, SystemRandom.random() at {from_the_system}"),
+    (secret, ["a"], "map", "random numbers, secrets.token_hex() at {secret}"),
+    (drawn_by_numpy, ["a"], "map", "random numbers, numpy.random at {drawn_by_numpy}"),
+    (seeded_by_the_system, ["a"], "map", "random numbers, numpy.random.default_rng() at {seeded_by_the_system}"),
+    (functools.partial(hour_of, time.time), ["a"], "map", "reads the clock, time.time() at {hour_of}"),
+    (functools.partial(year_of, datetime.datetime.now), ["a"], "map", "reads the clock, datetime.now() at {year_of}"),
+    (hour_by_default, ["a"], "map", "reads the clock, time.time() at {hour_by_default}"),
+    (hour_by_keyword, ["a"], "map", "reads the clock, time.time() at {hour_by_keyword}"),
+    (hour_around(time.time), ["a"], "map", "reads the clock, time.time()"),
+    (WithClock().hour, ["a"], "map", "reads the clock, time.time()"),
+    (hour_by_number, ["a"], "map", "reads the clock, time.clock_gettime() at {hour_by_number}"),
 ]  # fmt: skip
 
 
@@ -270,7 +342,40 @@ def test_what_is_not_pure_is_found_with_its_cause(number: int, impure: Checked) 
     assert message.startswith(f"step 'of source {number}' (") and f"at       {FILE}:" in message and "to do" in message
 
 
+def test_what_each_process_makes_at_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_at_import.py").write_text(
+        "import time, functools\nSTARTED = time.time_ns()\n"
+        "def by_default(payload, at=time.time_ns()):\n    return payload, at\n"
+        "def by_global(payload):\n    return payload, STARTED\n"
+        "@functools.lru_cache\ndef once(payload):\n    return payload, time.time()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("made_at_import")
+    found = {
+        "by_default": "it reads the default of 'at', which is made when",
+        "by_global": "the global 'STARTED', which",
+    }
+    for name, likely in found.items():
+        steps = Checked([(getattr(module, name), "map")])
+        with steps.purity, pytest.raises(ImpureStep, match=likely):
+            steps.check(0, ["a"])
+    steps = Checked([(module.once, "map")])
+    with steps.purity, pytest.raises(ImpureStep) as raised:  # two moments are close to each other, as two sums are
+        steps.check(0, ["a"])
+    assert "order of a set in its input" not in str(raised.value) and "time.time()" in str(raised.value)
+
+
 # What is pure is left alone.
+
+
+def logged(payload: Any) -> Any:
+    logging.getLogger("drift.of a test").warning("%s", payload)
+    return payload
+
+
+def timed_by_another(payload: Any, clock: Callable[[], float] = time.perf_counter) -> Any:
+    clock()
+    return payload
 
 
 @functools.cache
@@ -341,6 +446,8 @@ PURE: list[tuple[Callable[..., Any], list[Any], str]] = [
     (float, ["nan", "-0.0", "1e300", "no"], "map"),
     (functools.partial(max, 3), [1, 5], "map"),
     (lambda payload: [payload, *WORDS], ["a"], "flat_map"),
+    (logged, ["a"], "map"),
+    (timed_by_another, ["a"], "map"),
 ]
 
 

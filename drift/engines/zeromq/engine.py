@@ -526,6 +526,8 @@ class ZeromqEngine:
             self._replace(deaths)
         elif self._hosts is not None and self._has_lost_connection():
             self._rewind("a connection between its machines was lost")
+        if self._vacant and self._hosts is not None:
+            self._hosts.listen()  # otherwise processes do, of which there may be none
         while self._vacant and self._hosts is not None and self._hosts.idle:
             self._start_another(self._vacant.popleft())
             self._hosts.found()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import msgspec
@@ -134,7 +135,8 @@ def key_of(path: Path) -> Key:
         text, mode = path.read_bytes().strip(), path.stat().st_mode
     except OSError as error:
         raise SettingsError(
-            f"the key {path} cannot be read: {error.strerror}; `drift key {path}` makes one, for all machines of a run"
+            f"the key {path} cannot be read: {error.strerror}; `drift key {quote(str(path))}` makes one, for all "
+            f"machines of a run"
         ) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise SettingsError(
