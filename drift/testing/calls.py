@@ -12,7 +12,10 @@ again from its logs. In a run with deaths durable steps end segments too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from drift.calling.asker import Question
@@ -64,7 +67,8 @@ class TestAnswers:
     def __call__(self, payload: Any, call: Call) -> Any:
         """The answer about one payload; a stub gets what the call's function would get."""
         if self.function is not None:
-            return self.function(payload, call) if takes_call(self.function) else self.function(payload)
+            answer = self.function(payload, call) if takes_call(self.function) else self.function(payload)
+            return _awaited(answer) if inspect.iscoroutine(answer) else answer
         at = int(call.key, 16) % len(self.values)
         if self.failing[at]:
             raise NoAnswer("the service has no answer (drawn)")
@@ -80,6 +84,12 @@ class TestAnswers:
         if self.function is not None:
             return f"TestAnswers({self.function!r})"
         return f"TestAnswers(None, {list(self.values)!r}, {list(self.failing)!r})"
+
+
+def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a stub gives that is an async function; in a thread, since this one may run a loop."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
 
 
 def answered(dataflow: Dataflow, answers: Mapping[str, TestAnswers]) -> Dataflow:

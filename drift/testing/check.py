@@ -10,6 +10,7 @@ source's heartbeat), it gets the items and heartbeats that the run's sources gav
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -354,11 +355,14 @@ def _first_difference(expected: Sequence[ComparedItem], got: Sequence[ComparedIt
     return Failure("another output", "the items are equal, and the digests are not" if digests_differ else "")
 
 
+_ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
+
+
 def _shown(error: Exception | None) -> tuple[str, str, bytes, str] | None:
     if error is None:
         return None
     step, meta = (error.step, error.meta) if isinstance(error, StepError) else ("", b"")
-    return type(error).__name__, step, meta, str(error)
+    return type(error).__name__, step, meta, _ADDRESS.sub("0x", str(error))  # of objects that are shown
 
 
 def _error_text(error: Exception | None) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, NamedTuple
 
 from drift.calling.asks import calls_of
@@ -397,7 +398,8 @@ def in_full(result: Result) -> Schedule:
 
 
 def _failure(error: BaseException) -> Failure:
-    return Failure(OF_TEST, f"{type(error).__name__}: {error}")
+    text = str(error) or next((each.line or "" for each in reversed(extract_tb(error.__traceback__))), "")
+    return Failure(OF_TEST, f"{type(error).__name__}: {text}")  # outside pytest an assert says nothing
 
 
 def _target_of_test(body: Callable[..., Any]) -> str:

@@ -21,6 +21,7 @@ import decimal
 import enum
 import fractions
 import struct
+import types
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, repeat
@@ -57,12 +58,16 @@ _USE = (
 )
 
 
+_USE_CALL = "; a step does not wait for it: give its async function to stream.call(f)"
+
+
 class NoCanonicalForm(TypeError):
     """Raised with the type that has no canonical form; a caller that knows the step turns it into a PayloadError."""
 
     def __init__(self, kind: type, how: str = "", why: str = "") -> None:
         name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-        super().__init__(f"a {name}{how} has no canonical form{': ' + why if why else _USE}")
+        use = _USE_CALL if kind in (types.CoroutineType, types.AsyncGeneratorType) else _USE
+        super().__init__(f"a {name}{how} has no canonical form{': ' + why if why else use}")
         self.kind = kind
 
 

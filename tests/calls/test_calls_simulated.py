@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,21 @@ def test_a_call_that_fails_ends_every_run_at_its_item(run: Any) -> None:
 @deterministic(asked(), numbers=st.lists(st.integers(0, 200), max_size=8), calls={**ANSWERS, "first": lambda it: it[0]})
 def test_a_stub_is_asked_in_place_of_a_call(run: Any) -> None:
     assert run.error is None
+
+
+async def half(number: int) -> int:
+    await asyncio.sleep(0)
+    return number // 2
+
+
+halves = drift.Graph("halves")
+halves.source("numbers").call(half, name="half").sink("out")
+
+
+@settings(max_examples=5, deadline=None)
+@deterministic(halves, numbers=st.lists(st.integers(0, 200), max_size=8), calls={"half": half})
+def test_a_stub_may_be_an_async_function_as_what_it_stands_for(run: Any) -> None:
+    assert sorted(run.payloads) == sorted(number // 2 for number in run.inputs["numbers"])
 
 
 def test_a_test_asks_nothing_outside() -> None:

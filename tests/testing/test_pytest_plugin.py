@@ -116,7 +116,7 @@ def test_what_a_test_wants_beyond_the_reference_is_stored_and_reported_again(
     again = run_pytest(folder, "--drift-case", few)
     assert again.returncode == 1 and "the test's own words: AssertionError" in again.stdout
     printed = simulate(folder, "--case", few)
-    assert printed.returncode == 8 and "test_words.py:test_few: AssertionError" in printed.stderr
+    assert printed.returncode == 8 and "test_words.py:test_few: AssertionError: assert " in printed.stderr
     monkeypatch.setenv("MOST", "1000")
     assert run_pytest(folder, "--drift-case", few).returncode == 0
     assert simulate(folder, "--case", few).stdout == "the case does not fail any more\n"

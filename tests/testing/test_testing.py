@@ -130,6 +130,24 @@ def test_a_property_of_ones_own_fails_as_hypothesis_reports_it() -> None:
     assert any("lines=['a" in note and "schedule=Schedule(workers=1" in note for note in caught.value.__notes__)
 
 
+async def awaited(number: int) -> int:
+    return number
+
+
+@pytest.mark.parametrize("step, words", [(awaited, "stream.call"), (lambda _: object(), "a object has no canonical")])
+def test_errors_that_differ_in_an_address_alone_are_one(step: Any, words: str) -> None:
+    graph = drift.Graph("addresses")
+    graph.source("in").map(step).sink("out")
+
+    @quick
+    @drift.testing.deterministic(graph, inputs={"in": st.just([1, 2])}, check_purity=False)
+    def law() -> None:
+        pass
+
+    with pytest.raises(drift.PayloadError, match=words):
+        law()
+
+
 def test_an_error_of_a_step_is_raised_unless_errors_are_allowed() -> None:
     graph = drift.Graph("fails")
     graph.source("in").map(int).sink("out")
