@@ -134,6 +134,7 @@ async def awaited(number: int) -> int:
     return number
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .awaited. was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("step, words", [(awaited, "stream.call"), (lambda _: object(), "a object has no canonical")])
 def test_errors_that_differ_in_an_address_alone_are_one(step: Any, words: str) -> None:
     graph = drift.Graph("addresses")
