@@ -91,6 +91,8 @@ def main(folder: str, engine: str) -> None:
     run_checkpoints = made._run_checkpoints
     assert isinstance(run_checkpoints, ChainCheckpoints)
     for item in made:
+        if item.position % 50 == 0:
+            run_checkpoints.wait()  # one is taken when the one before is written, however long the disk takes for that
         if item.position >= ITEMS // 4 and all(
             each.checkpoint and each.checkpoint.number >= 5 for each in run_checkpoints.of_segments
         ):
