@@ -26,16 +26,12 @@ from drift_graph.functions import is_ours
 _THREAD = "threading.current_thread()"
 Kind = Literal["clock", "random", "generator", "setting", "address", "hash", "process", "outside"]
 
-CLOCKS: tuple[str, ...] = (
+CLOCKS: tuple[str, ...] = tuple(name for name in (
     "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time",
     "process_time_ns", "thread_time", "thread_time_ns", "clock_gettime", "clock_gettime_ns", "localtime", "gmtime",
     "ctime", "strftime", "asctime",
-)  # fmt: skip
-_c_kinds: dict[int, tuple[Kind, str]] = {
-    id(getattr(time, name)): ("clock", f"time.{name}()")
-    for name in CLOCKS
-    if hasattr(time, name)  # no clock_gettime on Windows
-}
+) if hasattr(time, name))  # no clock_gettime on Windows  # fmt: skip
+_c_kinds: dict[int, tuple[Kind, str]] = {id(getattr(time, name)): ("clock", f"time.{name}()") for name in CLOCKS}
 _c_kinds |= {
     id(builtins.id): ("address", "id()"),
     id(builtins.hash): ("hash", "hash()"),

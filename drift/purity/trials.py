@@ -18,7 +18,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -189,20 +189,14 @@ def clock_at(moment_s: float, namespaces: list[dict[str, Any]], function: Callab
     """Every clock that Python code reads shows `moment_s`; in `namespaces` clocks may have other names, and the
     function may hold one: in a partial, a default, a closure, or an attribute of its object.
     """
-    instead: dict[int, Any] = {
-        id(getattr(time, name)): _still(name, moment_s) for name in CLOCKS if hasattr(time, name)
-    }
+    instead: dict[int, Any] = {id(getattr(time, name)): _still(name, moment_s) for name in CLOCKS}
     instead[id(datetime.datetime)] = _still_datetime(moment_s)
     instead[id(datetime.date)] = _still_date(moment_s)
-    undo: list[Callable[[], Any]] = []
-    for names in (vars(time), vars(datetime), *namespaces):
-        _replace_in(names, instead, undo)
-    _replace_inside(function, instead, undo)
-    try:
+    with ExitStack() as undo:
+        for names in (vars(time), vars(datetime), *namespaces):
+            _replace_in(names, instead, undo)
+        _replace_inside(function, instead, undo)
         yield
-    finally:
-        for each in reversed(undo):
-            each()
 
 
 def _replaced(value: Any, instead: dict[int, Any]) -> Any:
@@ -212,19 +206,19 @@ def _replaced(value: Any, instead: dict[int, Any]) -> Any:
     return instead.get(id(value), value)
 
 
-def _replace_in(names: dict[str, Any], instead: dict[int, Any], undo: list[Callable[[], Any]]) -> None:
+def _replace_in(names: dict[str, Any], instead: dict[int, Any], undo: ExitStack) -> None:
     for name, value in list(names.items()):
         if (other := _replaced(value, instead)) is not value:
-            undo.append(functools.partial(names.__setitem__, name, value))
+            undo.callback(names.__setitem__, name, value)
             names[name] = other
 
 
-def _replace_inside(function: Any, instead: dict[int, Any], undo: list[Callable[[], Any]]) -> None:
+def _replace_inside(function: Any, instead: dict[int, Any], undo: ExitStack) -> None:
     """In what a function holds."""
     function = user_function(function)
     if isinstance(function, functools.partial):
         inside, own, set_state = function.func, vars(function), getattr(function, "__setstate__")  # noqa: B009
-        undo.append(functools.partial(set_state, (inside, function.args, function.keywords, own)))
+        undo.callback(set_state, (inside, function.args, function.keywords, own))
         args = tuple(_replaced(each, instead) for each in function.args)
         keywords = {name: _replaced(each, instead) for name, each in function.keywords.items()}
         set_state((inside, args, keywords, own))
@@ -239,13 +233,13 @@ def _replace_inside(function: Any, instead: dict[int, Any], undo: list[Callable[
     function = getattr(function, "__func__", function)
     if isinstance(function, types.FunctionType):
         defaults, cells = function.__defaults__, function.__closure__ or ()
-        undo.append(functools.partial(setattr, function, "__defaults__", defaults))
+        undo.callback(setattr, function, "__defaults__", defaults)
         function.__defaults__ = defaults and tuple(_replaced(each, instead) for each in defaults)
         if function.__kwdefaults__:
             _replace_in(function.__kwdefaults__, instead, undo)
         for cell in cells:
             with suppress(ValueError):  # an empty cell
-                undo.append(functools.partial(setattr, cell, "cell_contents", cell.cell_contents))
+                undo.callback(setattr, cell, "cell_contents", cell.cell_contents)
                 cell.cell_contents = _replaced(cell.cell_contents, instead)
 
 

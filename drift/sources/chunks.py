@@ -293,12 +293,11 @@ class File:
         try:
             if self._last and (fault := self._rewritten()):
                 return b"", fault
-            if self.pipe is not None:
-                if self._begun and not self.is_ready():  # the rest of a line may be long in coming
-                    raise NothingYet(f"{self.name} has no more yet")
-                if not self._begun:
-                    self._unzip()
-                    self._begun = True
+            if self.pipe is not None and not self._begun:
+                self._unzip()
+                self._begun = True
+            elif not self.is_ready():  # the rest of a line may be long in coming
+                raise NothingYet(f"{self.name} has no more yet")
             data: bytes = self._bytes.read1(_CHUNK_BYTES * self.lines.at_once)
             if not data and self._etag:
                 now = self._storage.stat(self._path)
