@@ -783,6 +783,7 @@ def test_output_beside_what_is_read_is_no_concern(call: Callable[..., Result], f
     (folder / "data" / "in.jsonl").write_text('"a"\n')
     assert call("run", "GRAPHS:made", "--source", "jsonl:data", "--sink", "data/out.parquet").exit_code == 0
     assert call("run", "GRAPHS:made", "--source", "data/*.jsonl", "--sink", "out.jsonl").exit_code == 0
+    assert call("run", "GRAPHS:made", "--source", "*.jsonl", "--sink", "data/below.jsonl").exit_code == 0
     nowhere = ["--source", "text:/dev/null", "--sink", "jsonl:/dev/null", "--late-output", "/dev/null"]
     assert call("run", "GRAPHS:made", *nowhere).exit_code == 0
 
