@@ -160,7 +160,7 @@ BREAKAGES: list[Breakage] = [
     ),
     one(
         "a window's first value is the newest batch's",
-        "drift/flow/aggregates.py",
+        "drift/flow/accumulators.py",
         "[value if old is NO_ITEMS else old for old, value in zip(before, values)]",
         "values",
         IN_WINDOWS,
@@ -279,7 +279,7 @@ BREAKAGES: list[Breakage] = [
     ),
     one(
         "accumulators are mixed up",
-        "drift/flow/aggregates.py",
+        "drift/flow/accumulators.py",
         "{key: each[at] for",
         "{key: each[0] for",
         ("tests/flow/test_flow_windows.py",),
@@ -394,7 +394,7 @@ BREAKAGES: list[Breakage] = [
     ),
     one(
         "the first row of a batch is that of a window",
-        "drift/flow/aggregates.py",
+        "drift/flow/accumulators.py",
         "new = [at for at, each in enumerate(before) if each is NO_ITEMS]\n        made",
         "new = range(len(before))\n        made",
         IN_WINDOWS,

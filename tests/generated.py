@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from drift.flow import aggregates as agg
 from drift.flow import windows
-from drift.flow.aggregates import Aggregate
+from drift.flow.accumulators import Aggregate
 from drift.flow.windows import Windows
 from drift.streams import Feedback, Graph, Stream
 from drift.testing.check import Case

@@ -1,857 +1,49 @@
-"""Aggregates: one value from many payloads, one after the other. `drift.agg`.
-
-Invariant: for payloads p0, p1, ... in order, the accumulator is begin(p0), then add(accumulator, p1) and so on, an
-immutable value; merge(left, right) is the accumulator of the payloads of left followed by those of right. There is no
-accumulator of no payloads.
-
-Why: accumulators are states of processes, which store old states so that an item can be inserted later. Those that hold
-payloads do so in chunks (`sides`), so that a further item does not copy all earlier ones. If two ways to aggregate in
-the same order differ (float sums by slices), the graph determines the way, never the order of arrival.
-"""
+"""The aggregates that graphs are written with: `drift.agg`. What they do is in `accumulators`."""
 
 from __future__ import annotations
 
-import builtins
-import functools
-import math
-import operator
-from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import chain, compress, islice
-from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from drift.flow.fields import Written, function_of
-from drift.flow.sides import Side, appended
-from drift.flow.sketches import (
-    Buckets,
-    Hashes,
-    bucket_of,
-    buckets_for,
-    distinct_in,
-    merged_buckets,
-    merged_hashes,
-    quantile_in,
-    with_bucket,
-    with_hashes,
+from drift.flow.accumulators import (
+    AboutDistinct,
+    AboutQuantile,
+    Collect,
+    Count,
+    Distinct,
+    Extreme,
+    ExtremeBy,
+    First,
+    FirstOf,
+    FoldStep,
+    Last,
+    LastOf,
+    Mean,
+    Nth,
+    Quantile,
+    ReduceSteps,
+    Rolling,
+    Several,
+    Shift,
+    Sort,
+    Sum,
+    Top,
+    Variance,
+    Where,
+    check_aggregate,
+    itself,
 )
-from drift.operators import NO_ITEMS, _ByValue
-from drift_graph.canonical import canonical, hash64
+from drift.flow.accumulators import Aggregate as Aggregate
+from drift.flow.fields import Written, function_of
+from drift.flow.sketches import buckets_for
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, check_function, is_expression
-from drift_graph.moments import column_of, results_of
 
 if TYPE_CHECKING:
     import polars as pl
 
 T = TypeVar("T")
 V = TypeVar("V")
-R = TypeVar("R")
-
-
-class Aggregate(Generic[T, V]):
-    """Computes one value from many payloads; the functions of `drift.agg` make aggregates.
-
-    To write your own, subclass it as a frozen dataclass with `begin`, `add`, `merge` and `result`, on immutable values.
-    """
-
-    __slots__ = ()
-
-    @property
-    def initials(self) -> tuple[Any, ...]:
-        """Values that the user's functions get beside payloads and accumulators."""
-        return ()
-
-    @property
-    def folds(self) -> Callable[..., Any] | None:
-        """The user's function that gets accumulators, if there is one: the one that can change them in place."""
-        return None
-
-    @property
-    def in_columns(self) -> tuple[Any, Any] | None:
-        """What `drift.columns.aggregates` computes for it, and of which column; None if it is none of that."""
-        return None
-
-    @property
-    def running_in_columns(self) -> tuple[Any, Any] | None:
-        """The same where it is computed up to each row."""
-        return self.in_columns
-
-    @property
-    def values_in_columns(self) -> tuple[tuple[str, ...] | None, Sequence[tuple[Any, Any]]] | None:
-        """The names of its values, or None of one value, and `in_columns` of each; None if one has none."""
-        of = self.in_columns
-        return None if of is None else (None, (of,))
-
-    @property
-    def mergeable(self) -> Aggregate[T, V]:
-        """The same aggregate in a form whose accumulators can be merged."""
-        return self
-
-    def function_shown(self, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-        """The user's function that reports name: the one that folds, or else the one that gets payloads."""
-        folds = self.folds
-        return folds if folds is not None else getattr(self, "user_function", otherwise)
-
-    def begin(self, payload: T) -> Any:
-        """The accumulator of one payload."""
-        raise NotImplementedError
-
-    def add(self, accumulator: Any, payload: T) -> Any:
-        """The accumulator with one more payload."""
-        raise NotImplementedError
-
-    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[T]) -> None:
-        """Add payloads, in order, to the accumulators of their keys in `known`; the same as `begin` and `add`."""
-        add, begin = self.add_value, self.begin_value
-        for key, value in zip(keys, self.values_of(payloads)):
-            known[key] = add(known[key], value) if key in known else begin(value)
-
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        """Add rows in columns to the accumulators of their groups; the same as `add_each`.
-
-        Args:
-            groups: a `drift.columns.groups.Groups`.
-            before: the accumulator of each group, or NO_ITEMS.
-        """
-        of = self.in_columns
-        made: list[Any] | None = None if of is None else groups.added(of, before)
-        if made is None:
-            known = {at: each for at, each in enumerate(before) if each is not NO_ITEMS}
-            self.add_each(known, groups.numbers, groups.rows)
-            made = [known[at] for at in range(len(before))]
-        return made
-
-    def values_of(self, payloads: Sequence[T]) -> Sequence[Any]:
-        """The values that `begin_value` and `add_value` take instead of payloads: this calls the user's function."""
-        return payloads
-
-    def begin_value(self, value: Any, /) -> Any:
-        """Like `begin`, with a value from `values_of`."""
-        return self.begin(value)
-
-    def add_value(self, accumulator: Any, value: Any, /) -> Any:
-        """Like `add`, with a value from `values_of`."""
-        return self.add(accumulator, value)
-
-    def merge(self, left: Any, right: Any) -> Any:
-        """The accumulator of the payloads of both, those of `left` first."""
-        raise NotImplementedError
-
-    def result(self, accumulator: Any) -> V:
-        """The final value of an accumulator; by default the accumulator itself."""
-        return accumulator  # type: ignore[no-any-return]
-
-    # The first two: of what type `drift.agg.collect()` is follows from the stream, later than its `then` is called.
-    @overload
-    def then(self: Aggregate[Never, Never], function: Callable[[Any], R]) -> Aggregate[Any, R]: ...
-    @overload
-    def then(
-        self: Aggregate[Never, tuple[Never, ...]], function: Callable[[tuple[Any, ...]], R]
-    ) -> Aggregate[Any, R]: ...
-    @overload
-    def then(self, function: Callable[[V], R]) -> Aggregate[T, R]: ...
-    def then(self, function: Callable[..., R]) -> Aggregate[Any, R]:
-        """The same aggregate with a pure function applied to its result: `collect().then(f)` is f of all payloads.
-
-        >>> import drift
-        >>> graph = drift.Graph("example")
-        >>> graph.source("numbers").at_end(drift.agg.collect().then(sorted)).sink("out")
-        >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
-        [[1, 2, 3]]
-        """
-        check_function("drift.agg.then", function)
-        return _Then(self, function)
-
-
-def itself(payload: Any) -> Any:
-    """The payload."""
-    return payload
-
-
-class _Then(_ByValue, Aggregate[Any, Any], frozen=True):
-    before: Aggregate[Any, Any]
-    user_function: Callable[[Any], Any]
-
-    @property
-    def initials(self) -> tuple[Any, ...]:
-        return self.before.initials
-
-    @property
-    def folds(self) -> Callable[..., Any] | None:
-        return self.before.folds
-
-    @property
-    def mergeable(self) -> Aggregate[Any, Any]:
-        return _Then(self.before.mergeable, self.user_function)
-
-    def begin(self, payload: Any) -> Any:
-        return self.before.begin(payload)
-
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return self.before.add(accumulator, payload)
-
-    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
-        self.before.add_each(known, keys, payloads)
-
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        return self.before.add_groups(groups, before)
-
-    def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
-        return self.before.values_of(payloads)
-
-    def begin_value(self, value: Any) -> Any:
-        return self.before.begin_value(value)
-
-    def add_value(self, accumulator: Any, value: Any) -> Any:
-        return self.before.add_value(accumulator, value)
-
-    def merge(self, left: Any, right: Any) -> Any:
-        return self.before.merge(left, right)
-
-    def result(self, accumulator: Any) -> Any:
-        return self.user_function(self.before.result(accumulator))
-
-
-class Count(_ByValue, Aggregate[Any, int], frozen=True):
-    """The number of payloads."""
-
-    @property
-    def in_columns(self) -> tuple[Any, Any]:
-        return "count", ""
-
-    def begin(self, payload: Any) -> int:
-        return 1
-
-    def add(self, accumulator: int, payload: Any) -> int:
-        return accumulator + 1
-
-    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
-        for key, count in Counter(keys).items():
-            known[key] = known.get(key, 0) + count
-
-    def merge(self, left: int, right: int) -> int:
-        return left + right
-
-
-def _each(function: Callable[[Any], Any], payloads: Sequence[Any]) -> list[Any]:
-    """The function's result for each payload; if it raises, no payload was used."""
-    results = list(results_of(function, payloads))
-    if len(results) != len(payloads):
-        raise RuntimeError("the function raised StopIteration")
-    return results
-
-
-def _of_field(kind: Any, function: Callable[..., Any]) -> tuple[Any, Any] | None:
-    column = column_of(function)
-    return None if column is None else (kind, column)
-
-
-def _number(value: Any) -> Any:
-    """Make a number of a value, as a sum of one value is a number too."""
-    return int(value) if value is True or value is False else value
-
-
-class _OfValues(_ByValue, Aggregate[Any, Any], frozen=True):
-    """An aggregate of the results of the user's function."""
-
-    user_function: Callable[[Any], Any]
-
-    def begin(self, payload: Any) -> Any:
-        return self.begin_value(self.user_function(payload))
-
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return self.add_value(accumulator, self.user_function(payload))
-
-    def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
-        return _each(self.user_function, payloads)
-
-
-class _Sum(_OfValues, frozen=True):
-    @property
-    def in_columns(self) -> tuple[Any, Any] | None:
-        return _of_field("sum", self.user_function)
-
-    begin_value = staticmethod(_number)
-    add_value = merge = staticmethod(operator.add)  # type: ignore[assignment]
-
-    def add(self, accumulator: Any, payload: Any) -> Any:  # as it would be, without a call
-        return accumulator + self.user_function(payload)
-
-
-class _Mean(_OfValues, frozen=True):
-    @property
-    def in_columns(self) -> tuple[Any, Any] | None:
-        return _of_field("mean", self.user_function)
-
-    def add(self, accumulator: tuple[int, Any], payload: Any) -> tuple[int, Any]:  # as it would be, without a call
-        return accumulator[0] + 1, accumulator[1] + self.user_function(payload)
-
-    def begin_value(self, value: Any) -> tuple[int, Any]:
-        return 1, value
-
-    def add_value(self, accumulator: tuple[int, Any], value: Any) -> tuple[int, Any]:
-        return accumulator[0] + 1, accumulator[1] + value
-
-    def merge(self, left: tuple[int, Any], right: tuple[int, Any]) -> tuple[int, Any]:
-        return left[0] + right[0], left[1] + right[1]
-
-    def result(self, accumulator: tuple[int, Any]) -> Any:
-        return accumulator[1] / accumulator[0]
-
-
-class _Variance(_OfValues, frozen=True):
-    """The accumulator is (number, mean, sum of the squares of the distances from it): Welford's, merged as by Chan."""
-
-    ddof: int
-    is_root: bool
-
-    def begin_value(self, value: Any) -> tuple[int, Any, Any]:
-        return 1, value, 0
-
-    def add_value(self, accumulator: tuple[int, Any, Any], value: Any) -> tuple[int, Any, Any]:
-        count, mean, squares = accumulator
-        count += 1
-        distance = value - mean
-        mean += distance / count
-        return count, mean, squares + distance * (value - mean)
-
-    def merge(self, left: tuple[int, Any, Any], right: tuple[int, Any, Any]) -> tuple[int, Any, Any]:
-        count, distance = left[0] + right[0], right[1] - left[1]
-        squares = left[2] + right[2] + distance * distance * left[0] * right[0] / count
-        return count, left[1] + distance * right[0] / count, squares
-
-    def result(self, accumulator: tuple[int, Any, Any]) -> Any:
-        count, _, squares = accumulator
-        if count <= self.ddof:
-            return None
-        return math.sqrt(squares / (count - self.ddof)) if self.is_root else squares / (count - self.ddof)
-
-
-class _Extreme(_OfValues, frozen=True):
-    """The least value, or the greatest; the first of equal values."""
-
-    greatest: bool
-
-    @property
-    def in_columns(self) -> tuple[Any, Any] | None:
-        return _of_field("max" if self.greatest else "min", self.user_function)
-
-    begin_value = staticmethod(itself)
-
-    def merge(self, left: Any, right: Any) -> Any:
-        return right if (right > left if self.greatest else right < left) else left
-
-    add_value = merge
-
-
-class _OfPairs(_OfValues, frozen=True):
-    """An aggregate of pairs: the result of the user's function, and the payload."""
-
-    def begin(self, payload: Any) -> Any:
-        return self.begin_value((self.user_function(payload), payload))
-
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return self.add_value(accumulator, (self.user_function(payload), payload))
-
-    def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
-        return list(zip(_each(self.user_function, payloads), payloads))
-
-
-class _ExtremeBy(_OfPairs, frozen=True):
-    """The pair of the first payload whose value is least, or greatest."""
-
-    greatest: bool
-
-    begin_value = staticmethod(itself)
-
-    def merge(self, left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
-        return right if (right[0] > left[0] if self.greatest else right[0] < left[0]) else left
-
-    add_value = merge
-
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        column = column_of(self.user_function)
-        pairs = None if column is None else groups.extremes(column, greatest=self.greatest)
-        if pairs is None:
-            return super().add_groups(groups, before)
-        return [pair if old is NO_ITEMS else self.merge(old, pair) for old, pair in zip(before, pairs)]
-
-    def result(self, accumulator: tuple[Any, Any]) -> Any:
-        return accumulator[1]
-
-
-class _First(_ByValue, Aggregate[Any, Any], frozen=True):
-    def begin(self, payload: Any) -> Any:
-        return payload
-
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        new = [at for at, each in enumerate(before) if each is NO_ITEMS]
-        made = before.copy()
-        for at, payload in zip(new, groups.rows_at(groups.firsts[new])):
-            made[at] = payload
-        return made
-
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return accumulator
-
-    def merge(self, left: Any, right: Any) -> Any:
-        return left
-
-
-class _Last(_First, frozen=True):
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        return groups.rows_at(groups.lasts)  # type: ignore[no-any-return]
-
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return payload
-
-    def merge(self, left: Any, right: Any) -> Any:
-        return right
-
-
-class _FirstOf(_OfValues, frozen=True):
-    """The value of the first payload."""
-
-    begin_value = staticmethod(itself)
-
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return accumulator
-
-    def merge(self, left: Any, right: Any) -> Any:
-        return left
-
-    add_value = merge
-
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        values = groups.values_at(column_of(self.user_function), groups.firsts)
-        if values is None:
-            return super().add_groups(groups, before)
-        return [value if old is NO_ITEMS else old for old, value in zip(before, values)]
-
-
-class _LastOf(_OfValues, frozen=True):
-    """The value of the last payload."""
-
-    begin_value = staticmethod(itself)
-
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return self.user_function(payload)
-
-    def merge(self, left: Any, right: Any) -> Any:
-        return right
-
-    add_value = merge
-
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        values = groups.values_at(column_of(self.user_function), groups.lasts)
-        return super().add_groups(groups, before) if values is None else values
-
-
-class _Nth(_ByValue, Aggregate[Any, Any], frozen=True):
-    """The first n + 1 payloads: a few, since slices are merged."""
-
-    n: int
-
-    def begin(self, payload: Any) -> tuple[Any, ...]:
-        return (payload,)
-
-    def add(self, accumulator: tuple[Any, ...], payload: Any) -> tuple[Any, ...]:
-        return (*accumulator, payload) if len(accumulator) <= self.n else accumulator
-
-    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (left + right)[: self.n + 1]
-
-    def result(self, accumulator: tuple[Any, ...]) -> Any:
-        return accumulator[self.n] if len(accumulator) > self.n else None
-
-
-class _Shift(_OfValues, frozen=True):
-    """The value `n` before the last, or how much the last is above that; the accumulator has the last n + 1 values."""
-
-    n: int
-    is_difference: bool = False
-
-    @property
-    def running_in_columns(self) -> tuple[Any, Any] | None:
-        return _of_field(("diff" if self.is_difference else "shift", self.n), self.user_function)
-
-    def begin_value(self, value: Any) -> tuple[Any, ...]:
-        return (value,)
-
-    def add_value(self, accumulator: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
-        return *accumulator[-self.n :], value
-
-    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (left + right)[-self.n - 1 :]
-
-    def result(self, accumulator: tuple[Any, ...]) -> Any:
-        if len(accumulator) <= self.n:
-            return None
-        return accumulator[-1] - accumulator[0] if self.is_difference else accumulator[0]
-
-
-class _Rolling(_ByValue, Aggregate[Any, Any], frozen=True):
-    """Another aggregate, of the last `n` payloads; the accumulator has the values of these."""
-
-    of: Aggregate[Any, Any]
-    n: int
-
-    @property
-    def running_in_columns(self) -> tuple[Any, Any] | None:
-        of = self.of.in_columns
-        return (("rolling", self.n, of[0]), of[1]) if of is not None and of[0] != "count" else None
-
-    @property
-    def initials(self) -> tuple[Any, ...]:
-        return self.of.initials
-
-    @property
-    def folds(self) -> Callable[..., Any] | None:
-        return self.of.folds
-
-    def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
-        return self.of.values_of(payloads)
-
-    def begin(self, payload: Any) -> tuple[Any, ...]:
-        return tuple(self.of.values_of((payload,)))
-
-    def add(self, accumulator: tuple[Any, ...], payload: Any) -> tuple[Any, ...]:
-        return (*accumulator, *self.of.values_of((payload,)))[-self.n :]
-
-    def begin_value(self, value: Any) -> tuple[Any, ...]:
-        return (value,)
-
-    def add_value(self, accumulator: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
-        return (*accumulator, value)[-self.n :]
-
-    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (left + right)[-self.n :]
-
-    def result(self, accumulator: tuple[Any, ...]) -> Any:
-        first, *others = accumulator
-        return self.of.result(functools.reduce(self.of.add_value, others, self.of.begin_value(first)))
-
-
-def _side_of(value: Any) -> Side:
-    return ((value,),)
-
-
-class _Collect(_OfValues, frozen=True):
-    """Stores every value, for results that need all of them."""
-
-    begin_value = staticmethod(_side_of)
-    add_value = staticmethod(appended)
-    merge = staticmethod(operator.add)  # type: ignore[assignment]
-
-    def result(self, accumulator: Side) -> Any:
-        return tuple(chain.from_iterable(accumulator))
-
-
-class _Fold(_Collect, frozen=True):
-    """A fold over stored payloads: for a fold without a merge function, if slices have to be merged."""
-
-    initial: Any
-    step: Callable[[Any, Any], Any]
-
-    @property
-    def initials(self) -> tuple[Any, ...]:
-        return (self.initial,)
-
-    @property
-    def folds(self) -> Callable[..., Any]:
-        return self.step
-
-    def result(self, accumulator: Side) -> Any:
-        return functools.reduce(self.step, chain.from_iterable(accumulator), self.initial)
-
-
-class FoldStep(_ByValue, Aggregate[Any, Any], frozen=True):
-    """A fold, step by step; `mergeable` is the form of it that can be merged."""
-
-    initial: Any
-    user_function: Callable[[Any, Any], Any]
-    merged: Callable[[Any, Any], Any] | None
-
-    @property
-    def initials(self) -> tuple[Any, ...]:
-        return (self.initial,)
-
-    @property
-    def folds(self) -> Callable[..., Any]:
-        return self.user_function
-
-    @property
-    def mergeable(self) -> Aggregate[Any, Any]:
-        return self if self.merged is not None else _Fold(itself, self.initial, self.user_function)
-
-    def begin(self, payload: Any) -> Any:
-        return self.user_function(self.initial, payload)
-
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return self.user_function(accumulator, payload)
-
-    def merge(self, left: Any, right: Any) -> Any:
-        assert self.merged is not None
-        return self.merged(left, right)
-
-
-class _ReduceAll(_Collect, frozen=True):
-    """A reduction of stored payloads: for one without a merge function, if slices have to be merged."""
-
-    step: Callable[[Any, Any], Any]
-
-    @property
-    def folds(self) -> Callable[..., Any]:
-        return self.step
-
-    def result(self, accumulator: Side) -> Any:
-        return functools.reduce(self.step, chain.from_iterable(accumulator))
-
-
-class ReduceSteps(_ByValue, Aggregate[Any, Any], frozen=True):
-    """A reduction, step by step; `mergeable` is the form of it that can be merged."""
-
-    user_function: Callable[[Any, Any], Any]
-    merged: Callable[[Any, Any], Any] | None
-
-    @property
-    def folds(self) -> Callable[..., Any]:
-        return self.user_function
-
-    @property
-    def mergeable(self) -> Aggregate[Any, Any]:
-        return self if self.merged is not None else _ReduceAll(itself, self.user_function)
-
-    def begin(self, payload: Any) -> Any:
-        return payload
-
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return self.user_function(accumulator, payload)
-
-    def merge(self, left: Any, right: Any) -> Any:
-        assert self.merged is not None
-        return self.merged(left, right)
-
-
-class _Top(_OfPairs, frozen=True):
-    """The n greatest payloads, the greatest first; the first in order of equal ones."""
-
-    n: int
-
-    def begin_value(self, value: tuple[Any, Any]) -> tuple[Any, ...]:
-        return (value,)
-
-    def add_value(self, accumulator: tuple[Any, ...], value: tuple[Any, Any]) -> tuple[Any, ...]:
-        rank = value[0]
-        if len(accumulator) == self.n and not rank > accumulator[-1][0]:
-            return accumulator
-        at = len(accumulator)
-        while at and rank > accumulator[at - 1][0]:
-            at -= 1
-        return (*accumulator[:at], value, *accumulator[at:])[: self.n]
-
-    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(islice(builtins.sorted(left + right, key=_first_of, reverse=True), self.n))
-
-    def result(self, accumulator: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(payload for _, payload in accumulator)
-
-
-class _Sort(_Collect, frozen=True):
-    by: Callable[[Any], Any]
-
-    def result(self, accumulator: Side) -> Any:
-        return tuple(builtins.sorted(chain.from_iterable(accumulator), key=self.by))
-
-
-class _Quantile(_Collect, frozen=True):
-    q: float
-
-    def result(self, accumulator: Side) -> Any:
-        values = builtins.sorted(chain.from_iterable(accumulator))
-        index = self.q * (len(values) - 1)
-        below = int(index)
-        if below == index:
-            return values[below]
-        return values[below] + (values[below + 1] - values[below]) * (index - below)
-
-
-#: The keys seen so far in chunks, each about half as large as the one before it or less.
-_ChunksOfKeys = tuple[frozenset[bytes], ...]
-
-
-class _Distinct(_OfValues, frozen=True):
-    """Values with different canonical bytes, in the order of their first payloads: (keys seen, values)."""
-
-    counted: bool  # whether the result is only their number
-
-    def begin_value(self, value: Any) -> tuple[_ChunksOfKeys, Side]:
-        return (frozenset((canonical(value),)),), () if self.counted else ((value,),)
-
-    def add_value(self, accumulator: tuple[_ChunksOfKeys, Side], value: Any) -> tuple[_ChunksOfKeys, Side]:
-        form = canonical(value)
-        chunks, values = accumulator
-        for chunk in chunks:
-            if form in chunk:
-                return accumulator
-        last = frozenset((form,))
-        while chunks and len(chunks[-1]) <= len(last):
-            chunks, last = chunks[:-1], chunks[-1] | last
-        return (*chunks, last), () if self.counted else appended(values, value)
-
-    def merge(self, left: tuple[_ChunksOfKeys, Side], right: tuple[_ChunksOfKeys, Side]) -> tuple[_ChunksOfKeys, Side]:
-        if self.counted:
-            return (frozenset().union(*left[0], *right[0]),), ()
-        for value in chain.from_iterable(right[1]):
-            left = self.add_value(left, value)
-        return left
-
-    def result(self, accumulator: tuple[_ChunksOfKeys, Side]) -> Any:
-        if self.counted:
-            return builtins.sum(map(len, accumulator[0]))
-        return tuple(chain.from_iterable(accumulator[1]))
-
-
-class _AboutDistinct(_OfValues, frozen=True):
-    """The number of values with different canonical bytes, about."""
-
-    precision: int
-
-    def begin_value(self, value: Any) -> Hashes:
-        return with_hashes(frozenset(), (hash64(value),), self.precision)
-
-    def add_value(self, accumulator: Hashes, value: Any) -> Hashes:
-        return with_hashes(accumulator, (hash64(value),), self.precision)
-
-    def merge(self, left: Hashes, right: Hashes) -> Hashes:
-        return merged_hashes(left, right, self.precision)
-
-    def result(self, accumulator: Hashes) -> int:
-        return distinct_in(accumulator, self.precision)
-
-
-class _AboutQuantile(_OfValues, frozen=True):
-    """A quantile of numbers, about."""
-
-    q: float
-    buckets: int
-
-    def begin_value(self, value: Any) -> Buckets:
-        return {}, (bucket_of(value, self.buckets),)
-
-    def add_value(self, accumulator: Buckets, value: Any) -> Buckets:
-        return with_bucket(accumulator, bucket_of(value, self.buckets))
-
-    merge = staticmethod(merged_buckets)
-
-    def result(self, accumulator: Buckets) -> float:
-        return quantile_in(accumulator, self.q, self.buckets)
-
-
-class _Several(_ByValue, Aggregate[Any, dict[str, Any]], frozen=True):
-    names: tuple[str, ...]
-    parts: tuple[Aggregate[Any, Any], ...]
-
-    @property
-    def initials(self) -> tuple[Any, ...]:
-        return tuple(chain.from_iterable(part.initials for part in self.parts))
-
-    @property
-    def folds(self) -> Callable[..., Any] | None:
-        return next((part.folds for part in self.parts if part.folds is not None), None)
-
-    @property
-    def mergeable(self) -> Aggregate[Any, dict[str, Any]]:
-        return _Several(self.names, tuple(part.mergeable for part in self.parts))
-
-    @property
-    def values_in_columns(self) -> tuple[tuple[str, ...] | None, Sequence[tuple[Any, Any]]] | None:
-        found = [part.in_columns for part in self.parts]
-        return None if None in found else (self.names, found)  # type: ignore[return-value]
-
-    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
-        parts = []
-        for at, part in enumerate(self.parts):
-            parts.append({key: each[at] for key, each in known.items()})
-            part.add_each(parts[-1], keys, payloads)
-        known.update((key, tuple([part[key] for part in parts])) for key in parts[0])
-
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        parts = []
-        for at, part in enumerate(self.parts):
-            parts.append(part.add_groups(groups, [each if each is NO_ITEMS else each[at] for each in before]))
-        return list(zip(*parts))
-
-    def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
-        return list(zip(*[part.values_of(payloads) for part in self.parts]))
-
-    def begin_value(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple([part.begin_value(each) for part, each in zip(self.parts, value)])
-
-    def add_value(self, accumulator: tuple[Any, ...], value: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple([part.add_value(*each) for part, *each in zip(self.parts, accumulator, value)])
-
-    def begin(self, payload: Any) -> tuple[Any, ...]:
-        return tuple([part.begin(payload) for part in self.parts])
-
-    def add(self, accumulator: tuple[Any, ...], payload: Any) -> tuple[Any, ...]:
-        return tuple([part.add(each, payload) for part, each in zip(self.parts, accumulator)])
-
-    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple([part.merge(*each) for part, *each in zip(self.parts, left, right)])
-
-    def result(self, accumulator: tuple[Any, ...]) -> dict[str, Any]:
-        return {name: part.result(each) for name, part, each in zip(self.names, self.parts, accumulator)}
-
-
-class _Where(_ByValue, Aggregate[Any, Any], frozen=True):
-    """An aggregate of some of the payloads; the accumulator is (), or (its accumulator,)."""
-
-    before: Aggregate[Any, Any]
-    user_function: Callable[[Any], object]
-    of_none: Any  # the result without such payloads
-
-    @property
-    def initials(self) -> tuple[Any, ...]:
-        return self.before.initials
-
-    @property
-    def mergeable(self) -> Aggregate[Any, Any]:
-        return _Where(self.before.mergeable, self.user_function, self.of_none)
-
-    def begin(self, payload: Any) -> tuple[Any, ...]:
-        return (self.before.begin(payload),) if self.user_function(payload) else ()
-
-    def add(self, accumulator: tuple[Any, ...], payload: Any) -> tuple[Any, ...]:
-        if not self.user_function(payload):
-            return accumulator
-        return (self.before.add(accumulator[0], payload) if accumulator else self.before.begin(payload),)
-
-    def values_of(self, payloads: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
-        chosen = list(map(bool, _each(self.user_function, payloads)))
-        values = iter(self.before.values_of(list(compress(payloads, chosen))))
-        return [(next(values),) if is_chosen else () for is_chosen in chosen]
-
-    def begin_value(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (self.before.begin_value(*value),) if value else ()
-
-    def add_value(self, accumulator: tuple[Any, ...], value: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not value:
-            return accumulator
-        return (self.before.add_value(*accumulator, *value) if accumulator else self.before.begin_value(*value),)
-
-    def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (self.before.merge(*left, *right),) if left and right else left or right
-
-    def result(self, accumulator: tuple[Any, ...]) -> Any:
-        return self.before.result(*accumulator) if accumulator else self.of_none
-
-
-def _first_of(pair: tuple[Any, Any]) -> Any:
-    return pair[0]
-
-
-# What `drift.agg` offers.
 
 
 @overload
@@ -867,7 +59,7 @@ def count(where: Callable[[Any], object] | pl.Expr | None = None) -> Aggregate[A
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return Count() if where is None else _Where(Count(), _wanted("count", where), 0)
+    return Count() if where is None else Where(Count(), _wanted("count", where), 0)
 
 
 @overload
@@ -888,7 +80,7 @@ def sum(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [6]
     """
-    return _Sum(_of("sum", of))
+    return Sum(_of("sum", of))
 
 
 def mean(of: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, Any]:
@@ -900,7 +92,7 @@ def mean(of: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, Any]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2.0]
     """
-    return _Mean(_of("mean", of))
+    return Mean(_of("mean", of))
 
 
 def var(of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1) -> Aggregate[T, Any]:
@@ -917,7 +109,7 @@ def var(of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1) -> Aggre
         ddof: the sum of squares is divided by the number of payloads less this: 1 for a sample, as in SQL and pandas;
             0 for all there are.
     """
-    return _Variance(_of("var", of), _whole_number("var", ddof, 0), is_root=False)
+    return Variance(_of("var", of), _whole_number("var", ddof, 0), is_root=False)
 
 
 def std(of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1) -> Aggregate[T, float | None]:
@@ -929,7 +121,7 @@ def std(of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1) -> Aggre
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [0.816]
     """
-    return _Variance(_of("std", of), _whole_number("std", ddof, 0), is_root=True)
+    return Variance(_of("std", of), _whole_number("std", ddof, 0), is_root=True)
 
 
 @overload
@@ -947,7 +139,7 @@ def min(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [1]
     """
-    return _Extreme(_of("min", of), greatest=False)
+    return Extreme(_of("min", of), greatest=False)
 
 
 @overload
@@ -965,7 +157,7 @@ def max(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [-1]
     """
-    return _Extreme(_of("max", of), greatest=True)
+    return Extreme(_of("max", of), greatest=True)
 
 
 def min_by(of: Callable[[T], Any] | str | pl.Expr) -> Aggregate[T, T]:
@@ -977,7 +169,7 @@ def min_by(of: Callable[[T], Any] | str | pl.Expr) -> Aggregate[T, T]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return _ExtremeBy(_of("min_by", of), greatest=False)
+    return ExtremeBy(_of("min_by", of), greatest=False)
 
 
 def max_by(of: Callable[[T], Any] | str | pl.Expr) -> Aggregate[T, T]:
@@ -989,7 +181,7 @@ def max_by(of: Callable[[T], Any] | str | pl.Expr) -> Aggregate[T, T]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return _ExtremeBy(_of("max_by", of), greatest=True)
+    return ExtremeBy(_of("max_by", of), greatest=True)
 
 
 @overload
@@ -1007,7 +199,7 @@ def first(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, A
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [3]
     """
-    return _First() if of is itself else _FirstOf(_of("first", of))
+    return First() if of is itself else FirstOf(_of("first", of))
 
 
 @overload
@@ -1025,7 +217,7 @@ def last(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, An
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return _Last() if of is itself else _LastOf(_of("last", of))
+    return Last() if of is itself else LastOf(_of("last", of))
 
 
 def nth(n: int) -> Aggregate[T, T | None]:
@@ -1037,7 +229,7 @@ def nth(n: int) -> Aggregate[T, T | None]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [1]
     """
-    return _Nth(_whole_number("nth", n, 0))
+    return Nth(_whole_number("nth", n, 0))
 
 
 def shift(of: Callable[[T], Any] | str | pl.Expr = itself, n: int = 1) -> Aggregate[T, Any]:
@@ -1050,7 +242,7 @@ def shift(of: Callable[[T], Any] | str | pl.Expr = itself, n: int = 1) -> Aggreg
     >>> [item.payload["before"] for item in drift.run(graph, {"stops": [{"bus": "a", "at": 3}, {"bus": "a", "at": 5}]})]
     [None, 3]
     """
-    return _Shift(_of("shift", of), _whole_number("shift", n, 1))
+    return Shift(_of("shift", of), _whole_number("shift", n, 1))
 
 
 def diff(of: Callable[[T], Any] | str | pl.Expr = itself, n: int = 1) -> Aggregate[T, Any]:
@@ -1063,7 +255,7 @@ def diff(of: Callable[[T], Any] | str | pl.Expr = itself, n: int = 1) -> Aggrega
     >>> [item.payload["after"] for item in drift.run(graph, {"stops": [{"bus": "a", "at": 3}, {"bus": "a", "at": 5}]})]
     [None, 2]
     """
-    return _Shift(_of("diff", of), _whole_number("diff", n, 1), True)
+    return Shift(_of("diff", of), _whole_number("diff", n, 1), True)
 
 
 def rolling(of: Aggregate[T, V], n: int) -> Aggregate[T, V]:
@@ -1079,7 +271,7 @@ def rolling(of: Aggregate[T, V], n: int) -> Aggregate[T, V]:
     [1, 6, 7]
     """
     check_aggregate(of, "rolling:")
-    return _Rolling(of, _whole_number("rolling", n, 1))
+    return Rolling(of, _whole_number("rolling", n, 1))
 
 
 @overload
@@ -1097,7 +289,7 @@ def collect(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any,
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [('3', '1', '2')]
     """
-    return _Collect(_of("collect", of))
+    return Collect(_of("collect", of))
 
 
 def sort(by: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, tuple[T, ...]]:
@@ -1109,7 +301,7 @@ def sort(by: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, tuple[
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [(1, 2, 3)]
     """
-    return _Sort(itself, _of("sort", by))
+    return Sort(itself, _of("sort", by))
 
 
 def top(n: int, by: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, tuple[T, ...]]:
@@ -1121,7 +313,7 @@ def top(n: int, by: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T,
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [(3, 2)]
     """
-    return _Top(_of("top", by), _whole_number("top", n, 1))
+    return Top(_of("top", by), _whole_number("top", n, 1))
 
 
 @overload
@@ -1139,7 +331,7 @@ def distinct(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [(1, 0)]
     """
-    return _Distinct(_of("distinct", of), False)
+    return Distinct(_of("distinct", of), False)
 
 
 def distinct_count(
@@ -1153,8 +345,8 @@ def distinct_count(
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    distinct = _Distinct(_of("distinct_count", of), True)
-    return distinct if where is None else _Where(distinct, _wanted("distinct_count", where), 0)
+    distinct = Distinct(_of("distinct_count", of), True)
+    return distinct if where is None else Where(distinct, _wanted("distinct_count", where), 0)
 
 
 def quantile(q: float, of: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, Any]:
@@ -1170,7 +362,7 @@ def quantile(q: float, of: Callable[[T], Any] | str | pl.Expr = itself) -> Aggre
         q: 0 to 1; 0.5 is the median. Between two values it interpolates linearly, like NumPy and pandas.
         of: returns numbers.
     """
-    return _Quantile(_of("quantile", of), _share("quantile", q))
+    return Quantile(_of("quantile", of), _share("quantile", q))
 
 
 def approximate_distinct_count(
@@ -1198,8 +390,8 @@ def approximate_distinct_count(
     """
     if _whole_number("approximate_distinct_count", precision, 4) > 16:
         raise GraphError(f"approximate_distinct_count takes a precision from 4 to 16, not {precision} (at {caller()})")
-    distinct = _AboutDistinct(_of("approximate_distinct_count", of), precision)
-    return distinct if where is None else _Where(distinct, _wanted("approximate_distinct_count", where), 0)
+    distinct = AboutDistinct(_of("approximate_distinct_count", of), precision)
+    return distinct if where is None else Where(distinct, _wanted("approximate_distinct_count", where), 0)
 
 
 def approximate_quantile(
@@ -1227,7 +419,7 @@ def approximate_quantile(
     if not isinstance(error, float) or not 1e-5 <= error <= 0.5:
         raise GraphError(f"approximate_quantile takes an error from 0.00001 to 0.5, not {error!r:.80} (at {caller()})")
     function = _of("approximate_quantile", of)
-    return _AboutQuantile(function, _share("approximate_quantile", q), buckets_for(error))
+    return AboutQuantile(function, _share("approximate_quantile", q), buckets_for(error))
 
 
 def reduce(function: Callable[[T, T], T], merge: Callable[[T, T], T] | None = None) -> Aggregate[T, T]:
@@ -1285,21 +477,7 @@ def several(**aggregates: Aggregate[T, Any]) -> Aggregate[T, dict[str, Any]]:
         check_aggregate(each, f"{name}=")
     if not aggregates:
         raise GraphError(f"several takes aggregates by name, such as n=drift.agg.count() (at {caller()})")
-    return _Several(tuple(aggregates), tuple(aggregates.values()))
-
-
-def check_aggregate(value: object, what: str) -> None:
-    """Check that an argument is an aggregate.
-
-    Raises:
-        GraphError: it is not; for example `drift.agg.count` without parentheses.
-    """
-    if isinstance(value, Aggregate):
-        return
-    raise GraphError(
-        f"{what} {value!r:.80} is no aggregate (at {caller()}); pass one of drift.agg, such as drift.agg.count() or "
-        f"drift.agg.sum(function)"
-    )
+    return Several(tuple(aggregates), tuple(aggregates.values()))
 
 
 def _checked(what: str, function: Callable[..., Any]) -> Callable[..., Any]:

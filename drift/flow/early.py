@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from drift.flow.aggregates import Aggregate
+from drift.flow.accumulators import Aggregate
 from drift.flow.opened import EMPTY, Early, EarlyNote, OfAggregate, Stepped, Window, due
 from drift.operators import _ByValue
 from drift_graph.later import at

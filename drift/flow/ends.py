@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from drift.flow.aggregates import Aggregate
+from drift.flow.accumulators import Aggregate
 from drift.flow.early import EachWindow, InWindow, key_of_window
 from drift.flow.opened import EMPTY, Ended, Lowered, OfAggregate, Stepped
 from drift.flow.windows import TumblingItem

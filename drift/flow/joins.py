@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, takewhile
 from typing import Any, Literal
 
-from drift.flow.aggregates import Aggregate
+from drift.flow.accumulators import Aggregate
 from drift.flow.fields import names_of
 from drift.flow.sides import Side, appended, cut, reached, side_of
 from drift.flow.windows import Window

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from drift.flow.aggregates import Aggregate
+from drift.flow.accumulators import Aggregate
 from drift.operators import MapsEach, OpensWindows, _ByValue
 from drift_graph.later import Later, at
 from drift_graph.meta import END, TIME_MIN

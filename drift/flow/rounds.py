@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import xxhash
 
-from drift.flow.aggregates import Aggregate
+from drift.flow.accumulators import Aggregate
 from drift.flow.ends import EndItem
 from drift.flow.sides import Side, appended
 from drift.flow.windows import Stepped

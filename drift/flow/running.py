@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from drift.flow.aggregates import Aggregate, check_aggregate
+from drift.flow.accumulators import Aggregate, check_aggregate
 from drift.flow.fields import names_of
 from drift.operators import BatchStep, KeyedItems, _ByValue
 from drift_graph.errors import GraphError

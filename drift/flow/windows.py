@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from drift.flow.aggregates import Aggregate
+from drift.flow.accumulators import Aggregate
 from drift.flow.calendars import Calendar, calendar_from
 from drift.flow.choosing import all_items
 from drift.flow.early import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from drift.calling.asks import Asks, Recorded, checked
 from drift.diverting import ErrorsOnly, LateOnly, OnError, Tried, WithoutErrors, diverts
-from drift.flow.aggregates import check_aggregate
+from drift.flow.accumulators import check_aggregate
 from drift.flow.choosing import Members, all_items, itself
 from drift.flow.opened import EMPTY, Lowered
 from drift.operators import (

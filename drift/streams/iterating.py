@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from drift.flow.aggregates import Aggregate, check_aggregate
+from drift.flow.accumulators import Aggregate, check_aggregate
 from drift.flow.choosing import all_items
 from drift.flow.opened import Ended
 from drift.flow.rounds import (

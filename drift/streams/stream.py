@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar, overload
 
 from drift.diverting import OnError, TriedStep, diverts
-from drift.flow.aggregates import Aggregate
+from drift.flow.accumulators import Aggregate
 from drift.flow.choosing import all_items
 from drift.flow.ends import at_end
 from drift.flow.fields import key_of, named_field

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from drift.flow import aggregates as agg
-from drift.flow.aggregates import Aggregate, check_aggregate, several
+from drift.flow.accumulators import Aggregate, check_aggregate
+from drift.flow.aggregates import several
 from drift.flow.choosing import all_items
 from drift.flow.filling import NOT_FILLED, Filling, key_of_result
 from drift.flow.opened import FlatRow, Lowered

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from drift.flow.aggregates import Aggregate, FoldStep, ReduceSteps
+from drift.flow.accumulators import Aggregate, FoldStep, ReduceSteps
 from drift.operators import _ByValue
 from drift_graph.canonical import canonical_each
 from drift_graph.graph import Dataflow

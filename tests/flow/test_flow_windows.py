@@ -19,7 +19,7 @@ from test_state import check_goes_on
 
 import drift
 from drift.engines.simulated.simulation import Simulation
-from drift.flow.aggregates import Aggregate
+from drift.flow.accumulators import Aggregate
 from drift.flow.windows import EMPTY, NumberedStep
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan

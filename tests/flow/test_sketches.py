@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drift
-from drift.flow.aggregates import Aggregate
+from drift.flow.accumulators import Aggregate
 from drift.flow.sketches import bucket_of, buckets_for, middle_of
 
 numbers = st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False)

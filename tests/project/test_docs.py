@@ -142,7 +142,6 @@ def operators() -> Iterator[tuple[str, object]]:
 
 
 NO_OPERATORS = {"Graph.build", "Graph.draw"}
-NO_OPERATORS |= {f"drift.flow.aggregates.{name}" for name in ("check_aggregate", "itself")}
 NO_OPERATORS |= {f"drift.flow.windows.{name}" for name in ("check_windows", "fields_of_rows", "key_of_slice")}
 
 

@@ -23,7 +23,7 @@ from drift.columns import rows as rows_module
 from drift.columns.groups import groups_of
 from drift.columns.metas import stamp_metas
 from drift.columns.rows import Frame
-from drift.flow.aggregates import Aggregate
+from drift.flow.accumulators import Aggregate
 from drift.flow.fields import function_of
 from drift.flow.opened import EMPTY
 from drift.flow.running import RunningStep
