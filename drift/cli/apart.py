@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -23,6 +24,7 @@ from drift.urls import cleaned, without_secrets
 from drift_graph.errors import SettingsError, SinkError
 
 _REPORT = {"location", "error", "payload"}
+_RAISED = re.compile(r"\w+: ")  # so errors begin that a function raised, and no others: `drift_graph.diverted`
 
 
 class Apart(NamedTuple):
@@ -42,6 +44,17 @@ class Apart(NamedTuple):
     payload: Any
     shown: str | None = None
 
+    @property
+    def as_read(self) -> bytes | None:
+        """The bytes that a source could not decode, which are base64 in a file of lines; None if it is no such item."""
+        if self.sink or _RAISED.match(self.error):
+            return None
+        if isinstance(self.payload, str):
+            with suppress(ValueError):
+                return base64.b64decode(self.payload, validate=True)
+            return self.payload.encode()
+        return self.payload if isinstance(self.payload, bytes) else None
+
 
 @click.group("errors", short_help="Items that were diverted: list, show, retry.")
 def errors_group() -> None:
@@ -52,6 +65,8 @@ def errors_group() -> None:
     errors.jsonl
     sqlite:PATH[#TABLE]
     postgresql://USER@HOST/DB[#TABLE]
+
+    Without a TABLE it is all that tables refused, or else the table "errors".
     """
 
 
@@ -99,7 +114,9 @@ def retry_command(where: str, positions: Sequence[int], to: str | None, raw: boo
     chosen = _chosen(where, _items_in(where), positions)
     if to is not None:
         _write(to, chosen, raw=raw)
-        click.echo(f"{len(chosen):,} payloads are in {to}", err=True)
+        undecoded = 0 if raw else sum(each.as_read is not None for each in chosen)
+        said = f"; {undecoded:,} could not be decoded, and are in base64 without --raw" if undecoded else ""
+        click.echo(f"{len(chosen):,} payloads are in {to}{said}", err=True)
         return
     if any(not each.sink for each in chosen):
         raise SettingsError(
@@ -132,21 +149,18 @@ def _write(path: str, chosen: Sequence[Apart], *, raw: bool) -> None:
         raise SettingsError(
             f"the payload at position {without[0]} is not stored as JSON: name the positions of the others"
         )
+    read = [each.as_read if raw else None for each in chosen]
+    lines = [to_json(each.payload).encode() if line is None else line for each, line in zip(chosen, read)]
     try:
         with open(path, "xb") as file:  # noqa: PTH123
-            for each in chosen:
-                file.write((_as_read(each.payload) if raw else to_json(each.payload).encode()) + b"\n")
+            try:
+                file.writelines(line + b"\n" for line in lines)
+                file.flush()
+            except OSError:
+                Path(path).unlink()
+                raise
     except OSError as error:
         raise SinkError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _as_read(payload: Any) -> bytes:
-    """The bytes that a source read, which are base64 in a file of lines."""
-    if isinstance(payload, str):
-        with suppress(ValueError):
-            return base64.b64decode(payload, validate=True)
-        return payload.encode()
-    return payload if isinstance(payload, bytes) else to_json(payload).encode()
 
 
 def _items_in(where: str) -> list[Apart]:
@@ -185,10 +199,10 @@ def _in_database(rows_of: Any, mark: str, table: str) -> list[Apart]:
     statements = Statements(mark, "")
     if rows_of(f"select 1 from {named}", TABLE):
         found = rows_of(statements.select, table) if table else rows_of(statements.select_all)
-        apart = [_of_table(Refused(*row)) for row in found]
-        if apart or not table:
-            return apart
-    if not table or not rows_of(f"select 1 from {named}", table):
+        if found:
+            return [_of_table(Refused(*row)) for row in found]
+    table = table or "errors"
+    if not rows_of(f"select 1 from {named}", table):
         return []
     quoted = '"' + table.replace('"', '""') + '"'
     columns = "pragma_table_info(?)" if mark == "?" else "information_schema.columns where table_name = %s"
@@ -196,7 +210,15 @@ def _in_database(rows_of: Any, mark: str, table: str) -> list[Apart]:
     if not {each for (each,) in rows_of(f"select {name} from {columns}", table)} >= _REPORT:
         return []
     reports = rows_of(f"select position, time, location, error, payload from {quoted} order by position")
-    return [Apart("", *row) for row in reports]
+    return [Apart("", *row)._replace(payload=_from_column(row[-1])) for row in reports]
+
+
+def _from_column(payload: Any) -> Any:
+    """A payload of a report in a table: SQLite has objects and arrays as text."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(payload, str) and payload.startswith(("{", "[")):
+            return json.loads(payload)
+    return payload
 
 
 def _of_table(item: Refused) -> Apart:

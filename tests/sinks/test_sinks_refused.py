@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_records_cli import call
+from test_sinks import file_bytes_max
 
 import drift
 from drift import SettingsError, SinkError, sinks
@@ -217,6 +218,40 @@ def test_what_the_sink_of_errors_wrote_is_listed_and_becomes_input_again(kind: s
     assert call("errors", "retry", where, listed[0]["position"], "--to", raw, "--raw").exit_code == 0
     assert raw.read_text() == '{"n": \n'
     assert call("errors", "retry", where, "--to", raw).exit_code == 7  # it is there
+
+
+@pytest.mark.parametrize("kind", ["lines", "table"])
+def test_payloads_of_each_kind_are_put_in_again_as_they_were(kind: str, tmp_path: Path) -> None:
+    """Also objects, which a table of SQLite has as text, and text of a step that could be base64."""
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"n": 0, "of": {"a": [1, "x"]}}\nabcd\n"lone"\n[3]\n"{"\n')
+    graph = drift.Graph("tenth")
+    graph.source("in", on_error="divert").map(lambda row: 10 // row["n"], name="tenth", on_error="divert").sink("out")
+    path = tmp_path / "reports"
+    sink = sinks.jsonl(path) if kind == "lines" else sinks.sqlite(path, "errors")
+    drift.run(graph, {"in": drift.sources.jsonl(source)}, sinks={"errors": sink}).finish()
+    where = str(path) if kind == "lines" else f"sqlite:{path}"  # the table's name can be left out
+    lines, raw = tmp_path / "again.jsonl", tmp_path / "raw.jsonl"
+    done = call("errors", "retry", where, "--to", lines)
+    assert "5 payloads are in" in done.output and "1 could not be decoded" in done.output
+    others = [{"n": 0, "of": {"a": [1, "x"]}}, "lone", [3], "{"]
+    found = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert found == [others[0], "YWJjZA==", *others[1:]]
+    assert call("errors", "retry", where, "--to", raw, "--raw").exit_code == 0
+    assert [line for line in raw.read_text().splitlines() if line != "abcd"] == [
+        json.dumps(each, separators=(",", ":")) for each in others
+    ]
+    assert json.loads(call("errors", "show", where, 0, "--json").stdout)["payload"] == others[0]
+
+
+def test_a_file_that_cannot_be_written_whole_is_not_left(tmp_path: Path) -> None:
+    path, lines = tmp_path / "errors.jsonl", tmp_path / "again.jsonl"
+    report = {"location": "s", "error": "ValueError: no", "payload": "x" * 100_000}
+    path.write_text(json.dumps({"position": 0, "time": 0, "meta": "", "payload": report}) + "\n")
+    with file_bytes_max(10_000):
+        done = call("errors", "retry", path, "--to", lines)
+    assert done.exit_code == 7 and "cannot be written: File too large" in done.output
+    assert not lines.exists()
 
 
 def test_what_has_no_diverted_items_is_said(tmp_path: Path) -> None:
