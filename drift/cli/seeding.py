@@ -20,6 +20,7 @@ from drift.cli.specs import by_name, source_of
 from drift.engines.surroundings import Surroundings
 from drift.parent import Parent
 from drift.purity import PurityCheck
+from drift.sources.base import TakesSchema
 from drift.testing.calls import answered
 from drift.testing.case import as_json, check_case, load_case, write_report
 from drift.testing.check import OF_TEST, Case, Result, check, in_order, reference
@@ -31,6 +32,7 @@ from drift.urls import without_secrets
 from drift_graph.errors import DriftBug, DriftError, ImpureStep, InputError, SettingsError, StepError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
+from drift_graph.payloads import AsRows
 
 if TYPE_CHECKING:
     from drift.testing.law import Tested
@@ -293,7 +295,7 @@ def _inputs(
     for source in dataflow.sources:
         name = source.name
         if name in specs:
-            inputs[name] = _all_payloads(specs[name])
+            inputs[name] = _all_payloads(specs[name], source.rows)
             described[name] = f"chunks of {without_secrets(specs[name])} ({len(inputs[name]):,} items)"
         elif name in strategies_of_test:
             inputs[name] = strategies_of_test[name]
@@ -304,8 +306,10 @@ def _inputs(
     return inputs, described
 
 
-def _all_payloads(spec: str) -> list[Any]:
+def _all_payloads(spec: str, rows: AsRows | None) -> list[Any]:
     source = source_of(spec)
+    if rows is not None and isinstance(source, TakesSchema):
+        source = source.of_schema(dict(rows.fields))
     if source.live:
         raise SettingsError(f"--source {without_secrets(spec)} is live; seeds need a finite input, as a file")
     reader = source.open()

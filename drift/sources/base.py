@@ -5,7 +5,7 @@ Invariant: a reader returns every payload it has read before it raises, so an er
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -54,6 +54,18 @@ class Diverts(Protocol):
 
     def diverting(self, name: str) -> Source:
         """The same source, which returns `drift_graph.diverted` in place of what it cannot read, under this name."""
+
+
+@runtime_checkable
+class TakesSchema(Protocol):
+    """A source of texts that reads the rows of a schema, if it was not told what else its payloads are."""
+
+    def of_schema(self, schema: Mapping[str, Any]) -> Source:
+        """The same source, which gives rows of this schema; itself if it was told.
+
+        Raises:
+            SettingsError: its texts cannot be rows of this schema.
+        """
 
 
 class Diverting:

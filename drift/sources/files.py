@@ -26,7 +26,7 @@ import msgspec
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.places import is_named, storage_of
-from drift.sources.base import Diverting, NothingYet, Reader
+from drift.sources.base import Diverting, NothingYet, Reader, Source
 from drift.sources.chunks import LINE_MAX, File, Lines, Start, is_pipe
 from drift.sources.csv_rows import Typed, check_columns, rows_of, rows_or_errors
 from drift.sources.json_lines import rows_of_json, values_of
@@ -79,8 +79,9 @@ def jsonl(
     Args:
         path: as for `text`.
         type: each line is converted to it, for instance a dataclass or a msgspec Struct.
-        schema: names and types of the fields, as of `Graph.source`: each line is an object with just these, and the
-            rows stay columns until a function asks for one (extra `columns`).
+        schema: names and types of the fields, as of `Graph.source`, which is the default where it has one and `type`
+            is not given: each line is an object with just these, and the rows stay columns until a function asks for
+            one (extra `columns`).
         line_max, follow, storage_options: as for `text`.
 
     Raises:
@@ -100,9 +101,14 @@ def jsonl(
         decode = msgspec.json.Decoder(type).decode
     except TypeError as error:
         raise SettingsError(f"jsonl type={type!r:.80}: {error}") from None
-    return FileSource(
-        "jsonl", path, storage_options, lines, lambda file: values_of(file, decode, typed=type is not Any)
-    )
+
+    def of_schema(schema: Mapping[str, Any]) -> Source:
+        return jsonl(path, schema=schema, line_max=line_max, follow=follow, storage_options=storage_options)
+
+    def batches(file: File) -> Iterator[ReadLines]:
+        return values_of(file, decode, typed=type is not Any)
+
+    return FileSource("jsonl", path, storage_options, lines, batches, of_schema if type is Any else None)
 
 
 def csv(
@@ -124,9 +130,9 @@ def csv(
         path: as for `text`.
         columns: names of the columns, for a file without a header row.
         convert: for a column, a function that converts its text to a value: {"delay": int}.
-        schema: in place of `convert`, names and types of the columns that are taken, as of `Graph.source`; the rows
-            stay columns until a function asks for one (extra `columns`). An empty cell is None, except in a column of
-            text; booleans are true and false, dates and times those of ISO 8601.
+        schema: in place of `convert`, names and types of the columns that are taken, as of `Graph.source`, which is the
+            default where it has one; the rows stay columns until a function asks for one (extra `columns`). An empty
+            cell is None, except in a column of text; booleans are true and false, dates and times those of ISO 8601.
         encoding: as for `open`; the default also accepts the byte order mark that spreadsheets write.
         line_max: as for `text`, and characters of a row of several lines. A field has 131,072 characters at most, or
             as many as `csv.field_size_limit` of Python says.
@@ -160,7 +166,12 @@ def csv(
     def batches(file: File) -> Iterator[ReadLines]:
         return (rows_or_errors if file.diverts_as else rows_of)(file, parameters, columns, convert or {}, made)
 
-    return FileSource("csv", path, storage_options, lines, batches)
+    def of_schema(schema: Mapping[str, Any]) -> Source:
+        more: dict[str, Any] = {"encoding": encoding, "line_max": line_max, "follow": follow, **dialect}
+        return csv(path, delimiter=delimiter, columns=columns, schema=schema, storage_options=storage_options, **more)
+
+    told = schema is not None or convert is not None
+    return FileSource("csv", path, storage_options, lines, batches, None if told else of_schema)
 
 
 class FileSource(Diverting):
@@ -176,11 +187,13 @@ class FileSource(Diverting):
         storage_options: Mapping[str, Any] | None,
         lines: Lines,
         batches: Callable[[File], Iterator[ReadLines]],
+        of_schema: Callable[[Mapping[str, Any]], Source] | None = None,
     ) -> None:
         self.storage, self._path = storage_of(path_text(kind, path), storage_options)
         self._kind = kind
         self._lines = lines
         self._batches = batches
+        self._of_schema = of_schema
         self._grows = False
         if self._path == "-" or is_pipe(self._path):
             self.guarantee = SourceGuarantee("not at all", "a pipe gives each byte once")
@@ -193,6 +206,10 @@ class FileSource(Diverting):
         source = copy.copy(self)
         source._grows = not self.storage.remote
         return source
+
+    def of_schema(self, schema: Mapping[str, Any]) -> Source:
+        """See `TakesSchema`."""
+        return self if self._of_schema is None else self._of_schema(schema)
 
     def open(self) -> Reader:
         file = File(self._path, self._lines, self._diverts_as, grows=self._grows, storage=self.storage)

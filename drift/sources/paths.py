@@ -9,7 +9,8 @@ object store of the ETags, that they had.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
@@ -18,7 +19,7 @@ import xxhash
 
 from drift.guarantees import SourceGuarantee
 from drift.places import Files, Storage, is_named
-from drift.sources.base import Diverting, Diverts, Positioned, Reader, Source
+from drift.sources.base import Diverting, Diverts, Positioned, Reader, Source, TakesSchema
 from drift.sources.followed import FollowedReader
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.errors import InputError
@@ -59,6 +60,15 @@ class PathSource(Diverting):
         self._one = one
         self._make = make
         self.live = live
+
+    def of_schema(self, schema: Mapping[str, Any]) -> Source:
+        """See `TakesSchema`."""
+        if not isinstance(self._one, TakesSchema):
+            return self
+        source = copy(self)
+        source._one = self._one.of_schema(schema)
+        source._make = lambda path: cast(TakesSchema, self._make(path)).of_schema(schema)
+        return source
 
     def open(self) -> Reader:
         try:

@@ -86,8 +86,8 @@ class Graph:
             name: the run refers to it.
             type: of its payloads, for type checkers; nothing is checked while a graph runs.
             schema: of payloads that are dicts: names and types (of Polars or Python) of their fields, for steps that
-                take expressions, such as `select`; needs the extra `columns`. A payload that is no such row is as a
-                line that cannot be read.
+                take expressions, such as `select`; needs the extra `columns`. Files of CSV and JSON are read as such
+                rows, and a payload that is none is as a line that cannot be read.
             time: the time policy, unless the run sets another; arrival time if None.
             on_error: "error" ends the run at a line that cannot be read or an item without a time; "divert" sends it to
                 the sink "errors": {"location": source and line, "error": what is wrong, "payload": what was read}. A

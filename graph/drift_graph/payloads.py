@@ -25,7 +25,13 @@ class NeedsRows(DriftError):
 
 
 class AsRows:
-    """Checks the payloads of a source against its schema."""
+    """Checks the payloads of a source against its schema.
+
+    Attributes:
+        fields: of the schema: names and types.
+    """
+
+    fields: tuple[tuple[str, Any], ...]
 
     def __call__(self, payloads: Any) -> Any:
         """The payloads: in columns, where that pays; as dicts, with their fields in the order of the schema.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ def test_lines_that_cannot_be_read_and_rows_of_another_type_are_diverted_beside_
     lines = ["{" if n % 5 == 3 else json.dumps(row) for n, row in enumerate(rows)]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
     graph = graph_of(on_error="divert")
-    record, source = tmp_path / "record", drift.sources.jsonl(tmp_path / "rows.jsonl")
+    record, source = tmp_path / "record", drift.sources.jsonl(tmp_path / "rows.jsonl", dict)
     run = drift.run(graph, {"rows": source}, record=record, batch_items=6)
     items = list(run)
     assert [item.payload for item in items if item.sink == "functions"] == [
@@ -190,3 +191,75 @@ event_time = drift.EventTime("at", lateness=5, late="divert")
 
 @drift.testing.deterministic(graph_of(event_time, on_error="divert"), rows=st.lists(timed, max_size=12))
 def test_the_harness_takes_what_is_diverted() -> None: ...
+
+
+# Files of texts, which are read as the rows of the schema.
+
+TYPED = {"at": int, "fare": float, "when": pl.Datetime("us")}
+READ = [{"at": n, "fare": n + 0.0, "when": datetime(2013, 1, 1, n)} for n in range(6)]
+
+
+def of_texts(**settings: Any) -> drift.Graph:
+    graph = drift.Graph("typed")
+    graph.source("rows", schema=TYPED, **settings).with_columns(later=pl.col("when").dt.offset_by("1h")).sink("out")
+    return graph
+
+
+def write_texts(path: Path) -> None:
+    lines = [{**row, "fare": row["at"], "when": row["when"].isoformat()} for row in READ]
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    else:
+        cells = [",".join(map(str, line.values())) for line in lines]
+        path.write_text("\n".join(["at,fare,when", *cells, ""]))
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_file_is_read_as_rows_of_the_sources_schema(kind: str, tmp_path: Path) -> None:
+    """Also each file of a folder; and with the graph's schema it is as with that of the source itself."""
+    source = getattr(drift.sources, kind)
+    for name in ("a", "b"):
+        write_texts(tmp_path / f"{name}.{kind}")
+    expected = drift.run(of_texts(), {"rows": READ}).finish().digest
+    for more in ({}, {"schema": TYPED}):
+        for engine in ("reference", "local", "zeromq"):
+            run: Any = drift.run(of_texts(), {"rows": source(tmp_path / f"a.{kind}", **more)}, engine=engine)
+            assert run.finish().digest == expected
+    of_both = drift.run(of_texts(), {"rows": READ + READ}).finish().digest
+    assert drift.run(of_texts(), {"rows": source(tmp_path)}).finish().digest == of_both
+
+
+def test_what_cannot_be_read_as_a_row_is_diverted_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("at,fare,when\n1,2.5,2013-01-01T05:00\n2,x,2013-01-01T05:00\n3\n4,,2013-01-01T06:00\n")
+    graph = of_texts(on_error="divert")
+    items = list(drift.run(graph, {"rows": drift.sources.csv(path)}))
+    assert [(item.payload["at"], item.payload["fare"]) for item in items if item.sink == "out"] == [(1, 2.5), (4, None)]
+    assert [item.payload["location"] for item in items if item.sink == "errors"] == ["rows, line 3", "rows, line 4"]
+    with pytest.raises(InputError, match="line 3: the column 'fare' has 'x', which is no Float64"):
+        drift.run(of_texts(), {"rows": drift.sources.csv(path)}).finish()
+
+
+def test_a_source_that_was_told_what_its_payloads_are_gives_these(tmp_path: Path) -> None:
+    for kind in ("csv", "jsonl"):
+        write_texts(tmp_path / f"rows.{kind}")
+    convert = {"at": int, "fare": float, "when": datetime.fromisoformat}
+    as_told = drift.run(of_texts(), {"rows": drift.sources.csv(tmp_path / "rows.csv", convert=convert)}).finish()
+    assert as_told.digest == drift.run(of_texts(), {"rows": READ}).finish().digest
+    for told in (
+        drift.sources.csv(tmp_path / "rows.csv", convert={}),
+        drift.sources.jsonl(tmp_path / "rows.jsonl", dict),
+    ):
+        with pytest.raises(InputError, match="which it would not have as a column"):
+            drift.run(of_texts(), {"rows": told}).finish()
+
+
+def test_a_run_resumes_in_a_file_that_is_read_as_rows(tmp_path: Path) -> None:
+    write_texts(tmp_path / "rows.csv")
+    source, state = drift.sources.csv(tmp_path / "rows.csv"), drift.Checkpoints(tmp_path / "state", every_items=2)
+    whole = [item.payload for item in drift.run(of_texts(), {"rows": source})]
+    with drift.run(of_texts(), {"rows": source}, state=state, batch_items=2) as run:
+        first = [next(run).payload for _ in range(4)]
+    assert first == whole[:4]
+    rest = list(drift.run(of_texts(), {"rows": source}, state=state, batch_items=2))
+    assert rest[0].position > 0 and [item.payload for item in rest] == whole[rest[0].position :]

@@ -155,6 +155,17 @@ def test_runs_are_given_chunks_of_a_source(tmp_path: Path) -> None:
     assert live.returncode == 2 and "is live" in live.stderr
 
 
+def test_rows_of_a_file_have_the_schema_of_the_graph(tmp_path: Path) -> None:
+    (tmp_path / "rows.py").write_text(
+        "import drift\ngraph = drift.Graph('rows')\n"
+        "graph.source('rows', schema={'n': int}).map(lambda row: 1 + row['n']).sink('out')\n"
+    )
+    (tmp_path / "rows.csv").write_text("n\n1\n2\n3\n")
+    chunks = ["--source", "rows.csv", "--seeds", "9", "--processes", "1", "--no-purity"]
+    printed = as_json(tmp_path, "rows.py:graph", *chunks)
+    assert printed["inputs"] == {"rows": "chunks of rows.csv (3 items)"} and printed["step_errors"] == 0
+
+
 def test_time_ends_it_too(tmp_path: Path) -> None:
     (tmp_path / "words.py").write_text(GRAPH)
     printed = as_json(tmp_path, "words.py:graph", "--minutes", "0.005", "--processes", "1", "--no-purity")
