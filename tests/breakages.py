@@ -11,9 +11,9 @@ until the first one fails. A breakage that every test passes is NOT CAUGHT, and 
 controls: with nothing broken, the tests that are to catch something pass, and no seed of the harness fails. Otherwise
 "caught" would say nothing.
 
-The harness is run on it too: how many seeds it takes to find the breakage, at most SEEDS_MAX, and how small the case
-becomes, at most ITEMS_MAX items and DEVIATIONS_MAX deviations from order. Where it cannot see one by its nature, the
-breakage says why, and no seed is tried.
+The harness is run on it too: how many seeds it takes to find the breakage, at most SEEDS_MAX, and how small the case of
+one of the first that fail becomes, at most ITEMS_MAX items and DEVIATIONS_MAX deviations from order. Where it cannot
+see one by its nature, the breakage says why, and no seed is tried.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ import broken_records
 import broken_recovery
 import broken_spark
 from broken import Breakage
+from hunt import DEVIATIONS_MAX, ITEMS_MAX, SEEDS_MAX
 
 ROOT = Path(__file__).parent.parent
 _SOURCES = {"": "drift", "acker": "drift_acker", "barrier": "drift_barrier", "graph": "drift_graph"}
 _TIMEOUT_S = 600
-SEEDS_MAX, ITEMS_MAX, DEVIATIONS_MAX = 2000, 4, 2
 NO_HUNT = "the harness is a row of its own"
 _MEMORY_MAX_BYTES = 3 * 2**30
 
