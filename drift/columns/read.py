@@ -239,7 +239,7 @@ def _json_type(source: str, name: str, kind: Any) -> Any:
         return float
     if kind == pl.Boolean:
         return bool
-    if kind == pl.String or isinstance(kind, pl.Categorical):
+    if kind == pl.String or isinstance(kind, (pl.Categorical, pl.Enum)):
         return str
     if kind == pl.Date:
         return datetime.date

@@ -61,11 +61,7 @@ class TakesSchema(Protocol):
     """A source of texts that reads the rows of a schema, if it was not told what else its payloads are."""
 
     def of_schema(self, schema: Mapping[str, Any]) -> Source:
-        """The same source, which gives rows of this schema; itself if it was told.
-
-        Raises:
-            SettingsError: its texts cannot be rows of this schema.
-        """
+        """The same source, which gives rows of this schema; itself if it was told, or no text is one of the types."""
 
 
 class Diverting:

@@ -209,7 +209,12 @@ class FileSource(Diverting):
 
     def of_schema(self, schema: Mapping[str, Any]) -> Source:
         """See `TakesSchema`."""
-        return self if self._of_schema is None else self._of_schema(schema)
+        if self._of_schema is None:
+            return self
+        try:
+            return self._of_schema(schema)
+        except SettingsError:  # such as a list, which is one where a line is decoded as it is
+            return self
 
     def open(self) -> Reader:
         file = File(self._path, self._lines, self._diverts_as, grows=self._grows, storage=self.storage)

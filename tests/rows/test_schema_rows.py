@@ -229,6 +229,18 @@ def test_a_file_is_read_as_rows_of_the_sources_schema(kind: str, tmp_path: Path)
     assert drift.run(of_texts(), {"rows": source(tmp_path)}).finish().digest == of_both
 
 
+def test_lists_and_structs_in_json_are_rows_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"n": 1, "of": {"a": [1, null]}, "kind": "x"}\n')
+    (tmp_path / "rows.csv").write_text("n,of,kind\n1,[],x\n")
+    graph = drift.Graph("nested")
+    kinds = {"n": int, "of": pl.Struct({"a": pl.List(pl.Int64)}), "kind": pl.Enum(["x"])}
+    graph.source("rows", schema=kinds).map(seen).sink("out")
+    (item,) = drift.run(graph, {"rows": drift.sources.jsonl(tmp_path / "rows.jsonl")})
+    assert item.payload == "{'n': 1, 'of': {'a': [1, None]}, 'kind': 'x'}"
+    with pytest.raises(InputError, match=r"the field 'n' is Int64, and the row .* has '1'"):
+        drift.run(graph, {"rows": drift.sources.csv(tmp_path / "rows.csv")}).finish()
+
+
 def test_what_cannot_be_read_as_a_row_is_diverted_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("at,fare,when\n1,2.5,2013-01-01T05:00\n2,x,2013-01-01T05:00\n3\n4,,2013-01-01T06:00\n")
