@@ -293,8 +293,11 @@ class Store:
                 for part in [part_of((begin + start) // _HASHES_IN_PART)]
             },
         }
+        before: list[Expected] = []
         for row in self._opened.added(checkpoint, opened):
-            self._write({"opened": changes.get("opened", {})})  # the row before: no more than one is in memory
+            last = changes.get("opened", {})
+            self._write({"opened": last}, *before)  # no more than one row is in memory
+            before = [Expected("opened", *each) for each in last.items()]  # who has it has all before
             changes["opened"] = row
         rows = self._opened.of(checkpoint.number)
         key = key_of(checkpoint.number)
@@ -303,7 +306,7 @@ class Store:
             self._names = {name: hashed for name, hashed in names.items() if number_of(name) > merged}
             data = encoded(checkpoint.as_stored(self._names, merged, rows))
             try:
-                self._write({**changes, "cuts": {key: data}}, *([as_merged(merged)] if merged else []))
+                self._write({**changes, "cuts": {key: data}}, *before, *([as_merged(merged)] if merged else []))
                 break
             except OlderData:
                 if merged_in(self._open_reader) <= merged:  # otherwise more was merged meanwhile

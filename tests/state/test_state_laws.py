@@ -119,6 +119,16 @@ def test_whatever_call_a_trouble_meets_there_is_no_gap(fault: str) -> None:
         check_law(counted(), {"items": range(16)}, [4, 4], [{}, {call: fault}])
 
 
+@pytest.mark.parametrize("fault", ["older 1", "older 2"])
+def test_a_checkpoint_has_all_rows_that_were_written_for_it(fault: str) -> None:
+    """Its rows of items are written one by one, and the server may come back without some between any two of them."""
+    graph = drift.Graph("spelled")
+    graph.source("items").flat_map(lambda n: [f"{n:30}"] * 3).sink("out")
+    for broken_off, calls in ((1, range(8, 18)), (3, range(28, 41))):
+        for call in calls:
+            check_law(graph.build(), {"items": range(16)}, [broken_off], [{call: fault}])
+
+
 def breaks_the_law(breaks: list[int], troubles: list[Mapping[int, str]]) -> bool:
     try:
         check_law(counted(), {"items": range(16)}, breaks, troubles)
