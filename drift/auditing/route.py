@@ -65,7 +65,7 @@ class Relevant:
         passed = [name for name in names if name in dataflow.groups]
         self.only = {*names} | behind(dataflow, passed)
         if is_later(meta):  # its meta does not name the operators in front of the one that put it there
-            self.only |= behind(dataflow, self.only)
+            self.only |= behind(dataflow, names[1:2])
             passed = [name for name in dataflow.groups if name in self.only]
         self._own = root_of(meta)
         self._below = meta

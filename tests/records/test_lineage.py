@@ -12,10 +12,11 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from generated import Recipe
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from inputs import Given
-from strategies import Case, cases
+from strategies import Case, Input, cases
 
 import drift
 import drift.auditing.lineage as lineage_module
@@ -31,6 +32,7 @@ from drift_graph.item import Failure
 from drift_graph.later import Later
 from drift_graph.meta import END_OF_TIME, global_time, global_time_of
 from drift_graph.operators import Group, Map, Sink, Source
+from drift_graph.policies import ArrivalTime
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples"))
@@ -74,6 +76,12 @@ def check_made_by(operator: Any, made: Made) -> None:
     else:
         last = made.made_of[-1]
         given: Any = payloads[-1]
+        process = getattr(operator.function, "process", None)
+        has_slices = hasattr(getattr(process, "on_item", None), "kept")
+        if has_slices and made.kind == last.kind == "timer" and made.anew:
+            # The next window that begins with a slice; which slices there are, the timer does not hang on.
+            assert made.starts and same(last.key, made.key)
+            return
         if isinstance(operator.function, LoopFunction):
             assert len(payloads) == 1 + (not made.starts)
             newest = Timer(last.key, last.payload) if last.kind == "timer" else last.payload
@@ -87,7 +95,11 @@ def check_made_by(operator: Any, made: Made) -> None:
         if made.kind in ("state", "timer"):
             assert same(child.key, made.key)
             child = child.value if made.kind == "state" else child.note
-        assert same(child, made.payload)
+        payload = made.payload
+        if has_slices and made.kind == "state" and made.anew:
+            # Slices without the first window of each, which hangs on slices that the state no longer has.
+            child, payload = ([(start, of) for start, _, of in slices] for slices in (child, payload))
+        assert same(child, payload)
 
 
 def _makes(operator: Any, made: Made) -> bool:
@@ -103,7 +115,15 @@ def same(left: Any, right: Any) -> bool:
     return canonical(left) == canonical(right)
 
 
+#: An item that a map has put at the end, and a grouping of another source that leads to its sink.
+LATER_BESIDE_A_GROUPING = Case(
+    Recipe(2, (("later", 0, 0), ("group", 2, "one", 1), ("merge", 0, 1)), [], []),
+    [Input(ArrivalTime(), []), Input(ArrivalTime(), [0])],
+)
+
+
 @given(cases())
+@example(LATER_BESIDE_A_GROUPING)
 def test_every_item_of_a_lineage_follows_from_those_it_was_made_of(case: Case) -> None:
     dataflow = case.dataflow()
     items, _ = output_of(case)
