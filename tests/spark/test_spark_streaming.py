@@ -32,6 +32,7 @@ from drift.spark.states import StateRows
 from drift.spark.streaming import Stream, _summary
 from drift.spark.streaming_kernels import END, STATE_COLUMNS, release
 from drift.spark.streaming_store import Commit, Store, commit_bytes, commit_of
+from drift.testing.values import Flags, Noted
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
 from drift_graph.times import SourceMachine
@@ -83,7 +84,8 @@ def in_micro_batches(case: Case, cuts: list[int], targets: int, everything: list
     for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(items)])):
         upto = items[end][0] if end < len(items) else END_OF_TIME
         writing, before = StateWriting(number, everything[number], before), upto
-        work = Work(packed(case.dataflow()), surroundings(), True, targets, (), heartbeat=upto, writes_state=writing)
+        dataflow, classes = packed(case.dataflow()), (Noted, Flags)
+        work = Work(dataflow, surroundings(), True, targets, (), heartbeat=upto, writes_state=writing, classes=classes)
         stored, more, position = micro_batch(work, items[begin:end], states, position)
         states = [*stored, *(() if everything[number] else states)]  # the later ones first: their order says nothing
         ends += more
