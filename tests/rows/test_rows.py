@@ -116,7 +116,7 @@ def test_rows_that_are_sorted_cut_and_joined_are_those_rows(data: st.DataObject)
         known.append(made)
         assert type(made[0]) is Frame and len(made[0]) == len(made[1]) and made[0].schema == frames[0].schema
         assert made[0].column("n").to_list() == [each["n"] for each in made[1]]
-        assert made[0].nbytes <= 40 * len(made[1])
+        assert made[0].nbytes <= 40 * max(len(made[1]), 1)  # no rows may still have some bytes of text
     for rows, dicts in known:
         assert rows.field("text") == [each["text"] for each in dicts]
         assert stored_each(rows) == stored_each(dicts) and encode_many(rows) == b"".join(canonical_each(dicts))
