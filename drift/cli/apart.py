@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -21,10 +20,10 @@ from drift.extras import need
 from drift.sinks import postgres, sqlite
 from drift.sinks.refused import TABLE, Refused, Statements
 from drift.urls import cleaned, without_secrets
+from drift_graph.diverted import was_raised
 from drift_graph.errors import SettingsError, SinkError
 
 _REPORT = {"location", "error", "payload"}
-_RAISED = re.compile(r"\w+: ")  # so errors begin that a function raised, and no others: `drift_graph.diverted`
 
 
 class Apart(NamedTuple):
@@ -47,7 +46,7 @@ class Apart(NamedTuple):
     @property
     def as_read(self) -> bytes | None:
         """The bytes that a source could not decode, which are base64 in a file of lines; None if it is no such item."""
-        if self.sink or _RAISED.match(self.error):
+        if self.sink or was_raised(self.error):
             return None
         if isinstance(self.payload, str):
             with suppress(ValueError):

@@ -20,7 +20,7 @@ from drift.cli.specs import by_name, source_of
 from drift.engines.surroundings import Surroundings
 from drift.parent import Parent
 from drift.purity import PurityCheck
-from drift.sources.base import TakesSchema
+from drift.sources.base import as_rows
 from drift.testing.calls import answered
 from drift.testing.case import as_json, check_case, load_case, write_report
 from drift.testing.check import OF_TEST, Case, Result, check, in_order, reference
@@ -307,9 +307,7 @@ def _inputs(
 
 
 def _all_payloads(spec: str, rows: AsRows | None) -> list[Any]:
-    source = source_of(spec)
-    if rows is not None and isinstance(source, TakesSchema):
-        source = source.of_schema(dict(rows.fields))
+    source = as_rows(source_of(spec), rows)
     if source.live:
         raise SettingsError(f"--source {without_secrets(spec)} is live; seeds need a finite input, as a file")
     reader = source.open()

@@ -17,7 +17,7 @@ from drift.engines.logged import ArrivalLog, Entry, why_logged
 from drift.engines.observed import SourceState
 from drift.engines.settings import Settings
 from drift.machines.nodes.intake import Fed
-from drift.sources.base import Acknowledging, Backlogged, Diverts, Positioned, Reader, Retaining, Source, TakesSchema
+from drift.sources.base import Acknowledging, Backlogged, Diverts, Positioned, Reader, Retaining, Source, as_rows
 from drift.state.run_checkpoints import Checkpoints, log_folder_of
 from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
@@ -87,9 +87,7 @@ class SourceFeed(Feed):
         machines: list[SourceMachine] = []
         try:
             for rank, source in enumerate(dataflow.sources):
-                opened = sources[source.name]
-                if source.rows is not None and isinstance(opened, TakesSchema):
-                    opened = opened.of_schema(dict(source.rows.fields))
+                opened = as_rows(sources[source.name], source.rows)
                 if source.diverting:
                     opened = opened.diverting(source.name) if isinstance(opened, Diverts) else opened
                 policy = times.get(source.name, source.time)

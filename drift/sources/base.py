@@ -5,11 +5,12 @@ Invariant: a reader returns every payload it has read before it raises, so an er
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any, Protocol, Self, runtime_checkable
 
-from drift_graph.errors import InputError
+from drift_graph.errors import InputError, SettingsError
+from drift_graph.payloads import AsRows
 
 
 class Reader(Protocol):
@@ -56,12 +57,26 @@ class Diverts(Protocol):
         """The same source, which returns `drift_graph.diverted` in place of what it cannot read, under this name."""
 
 
-@runtime_checkable
-class TakesSchema(Protocol):
-    """A source of texts that reads the rows of a schema, if it was not told what else its payloads are."""
+class TakesSchema:
+    """A source of texts.
 
-    def of_schema(self, schema: Mapping[str, Any]) -> Source:
-        """The same source, which gives rows of this schema; itself if it was told, or no text is one of the types."""
+    Attributes:
+        with_schema: makes the same source with a schema; None if it was told what else its payloads are.
+    """
+
+    with_schema: Callable[[Mapping[str, Any]], Source] | None = None
+
+
+def as_rows(source: Source, rows: AsRows | None) -> Source:
+    """The source, which reads texts as rows of the schema that the graph's source has, if it has one; as it is, if it
+    was told what else its payloads are, or no text is one of the types.
+    """
+    if rows is None or not isinstance(source, TakesSchema) or source.with_schema is None:
+        return source
+    try:
+        return source.with_schema(dict(rows.fields))
+    except SettingsError:  # such as a list, which is one where a line of JSON is decoded as it is
+        return source
 
 
 class Diverting:

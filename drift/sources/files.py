@@ -26,7 +26,7 @@ import msgspec
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.places import is_named, storage_of
-from drift.sources.base import Diverting, NothingYet, Reader, Source
+from drift.sources.base import Diverting, NothingYet, Reader, TakesSchema
 from drift.sources.chunks import LINE_MAX, File, Lines, Start, is_pipe
 from drift.sources.csv_rows import Typed, check_columns, rows_of, rows_or_errors
 from drift.sources.json_lines import rows_of_json, values_of
@@ -101,14 +101,10 @@ def jsonl(
         decode = msgspec.json.Decoder(type).decode
     except TypeError as error:
         raise SettingsError(f"jsonl type={type!r:.80}: {error}") from None
-
-    def of_schema(schema: Mapping[str, Any]) -> Source:
-        return jsonl(path, schema=schema, line_max=line_max, follow=follow, storage_options=storage_options)
-
-    def batches(file: File) -> Iterator[ReadLines]:
-        return values_of(file, decode, typed=type is not Any)
-
-    return FileSource("jsonl", path, storage_options, lines, batches, of_schema if type is Any else None)
+    told = type is not Any
+    return FileSource(
+        "jsonl", path, storage_options, lines, lambda file: values_of(file, decode, typed=told), is_told=told
+    )
 
 
 def csv(
@@ -166,16 +162,16 @@ def csv(
     def batches(file: File) -> Iterator[ReadLines]:
         return (rows_or_errors if file.diverts_as else rows_of)(file, parameters, columns, convert or {}, made)
 
-    def of_schema(schema: Mapping[str, Any]) -> Source:
-        more: dict[str, Any] = {"encoding": encoding, "line_max": line_max, "follow": follow, **dialect}
-        return csv(path, delimiter=delimiter, columns=columns, schema=schema, storage_options=storage_options, **more)
-
     told = schema is not None or convert is not None
-    return FileSource("csv", path, storage_options, lines, batches, None if told else of_schema)
+    return FileSource("csv", path, storage_options, lines, batches, is_told=told)
 
 
-class FileSource(Diverting):
-    """A file that is read in batches; it can be opened repeatedly."""
+class FileSource(Diverting, TakesSchema):
+    """A file that is read in batches; it can be opened repeatedly.
+
+    Args:
+        is_told: what its payloads are, if it was, or could not be rows.
+    """
 
     guarantee = SourceGuarantee("from a position", "a line of the file, as long as it is there")
     live = False
@@ -187,13 +183,14 @@ class FileSource(Diverting):
         storage_options: Mapping[str, Any] | None,
         lines: Lines,
         batches: Callable[[File], Iterator[ReadLines]],
-        of_schema: Callable[[Mapping[str, Any]], Source] | None = None,
+        *,
+        is_told: bool = True,
     ) -> None:
         self.storage, self._path = storage_of(path_text(kind, path), storage_options)
         self._kind = kind
         self._lines = lines
         self._batches = batches
-        self._of_schema = of_schema
+        self.is_told = is_told
         self._grows = False
         if self._path == "-" or is_pipe(self._path):
             self.guarantee = SourceGuarantee("not at all", "a pipe gives each byte once")
@@ -206,15 +203,6 @@ class FileSource(Diverting):
         source = copy.copy(self)
         source._grows = not self.storage.remote
         return source
-
-    def of_schema(self, schema: Mapping[str, Any]) -> Source:
-        """See `TakesSchema`."""
-        if self._of_schema is None:
-            return self
-        try:
-            return self._of_schema(schema)
-        except SettingsError:  # such as a list, which is one where a line is decoded as it is
-            return self
 
     def open(self) -> Reader:
         file = File(self._path, self._lines, self._diverts_as, grows=self._grows, storage=self.storage)

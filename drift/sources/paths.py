@@ -9,8 +9,7 @@ object store of the ETags, that they had.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
@@ -43,7 +42,7 @@ class ReadsFiles(Protocol):
         """Whether it reads a file, or would if that was there."""
 
 
-class PathSource(Diverting):
+class PathSource(Diverting, TakesSchema):
     """All files that a path names, as one source.
 
     Args:
@@ -60,15 +59,6 @@ class PathSource(Diverting):
         self._one = one
         self._make = make
         self.live = live
-
-    def of_schema(self, schema: Mapping[str, Any]) -> Source:
-        """See `TakesSchema`."""
-        if not isinstance(self._one, TakesSchema):
-            return self
-        source = copy(self)
-        source._one = self._one.of_schema(schema)
-        source._make = lambda path: cast(TakesSchema, self._make(path)).of_schema(schema)
-        return source
 
     def open(self) -> Reader:
         try:
@@ -105,13 +95,15 @@ def of_paths(of_file: Make) -> Make:
 
     @wraps(of_file)
     def source(path: str | os.PathLike[str], *args: Any, **more: Any) -> Any:
-        one = of_file(path, *args, **more)  # checks the arguments
+        one = made = of_file(path, *args, **more)  # checks the arguments
         storage: Storage = one.storage
         named = os.fsdecode(path)
         live = bool(more.get("follow"))
-        if not live and (named == "-" or not (storage.remote or storage.is_folder(named) or storage.is_pattern(named))):
-            return one
-        return PathSource(storage, named, one, lambda each: cast(Source, of_file(each, *args, **more)), live=live)
+        if live or (named != "-" and (storage.remote or storage.is_folder(named) or storage.is_pattern(named))):
+            made = PathSource(storage, named, one, lambda each: cast(Source, of_file(each, *args, **more)), live=live)
+        if not one.is_told:
+            made.with_schema = lambda schema: source(path, *args, **{**more, "schema": schema})
+        return made
 
     return cast(Make, source)
 

@@ -22,6 +22,7 @@ LATE = "\0drift late"
 #: Not caused by the item: limits of depth and memory differ between engines.
 NEVER_DIVERTED = (RecursionError, MemoryError)
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}")
+_RAISED = re.compile(r"\w+: ")
 
 
 def diverted(location: str, error: str, payload: Any, mark: str = MARK) -> tuple[str, str, str, Any]:
@@ -62,6 +63,11 @@ def diverted_by(location: str, error: BaseException, payload: Any) -> tuple[str,
         raise error
     words = _ADDRESS.sub("0x...", safe_text(str, error, 500))
     return diverted(location, f"{type(error).__name__}: {words}", payload)
+
+
+def was_raised(error: str) -> bool:
+    """Whether the error of a report is an exception that a function raised, not what a source could not read."""
+    return _RAISED.match(error) is not None
 
 
 def report(payload: tuple[str, str, str, Any]) -> dict[str, Any]:
