@@ -8,27 +8,32 @@ BIN := .venv/bin
 # Tests and benchmarks start many processes: they load what others have compiled, also where the environment forbids it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick versions docs bench nexmark noir breakages kills garbage clean
+.PHONY: help demo test lint quick versions docs bench nexmark noir breakages kills garbage release clean
 
-demo: .venv/demo
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+demo: .venv/demo ## counts the words of Hamlet
 	$(BIN)/python examples/wordcount.py
 
-test: .venv/test .venv/spark.jsa
+test: lint .venv/spark.jsa ## checks everything, but for kills
+	$(BIN)/pytest -n 3
+
+lint: .venv/test ## ruff, mypy and the layers of imports
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy examples/*.py
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 3
 
 QUICK := -m 'not kills and not spark and not long'
-quick: .venv/test
+quick: .venv/test ## the tests that take no Spark and are not long
 	$(BIN)/pytest -n 3 $(QUICK)
 
 # The interpreters: python3.12 and newer in the PATH, and pyenv's. PART: only these files and folders of tests, such as
 # tests/core, which depend on the version most. It is no part of .ci/run: to install all for one takes some minutes.
 PART ?=
 VERSIONS ?= $(foreach minor,12 13 14,python3.$(minor) $(lastword $(sort $(wildcard $(HOME)/.pyenv/versions/3.$(minor).*/bin/python))))
-versions:
+versions: ## quick, on each other CPython that is here
 	@set -e; for python in $(VERSIONS); do \
 	    version=$$($$python -c 'import platform; print(platform.python_version())' 2>/dev/null) || continue; \
 	    case " $$seen " in *" $$version "*) continue;; esac; seen="$$seen $$version"; folder=.venv/versions/$$version; \
@@ -39,34 +44,44 @@ versions:
 	    rm -rf $$folder; \
 	done
 
-docs: .venv/docs
+docs: .venv/docs ## the documents as a site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: .venv/test
+bench: .venv/test ## all benchmarks
 	$(BIN)/python -m benchmarks
 
 EVENTS ?= 100000
-nexmark: .venv/test
+nexmark: .venv/test ## the queries of Nexmark, timed
 	$(BIN)/python -m benchmarks.nexmark --events $(EVENTS)
 
 SCALE ?= 1
-noir: .venv/test
+noir: .venv/test ## the programs of the Noir papers, timed
 	$(BIN)/python -m benchmarks.noir --scale $(SCALE)
 
-breakages: .venv/test
+breakages: .venv/test ## breaks the code on purpose: is each breakage caught?
 	$(BIN)/python tests/breakages.py
 
 KILLS ?= 20
-kills: .venv/test
+kills: .venv/test ## kills real processes for minutes
 	$(BIN)/pytest -m kills
 	$(BIN)/python tests/kills.py $(KILLS)
 	$(BIN)/python tests/asked.py $(KILLS)
 
 ROUNDS ?= 100
-garbage: .venv/test
+garbage: .venv/test ## changes records and states at random: is each change noticed?
 	$(BIN)/python tests/garbage.py $(ROUNDS)
 
-clean:
+release: .venv/test ## the sdist and the pure wheel in dist/, checked and installed each in an empty environment
+	$(BIN)/pip install --quiet build twine
+	DRIFT_KERNEL=without $(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	@set -e; for file in dist/*.tar.gz dist/*-none-any.whl; do \
+	    rm -rf .venv/release; $(BIN)/python -m venv .venv/release; \
+	    .venv/release/bin/pip install --quiet "$$file"; \
+	    .venv/release/bin/drift --version; \
+	done; rm -rf .venv/release
+
+clean: ## removes what make has made
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
