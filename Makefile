@@ -16,7 +16,7 @@ help: ## this list
 demo: .venv/demo ## counts the words of Hamlet
 	$(BIN)/python examples/wordcount.py
 
-test: lint .venv/spark.jsa ## checks everything, but for kills
+test: lint .venv/kernel .venv/spark.jsa ## checks everything, but for kills
 	$(BIN)/pytest -n 3
 
 lint: .venv/test ## ruff, mypy and the layers of imports
@@ -26,7 +26,7 @@ lint: .venv/test ## ruff, mypy and the layers of imports
 	$(BIN)/lint-imports
 
 QUICK := -m 'not kills and not spark and not long'
-quick: .venv/test ## the tests that take no Spark and are not long
+quick: .venv/test .venv/kernel ## the tests that take no Spark and are not long
 	$(BIN)/pytest -n 3 $(QUICK)
 
 # The interpreters: python3.12 and newer in the PATH, and pyenv's. PART: only these files and folders of tests, such as
@@ -47,7 +47,7 @@ versions: ## quick, on each other CPython that is here
 docs: .venv/docs ## the documents as a site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: .venv/test ## all benchmarks
+bench: .venv/test .venv/kernel ## all benchmarks
 	$(BIN)/python -m benchmarks
 
 EVENTS ?= 100000
@@ -58,7 +58,7 @@ SCALE ?= 1
 noir: .venv/test ## the programs of the Noir papers, timed
 	$(BIN)/python -m benchmarks.noir --scale $(SCALE)
 
-breakages: .venv/test ## breaks the code on purpose: is each breakage caught?
+breakages: .venv/test .venv/kernel ## breaks the code on purpose: is each breakage caught?
 	$(BIN)/python tests/breakages.py
 
 KILLS ?= 20
@@ -83,10 +83,18 @@ release: .venv/test ## the sdist and the pure wheel in dist/, checked and instal
 
 clean: ## removes what make has made
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -f kernel/drift_kernel/*.c kernel/drift_kernel/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# The kernel is built in place by whatever installs the project, and again when a source of its own is newer.
+KERNEL := hatch_build.py $(wildcard kernel/drift_kernel/*.pyx kernel/drift_kernel/*.h)
+.venv/kernel: $(KERNEL) | .venv/bin/pip
+	@$(BIN)/python -c 'import Cython, hatchling' 2>/dev/null || $(BIN)/pip install --quiet 'cython>=3.1' 'hatchling>=1.25'
+	$(BIN)/python hatch_build.py
+	touch $@
+
 # A stamp for each set of extras; the project is installed editable, so that only its metadata can make a stamp old.
-.venv/demo: pyproject.toml | .venv/bin/pip
+.venv/demo: pyproject.toml $(KERNEL) | .venv/bin/pip
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 

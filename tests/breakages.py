@@ -49,7 +49,7 @@ from broken import Breakage
 from hunt import DEVIATIONS_MAX, ITEMS_MAX, SEEDS_MAX
 
 ROOT = Path(__file__).parent.parent
-_SOURCES = {"": "drift", "acker": "drift_acker", "barrier": "drift_barrier", "graph": "drift_graph"}
+_SOURCES = {"": "drift", **{each: f"drift_{each}" for each in ("acker", "barrier", "graph", "kernel")}}
 _TIMEOUT_S = 600
 NO_HUNT = "the harness is a row of its own"
 _MEMORY_MAX_BYTES = 3 * 2**30
@@ -84,12 +84,17 @@ def edited(breakage: Breakage) -> dict[str, str]:
                 f"{breakage.name}: the old text is {text.count(edit.old)} times in {edit.file}: {edit.old!r}"
             )
         texts[edit.file] = text.replace(edit.old, edit.new)
-        compile(texts[edit.file], edit.file, "exec")
+        if edit.file.endswith(".py"):
+            compile(texts[edit.file], edit.file, "exec")
     return texts
 
 
 def broken_copy(breakage: Breakage, tree: Path) -> None:
-    """Copy the sources and tests into an empty folder, edited."""
+    """Copy the sources and tests into an empty folder, edited, and build the kernel again if that is what is broken.
+
+    Raises:
+        ValueError: the broken kernel cannot be built.
+    """
     ignore = shutil.ignore_patterns("__pycache__")
     for folder, package in _SOURCES.items():
         shutil.copytree(ROOT / folder / package, tree / folder / package, ignore=ignore)
@@ -97,8 +102,14 @@ def broken_copy(breakage: Breakage, tree: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tree)
     for folder in ("examples", "docs"):
         (tree / folder).symlink_to(ROOT / folder)
-    for file, text in edited(breakage).items():
+    texts = edited(breakage)
+    for file, text in texts.items():
         (tree / file).write_text(text, encoding="utf-8")
+    if any(file.startswith("kernel/") and not file.endswith(".py") for file in texts):
+        shutil.copy(ROOT / "hatch_build.py", tree)
+        built = _ran(breakage.name, ["hatch_build.py"], tree, bounded=False)
+        if built.returncode != 0 or built.stdout:
+            raise ValueError(f"{breakage.name}: the kernel cannot be built: {built.stdout}{built.stderr[-2000:]}")
 
 
 def _bound_memory() -> None:

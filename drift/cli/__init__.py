@@ -114,14 +114,20 @@ def _of_stdout(error: OSError) -> BaseException:
 def _version(context: click.Context, option: click.Parameter, requested: bool) -> None:
     if requested and not context.resilient_parsing:
         from drift import __version__
+        from drift_kernel import STATUS
 
-        click.echo(f"drift {__version__}")
+        click.echo(f"drift {__version__}, {STATUS}")
         context.exit()
 
 
 @click.group(cls=_Drift, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--version", is_flag=True, callback=_version, expose_value=False, is_eager=True, help="Print the version."
+    "--version",
+    is_flag=True,
+    callback=_version,
+    expose_value=False,
+    is_eager=True,
+    help="Print the version, and whether the kernel is there.",
 )
 def drift() -> None:
     """Deterministic dataflow: one graph, many engines, one output, byte for byte.

@@ -23,6 +23,7 @@ from waiting import HANG_S, wait_until
 import drift
 import drift.cli.run
 from drift.cli import drift as command
+from drift_kernel import STATUS
 
 GRAPHS = """
 import os
@@ -223,7 +224,7 @@ def test_the_progress_line_is_drawn_on_a_terminal_and_gone_at_the_end(folder: Pa
 
 
 def test_the_version_is_the_packages(call: Callable[..., Result]) -> None:
-    assert call("--version").stdout == f"drift {drift.__version__}\n"
+    assert call("--version").stdout == f"drift {drift.__version__}, {STATUS}\n"
 
 
 def test_help_lists_the_exit_codes_and_gives_examples(call: Callable[..., Result]) -> None:

@@ -1,4 +1,4 @@
-"""What is installed: six packages with types, none of them called `graph`, and an import that is light."""
+"""What is installed: seven packages with types, none of them called `graph`, and an import that is light."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import pytest
 from waiting import HANG_S
 
 import drift
+from drift_kernel import STATUS, kernel
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"drift", "drift_graph", "drift_acker", "drift_barrier", "drift_command", "drift_pytest"}
+PACKAGES = {"drift", "drift_graph", "drift_acker", "drift_barrier", "drift_kernel", "drift_command", "drift_pytest"}
 
 
 def python(code: str, folder: Path, *more: str) -> str:
@@ -27,18 +28,27 @@ def python(code: str, folder: Path, *more: str) -> str:
     return done.stdout.strip()
 
 
+def built(folder: Path, **environment: str) -> Path:
+    """A wheel of the project."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    if find_spec("hatchling") and find_spec("Cython"):
+        command.append("--no-build-isolation")  # then no network is needed
+    subprocess.run(command, check=True, timeout=HANG_S, env=os.environ | environment)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
-    if find_spec("hatchling"):
-        command.append("--no-build-isolation")  # then no network is needed
-    subprocess.run(command, check=True, timeout=HANG_S)
-    (built,) = folder.glob("*.whl")
-    return built
+    return built(tmp_path_factory.mktemp("wheel"))
 
 
-def test_a_wheel_holds_the_six_packages_with_their_types_and_nothing_else(wheel: Path) -> None:
+def test_without_a_compiler_the_wheel_is_pure_and_else_of_this_interpreter(wheel: Path, tmp_path: Path) -> None:
+    assert (kernel is None) == wheel.name.endswith("-py3-none-any.whl")
+    assert built(tmp_path, PATH="", DRIFT_KERNEL="").name.endswith("-py3-none-any.whl")
+
+
+def test_a_wheel_holds_the_seven_packages_with_their_types_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
@@ -49,7 +59,7 @@ def test_a_wheel_holds_the_six_packages_with_their_types_and_nothing_else(wheel:
 def test_a_wheel_holds_every_module(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for package in sorted(PACKAGES):
-        (folder,) = [found for found in (ROOT / package, *ROOT.glob(f"*/{package}")) if found.is_dir()]
+        folder = next(found for found in (*ROOT.glob(f"*/{package}"), ROOT / package) if found.is_dir())
         modules = {f"{package}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*.py")}
         assert modules <= names
 
@@ -57,11 +67,14 @@ def test_a_wheel_holds_every_module(wheel: Path) -> None:
 def test_a_wheel_runs_a_graph_next_to_a_users_own_graph_module(wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "graph.py").write_text("import drift\ngraph = drift.Graph('mine')\ngraph.source('n').sink('out')\n")
     (tmp_path / "acker.py").write_text("raise ImportError('drift took my acker for its own')\n")
+    installed = tmp_path / "installed"
+    zipfile.ZipFile(wheel).extractall(installed)
     code = (
-        f"import sys; sys.path.insert(0, {str(wheel)!r})\n"
-        "import drift, drift_graph, graph\n"
-        f"assert drift.__file__.startswith({str(wheel)!r}), drift.__file__\n"
-        f"assert drift_graph.__file__.startswith({str(wheel)!r}), drift_graph.__file__\n"
+        f"import sys; sys.path.insert(0, {str(installed)!r})\n"
+        "import drift, drift_graph, drift_kernel, graph\n"
+        f"assert drift.__file__.startswith({str(installed)!r}), drift.__file__\n"
+        f"assert drift_graph.__file__.startswith({str(installed)!r}), drift_graph.__file__\n"
+        f"assert drift_kernel.STATUS == {STATUS!r}, drift_kernel.STATUS\n"
         "print([item.payload for item in drift.run(graph.graph, {'n': [1, 2]})])"
     )
     assert python(code, tmp_path) == "[1, 2]"
