@@ -16,7 +16,7 @@ import xxhash
 from drift.operators import _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.errors import DriftBug, GraphError, SettingsError
-from drift_graph.functions import caller, check_function
+from drift_graph.functions import caller, check_function, name_of
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Map
 
@@ -71,16 +71,21 @@ class Asks(_ByValue, frozen=True):
 
 
 class Recorded(_ByValue, frozen=True):
-    """A function whose results are recorded; see `recorded`."""
+    """A function whose results are recorded; see `recorded`. A map takes the function out of it."""
 
     function: Callable[..., Any]
+
+    only_in_maps: ClassVar[bool] = True
 
     @property
     def user_function(self) -> Callable[..., Any]:
         return self.function
 
-    def __call__(self, payload: Any) -> Any:
-        return self.function(payload)
+    def __call__(self, *arguments: Any) -> Any:
+        raise GraphError(
+            f"drift.recorded({name_of(self.function)}) was called by another function, so its result would not be "
+            f"recorded: give it to stream.map, and let the function read what that step gave"
+        )
 
 
 def recorded(function: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, Generic, Protocol, TypeVar
 
-from drift.operators import KeyedItems, Process, _ByValue
+from drift.operators import KeyedItems, Process, Timer, _ByValue
+from drift_graph.canonical import identity
 from drift_graph.functions import brief, same_function
 from drift_graph.later import Later
 from drift_graph.meta import PHASE_TIMERS
@@ -32,8 +33,8 @@ _SEQUENCES = {list, tuple}
 class Rows(Protocol[Row]):
     """Rows of a batch, or timers that are due. Iterating gives (key, payload, time) of each, in the order of metas.
 
-    The key is for looking up states: what `Logic.key` gave, or something that stands for it. In place of the payload a
-    timer has its note.
+    The key is for looking up states, the same on every engine: what `Logic.key` gave, if that is text, an int, None or a
+    tuple of these; else its canonical bytes. In place of the payload a timer has its note.
     """
 
     def __len__(self) -> int: ...
@@ -113,7 +114,7 @@ def is_timed(logic: Logic[Any, Any, Any]) -> bool:
 
 def process_of(logic: Logic[Any, Any, Any], phase: int = PHASE_TIMERS) -> Process:
     """A logic as a process: its functions take rows one by one, and in batches."""
-    return Process(logic.key, logic.initial, OnRows(logic), OnTimers(logic), phase)
+    return Process(logic.key, logic.initial, OnRows(logic), OnTimers(logic), phase, notes_have_keys=True)
 
 
 class BrokenLogic(TypeError):
@@ -124,11 +125,15 @@ class _OfLogic(_ByValue, frozen=True):
     logic: Logic[Any, Any, Any]
 
     def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
-        """See `Process.on_item`."""
-        states, made = {None: state}, list[Sequence[Any]]()
-        row = KeyedItems((None,), (payload,), [], iter(((None, payload, time),)))
-        self.on_batch(states, row, made.append)
-        return states.get(None, self.logic.initial), made[0]
+        """See `Process`."""
+        key, subject = self.of_key(payload)
+        states, made = {key: state}, list[Sequence[Any]]()
+        self.on_batch(states, KeyedItems((key,), (subject,), [], iter(((key, subject, time),))), made.append)
+        return states.get(key, self.logic.initial), made[0]
+
+    def of_key(self, payload: Any) -> tuple[Any, Any]:
+        """The identity of the key, as keyed stages have it, and what the logic gets as payload."""
+        raise NotImplementedError
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
         """See `drift.machines.logics.Logic`."""
@@ -181,6 +186,9 @@ class OnRows(_OfLogic, frozen=True):
     @property
     def user_function(self) -> Callable[..., Any]:
         return self.logic.on_batch
+
+    def of_key(self, payload: Any) -> tuple[Any, Any]:
+        return identity(self.logic.key(payload)), payload
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
         if not is_timed(self.logic):
@@ -237,6 +245,9 @@ class OnTimers(_OfLogic, frozen=True):
     @property
     def user_function(self) -> Callable[..., Any]:
         return self.logic.on_timers
+
+    def of_key(self, payload: Timer) -> tuple[Any, Any]:
+        return identity(payload.key), payload.note
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
         self._at_once(self.logic.on_timers, states, rows, give)

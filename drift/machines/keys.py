@@ -18,7 +18,7 @@ import xxhash
 from drift.machines.changes import Difference
 from drift.machines.maps import Ports, called
 from drift_barrier.barrier import FAILURES
-from drift_graph.canonical import alike, canonical, hash64, types_of
+from drift_graph.canonical import THEMSELVES, alike, canonical, hash64, identity, types_of
 from drift_graph.errors import ImpureStep
 from drift_graph.failures import check_lengths, failed_step
 from drift_graph.functions import pass_interrupts
@@ -27,13 +27,12 @@ from drift_graph.operators import Group
 from drift_graph.restore import CannotRestore, restored
 from drift_graph.unchanged import Sampler, check_unchanged
 
-_themselves = frozenset({str, int, type(None)})
 _OWNERS_MAX = 100_000
 
 
 def stands_for_itself(kind: type) -> bool:
     """Whether every value of a type is its own identity."""
-    return kind in _themselves
+    return kind in THEMSELVES
 
 
 def identities(keys: Sequence[Any]) -> Sequence[Any]:
@@ -43,18 +42,11 @@ def identities(keys: Sequence[Any]) -> Sequence[Any]:
         NoCanonicalForm: for a key without one.
     """
     kinds = types_of(keys)
-    if kinds <= _themselves:
+    if kinds <= THEMSELVES:
         return keys
-    if kinds == {tuple} and (alike(keys, _themselves) or set(map(type, chain.from_iterable(keys))) <= _themselves):
+    if kinds == {tuple} and (alike(keys, THEMSELVES) or set(map(type, chain.from_iterable(keys))) <= THEMSELVES):
         return keys
-    return list(map(_identity, keys))
-
-
-def _identity(key: Any) -> Any:
-    kind = type(key)
-    if kind in _themselves or (kind is tuple and set(map(type, key)) <= _themselves):
-        return key
-    return canonical(key)
+    return list(map(identity, keys))
 
 
 def form_of_identity(identity: Any) -> bytes:
@@ -65,7 +57,7 @@ def form_of_identity(identity: Any) -> bytes:
 def identity_of(form: bytes) -> Any:
     """The identity of a key, from its canonical bytes."""
     try:
-        return _identity(restored(form))
+        return identity(restored(form))
     except CannotRestore:  # of a class, which is identified by its bytes
         return form
 

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from drift.flow.logic import OnRows, OnTimers
-from drift.machines.keys import identities
 from drift.operators import KeyedItems, ProcessState
 from drift.testing.check import Case, reference
 from drift_graph.canonical import NoCanonicalForm, same, stored
@@ -25,12 +23,11 @@ from drift_graph.functions import brief, line_of, name_of, user_function
 from drift_graph.later import Later
 from drift_graph.operators import Map, Operator
 
-_Keyed = tuple[int, "_Call"]
-
 
 class _Call(NamedTuple):
     """A call with one row: what the logic got, and what it gave."""
 
+    key: Any
     state: Any
     payload: Any
     time: int
@@ -58,7 +55,7 @@ def check_batches(case: Case) -> None:
 
             def call(state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
                 after, outputs = function(state, payload, time)
-                calls.append(_Call(state, payload, time, after, outputs))
+                calls.append(_Call(*_of_key(function, payload, state), time, after, outputs))
                 return after, outputs
 
             return call
@@ -74,50 +71,55 @@ def check_batches(case: Case) -> None:
                 _check(operator, function, batch, size)
 
 
-def _batches(function: OnRows | OnTimers, calls: Sequence[_Call]) -> Iterator[list[_Keyed]]:
-    """Calls that may be one, each with a key of its own for a row that does not follow another."""
-    if isinstance(function, OnTimers):
-        for _, due in groupby(calls, lambda call: call.time):
-            yield list(enumerate(due))
-        return
-    last: dict[Any, tuple[int, Any]] = {}
-    batch: list[_Keyed] = []
-    for number, call in enumerate(calls):
-        (key,) = identities([function.logic.key(call.payload)])
-        chain, state = last.get(key, (number, call.state))
-        chain = chain if same(state, call.state) else number
-        last[key] = chain, call.after
-        batch.append((chain, call))
+def _of_key(function: OnRows | OnTimers, payload: Any, state: Any) -> tuple[Any, Any, Any]:
+    key, subject = function.of_key(payload)
+    return key, state, subject
+
+
+def _batches(function: OnRows | OnTimers, calls: Sequence[_Call]) -> Iterator[list[_Call]]:
+    """Calls that may be one: timers of one time and different keys; rows, of which each of a key follows the last."""
+    last: dict[Any, Any] = {}
+    batch: list[_Call] = []
+    for call in calls:
+        if isinstance(function, OnTimers):
+            fits = call.key not in last and (not batch or batch[0].time == call.time)
+        else:
+            fits = call.key not in last or same(last[call.key], call.state)
+        if not fits:
+            yield batch
+            last, batch = {}, []
+        last[call.key] = call.after
+        batch.append(call)
     yield batch
 
 
-def _check(operator: Operator, function: OnRows | OnTimers, batch: Sequence[_Keyed], size: int) -> None:
+def _check(operator: Operator, function: OnRows | OnTimers, batch: Sequence[_Call], size: int) -> None:
     """Make calls again, so many rows in one."""
     states: dict[Any, Any] = {}
-    for key, call in reversed(batch):
-        states[key] = call.state
+    for call in reversed(batch):
+        states[call.key] = call.state
     made, error = list[Sequence[Any]](), ""
     for start in range(0, len(batch), size):
         part = batch[start : start + size]
-        rows = [(key, call.payload, call.time) for key, call in part]
+        rows = [(call.key, call.payload, call.time) for call in part]
         keys, payloads, _ = zip(*rows)
         try:
             function.on_batch(states, KeyedItems(keys, payloads, [], iter(rows)), made.append)
         except Exception as raised:  # one by one it raised nothing
             error = f"{type(raised).__name__}: {raised}"
             break
-    for at, (_, call) in enumerate(batch):
+    for at, call in enumerate(batch):
         if at >= len(made) or _differ(_plain(made[at]), _plain(call.outputs)):
             got = error if at >= len(made) else f"it gave {brief(made[at])}"
             break
     else:
-        afters = {key: call.after for key, call in batch}
+        afters = {call.key: call.after for call in batch}
         wrong = [key for key in afters if _differ(states.get(key, function.logic.initial), afters[key])]
         if not wrong:
             return
-        at = max(at for at, (key, _) in enumerate(batch) if key == wrong[0])
+        at = max(at for at, call in enumerate(batch) if call.key == wrong[0])
         got = f"it left the state {brief(states.get(wrong[0], function.logic.initial))}"
-    key, call = batch[at]
+    call = batch[at]
     first = at - at % size
     name = user_function(function)
     what = "timers" if isinstance(function, OnTimers) else "rows"

@@ -42,6 +42,8 @@ T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 _NAN = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
 _exact = frozenset({str, int, bool, type(None), bytes})
+#: Types whose values of different value or type are never equal: keys of these stand for themselves.
+THEMSELVES = frozenset({str, int, type(None)})
 _scalars = _exact | {float}
 _PLAIN_DEPTH_MAX = 50
 _COLUMNS_MAX = 8  # longer tuples are not checked column by column
@@ -299,6 +301,16 @@ def forms_of(values: Sequence[Any]) -> list[bytes]:
         return stored_each(values)
     except NoCanonicalForm:
         return list(map(form_of, values))
+
+
+def identity(key: Any) -> Any:
+    """A hashable that stands for a key: text, ints, None and tuples of these for themselves, others' canonical bytes.
+
+    Raises:
+        NoCanonicalForm: for a key without one.
+    """
+    kind = type(key)
+    return key if kind in THEMSELVES or (kind is tuple and set(map(type, key)) <= THEMSELVES) else canonical(key)
 
 
 def types_of(values: Collection[Any]) -> set[type]:

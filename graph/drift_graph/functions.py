@@ -9,7 +9,7 @@ import reprlib
 import signal
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
@@ -91,6 +91,26 @@ class LibraryFunction:
 def field_of(function: object, name: str, otherwise: Any = None) -> Any:
     """A field of a function of this library. A user's function has none, whatever attributes its class has."""
     return getattr(function, name, otherwise) if isinstance(function, LibraryFunction) else otherwise
+
+
+def has_inside(given: object, name: str) -> bool:
+    """Whether a function of this library that has this field is somewhere in what was given to a step: itself, or a part
+    of another one, of an aggregate, of a partial function or of a tuple.
+    """
+    if field_of(given, name, False):
+        return True
+    if isinstance(given, functools.partial):
+        parts: Iterable[object] = (given.func, *given.args, *given.keywords.values())
+    elif isinstance(given, (tuple, list)):
+        parts = given
+    elif isinstance(given, dict):
+        parts = given.values()
+    elif isinstance(given, LibraryFunction):
+        names = (*getattr(given, "__struct_fields__", ()), *getattr(given, "__dict__", ()))
+        parts = [getattr(given, each, None) for each in names]
+    else:
+        return False
+    return any(has_inside(part, name) for part in parts)
 
 
 def user_function(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from drift_graph.checks import check, check_loops
 from drift_graph.errors import GraphError
+from drift_graph.functions import has_inside
 from drift_graph.meta import global_time_of, read_varint, root_of
 from drift_graph.operators import Edge, Group, Map, Operator, Sink, Source
 from drift_graph.ranks import structural_ranks
@@ -169,6 +170,12 @@ class Draft:
             raise GraphError(
                 f"graph {self.name!r} has two steps named {operator.name!r}: at {known.where} and at "
                 f"{operator.where}; no two steps, sources or sinks have one name: give one of them another"
+            )
+        if any(has_inside(function, "only_in_maps") for function in operator.functions.values()):
+            raise GraphError(
+                f"step {operator.step!r} (at {operator.where}) takes no drift.recorded(...), since it could not be taken "
+                f"from the record: only map does, without with_time and later; compute the value there, as a part of the "
+                f"payload, and give step {operator.step!r} a function that reads it"
             )
         self._operators[operator.name] = operator
         for origin in origins:

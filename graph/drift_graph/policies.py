@@ -12,7 +12,7 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift_graph.errors import SettingsError
-from drift_graph.functions import is_expression, same_function
+from drift_graph.functions import has_inside, is_expression, same_function
 from drift_graph.moments import Field, Span, span_from, time_from, zone_from
 
 if TYPE_CHECKING:
@@ -118,6 +118,11 @@ class EventTime:
             elif not callable(function) and not is_expression(function) and not (name == "tie" and function is None):
                 raise SettingsError(
                     f"{name}={function!r:.80} is not a function of the payload, nor the name of a field"
+                )
+            elif has_inside(function, "only_in_maps"):
+                raise SettingsError(
+                    f"{name}= takes no drift.recorded(...): in event time it is a function of the payload alone; without "
+                    f"time= items have the time at which they came, which a record keeps"
                 )
         spans: dict[str, int | None] = {}
         for name, argument in (("lateness", lateness), ("idle_after_ms", idle_after_ms), ("future_max", future_max)):

@@ -129,6 +129,61 @@ def len_of(text: str) -> int:
     return len(text)
 
 
+class Keys(drift.Logic[int, int, Any]):
+    """Gives the keys under which it finds its states, of rows and of timers."""
+
+    initial = 0
+
+    def __init__(self, keys: tuple[Any, ...]) -> None:
+        self.keys = keys
+
+    def key(self, payload: int) -> Any:
+        return self.keys[payload % 2]
+
+    def on_batch(self, states: dict[Any, int], rows: drift.Rows[int], out: drift.Out[Any]) -> None:
+        for key, payload, _ in rows:
+            states[key] += payload
+            out([(key, states[key])])
+
+
+class KeysOfTimers(Keys):
+    def on_batch(self, states: dict[Any, int], rows: drift.Rows[int], out: drift.Out[Any]) -> None:
+        for key, payload, time in rows:
+            states[key] += payload
+            out([(key, states[key]), drift.at(time + 1, "due")])
+
+    def on_timers(self, states: dict[Any, int], due: drift.Rows[str], out: drift.Out[Any]) -> None:
+        for key, note, _ in due:
+            out([(key, note, states[key])])
+
+
+@pytest.mark.parametrize("logic", [Keys, KeysOfTimers])
+@pytest.mark.parametrize("keys", [(0, 1), ("a", "b"), ((0, "a"), (1, None)), (None, 0), (0.5, True), (b"x", {1: 2})])
+def test_a_logic_gets_one_key_on_every_engine(logic: type[Keys], keys: tuple[Any, Any]) -> None:
+    graph = drift.Graph("keys")
+    graph.source("in", time=drift.EventTime(lambda number: number)).step(logic(keys), name="step").sink("out")
+    options = [{"engine": "reference"}, {}, {"batch_items": 1}, {"fused": False}]
+    runs = [payloads(drift.run(graph, {"in": range(4)}, **each)) for each in options]
+    assert runs == runs[:1] * 4
+    found = dict.fromkeys(output[0] for output in runs[0])
+    stand_for_themselves = not {float, bool, bytes, dict} & set(map(type, keys))
+    assert list(found) == list(keys) if stand_for_themselves else set(map(type, found)) == {bytes}
+    assert len(runs[0]) == (4 if logic is Keys else 8)
+
+
+@pytest.mark.parametrize("logic", [Keys, KeysOfTimers])
+def test_the_harness_accepts_a_logic_that_gives_its_keys(logic: type[Keys]) -> None:
+    graph = drift.Graph("keys")
+    graph.source("numbers", time=drift.EventTime(lambda number: number)).step(logic((1, 0.5)), name="step").sink("out")
+
+    @settings(max_examples=5, phases=[Phase.generate])
+    @deterministic(graph, numbers=st.lists(st.integers(0, 9), min_size=3, max_size=6))
+    def test() -> None:
+        pass
+
+    test()
+
+
 # The contract, broken.
 
 
