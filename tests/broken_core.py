@@ -53,8 +53,8 @@ BREAKAGES = [
     one(
         "a recorded function that another one calls gives a result",
         "drift/calling/asks.py",
-        "    def __call__(self, *arguments: Any) -> Any:\n        raise GraphError(",
-        "    def __call__(self, *arguments: Any) -> Any:\n        return self.function(*arguments)\n        raise GraphError(",
+        '        raise GraphError(\n            f"drift.recorded({name_of',
+        '        return self.function(*arguments)\n        raise GraphError(\n            f"drift.recorded({name_of',
         RECORDED,
         WRITTEN,
     ),

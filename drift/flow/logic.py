@@ -33,8 +33,8 @@ _SEQUENCES = {list, tuple}
 class Rows(Protocol[Row]):
     """Rows of a batch, or timers that are due. Iterating gives (key, payload, time) of each, in the order of metas.
 
-    The key is for looking up states, the same on every engine: what `Logic.key` gave, if that is text, an int, None or a
-    tuple of these; else its canonical bytes. In place of the payload a timer has its note.
+    The key is for looking up states, the same on every engine: what `Logic.key` gave, if that is text, an int, None or
+    a tuple of these; else its canonical bytes. In place of the payload a timer has its note.
     """
 
     def __len__(self) -> int: ...

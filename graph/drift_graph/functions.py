@@ -94,8 +94,8 @@ def field_of(function: object, name: str, otherwise: Any = None) -> Any:
 
 
 def has_inside(given: object, name: str) -> bool:
-    """Whether a function of this library that has this field is somewhere in what was given to a step: itself, or a part
-    of another one, of an aggregate, of a partial function or of a tuple.
+    """Whether a function of this library that has this field is somewhere in what was given to a step: itself, or a
+    part of another one, of an aggregate, of a partial function or of a tuple.
     """
     if field_of(given, name, False):
         return True

@@ -173,9 +173,9 @@ class Draft:
             )
         if any(has_inside(function, "only_in_maps") for function in operator.functions.values()):
             raise GraphError(
-                f"step {operator.step!r} (at {operator.where}) takes no drift.recorded(...), since it could not be taken "
-                f"from the record: only map does, without with_time and later; compute the value there, as a part of the "
-                f"payload, and give step {operator.step!r} a function that reads it"
+                f"step {operator.step!r} (at {operator.where}) takes no drift.recorded(...), which would not be "
+                f"recorded here: only map does, without with_time and later; compute the value there, as a part of "
+                f"the payload, and give step {operator.step!r} a function that reads it"
             )
         self._operators[operator.name] = operator
         for origin in origins:

@@ -121,8 +121,8 @@ class EventTime:
                 )
             elif has_inside(function, "only_in_maps"):
                 raise SettingsError(
-                    f"{name}= takes no drift.recorded(...): in event time it is a function of the payload alone; without "
-                    f"time= items have the time at which they came, which a record keeps"
+                    f"{name}= takes no drift.recorded(...): in event time it is a function of the payload alone; "
+                    f"without time= items have the time at which they came, which a record keeps"
                 )
         spans: dict[str, int | None] = {}
         for name, argument in (("lateness", lateness), ("idle_after_ms", idle_after_ms), ("future_max", future_max)):

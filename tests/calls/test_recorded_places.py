@@ -91,7 +91,8 @@ PLACES: dict[str, Callable[[Any, Any], Any]] = {
     "EventTime.time": lambda s, z: drift.EventTime(R),
     "EventTime.tie": lambda s, z: drift.EventTime(abs, tie=R),
 }
-for each in ["sum", "mean", "var", "std", "min", "max", "min_by", "max_by", "first", "last", "shift", "diff", "distinct", "distinct_count", "approximate_distinct_count"]:  # fmt: skip
+_OF = ("sum", "mean", "var", "std", "min", "max", "min_by", "max_by", "first", "last", "shift", "diff", "distinct")
+for each in (*_OF, "distinct_count", "approximate_distinct_count"):
     PLACES[f"agg.{each}.of"] = partial(_of, each)
 PLACES["agg.reduce.function"] = lambda s, z: drift.agg.reduce(R)
 #: What is no parameter of its own: inside of other things.
