@@ -879,9 +879,63 @@ BREAKAGES = [
     one(
         "lateness judged by batch",
         _LATENESS,
-        "list(islice(accumulate(times, max, initial=before), len(times)))",
-        "[before] * len(times)",
-        unseen="few of its batches have an item that another one of the batch makes late",
+        "within is not None and within[0] >= self.least",
+        "within is None or within[0] >= self.least",
+        ("tests/core/test_source_machines.py",),
+        SAME_CODE,
+    ),
+    *(
+        one(
+            name,
+            file,
+            old,
+            new,
+            ("tests/core/test_moments.py", "-k", "future or wrong or gap or held or ahead"),
+            SAME_CODE,
+        )
+        for name, file, old, new in (
+            (
+                "a held item is not set apart where items go on below it",
+                _LATENESS,
+                "if each.seen < seen and each.time > reach]",
+                "if False]",
+            ),
+            (
+                "what comes in front of an item speaks against it",
+                _LATENESS,
+                "if each.seen < seen and each.time > reach]",
+                "if each.time > reach]",
+            ),
+            (
+                "a held item that is alone below others is accepted",
+                _LATENESS,
+                "for each in below if len(each) > 1 for item in each])",
+                "for each in below for item in each])",
+            ),
+            ("held items are lost at the end", _LATENESS, "while self.held and judged.error is None:", "while False:"),
+            ("a held item waits for ever", _LATENESS, "self.seen - self.held[0].seen >= WAIT_ITEMS", "False"),
+            (
+                "items are counted by batches",
+                _LATENESS,
+                "            self.seen += 1\n",
+                "            self.seen += not judged.times\n",
+            ),
+            ("a gap that was closed sets apart", _LATENESS, "if each.time <= limit), None)", "if False), None)"),
+            ("rows of a batch are taken over a gap", _LATENESS, "timed.rise(greatest) <= future_max", "True"),
+            ("the first items are believed whatever they are", _LATENESS, "count >= AGREEING and", "True or"),
+            (
+                "items that are held are not read again",
+                "graph/drift_graph/rereading.py",
+                "        if self._goes_on:\n",
+                "        if False:\n",
+            ),
+            (
+                "the position is behind items that are held",
+                "graph/drift_graph/rereading.py",
+                "while len(batches) > self._goes_on and",
+                "while batches and",
+            ),
+        )
     ),
     one(
         "a heartbeat one too high",

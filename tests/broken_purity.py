@@ -38,8 +38,8 @@ BREAKAGES = [
             (
                 "payloads that a tie function changed are not looked at",
                 "graph/drift_graph/times.py",
-                '                check_payloads(samples, self.policy, "tie", self.name)',
-                "                pass",
+                '            check_payloads(samples, policy, "tie", self.name)',
+                "            pass",
                 "tie_function",
             ),
         )

@@ -79,25 +79,32 @@ class TimedRows(Timed):
         rows: the payloads, which are hashed where there is no column of ties.
     """
 
-    __slots__ = ("first", "greatest", "_times", "_rows", "_ties")
+    __slots__ = ("first", "least", "greatest", "_times", "_rows", "_ties")
 
     def __init__(self, times: Times, rows: Rows, ties: pl.Series | None) -> None:
-        self.first, self.greatest = int(times[0]), int(times.max())
+        self.first, self.least, self.greatest = int(times[0]), int(times.min()), int(times.max())
         self._times = times
         self._rows = rows
         self._ties = ties
 
     def behind(self, greatest: int, least: int, lateness: int) -> Sequence[tuple[int, int, int]] | None:
         times = self._times
-        low = int(times.min())
-        if low >= least and max(greatest, self.greatest) - low <= lateness:
+        if self.least >= least and max(greatest, self.greatest) - self.least <= lateness:
             return ()
         if lateness > TIME_MAX:
             return None
-        befores = np.maximum.accumulate(np.concatenate([np.array([greatest]), times[:-1]]))
+        befores = self._befores(greatest)
         bounds = np.maximum(np.maximum(befores, TIME_MIN + lateness) - lateness, least)
         at = np.flatnonzero(times < bounds)
         return list(zip(at.tolist(), times[at].tolist(), bounds[at].tolist()))
+
+    def rise(self, greatest: int) -> int:
+        rises = np.diff(np.maximum.accumulate(np.concatenate([np.array([greatest]), self._times])))
+        return int(rises.view(np.uint64).max())  # of two numbers of 64 bits, which may be further apart than 63 bits
+
+    def _befores(self, greatest: int) -> Times:
+        """The greatest time before each row."""
+        return np.maximum.accumulate(np.concatenate([np.array([greatest]), self._times[:-1]]))
 
     def chosen(self, wanted: Sequence[int], rows: Rows) -> TimedRows | None:
         mask = np.frombuffer(bytes(wanted), np.bool_)

@@ -27,9 +27,8 @@ from drift.records.writer import RecordWriter
 from drift_graph.canonical import stored, stored_each, stored_plain
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.metas import Metas
 from drift_graph.restore import restored
-from drift_graph.times import Remembered, SourceMachine
+from drift_graph.times import Arrived, Remembered, SourceMachine
 
 _STATES = "stream"
 
@@ -157,15 +156,13 @@ class Appender:
                 f"a row is of source {source!r}, and the graph has the sources {', '.join(map(repr, self._machines))}; "
                 f"correct the column of sources, or the graph"
             )
-        arrived = machine.take(list(payloads))
+        self._send(source, machine.take(list(payloads)))
+
+    def _send(self, source: str, arrived: Arrived) -> None:
         if arrived.error is not None:
             raise arrived.error
-        self._send(source, arrived.metas, arrived.payloads, [
-            LateRow(late.time, late.heartbeat, late.reason, stored(late.payload)) for late in arrived.late
-        ])  # fmt: skip
-
-    def _send(self, source: str, metas: Metas, payloads: list[Any], late: list[LateRow]) -> None:
-        machine = self._machines[source]
+        machine, metas, payloads = self._machines[source], arrived.metas, arrived.payloads
+        late = [LateRow(late.time, late.heartbeat, late.reason, stored(late.payload)) for late in arrived.late]
         data = stored_plain(payloads)
         first_time, metas_bytes = split_metas(metas)
         self._writer.handle(
@@ -206,8 +203,9 @@ class Appender:
     def end(self) -> None:
         """End the input behind the items added."""
         for name, machine in self._machines.items():
+            arrived = machine.settle()
             machine.finish()
-            self._send(name, [], [], [])
+            self._send(name, arrived)
         self._writer.end(Outcome("stopped"), datetime.now(UTC).isoformat())
         shutil.rmtree(self._folder / _STATES, ignore_errors=True)
 

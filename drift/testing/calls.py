@@ -201,8 +201,8 @@ class InTurn(Simulation):
             outcome.released, outcome.digest, outcome.error, first.late, tombstones, first.handed, outcome.log
         )
 
-    def _know(self, name: str, payloads: list[Any], numbers: list[int], arrived: Arrived) -> None:
-        super()._know(name, payloads, numbers, arrived)
+    def _know(self, name: str, read: list[tuple[Any, int]], arrived: Arrived) -> None:
+        super()._know(name, read, arrived)
         for meta in arrived.metas:  # of later segments: decisions are about the input item behind it
             self._items.setdefault(global_time_of(meta), self._items[meta])
 

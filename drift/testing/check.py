@@ -272,7 +272,10 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
     if handed is None:
         for rank, source in enumerate(dataflow.sources):
             machine = SourceMachine.of(source, rank)
-            arrived_from.append((source.name, machine.take(list(case.inputs[source.name]))))
+            arrived = machine.take(list(case.inputs[source.name]))
+            arrived_from.append((source.name, arrived))
+            if arrived.error is None:
+                arrived_from.append((source.name, machine.settle()))
     below_by_source = {source.name: END_OF_TIME for source in dataflow.sources}
     ranks = {name: rank for rank, name in enumerate(below_by_source)}
     failed = [(each.heartbeat, ranks[name], each) for name, each in arrived_from if each.error is not None]

@@ -117,7 +117,7 @@ class Driver:
         """End the input of a source."""
         rank = self._rank(source)
         if self.simulation.intake.inputs.may_read(rank):
-            self.simulation.heartbeat(rank, self._machine(source).finish())
+            self.simulation.end_of(rank)
 
     def advance(self, milliseconds: int) -> None:
         """Move the clock of live sources."""

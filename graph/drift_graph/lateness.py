@@ -1,16 +1,28 @@
-"""Which items of a source in event time are late, and which are too far ahead.
+"""Which items of a source in event time are late, and which are set apart by `future_max`.
 
-Invariant: whether an item is late depends on the items before it in arrival order (and, for a live source, on the clock
-readings and idle decisions passed in), never on how they were cut into batches.
+Invariant: whether an item is late or set apart depends on the items of its source, in arrival order, alone (and, for
+lateness, on the idle decisions passed in): never on a clock, and never on how the items were cut into batches.
 
-Why: each item is judged against the greatest time before it.
+Why: each item is judged against the greatest time before it; and one that is ahead of that by more than `future_max`
+is held, with its place in the count of items, until enough of the items behind it have been seen.
+
+The rule of `future_max`, for the items of one source. The first item, and each that is more than `future_max` above
+the greatest time so far, is *held*. Held items whose times lie within `future_max`, one to the next, are a *group*.
+
+- A group of `AGREEING` items is believed: they are accepted in the order in which they came. So is a smaller group of
+  two or more below a group that is believed.
+- A held item is set apart if an item that is accepted after it came would be late if the held one were believed, and is
+  further below it than `future_max`; and one that is alone, below a group that is believed.
+- If a held item has seen `WAIT_ITEMS` further items, or the input ends, the largest group of two or more is believed,
+  the lowest if several are as large; if there is none, the oldest held item is set apart. At the end of an input of
+  which nothing was believed, the lowest is believed, though it is alone.
+- When the greatest time has come within `future_max` of a held item, the item is accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import accumulate, islice
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from operator import sub
 from typing import Any, NamedTuple
 
@@ -22,10 +34,14 @@ from drift_graph.payloads import Rows, Timed, in_order
 from drift_graph.policies import EventTime
 
 _CHUNK_ITEMS = 64  # the least and greatest time of a chunk are compared first, and single items only if necessary
+#: So many held items near each other are believed.
+AGREEING = 4
+#: So many further items are seen before a held item is decided by what there is.
+WAIT_ITEMS = 8
 
 
 class Late(NamedTuple):
-    """A diverted item: it had `time` below the `heartbeat` of its source."""
+    """A diverted item: it had `time` when the heartbeat of its source was `heartbeat`."""
 
     source: str
     payload: Any
@@ -34,18 +50,57 @@ class Late(NamedTuple):
     reason: str
 
 
+class Held(NamedTuple):
+    """An item that is neither accepted nor set apart yet.
+
+    Attributes:
+        seen: how many items of its source had come before it, since any was held.
+    """
+
+    seen: int
+    time: int
+    payload: Any
+
+
+class Judged:
+    """What is decided about items.
+
+    Attributes:
+        payloads, times: of the accepted ones.
+        late: the late ones, and those that are set apart.
+        accepted_before: of each of these, how many were accepted before it.
+        error: the late one that ends the run; nothing behind it is decided.
+    """
+
+    __slots__ = ("payloads", "times", "late", "accepted_before", "error")
+
+    def __init__(self, payloads: Any, times: list[int]) -> None:
+        self.payloads, self.times = payloads, times
+        self.late: list[Late] = []
+        self.accepted_before: list[int] = []
+        self.error: LateItem | None = None
+
+
 class Lateness:
     """Judges the times of a source.
 
+    Args:
+        apart: whether a late item becomes a diverted item, at the heartbeat that it is behind.
+
     Attributes:
-        greatest: greatest time so far; None before the first item.
+        greatest: greatest accepted time so far; None before the first item.
         least: least time that is accepted, which is the heartbeat.
+        held: the items that are held by `future_max`, in the order in which they came.
+        seen: how many items have come since the first of these.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, apart: bool = False) -> None:
         self.source = source
+        self._apart = apart
         self.greatest: int | None = None
         self.least = TIME_MIN
+        self.held: list[Held] = []
+        self.seen = 0
 
     @property
     def known(self) -> tuple[int | None, int]:
@@ -57,7 +112,7 @@ class Lateness:
         self.greatest, self.least = known
 
     def past_all(self) -> int | None:
-        """The time past every item so far, at most TIME_MAX; None before the first item."""
+        """The time past every accepted item so far, at most TIME_MAX; None before the first."""
         return None if self.greatest is None else min(self.greatest + 1, TIME_MAX)
 
     def follow(self, lateness: int) -> None:
@@ -69,7 +124,7 @@ class Lateness:
         return self.least if self.greatest is None else max(self.least, self.greatest - lateness, TIME_MIN)
 
     def judge_rows(
-        self, rows: Rows, timed: Timed, policy: EventTime, clock: int
+        self, rows: Rows, timed: Timed, policy: EventTime
     ) -> tuple[Timed | None, Rows, list[Late], LateItem | None] | None:
         """As `judge`, for rows; None, and nothing has changed, where it is not sure which of them are accepted.
 
@@ -77,166 +132,221 @@ class Lateness:
             The times of the accepted rows, None if there are none; these rows, the late ones, and the late one that
             ends the run.
         """
-        if policy.future_max is not None and self._some_ahead(timed.first, timed.greatest, clock, policy.future_max):
+        if policy.future_max is not None and not self._all_in_line(timed, len(rows), policy.future_max):
             return None
         before = timed.first if self.greatest is None else self.greatest
         behind = timed.behind(before, self.least, policy.lateness)
-        if behind is None:
+        if behind is None or (behind and self._apart):
             return None
-        late, error = self._refused(rows, behind, policy)
+        judged = Judged(rows, [])
+        late_payloads = iter(in_order(rows, [at for at, _, _ in behind]) if behind else ())
+        for (_, time, heartbeat), payload in zip(behind, late_payloads):
+            self._refuse_late(judged, payload, time, heartbeat, policy)
+            if judged.error is not None:
+                break
         accepted: Timed | None = timed
         if behind:
             wanted = bytearray(b"\1" * len(rows))
             for at, _, _ in behind:
                 wanted[at] = 0
-            if error is not None:
+            if judged.error is not None:
                 first = behind[0][0]
                 wanted[first:] = bytes(len(rows) - first)
             rows = rows.chosen(wanted)
             accepted = timed.chosen(wanted, rows)
         self.greatest = before if accepted is None else max(before, accepted.greatest)
-        return accepted, rows, late, error
+        return accepted, rows, judged.late, judged.error
 
-    def judge(
-        self, payloads: list[Any], times: list[int], policy: EventTime, clock: int
-    ) -> tuple[list[int] | None, list[Late], Exception | None]:
-        """Indices of the accepted items (None if all are), the late items, and the late item that ends the run."""
-        if not times:
-            return None, [], None
-        if policy.future_max is not None and self._some_ahead(times[0], max(times), clock, policy.future_max):
-            return self._judge_ahead(payloads, times, policy, clock, policy.future_max)
-        if self.greatest is None:
-            self.greatest = times[0]
-        before = self.greatest
-        within = _least_and_greatest(times, before, policy.lateness)
-        if within is not None and within[0] >= self.least:
-            self.greatest = within[1]
-            return None, [], None
-        self.greatest = max(before, max(times))
-        befores = list(islice(accumulate(times, max, initial=before), len(times)))
-        heartbeats = [max(greatest - policy.lateness, self.least) for greatest in befores]
-        each = enumerate(zip(times, heartbeats))
-        behind = [(at, time, heartbeat) for at, (time, heartbeat) in each if time < heartbeat]
-        late, error = self._refused(payloads, behind, policy)
-        if error is not None:
-            first = behind[0][0]
-            self.greatest = max(before, max(times[:first], default=before))
-            return list(range(first)), [], error
-        refused = {at for at, _, _ in behind}
-        return [index for index in range(len(times)) if index not in refused], late, None
-
-    def _refused(
-        self, payloads: Any, behind: Sequence[tuple[int, int, int]], policy: EventTime
-    ) -> tuple[list[Late], LateItem | None]:
-        """The late items, or the first of them as an error.
+    def judge(self, payloads: list[Any], times: Sequence[int | None], policy: EventTime) -> Judged:
+        """Decide about items, and about items that are held.
 
         Args:
-            behind: of the late ones the indices, the times, and the heartbeats that they are behind.
+            times: of the first payloads; the others are not judged. None for a diverted item, which has no time: it is
+                accepted at the greatest time before it.
         """
-        if behind and policy.late == "error":
-            first, time, heartbeat = behind[0]
-            return [], LateItem(
-                f"source {self.source!r} got an item at {time} below its heartbeat {heartbeat}; payload "
-                f"{short(payloads[first])}; set lateness to {policy.lateness + heartbeat - time} or more, or pass "
-                f"late='divert' to keep such items"
-            )
-        late = in_order(payloads, [at for at, _, _ in behind]) if behind else ()
-        return [
-            Late(self.source, payload, time, heartbeat, f"{heartbeat - time} behind the heartbeat")
-            for payload, (_, time, heartbeat) in zip(late, behind)
-        ], None
-
-    def set_apart(
-        self, payloads: list[Any], times: list[int], policy: EventTime, clock: int
-    ) -> tuple[list[Any], list[int]]:
-        """The items, with those that are late or too far ahead as diverted items, at the time where they came.
-
-        Args:
-            times: of the first payloads; for the others there are none.
-        """
-        if not times:
-            return payloads, times
-        greatest, lateness = self.greatest, policy.lateness
-        if policy.future_max is None:
-            within = _least_and_greatest(times, times[0] if greatest is None else greatest, lateness)
-            if within is not None and within[0] >= self.least:
-                return payloads, times
-        taken: list[Any] = []
-        moved: list[int] = []
+        if times and None not in times:
+            known: list[int] = times  # type: ignore[assignment]
+            if policy.future_max is None or self._all_in_line(_Listed(known), len(known), policy.future_max):
+                within = _least_and_greatest(known, self._above(known[0]), policy.lateness)
+                if within is not None and within[0] >= self.least:
+                    self.greatest = within[1]
+                    return Judged(payloads if len(payloads) == len(known) else payloads[: len(known)], known)
+        judged = Judged([], [])
         for payload, time in zip(payloads, times):
-            heartbeat = self.least if greatest is None else max(self.least, greatest - lateness)
-            if policy.future_max is not None and is_ahead(time, greatest, clock, policy.future_max):
-                limit = max(clock, TIME_MIN if greatest is None else greatest) + policy.future_max
-                why = f"its time {time} is {time - limit} beyond what future_max allows"
-                taken.append(diverted(self.source, why, payload, LATE))
-                moved.append(heartbeat)
-            elif time < heartbeat:
-                why = f"its time {time} is {heartbeat - time} behind the heartbeat {heartbeat}"
-                taken.append(diverted(self.source, why, payload, LATE))
-                moved.append(heartbeat)
-            else:
-                greatest = time if greatest is None else max(greatest, time)
-                taken.append(payload)
-                moved.append(time)
-        return [*taken, *payloads[len(times) :]], moved
+            if judged.error is not None:
+                break
+            self._one(judged, payload, time, policy)
+        return judged
 
-    def _some_ahead(self, first: int, greatest: int, clock: int, future_max: int) -> bool:
-        """Whether an item may be too far ahead, by the first and the greatest time; exact only if it says no."""
-        known = clock if self.greatest is None else max(clock, self.greatest)
-        if known == TIME_MIN:
-            known = first
-        return greatest > known + future_max
+    def settle(self, policy: EventTime) -> Judged:
+        """Decide about the items that are held, since the input has ended."""
+        judged = Judged([], [])
+        while self.held and judged.error is None:
+            self._resolve(judged, policy, at_end=True)
+        return judged
 
-    def _judge_ahead(
-        self, payloads: list[Any], times: list[int], policy: EventTime, clock: int, future_max: int
-    ) -> tuple[list[int] | None, list[Late], Exception | None]:
-        """Like `judge`, if some items may be too far ahead: these are excluded before the others are judged."""
-        greatest = self.greatest
-        ahead: dict[int, int] = {}  # by index, the limit for its time
-        for at, time in enumerate(times):
-            if is_ahead(time, greatest, clock, future_max):
-                ahead[at] = max(clock, TIME_MIN if greatest is None else greatest) + future_max
-                if policy.late == "error":
-                    break
+    def _above(self, time: int) -> int:
+        return time if self.greatest is None else self.greatest
+
+    def _all_in_line(self, timed: Timed | _Listed, count: int, future_max: int) -> bool:
+        """Whether no item is held, and none of these would be for long; exact only if it says yes."""
+        if self.held:
+            return False
+        greatest = self._base
+        if greatest is None:
+            return count >= AGREEING and timed.greatest - timed.least <= future_max
+        return timed.greatest <= greatest + future_max or timed.rise(greatest) <= future_max
+
+    @property
+    def _base(self) -> int | None:
+        """The greatest time of an item that has a time.
+
+        A diverted item is put at the least of all times if it is the first, which is no time to go by.
+        """
+        return None if self.greatest == TIME_MIN else self.greatest
+
+    def _one(self, judged: Judged, payload: Any, time: int | None, policy: EventTime) -> None:
+        """Judge the next item."""
+        base, future_max = self._base, policy.future_max
+        if self.held:
+            self.seen += 1
+        if time is None:
+            time = max(TIME_MIN if self.greatest is None else self.greatest, self.least)
+            self.greatest = self._above(time)
+            self._add(judged, payload, time)
+        elif future_max is None or (base is not None and time <= base + future_max):
+            self._accept(judged, Held(self.seen, time, payload), policy)
+        else:
+            if not self.held:
+                self.seen = 0
+            item = Held(self.seen, time, payload)
+            self.held.append(item)
+            group = next(group for group in self._groups(future_max) if item in group)
+            if len(group) >= AGREEING:
+                self._believe(judged, group, policy)
+        while self.held and self.seen - self.held[0].seen >= WAIT_ITEMS and judged.error is None:
+            self._resolve(judged, policy, at_end=False)
+
+    def _groups(self, future_max: int) -> list[list[Held]]:
+        """The held items by time, cut where two are further apart than `future_max`."""
+        groups: list[list[Held]] = []
+        for item in sorted(self.held, key=lambda item: (item.time, item.seen)):
+            if groups and item.time - groups[-1][-1].time <= future_max:
+                groups[-1].append(item)
             else:
-                greatest = time if greatest is None else max(greatest, time)
-        if not ahead:
-            return self.judge(payloads, times, replace(policy, future_max=None), clock)
-        rest = [at for at in range(min(ahead) if policy.late == "error" else len(times)) if at not in ahead]
-        accepted, late, error = self.judge(
-            [payloads[at] for at in rest], [times[at] for at in rest], replace(policy, future_max=None), clock
-        )
-        taken = rest if accepted is None else [rest[at] for at in accepted]
-        if policy.late == "error":
-            at, most = next(iter(ahead.items()))
-            return (
-                taken,
-                late,
-                error
-                or LateItem(
-                    f"source {self.source!r} got an item at {times[at]}, {times[at] - most} beyond what future_max="
-                    f"{future_max} allows; payload {short(payloads[at])}; raise it, or pass late='divert'"
-                ),
+                groups.append([item])
+        return groups
+
+    def _resolve(self, judged: Judged, policy: EventTime, *, at_end: bool) -> None:
+        """Decide about some of the held items, by those that there are."""
+        assert policy.future_max is not None
+        largest = max(self._groups(policy.future_max), key=len)
+        if len(largest) > 1 or (at_end and self._base is None):
+            self._believe(judged, largest, policy)
+        else:
+            self._set_apart(judged, [self.held[0]], policy)
+
+    def _believe(self, judged: Judged, group: list[Held], policy: EventTime) -> None:
+        """Accept the items of a group, and those below that are not alone; others below are set apart."""
+        assert policy.future_max is not None
+        low = group[0].time
+        below = [each for each in self._groups(policy.future_max) if each[0].time < low]
+        alone = [each[0] for each in below if len(each) == 1]
+        accepted = sorted([*group, *(item for each in below if len(each) > 1 for item in each)])
+        self._set_apart(judged, sorted(alone), policy, low)
+        self.held = [item for item in self.held if item not in accepted]
+        for item in accepted:
+            self._accept(judged, item, policy)
+
+    def _accept(self, judged: Judged, item: Held, policy: EventTime) -> None:
+        """Judge whether an item that is not held is late; accept it, and decide about those that are held above it."""
+        if judged.error is not None:
+            return
+        seen, time, payload = item
+        heartbeat = self.least if self.greatest is None else max(self.least, self.greatest - policy.lateness)
+        if time < heartbeat:
+            self._refuse_late(judged, payload, time, heartbeat, policy)
+            return
+        if policy.future_max is not None and self.held:
+            reach = time + max(policy.future_max, policy.lateness)
+            above = [each for each in self.held if each.seen < seen and each.time > reach]
+            if not self._set_apart(judged, above, policy):
+                return
+        self.greatest = time if self.greatest is None else max(self.greatest, time)
+        self._add(judged, payload, time)
+        if policy.future_max is not None and self.held:
+            limit = self.greatest + policy.future_max
+            near = next((each for each in self.held if each.time <= limit), None)
+            if near is not None:
+                self.held.remove(near)
+                self._accept(judged, near, policy)
+
+    def _add(self, judged: Judged, payload: Any, time: int) -> None:
+        judged.payloads.append(payload)
+        judged.times.append(time)
+
+    def _set_apart(self, judged: Judged, items: Iterable[Held], policy: EventTime, low: int | None = None) -> bool:
+        """Refuse items that are held.
+
+        Args:
+            low: the least time of the group that is believed, if they are below it.
+
+        Returns:
+            Whether the run goes on.
+        """
+        base, future_max = self._base, policy.future_max
+        assert future_max is not None
+        for item in items:
+            self.held.remove(item)
+            if base is not None and item.time > base + future_max:
+                why = f"{item.time - base - future_max} beyond what future_max"
+            elif low is not None:
+                why = f"{low - item.time - future_max} further before the items behind it than future_max"
+            else:
+                why = "further from the items behind it than future_max"
+            heartbeat = self.least_behind(policy.lateness)
+            if policy.late == "error" and not self._apart:
+                judged.error = LateItem(
+                    f"source {self.source!r} got an item at {item.time}, {why}={future_max} allows; payload "
+                    f"{short(item.payload)}; raise it, or pass late='divert'"
+                )
+                return False
+            words = f"its time {item.time} is {why} allows"
+            self._refuse(judged, item.payload, item.time, heartbeat, f"{why} allows", words)
+        return True
+
+    def _refuse_late(self, judged: Judged, payload: Any, time: int, heartbeat: int, policy: EventTime) -> None:
+        by = heartbeat - time
+        if policy.late == "error" and not self._apart:
+            judged.error = LateItem(
+                f"source {self.source!r} got an item at {time} below its heartbeat {heartbeat}; payload "
+                f"{short(payload)}; set lateness to {policy.lateness + by} or more, or pass late='divert' to keep such "
+                f"items"
             )
-        accepted_ones, behind = set(taken), iter(late)
-        late_ones: list[Late] = []
-        for at in range(len(times)):
-            if at in ahead:
-                by = times[at] - ahead[at]
-                reason = f"{by} beyond what future_max allows"
-                late_ones.append(Late(self.source, payloads[at], times[at], ahead[at], reason))
-            elif at not in accepted_ones:
-                late_ones.append(next(behind))
-        return taken, late_ones, None
+        else:
+            words = f"its time {time} is {by} behind the heartbeat {heartbeat}"
+            self._refuse(judged, payload, time, heartbeat, f"{by} behind the heartbeat", words)
+
+    def _refuse(self, judged: Judged, payload: Any, time: int, heartbeat: int, reason: str, words: str) -> None:
+        if self._apart:
+            self._add(judged, diverted(self.source, words, payload, LATE), heartbeat)
+        else:
+            judged.late.append(Late(self.source, payload, time, heartbeat, reason))
+            judged.accepted_before.append(len(judged.payloads))
 
 
-def is_ahead(time: int, greatest: int | None, clock: int, future_max: int | None) -> bool:
-    """Whether an item is too far ahead of the greatest time before it and of the clock; never where neither is known.
+class _Listed:
+    """What `Timed` says of times, for a list of them."""
 
-    An item that is diverted at the least of all times, since it has none and is the first, is no time to go by.
-    """
-    known = max(clock, TIME_MIN if greatest is None else greatest)
-    return future_max is not None and known != TIME_MIN and time > known + future_max
+    __slots__ = ("least", "greatest", "_times")
+
+    def __init__(self, times: list[int]) -> None:
+        self.least, self.greatest = min(times), max(times)
+        self._times = times
+
+    def rise(self, greatest: int) -> int:
+        rise: int = max(map(sub, self._times, accumulate(self._times, max, initial=greatest)))
+        return rise
 
 
 def _least_and_greatest(times: list[int], greatest: int, lateness: int) -> tuple[int, int] | None:

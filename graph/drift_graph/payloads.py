@@ -50,13 +50,22 @@ class Timed:
     """The times of rows, one or more, in arrays.
 
     Attributes:
-        first, greatest: of the times.
+        first, least, greatest: of the times.
     """
 
     __slots__ = ()
 
     first: int
+    least: int
     greatest: int
+
+    def rise(self, greatest: int) -> int:
+        """By how much a row is above the greatest time before it, at most; below 0 if none is.
+
+        Args:
+            greatest: the greatest time before the rows.
+        """
+        raise NotImplementedError
 
     def behind(self, greatest: int, least: int, lateness: int) -> Sequence[tuple[int, int, int]] | None:
         """The late rows: the index of each, its time and the heartbeat that it is behind; None if one may be late.

@@ -77,13 +77,16 @@ class EventTime:
         tie: orders items of one time, among which it must be unique; as for `time`. An int, 0 <= n < 2**64, orders
             them; anything else is hashed. Without it they are ordered by the hash of their payload, and reading takes
             two to three times as long: the hash is computed for every item.
-        late: what happens to an item below the heartbeat or beyond `future_max`: "error" ends the run with a LateItem,
-            "divert" adds it to the run's late items and counts it.
+        late: what happens to an item below the heartbeat, or one that `future_max` sets apart: "error" ends the run
+            with a LateItem, "divert" adds it to the run's late items and counts it.
         idle_after_ms: if a live source is silent for so long, its heartbeat moves past its items so far and up to that
             of the other sources, so that these are released; an item from below is late then. None: they wait.
-        future_max: how far an item may be ahead of the greatest time before it and, for a live source, of the clock.
-            Without it one wrong timestamp makes all items after it late. A longer gap in the data of a source without a
-            clock is taken for a wrong timestamp. None: no limit.
+        future_max: how far an item may be ahead of the greatest time before it. The first item, and one that is
+            further ahead, waits for up to eight items behind it: once four that wait lie within `future_max` of each
+            other, as behind a gap in the data, they are accepted; it is late if items go on below it, or if it stands
+            alone. Without `future_max` one wrong timestamp makes all items after it late. No clock is asked: live items
+            and the same from a file are judged alike. Choose it greater than what usually lies between two items of
+            the source. None: no limit.
         zone: for datetimes and texts without one, as a tzinfo or "Europe/Berlin"; None: these are refused.
 
     Raises:
@@ -182,7 +185,7 @@ class EventTime:
 
     def never_late(self) -> EventTime:
         """The same policy for items that are all there, so that none is late."""
-        return replace(self, lateness=2**64)
+        return replace(self, lateness=2**64, future_max=None)
 
     def recorded(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """The description of the policy in a record; `texts` describe its functions."""

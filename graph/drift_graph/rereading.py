@@ -5,10 +5,10 @@ item at or above the checkpoint its former meta, in the same order, with the hea
 same judgement of what is late.
 
 Why: the position is in front of a batch of the first reading, with the state that judged that batch; every batch before
-it lies entirely below the checkpoint, late items included. The machine's counts of items with one time and tie matter
-for one
-pair at most, the one that the checkpoint lies in: for others all items are on one side of the checkpoint, so they are
-either all skipped or all read again.
+it lies entirely below the checkpoint, late items included. Items that a batch leaves with the machine, to be judged
+later, are given with a batch that is read after it: so both are one batch here. The machine's counts of items with one
+time and tie matter for one pair at most, the one that the checkpoint lies in: for others all items are on one side of
+the checkpoint, so they are either all skipped or all read again.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class Rereading:
     def __init__(self, machine: SourceMachine) -> None:
         self._machine = machine
         self._batches: deque[_Batch] = deque()
+        self._goes_on = False  # the machine holds items of the last batch
 
     def here(self, reader: Any, entry: int | None = None) -> Position:
         """The state of the machine and the position of its reader now."""
@@ -86,8 +87,18 @@ class Rereading:
         if self._machine.policy.reads_payloads:
             time = self._machine.judging.greatest
             greatest = b"" if time is None else pack_time(time)
-        late = max((pack_time(each.heartbeat) for each in arrived.late), default=b"")
-        self._batches.append(_Batch(before, arrived.metas, greatest, late))
+        metas, late = arrived.metas, max((pack_time(each.heartbeat) for each in arrived.late), default=b"")
+        if self._goes_on:
+            last = self._batches.pop()
+            before, late = last.before, max(late, last.late)
+            metas = [*last.metas, *metas]
+        self._batches.append(_Batch(before, metas, greatest, late))
+        self._goes_on = self._machine.has_held
+
+    def end(self, arrived: Arrived) -> None:
+        """Add what the machine still held when the input ended."""
+        if self._batches:
+            self.add(self._batches[-1].before, arrived)
 
     def at(self, checkpoint: bytes, here: Position) -> Position:
         """The position to read from for everything at or above a checkpoint; checkpoints must not decrease between
@@ -97,7 +108,7 @@ class Rereading:
             here: the position of the reader and the machine now.
         """
         batches = self._batches
-        while batches and not batches[0].reaches(checkpoint):
+        while len(batches) > self._goes_on and not batches[0].reaches(checkpoint):
             batches.popleft()
         before = batches[0].before if batches else here
         return before._replace(stamp_count=self._stamp_count_at(checkpoint))

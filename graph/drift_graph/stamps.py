@@ -14,7 +14,7 @@ from drift_graph.canonical import NoCanonicalForm, hash64, hash64_each
 from drift_graph.diverted import diverted, diverted_by, is_diverted
 from drift_graph.errors import DriftError, ImpureStep, InputError, PayloadError, StepError
 from drift_graph.functions import line_of, name_of, pass_interrupts, safe_text
-from drift_graph.lateness import Lateness, is_ahead, short
+from drift_graph.lateness import short
 from drift_graph.meta import TIME_MAX, TIME_MIN
 from drift_graph.metas.event import packed_ties
 from drift_graph.moments import column_of, results_of, time_from
@@ -92,29 +92,22 @@ def timed_rows(payloads: Any, policy: EventTime) -> Timed | None:
     return payloads.timed(time, tie, policy.zone)
 
 
-def times_or_diverted(
-    payloads: list[Any], policy: EventTime, lateness: Lateness, clock: int
-) -> tuple[list[Any], list[int]]:
-    """All payloads with their times; a payload without a time is replaced by a diverted item."""
+def times_or_diverted(payloads: list[Any], policy: EventTime, source: str) -> tuple[list[Any], list[int | None]]:
+    """All payloads with their times; a payload without a time is replaced by a diverted item, which has None."""
     taken: list[Any] = []
-    times: list[int] = []
-    greatest = lateness.greatest
+    times: list[int | None] = []
     for payload in payloads:
         time: Any = None
         if not is_diverted(payload):
             try:
                 time = policy.time(payload)
             except Exception as error:
-                payload = diverted_by(lateness.source, error, payload)
+                payload = diverted_by(source, error, payload)
             else:
                 value, time = time, policy.time_of(time)
                 if time is None:
                     text = f"its time is {short(value)}, and no int of 64 bits, nor a moment with a zone"
-                    payload = diverted(lateness.source, text, payload)
-        if time is None:
-            time = max(TIME_MIN if greatest is None else greatest, lateness.least)
-        if not is_ahead(time, greatest, clock, policy.future_max):
-            greatest = time if greatest is None else max(greatest, time)
+                    payload = diverted(source, text, payload)
         taken.append(payload)
         times.append(time)
     return taken, times

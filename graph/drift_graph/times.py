@@ -1,15 +1,17 @@
 """The machine that gives the items of one source their global times.
 
 Invariant: global times are unique; the heartbeat never decreases, and no later item of the source is below it. An
-item's global time, and whether it is late, depend on the items before it in arrival order (and, for a live source, on
-the clock readings and idle decisions passed in), never on how they were cut into batches.
+item's global time, and whether it is late, depend on the items of the source in arrival order (and, for a live source,
+on the clock readings and idle decisions passed in), never on how they were cut into batches.
 
-Why: lateness is judged item by item against the running maximum. Equal items of one event time get ordinals in the
+Why: lateness is judged item by item against the running maximum; items that wait to be judged (see `lateness.py`) are
+in the machine until a later batch, or the end, decides about them. Equal items of one event time get ordinals in the
 order in which they came; as they are equal, it does not matter which comes first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from operator import lt
 from typing import Any, NamedTuple, Self
@@ -18,7 +20,7 @@ import xxhash
 
 from drift_graph.canonical import NoCanonicalForm, canonical, same
 from drift_graph.errors import InputError
-from drift_graph.lateness import Late, Lateness, short
+from drift_graph.lateness import Held, Judged, Late, Lateness, short
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
@@ -43,7 +45,7 @@ from drift_graph.policies import EventTime, TimePolicy
 from drift_graph.schemas import as_rows, rows_or_diverted
 from drift_graph.stamp_counts import StampCounts
 from drift_graph.stamps import check_payloads, ties_of_policy, timed_rows, times_of, times_or_diverted
-from drift_graph.unchanged import Sampler
+from drift_graph.unchanged import Sample, Sampler
 from drift_graph.unsettled import Unsettled
 
 
@@ -68,7 +70,8 @@ class Judging(NamedTuple):
 
     Attributes:
         heartbeat: as of items, where the source has ended.
-        greatest, least: greatest time so far, and least time that is accepted; see `Lateness`.
+        greatest, least: greatest accepted time so far, and least time that is accepted; see `Lateness`. No item is
+            held: the position with this state is in front of all that are.
         stamp_time, stamp_ordinal: of the next item of a live source in arrival time.
     """
 
@@ -110,6 +113,8 @@ class Remembered(NamedTuple):
     Attributes:
         greatest, least: greatest time so far, and least time that is accepted; see `Lateness`.
         ordinals: time, tie, how many items came with these, and the payload if the policy has a tie function.
+        held: the items that wait to be judged; see `Held`.
+        seen: see `Lateness`.
     """
 
     heartbeat: bytes
@@ -118,6 +123,8 @@ class Remembered(NamedTuple):
     greatest: int | None
     least: int
     ordinals: list[tuple[int, int, int, Any]]
+    held: Sequence[tuple[int, int, Any]] = ()
+    seen: int = 0
 
 
 class SourceMachine:
@@ -147,7 +154,6 @@ class SourceMachine:
         self.name = name
         self._rows = rows
         self._diverting = diverting
-        self._late_apart = late_apart
         self.policy = policy
         self.live = live
         self.heartbeat = BEGINNING
@@ -156,7 +162,8 @@ class SourceMachine:
         self.late_items = 0
         self._rank = rank
         self._stamp = (TIME_MIN, 0)  # live arrival: time and ordinal of the next item at that time
-        self._lateness = Lateness(name)  # in event time
+        self._lateness = Lateness(name, apart=late_apart)  # in event time
+        self._has_diverted = diverting or late_apart
         self._stamp_counts = StampCounts()
         self._sampler = Sampler()
         self._calls_users = any(type(function) is not Field for function in policy.functions.values())
@@ -179,53 +186,81 @@ class SourceMachine:
         Raises:
             ImpureStep: the time function or the tie function has changed a payload.
         """
-        late: list[Late] = []
         payloads, error = self._checked(payloads)
         metas: Metas
         if self.policy.reads_payloads:
             before = self._lateness.greatest
-            clock = now_ms if self.live else TIME_MIN
-            at_once = self._taken_at_once(payloads, self.policy, clock)
+            at_once = self._taken_at_once(payloads, self.policy)
             if at_once is not None:
                 return at_once if error is None else at_once._replace(error=at_once.error or error)
             samples = self._sampler.sample(payloads) if self._calls_users else ()
+            times: Sequence[int | None]
             if self._diverting:
-                payloads, times = times_or_diverted(payloads, self.policy, self._lateness, clock)
+                payloads, times = times_or_diverted(payloads, self.policy, self.name)
             else:
-                items_before = self.items_in + self.late_items
-                times, untimed = times_of(payloads, self.policy, self.name, items_before)
+                times, untimed = times_of(payloads, self.policy, self.name, self._items_taken)
                 error = untimed or error
             check_payloads(samples, self.policy, "time", self.name)
-            if self._late_apart:
-                payloads, times = self._lateness.set_apart(payloads, times, self.policy, clock)
-            on_time, late, too_late = self._lateness.judge(payloads, times, self.policy, clock)
-            if on_time is not None:
-                payloads, times = in_order(payloads, on_time), [times[index] for index in on_time]
-            metas, tie_error = self._event_metas(payloads[: len(times)], times, self.policy, before)
-            if self.policy.tie is not None:
-                check_payloads(samples, self.policy, "tie", self.name)
-            if tie_error is not None:  # items after that one do not count, neither their times nor as late
-                bad = len(metas) if on_time is None else on_time[len(metas)]
-                late = late[: bad - len(metas)]
-                accepted = times[: len(metas)] if before is None else [*times[: len(metas)], before]
-                self._lateness.greatest = max(accepted, default=None)
-            payloads = payloads[: len(metas)]
-            error = tie_error or too_late or error
-            self._follow(self.policy)
-        elif self.live:
+            judged = self._lateness.judge(payloads, times, self.policy)
+            return self._stamped(judged, self.policy, before, error, samples)
+        if self.live:
             metas = self._stamped_metas(len(payloads), now_ms)
         else:
             metas = NumberedMetas(self.items_in, len(payloads), varint(self._rank) + b"\x00\x00")
             self.heartbeat = pack_time(self.items_in + len(payloads))
+        self._count(metas, [])
+        return Arrived(metas, payloads, self.heartbeat, [], error)
+
+    def settle(self) -> Arrived:
+        """The input has ended: accept the items that wait to be judged, or set them apart."""
+        if not self.policy.reads_payloads or not self._lateness.held:
+            return Arrived([], [], self.heartbeat, [], None)
+        before = self._lateness.greatest
+        return self._stamped(self._lateness.settle(self.policy), self.policy, before, None, ())
+
+    @property
+    def has_held(self) -> bool:
+        """Whether items wait to be judged: they have been taken, and are in no batch yet."""
+        return bool(self._lateness.held)
+
+    @property
+    def _items_taken(self) -> int:
+        return self.items_in + self.late_items + len(self._lateness.held)
+
+    def _stamped(
+        self,
+        judged: Judged,
+        policy: EventTime,
+        before: int | None,
+        error: Exception | None,
+        samples: Sequence[Sample],
+    ) -> Arrived:
+        """The batch of the items that were accepted.
+
+        Args:
+            before: the greatest time before these.
+            error: of the items behind them.
+            samples: of the items, to see whether the tie function changes them.
+        """
+        metas, tie_error = self._event_metas(judged.payloads, judged.times, policy, before)
+        if policy.tie is not None:
+            check_payloads(samples, policy, "tie", self.name)
+        late = judged.late
+        if tie_error is not None:  # items after that one do not count, neither their times nor as late
+            late = [each for each, count in zip(late, judged.accepted_before) if count <= len(metas)]
+            accepted = judged.times[: len(metas)]
+            self._lateness.greatest = max(accepted if before is None else [*accepted, before], default=None)
+        self._follow(policy)
         self._count(metas, late)
-        return Arrived(metas, payloads, self.heartbeat, late, error)
+        payloads = judged.payloads if tie_error is None else judged.payloads[: len(metas)]
+        return Arrived(metas, payloads, self.heartbeat, late, tie_error or judged.error or error)
 
     def _checked(self, payloads: Any) -> tuple[Any, Exception | None]:
         """The payloads by the schema, if there is one, up to the first that is no row of it; or with such diverted."""
         if self._rows is None or not payloads:
             return payloads, None
         if not self._diverting:
-            return as_rows(self._rows, payloads, self.name, self.items_in + self.late_items)
+            return as_rows(self._rows, payloads, self.name, self._items_taken)
         return rows_or_diverted(self._rows, payloads, self.name), None
 
     def repeat(self, arrived: Arrived) -> None:
@@ -238,12 +273,14 @@ class SourceMachine:
         least = pack_time(self._lateness.least)
         stamps = sorted(self._stamp_counts.listed().items())
         ordinals = [(*time_and_tie(stamp), *known) for stamp, known in stamps if stamp >= least]
-        return Remembered(self.heartbeat, self.items_in, self.late_items, *self._lateness.known, ordinals)
+        held, seen = [tuple(each) for each in self._lateness.held], self._lateness.seen
+        return Remembered(self.heartbeat, self.items_in, self.late_items, *self._lateness.known, ordinals, held, seen)
 
     def recall(self, remembered: Remembered) -> None:
         """Continue where another machine stopped; called before the first item."""
         self.heartbeat, self.items_in, self.late_items = remembered[:3]
         self._lateness.known, ordinals = (remembered.greatest, remembered.least), remembered.ordinals
+        self._lateness.held, self._lateness.seen = [Held(*each) for each in remembered.held], remembered.seen
         self._stamp_counts = StampCounts(
             {packed_stamp(time, tie): (count, payload) for time, tie, count, payload in ordinals}
         )
@@ -359,20 +396,18 @@ class SourceMachine:
         self.heartbeat = global_time(time, self._rank, 0, ordinal + count)
         return metas
 
-    def _taken_at_once(self, payloads: Any, policy: EventTime, clock: int) -> Arrived | None:
+    def _taken_at_once(self, payloads: Any, policy: EventTime) -> Arrived | None:
         """Accept rows whose times and ties are found in arrays; None, and nothing has changed, if a row may be without
-        them, too far ahead or diverted, or if two different rows may have one tie.
+        them, held or diverted, or if two different rows may have one tie.
         """
         before = self._lateness.greatest
         timed = timed_rows(payloads, policy)
-        judged = None if timed is None else self._lateness.judge_rows(payloads, timed, policy, clock)
+        judged = None if timed is None else self._lateness.judge_rows(payloads, timed, policy)
         if judged is None:
             return None
         timed, payloads, late, error = judged
         metas: Metas | None = []
-        if self._late_apart and (late or error is not None):
-            metas = None
-        elif timed is not None:
+        if timed is not None:
             made = timed.metas(varint(self._rank), _FIRST)
             numbered, other = (None, None) if made is None else self._numbered(made, payloads, policy, before)
             metas = numbered if other is None else None
@@ -427,8 +462,7 @@ class SourceMachine:
         Args:
             before: the greatest time before these.
         """
-        has_diverted = self._diverting or self._late_apart
-        ties, error = ties_of_policy(payloads, policy, self.name, diverting=has_diverted)
+        ties, error = ties_of_policy(payloads, policy, self.name, diverting=self._has_diverted)
         count = len(ties) // 8
         times = times if count == len(times) else times[:count]
         stamps = stamps_of(times, ties)

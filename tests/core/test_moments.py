@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -243,11 +245,11 @@ def test_one_stamp_of_next_year_diverts_itself_alone(engine: Any) -> None:
 
 
 def test_a_stamp_of_next_year_ends_the_run_where_late_items_do() -> None:
-    run = drift.run(events(time=int, lateness=5, future_max=10), {"events": [1, 2, 13, 3]})
+    run = drift.run(events(time=int, lateness=5, future_max=10), {"events": [1, 2, 3, 4, 16, 5]})
     payloads = []
-    with pytest.raises(drift.LateItem, match=r"got an item at 13, 1 beyond what future_max=10 allows; payload 13"):
+    with pytest.raises(drift.LateItem, match=r"got an item at 16, 2 beyond what future_max=10 allows; payload 16"):
         payloads.extend(item.payload for item in run)
-    assert payloads == []  # its heartbeat was 2 - 5
+    assert payloads == []  # its heartbeat was 4 - 5
     assert [item.payload for item in drift.run(events(time=int, future_max=10), {"events": [1, 11, 12, 22]})] == [
         1,
         11,
@@ -260,58 +262,121 @@ def test_an_item_without_a_time_stays_where_it_came_next_to_one_from_the_future(
     graph = drift.Graph("apart")
     time = EventTime("at", late="divert", future_max=10)
     graph.source("events", time=time, on_error="divert").sink("out")
-    run = drift.run(graph, {"events": [{"at": 1}, {"at": 99}, {}, {"at": 2}]})
-    assert sorted((item.time, item.sink) for item in run) == [(1, "errors"), (1, "out"), (2, "out")]
+    run = drift.run(graph, {"events": [{"at": 1}, {"at": 1}, {"at": 1}, {"at": 1}, {"at": 99}, {}, {"at": 2}]})
+    assert sorted((item.time, item.sink) for item in run) == [(1, "errors"), *[(1, "out")] * 4, (2, "out")]
     assert [late.time for late in run.late] == [99]
 
 
+Taken = tuple[list[int], list[tuple[int, int, str]], str]
+
+
+def taken(policy: EventTime, times: Sequence[int], sizes: Iterable[int], *, live: bool = False) -> Taken:
+    """The times that a source accepts, in its order, those that are late, with heartbeat and reason, and the error."""
+    machine = SourceMachine("s", 0, policy, live=live)
+    got: list[int] = []
+    late: list[tuple[int, int, str]] = []
+    rest, cuts = list(times), itertools.cycle(sizes)
+    while True:
+        size = next(cuts)
+        batch, rest = rest[:size], rest[size:]
+        arrived = machine.take(batch, now_ms=30) if batch else machine.settle()
+        got += [time_of(meta) for meta in arrived.metas]
+        late += [(each.time, each.heartbeat, each.reason) for each in arrived.late]
+        if arrived.error is not None or not batch:
+            return got, late, str(arrived.error or "")
+
+
 @given(
-    st.lists(st.integers(0, 60), max_size=40),
+    st.lists(st.integers(0, 60) | st.sampled_from([200, 203, 400]), max_size=30),
     st.integers(0, 20),
     st.integers(0, 20),
     st.sampled_from(["error", "divert"]),
     st.lists(st.integers(1, 8), min_size=1, max_size=5),
+    st.booleans(),
 )
-def test_who_is_ahead_or_late_hangs_on_the_items_before_it_and_on_no_batches(
-    times: list[int], lateness: int, future_max: int, late: Any, batch_sizes: list[int]
+def test_who_is_ahead_or_late_hangs_on_the_items_alone_and_on_no_clock_and_no_batches(
+    times: list[int], lateness: int, future_max: int, late: Any, batch_sizes: list[int], live: bool
 ) -> None:
     policy = EventTime(int, lateness, late=late, future_max=future_max)
-    taken: list[int] = []
-    apart: list[int] = []
-    greatest: int | None = None
-    ends = False
-    for time in times:
-        behind = greatest is not None and time < greatest - lateness
-        ahead = greatest is not None and time > greatest + future_max
-        if behind or ahead:
-            if late == "error":
-                ends = True
-                break
-            apart.append(time)
-            continue
-        taken.append(time)
-        greatest = time if greatest is None else max(greatest, time)
-    machine = SourceMachine("s", 0, policy)
-    got: list[int] = []
-    left: list[int] = []
-    error = None
-    rest, sizes = list(times), itertools.cycle(batch_sizes)
-    while rest and error is None:
-        size = next(sizes)
-        batch, rest = rest[:size], rest[size:]
-        arrived = machine.take(batch)
-        got += [time_of(meta) for meta in arrived.metas]
-        left += [each.time for each in arrived.late]
-        error = arrived.error
-    assert (got, left, error is not None) == (taken, apart, ends)
+    expected = taken(policy, times, [1])
+    assert taken(policy, times, batch_sizes, live=live) == expected
+    assert late == "error" or sorted([*expected[0], *(time for time, *_ in expected[1])]) == sorted(times)
 
 
-def test_a_live_source_may_have_a_gap_up_to_the_clock() -> None:
-    policy = EventTime(int, late="divert", future_max=1000)
-    machine = SourceMachine("s", 0, policy, live=True)
-    assert len(machine.take([50_000, 50_900, 52_000], now_ms=50_000).late) == 1
-    arrived = machine.take([90_500, 92_000], now_ms=90_000)  # a quiet night, and a stamp from the future
-    assert [time_of(meta) for meta in arrived.metas] == [90_500] and [late.time for late in arrived.late] == [92_000]
+@given(
+    st.lists(st.integers(0, 10), min_size=8, max_size=20),
+    st.integers(0, 7),
+    st.sampled_from([-(10**6), 10**6, 10**12]),
+    st.lists(st.integers(1, 8), min_size=1, max_size=3),
+)
+def test_one_wrong_time_anywhere_sets_itself_apart_alone(steps: list[int], at: int, by: int, sizes: list[int]) -> None:
+    right = list(itertools.accumulate(steps))
+    times = [*right[:at], by, *right[at:]]
+    got, late, _ = taken(EventTime(int, late="divert", future_max=10), times, sizes)
+    assert (got, [time for time, *_ in late]) == (right, [by])
+
+
+@given(st.lists(st.integers(4, 9), min_size=2, max_size=4), st.integers(11, 10**9), st.integers(1, 8))
+def test_a_gap_in_the_data_sets_nothing_apart(days: list[int], night: int, size: int) -> None:
+    times = [day * night * 100 + n for day, count in enumerate(days) for n in range(count)]
+    assert taken(EventTime(int, late="divert", future_max=10), times, [size]) == (times, [], "")
+
+
+APART = "further from the items behind it than future_max allows"
+
+
+@pytest.mark.parametrize(
+    "times, accepted, late",
+    [
+        ([7], [7], {}),  # an input of one item
+        ([1, 2, 500], [1, 2], {500: "488 beyond what future_max allows"}),  # one behind a gap, at the end
+        ([1, 2, 500, 501], [1, 2, 500, 501], {}),  # two
+        ([1, 2, 900, 901, 3, 4], [1, 2, 3, 4], {900: "888 beyond what future_max allows", 901: None}),
+        ([900, 901, 902, 1, 2, 3, 4], [1, 2, 3, 4], {900: None, 901: None, 902: None}),
+        ([1, 500, 2, 501, 3, 4], [1, 2, 3, 4], {500: None, 501: None}),
+        ([1, 2, 500, 501, 900, 901, 902, 903], [1, 2, 500, 501, 900, 901, 902, 903], {}),  # gaps follow each other
+        ([1, 2, 3, 4, 20, 9], [1, 2, 3, 4, 9], {20: "6 beyond what future_max allows"}),
+        ([1, 2, 3, 4, 20, 12], [1, 2, 3, 4, 12, 20], {}),  # the gap is closed behind it: near enough to both
+        ([900, *range(4)], [0, 1, 2, 3], {900: APART}),
+        ([-900, *range(4)], [0, 1, 2, 3], {-900: "890 further before the items behind it than future_max allows"}),
+        ([100 * n for n in range(10)], [200], {100 * n: APART if n < 2 else None for n in (0, 1, *range(3, 10))}),
+    ],
+)
+def test_what_future_max_means(times: list[int], accepted: list[int], late: dict[int, str | None]) -> None:
+    got, found, _ = taken(EventTime(int, late="divert", future_max=10), times, [3])
+    reasons = {time: reason for time, _, reason in found}
+    assert (got, {time: reasons.get(time) if why else None for time, why in late.items()}) == (accepted, late)
+    assert reasons.keys() == late.keys()
+
+
+GAPS = [5, 900, 6, 6, 8, 7, 30, 31, 2, 32, 33, 34, 60, 35, 36, 90, 91, 92, 93, 94, 93, 300, 95, 120]
+
+
+@pytest.mark.parametrize("apart", [{}, {"late": "late"}])
+def test_held_items_come_again_from_every_checkpoint_and_on_every_engine(apart: Any, tmp_path: Path) -> None:
+    graph = drift.Graph("gaps")
+    time = EventTime(int, lateness=2, late="divert", future_max=10)
+    graph.source("s", time=time, **apart).sink("out")
+    whole = drift.run(graph, {"s": GAPS}, engine="reference")
+    expected = [(item.sink, item.payload, item.time) for item in whole]
+    late = [each.time for each in whole.late]
+    assert len(expected) + len(late) == len(GAPS)
+    for settings in ({"batch_items": 1}, {"batch_items": 3}, {"engine": "zeromq", "batch_items": 4}):
+        run = drift.run(graph, {"s": GAPS}, **settings)  # type: ignore[arg-type]
+        assert [(item.sink, item.payload, item.time) for item in run] == expected
+        assert (run.digest, [each.time for each in run.late]) == (whole.digest, late)
+    for stop in range(2, len(expected), 4):
+        state = drift.Checkpoints(tmp_path / f"state {stop}", every_items=1, every_s=100)
+        found: dict[int, Any] = {}
+        with drift.run(graph, {"s": GAPS}, state=state, batch_items=2) as run:
+            for item in run:
+                found[item.position] = (item.sink, item.payload, item.time)
+                if len(found) == stop:
+                    break
+        run = drift.run(graph, {"s": GAPS}, state=state, batch_items=3)
+        found |= {item.position: (item.sink, item.payload, item.time) for item in run}
+        assert [found[position] for position in sorted(found)] == expected
+        assert run.digest == whole.digest
 
 
 def test_the_machines_own_zone_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

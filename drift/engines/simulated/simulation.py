@@ -122,6 +122,7 @@ class Simulation(MortalNetwork):
         self._numbers = [
             deque(numbers[source.name] if numbers else range(len(inputs[source.name]))) for source in dataflow.sources
         ]
+        self._before: list[list[tuple[Any, int]]] = [[] for _ in sources]  # read, and perhaps not judged yet
         self._fed = list(map(len, self._inputs))
         self._by_hand = fed_by_hand
         self._in_flight_max = in_flight_max
@@ -297,7 +298,7 @@ class Simulation(MortalNetwork):
         return event
 
     def _read(self, rank: int) -> None:
-        source, left, numbers = self.sources[rank], self._inputs[rank], self._numbers[rank]
+        source, left = self.sources[rank], self._inputs[rank]
         first = self._first_read[rank] = self._first(rank)
         payloads: list[Any] | None = None
         if source.live and self._has_nothing_now(rank, first):
@@ -306,10 +307,21 @@ class Simulation(MortalNetwork):
             most = len(left) if self._by_hand else min(len(left), self.intake.policy.items, self.room(rank))
             count = most - self._pick("cut", "", source.name, first, 0, most)
             payloads = [left.popleft() for _ in range(count)]
+        self._give(rank, payloads)
+
+    def end_of(self, rank: int) -> None:
+        """End the input of a source."""
+        self._give(rank, None)
+
+    def _give(self, rank: int, payloads: list[Any] | None) -> None:
+        source, numbers, before = self.sources[rank], self._numbers[rank], self._before[rank]
         fed = self.intake.give(rank, payloads, self.now_ms if source.live else 0, self.now_ms / 1000)
-        if payloads and fed is not None:
-            self._know(source.name, payloads, [numbers.popleft() for _ in payloads], fed.arrived)
+        if fed is not None and (payloads or fed.arrived.metas or fed.arrived.late or fed.arrived.error is not None):
+            before += [(payload, numbers.popleft()) for payload in payloads or ()]
+            self._know(source.name, before, fed.arrived)
             self.handed.append(Handed(source.name, fed.arrived))
+        if not source.has_held:
+            before.clear()
         self.late += self.intake.inputs.take_late()
         self.intake.error = self.intake.inputs.error
         self._feed([] if fed is None else [fed])
@@ -322,14 +334,15 @@ class Simulation(MortalNetwork):
         self.now_ms += jumps[self._pick("clock", "", source.name, first, read.nth, len(jumps))]
         return self._pick("pause", "", source.name, first, read.nth, 2) == 1
 
-    def _know(self, name: str, payloads: list[Any], numbers: list[int], arrived: Arrived) -> None:
-        """Note the global time of each item; payloads without one were late."""
-        at = 0
+    def _know(self, name: str, read: list[tuple[Any, int]], arrived: Arrived) -> None:
+        """Note the global time of each item.
+
+        Args:
+            read: payloads with their numbers; those of the batch are removed. Others were late, or wait to be judged.
+        """
         for meta, payload in zip(arrived.metas, arrived.payloads):
-            while not _is_of(payload, payloads[at]):
-                at += 1
-            self._items[meta] = name, numbers[at]
-            at += 1
+            at = next(at for at, (one, _) in enumerate(read) if _is_of(payload, one))
+            self._items[meta] = name, read.pop(at)[1]
 
     def _feed(self, fed: list[Fed]) -> None:
         node = self._feed_node

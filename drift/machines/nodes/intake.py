@@ -169,8 +169,7 @@ class Intake:
         made = machine.heartbeat
         self.policy.note_read(rank, len(payloads or ()), now_s, self._live_lateness_s)
         if payloads is None:
-            self._last_heartbeats[rank] = machine.above_all_items()
-            return self._fed(rank, Arrived([], [], machine.finish(), [], None))
+            return self._ended(rank)
         if payloads:
             self._last_item_s[rank] = self._last_batch_s[rank] = now_s
             arrived = machine.take(payloads, now_ms)
@@ -178,10 +177,7 @@ class Intake:
                 self.policy.note_rows()
             if before is not None:
                 self.rereadings[rank].add(before, arrived)
-            arrived = self._above_checkpoint(rank, arrived)
-            self.inputs.divert(rank, arrived.late)
-            if arrived.error is not None:
-                self.inputs.fail(rank, arrived.error)
+            arrived = self._arrived(rank, arrived)
             self._last_heartbeats[rank] = arrived.heartbeat
             return self._fed(rank, arrived)
         if now_s < self._last_batch_s[rank] + self.beat_interval_s:
@@ -195,6 +191,28 @@ class Intake:
             return None
         self._last_batch_s[rank] = now_s
         return self.beat(rank, heartbeat)
+
+    def _ended(self, rank: int) -> Fed:
+        """The last batch of a source whose input has ended."""
+        machine = self.machines[rank]
+        has_held = machine.has_held
+        arrived = machine.settle()
+        if has_held:
+            self.rereadings[rank].end(arrived)
+            arrived = self._arrived(rank, arrived)
+        if arrived.error is not None:
+            self._last_heartbeats[rank] = arrived.heartbeat
+            return self._fed(rank, arrived)
+        self._last_heartbeats[rank] = machine.above_all_items()
+        return self._fed(rank, arrived._replace(heartbeat=machine.finish()))
+
+    def _arrived(self, rank: int, arrived: Arrived) -> Arrived:
+        """Note what a source gave, and leave out what is below the checkpoint that the run resumes from."""
+        arrived = self._above_checkpoint(rank, arrived)
+        self.inputs.divert(rank, arrived.late)
+        if arrived.error is not None:
+            self.inputs.fail(rank, arrived.error)
+        return arrived
 
     def beat(self, rank: int, heartbeat: bytes) -> Fed:
         """Note a heartbeat without items."""
