@@ -909,8 +909,8 @@ BREAKAGES = [
             (
                 "a held item that is alone below others is accepted",
                 _LATENESS,
-                "for each in below if len(each) > 1 for item in each])",
-                "for each in below for item in each])",
+                "for each in below if len(each) > 1 for item in each",
+                "for each in below for item in each",
             ),
             ("held items are lost at the end", _LATENESS, "while self.held and judged.error is None:", "while False:"),
             ("a held item waits for ever", _LATENESS, "self.seen - self.held[0].seen >= WAIT_ITEMS", "False"),
