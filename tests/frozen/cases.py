@@ -1,0 +1,310 @@
+"""All cases of the oracle: a name that says what a graph is, the graph, and what its sources give.
+
+Invariant: a case depends on its name alone, so cases may be added anywhere, and none may be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from generated import OPERATIONS, Numbers, Recipe, Times, build, source_names
+
+import drift
+from drift_graph.errors import GraphError
+from frozen import functions as f
+from frozen.catalogue import ENTRIES, Entry
+from frozen.draw import Draw
+from frozen.inputs import DAY_MS, LATENESS, SPRING_MS, TRIPS, WIDE, equal_trips, objects, trips, wide_rows
+
+Form = Literal["dicts", "rows", "columns"]
+Sources = dict[str, list[Any]]
+
+
+class Case(NamedTuple):
+    """A graph, and what its sources give.
+
+    Attributes:
+        name: a sentence, and the key of the case in the file.
+        make: the graph and its inputs, made anew.
+        tables: of sources whose rows are given as columns (a DataFrame) the schemas; elsewhere rows are a list.
+        large: whether there are thousands of rows, so that they are run in few ways.
+    """
+
+    name: str
+    make: Callable[[], tuple[drift.Dataflow, Sources]]
+    tables: dict[str, dict[str, Any]]
+    large: bool = False
+
+
+# Entries of the catalogue: as plain dicts, as rows of a schema, and in columns; by arrival and by times.
+
+_TIMES: dict[str, Callable[[], Any]] = {
+    "by arrival": drift.ArrivalTime,
+    "in event time, ties by a field": lambda: drift.EventTime("at", lateness=LATENESS, tie="id"),
+    "in event time, ties by hash": lambda: drift.EventTime("at", lateness=LATENESS),
+}
+_EVENT = list(_TIMES)[1:]
+_WORDS = {"dicts": "rows as plain dicts", "rows": "rows of a schema", "columns": "rows in columns"}
+
+
+def _rows(draw: Draw, of: str, count: int, keys: int, ordered: bool) -> list[Any]:
+    if of == "days":
+        return [
+            {**row, "at": SPRING_MS + row["at"] * DAY_MS // 4} for row in trips(draw, count, keys=keys, ordered=True)
+        ]
+    return trips(draw, count, keys=keys, odd_fares=of == "odd fares", ordered=ordered)
+
+
+def _made(name: str, entry: Entry, form: Form, times: str, count: int, keys: int) -> tuple[drift.Dataflow, Sources]:
+    draw = Draw(name)
+    graph = drift.Graph("frozen")
+    names = ["left", "right"][: abs(entry.sources)]
+    sources: Sources = {}
+    streams: list[Any] = []
+    for at, source in enumerate(names):
+        schema = None if form == "dicts" else TRIPS
+        if at == 1 and entry.sources < 0:
+            streams.append(graph.table(source) if schema is None else graph.table(source, schema=schema))
+            sources[source] = _rows(draw, entry.of, max(count // 12, 3), keys, True)
+            continue
+        policy = _TIMES[times]()
+        streams.append(
+            graph.source(source, time=policy) if schema is None else graph.source(source, time=policy, schema=schema)
+        )
+        sources[source] = _rows(draw, entry.of, count, keys, times == "by arrival")
+    made = entry.steps(streams[0], streams[1] if len(streams) > 1 else None)
+    for at, stream in enumerate(made if isinstance(made, list | tuple) else [made]):
+        stream.sink(f"out{at}")
+    return graph.build(), sources
+
+
+def _of_catalogue() -> Iterator[Case]:
+    """Each entry with few rows; every sixth with thousands of them, in columns."""
+    for sentence, entry in ENTRIES.items():
+        draw = Draw("form", sentence)
+        forms: list[Form] = ["rows", "columns"] if entry.schema else ["dicts", "columns", "rows"]
+        times = draw.of(list(_TIMES)) if entry.of != "days" else draw.of(_EVENT)
+        yield _case(sentence, entry, draw.of(forms), times, draw.between(14, 34), draw.between(2, 4))
+        if draw.one_in(6):
+            yield _case(sentence, entry, "columns", times, 2500, 40)
+
+
+def _case(sentence: str, entry: Entry, form: Form, times: str, count: int, keys: int) -> Case:
+    name = f"{sentence}: {count} {_WORDS[form]}, {times}"
+    tables = dict.fromkeys(("left", "right")[: abs(entry.sources)], TRIPS) if form == "columns" else {}
+    return Case(name, lambda: _made(name, entry, form, times, count, keys), tables, count >= 900)
+
+
+# Sources: late rows, rows from the future, rows that cannot be, equal rows, other types.
+
+
+def _late(
+    name: str, form: Form, policy: Callable[[], Any], options: dict[str, Any], rows: Callable[[Draw], list[Any]]
+) -> tuple[drift.Dataflow, Sources]:
+    graph = drift.Graph("frozen")
+    stream = graph.source("left", time=policy(), **({} if form == "dicts" else {"schema": TRIPS}), **options)
+    stream.sink("out")
+    stream.key_by("key").window(drift.windows.tumbling(7)).rows(n=drift.agg.count(), s=drift.agg.sum("n")).sink(
+        "windows"
+    )
+    stream.scan("key", 0, f.merging).sink("scanned")
+    return graph.build(), {"left": rows(Draw(name))}
+
+
+def _broken_rows(draw: Draw, count: int) -> list[Any]:
+    """Rows, some of which have no time, or a time that is none."""
+    rows: list[Any] = trips(draw, count)
+    wrong = [{"id": 1}, {**rows[0], "at": None}, {**rows[0], "at": "soon"}, {**rows[0], "at": 2**70}, None, 5]
+    for row in wrong:
+        rows.insert(draw.below(len(rows)), row)
+    return rows
+
+
+_LATE: dict[str, tuple[Callable[[], Any], dict[str, Any], Callable[[Draw, int], list[Any]]]] = {
+    "late rows end the run": (lambda: drift.EventTime("at", lateness=5, tie="id"), {}, trips),
+    "late rows are diverted": (lambda: drift.EventTime("at", lateness=5, tie="id", late="divert"), {}, trips),
+    "late rows by hash are diverted": (lambda: drift.EventTime("at", lateness=8, late="divert"), {}, trips),
+    "late rows go to a sink": (lambda: drift.EventTime("at", lateness=4, tie="id"), {"late": "late"}, trips),
+    "late rows by hash go to a sink": (lambda: drift.EventTime("at", lateness=6), {"late": "late"}, trips),
+    "rows from the future are diverted": (
+        lambda: drift.EventTime("at", lateness=20, late="divert", future_max=2),
+        {},
+        trips,
+    ),
+    "rows from the future go to a sink": (
+        lambda: drift.EventTime("at", lateness=20, future_max=2, tie="id"),
+        {"late": "late"},
+        trips,
+    ),
+    "rows from the future end the run": (lambda: drift.EventTime("at", lateness=20, future_max=2), {}, trips),
+    "equal rows in one order by hash": (lambda: drift.EventTime("at", lateness=20), {}, equal_trips),
+    "equal rows, late ones to a sink": (lambda: drift.EventTime("at", lateness=3), {"late": "late"}, equal_trips),
+    "ties by text": (lambda: drift.EventTime("at", lateness=20, tie="key"), {}, trips),
+    "ties by a function": (lambda: drift.EventTime(lambda row: row["at"] * 2, lateness=40, tie=f.cents), {}, trips),
+    "payloads without a time end the run": (lambda: drift.EventTime("at", lateness=20, tie="id"), {}, _broken_rows),
+    "payloads without a time are diverted": (
+        lambda: drift.EventTime("at", lateness=20, tie="id"),
+        {"on_error": "divert"},
+        _broken_rows,
+    ),
+    "payloads without a time are diverted, late ones to a sink": (
+        lambda: drift.EventTime("at", lateness=4),
+        {"on_error": "divert", "late": "late"},
+        _broken_rows,
+    ),
+}
+
+
+def _of_sources() -> Iterator[Case]:
+    for sentence, (policy, options, rows) in _LATE.items():
+        broken = rows is _broken_rows
+        forms: list[tuple[Form, int]] = [("dicts", 60), ("rows", 60)] if broken else [("dicts", 60), ("columns", 1500)]
+        for form, count in forms:
+            name = f"{sentence}: {count} {_WORDS[form].removeprefix('rows as ')}"
+            yield Case(
+                name,
+                lambda name=name, form=form, policy=policy, options=options, rows=rows, count=count: _late(
+                    name, form, policy, options, lambda draw: rows(draw, count)
+                ),
+                {"left": TRIPS} if form == "columns" else {},
+                count >= 900,
+            )
+
+
+# Every type of a field.
+
+_WIDE: dict[str, Callable[[Any], Any]] = {
+    "as they are": lambda rows: rows,
+    "as keys": lambda rows: [
+        rows.count(name).filter(lambda p: p[1] < 3) for name in ("half", "flag", "text", "raw", "day", "clock", "when")
+    ],
+    "as further keys": lambda rows: [
+        rows.dedup(name).select("id", name) for name in ("moment", "wait", "price", "kind", "name", "small", "count")
+    ],
+    "collected": lambda rows: rows.key_by("small").at_end(
+        drift.agg.several(a=drift.agg.collect("price"), b=drift.agg.last("moment"), c=drift.agg.distinct("place"))
+    ),
+    "in windows": lambda rows: (
+        rows.key_by("text")
+        .window(drift.windows.tumbling(20))
+        .rows(a=drift.agg.first("price"), b=drift.agg.last("when"), c=drift.agg.collect("kind"), n=drift.agg.count())
+    ),
+    "shifted": lambda rows: rows.key_by("flag").running(
+        a=drift.agg.shift("text"), b=drift.agg.shift("fare"), c=drift.agg.last("name")
+    ),
+    "joined with themselves": lambda rows: rows.select("id", "at", "text", "price").join(
+        rows.select("id", "raw", "moment", "kind"), "id", flat=True
+    ),
+    "grouped": lambda rows: rows.group("kind", 2).map(f.weight),
+}
+
+
+def _of_types() -> Iterator[Case]:
+    for sentence, steps in _WIDE.items():
+        for form, count in (("rows", 50), ("columns", 1200)):
+            times = (
+                "in event time, ties by hash" if count == 1200 or form == "rows" else "in event time, ties by a field"
+            )
+            name = f"fields of all types {sentence}: {count} {_WORDS[form]}, {times}"
+
+            def make(name: str = name, steps: Any = steps, times: str = times, count: int = count) -> Any:
+                graph = drift.Graph("frozen")
+                made = steps(graph.source("left", time=_TIMES[times](), schema=WIDE))
+                for at, stream in enumerate(made if isinstance(made, list) else [made]):
+                    stream.sink(f"out{at}")
+                return graph.build(), {"left": wide_rows(Draw(name), count)}
+
+            yield Case(name, make, {"left": WIDE} if form == "columns" else {}, count >= 900)
+
+
+# Objects of any type.
+
+_OBJECTS: dict[str, Callable[[Any], Any]] = {
+    "as they are": lambda stream: stream,
+    "as keys that are counted": lambda stream: stream.count(lambda value: value),
+    "without those that came before": lambda stream: stream.dedup(),
+    "in groups of two": lambda stream: stream.group(lambda value: value, 2),
+    "as states": lambda stream: stream.scan(f.weight, None, lambda state, value: (value, (state, value))),
+    "distinct at the end": lambda stream: stream.at_end(drift.agg.distinct()),
+    "collected at the end by key": lambda stream: stream.key_by(lambda value: type(value).__name__).at_end(
+        drift.agg.collect()
+    ),
+    "in windows by number": lambda stream: (
+        stream.key_by(lambda value: value).window(drift.windows.count(2, partial=True)).collect()
+    ),
+    "of which some have no time": lambda stream: stream.flat_map(lambda value: [value, (value,)]).dedup(),
+}
+
+
+def _of_objects() -> Iterator[Case]:
+    for sentence, steps in _OBJECTS.items():
+        for hashed in (False, True):
+            name = f"objects of any type {sentence}, {'in event time by hash' if hashed else 'by arrival'}"
+
+            def make(name: str = name, steps: Any = steps, hashed: bool = hashed) -> Any:
+                graph = drift.Graph("frozen")
+                policy = (
+                    drift.EventTime(lambda value: f.weight(value) % 5, lateness=5) if hashed else drift.ArrivalTime()
+                )
+                steps(graph.source("left", time=policy)).sink("out")
+                return graph.build(), {"left": objects(Draw(name), 80)}
+
+            yield Case(name, make, {})
+
+
+# Graphs of any shape.
+
+
+def _recipe(draw: Draw) -> Recipe:
+    sources = draw.between(1, 3)
+    named = [name for name, each in OPERATIONS.items() for _ in range(each.weight)]
+    if draw.one_in(4):
+        named += ["fails"] * 4
+    steps: list[tuple[Any, ...]] = []
+    for _ in range(draw.between(1, 6)):
+        operation = draw.of(named)
+        arguments = OPERATIONS[operation].arguments
+        drawn = [draw.between(*each) if isinstance(each, Numbers) else draw.of(each) for each in arguments]
+        steps.append((operation, draw.below(4), *drawn))
+    times = [
+        None if draw.one_in(3) else Times(draw.below(5), draw.one_in(2), "divert" if draw.one_in(4) else "error")
+        for _ in range(sources)
+    ]
+    return Recipe(sources, steps, [draw.below(6) for _ in range(draw.below(3))], times)
+
+
+def _payloads(draw: Draw, times: Times | None, count: int) -> list[Any]:
+    values = [each if draw.one_in(3) else draw.below(30) for each in objects(draw, count)]
+    if times is None:
+        return values
+    now, timed = draw.of([0, -3, 10**12]), []
+    for number, value in enumerate(values):
+        now += draw.below(3)
+        behind = draw.below(times.lateness + (3 if times.late == "divert" else 1))
+        timed.append((now - behind, value, number) if times.tied else (now - behind, value))
+    return timed
+
+
+def _any_shape(name: str) -> tuple[drift.Dataflow, Sources]:
+    draw = Draw(name)
+    while True:
+        recipe = _recipe(draw)
+        try:
+            dataflow = build(recipe)
+        except GraphError:
+            continue
+        of = [recipe.times[rank] for rank in range(recipe.sources)]
+        sources = {
+            each: _payloads(draw, of[rank], draw.between(4, 24)) for rank, each in enumerate(source_names(recipe))
+        }
+        return dataflow, sources
+
+
+def _of_shapes() -> Iterator[Case]:
+    for number in range(60):
+        name = f"a graph of any shape, number {number}"
+        yield Case(name, lambda name=name: _any_shape(name), {})
+
+
+CASES: list[Case] = [*_of_catalogue(), *_of_sources(), *_of_types(), *_of_objects(), *_of_shapes()]
