@@ -526,11 +526,10 @@ class Process(_ByValue, frozen=True):
         on_item: (state, payload, time) -> (next state, outputs).
         on_time: (state, note, time) -> (next state, outputs).
         phase: of its timers; above those of the steps before it.
-        notes_have_keys: whether `on_time` gets notes as a `Timer`, with the key.
 
     Functions of this library may have further forms, in fields: `on_batch` takes rows as that of a logic does; `takes`
     and `each` are those of `TakesEach` and `FiresEach`; `in_order` names the form in order, which says what else there
-    is.
+    is. An `on_time` with `takes_timers` gets the `Timer`, with its key, in place of the note.
     """
 
     key: Callable[[Any], Any]
@@ -538,7 +537,6 @@ class Process(_ByValue, frozen=True):
     on_item: Callable[[Any, Any, int], tuple[Any, Sequence[Any]]]
     on_time: Callable[[Any, Any, int], tuple[Any, Sequence[Any]]]
     phase: int = PHASE_TIMERS
-    notes_have_keys: bool = False
 
     @property
     def initials(self) -> tuple[Any, ...]:
@@ -560,7 +558,7 @@ class Process(_ByValue, frozen=True):
                 return None
             state = window[-2].value
         if type(last) is Timer:
-            note = last if self.notes_have_keys else last.note
+            note = last if field_of(self.on_time, "takes_timers", False) else last.note
             return state_and_outputs(self.on_time(state, note, time))
         return state_and_outputs(self.on_item(state, last, time))
 

@@ -24,7 +24,7 @@ from drift.sources.base import as_rows
 from drift.testing.calls import answered
 from drift.testing.case import as_json, check_case, load_case, write_report
 from drift.testing.check import OF_TEST, Case, Result, check, in_order, reference
-from drift.testing.purity import check_purity, save_impure, smallest
+from drift.testing.purity import check_purity, save_impure, smallest, together
 from drift.testing.schedule import Schedule
 from drift.testing.seeds import ITEMS_MAX, Seeds, counts, drawn
 from drift.testing.shrink import shrunk
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 #: Which seeds are also checked for purity: the first ones, and every so many-th.
 _PURITY_FIRST = 200
 _PURITY_EVERY = 10
+#: Of how many seeds from one on the calls are checked together.
+_PURITY_TOGETHER = 4
 _TALLY_INTERVAL_S = 0.2
 
 
@@ -147,10 +149,13 @@ class Work:
         Raises:
             ImpureStep: a step is not pure, if that is checked.
         """
-        case = self.seeds.case(seed)
         if purity and self._purity is not None:
-            check_purity(self._purity, case)
+            check_purity(self._purity, *self._cases(seed))
         return self.seeds.run(seed)
+
+    def _cases(self, seed: int) -> list[Case]:
+        """The cases of a seed and the next ones, whose calls are checked together: one alone may have one payload."""
+        return [self.seeds.case(seed + more) for more in range(_PURITY_TOGETHER)]
 
     def run(self, start: int, stop: int, caller: Parent) -> None:
         tally, sent_s = Tally(), time.monotonic()
@@ -183,7 +188,7 @@ class Work:
         try:
             result = self.check(seed, purity=True)
         except ImpureStep as error:
-            return self._smallest_impure(self.seeds.case(seed), error)
+            return self._smallest_impure(together(self._cases(seed)), error)
         return _seed_report(result, self.setup.cases)
 
     def _smallest_impure(self, case: Case, error: ImpureStep) -> SeedReport:

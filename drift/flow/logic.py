@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from drift.operators import KeyedItems, Process, Timer, _ByValue
 from drift_graph.canonical import identity
@@ -114,7 +114,7 @@ def is_timed(logic: Logic[Any, Any, Any]) -> bool:
 
 def process_of(logic: Logic[Any, Any, Any], phase: int = PHASE_TIMERS) -> Process:
     """A logic as a process: its functions take rows one by one, and in batches."""
-    return Process(logic.key, logic.initial, OnRows(logic), OnTimers(logic), phase, notes_have_keys=True)
+    return Process(logic.key, logic.initial, OnRows(logic), OnTimers(logic), phase)
 
 
 class BrokenLogic(TypeError):
@@ -241,6 +241,8 @@ class _OneByOne:
 
 class OnTimers(_OfLogic, frozen=True):
     """The timers of a logic that are due."""
+
+    takes_timers: ClassVar[bool] = True
 
     @property
     def user_function(self) -> Callable[..., Any]:

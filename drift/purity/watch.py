@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, Protocol
 
 from drift.operators import LoopFunction, ScanKey, pair_of, state_and_outputs
-from drift_graph.functions import line_of, name_of, user_function
+from drift_graph.functions import LibraryFunction, field_of, line_of, name_of, user_function
 from drift_graph.graph import Dataflow
 from drift_graph.later import Later
 from drift_graph.operators import Group, Map, Operator, Source, as_sequence
@@ -50,7 +50,7 @@ class Checker(Protocol):
         """Return the function's result for the arguments, or raise its exception."""
 
 
-class Watched:
+class Watched(LibraryFunction):
     """Replaces a function of a graph.
 
     Attributes:
@@ -73,6 +73,11 @@ class Watched:
     @property
     def user_function(self) -> Callable[..., Any]:
         return self._function
+
+    @property
+    def takes_timers(self) -> bool:
+        """See `Process`."""
+        return bool(field_of(self._function, "takes_timers", False))
 
     def __call__(self, *arguments: Any) -> Any:
         self.calls += 1

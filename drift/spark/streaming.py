@@ -49,6 +49,7 @@ from drift.spark.streaming_kernels import (
 )
 from drift.spark.streaming_store import LATE_DDL, PENDING_DDL, Commit, Store
 from drift.spark.tasks import mapped, task
+from drift.state.growth import refused_states
 from drift.state.run_checkpoints import Checkpoints, begin_elsewhere
 from drift.urls import without_secrets
 from drift_barrier.digest import BLOCK_ITEMS, hash_block
@@ -454,6 +455,11 @@ class Stream:
             raise SettingsError(
                 f"the checkpoint {self._folder} is of another graph, or of another version of drift, and this graph "
                 f"cannot use its states: {changes or 'its steps may have other names'}; start a new stream, with "
+                f"another checkpoint"
+            )
+        if refused := refused_states(known, self._graph):
+            raise SettingsError(
+                f"the stream in {self._folder} cannot resume with this graph: {refused}; start a new stream, with "
                 f"another checkpoint"
             )
         self._accepted = self._graph if changes else None

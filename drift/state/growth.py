@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 from drift.records.changes import compare, has_state, matched, step_edges, steps_of
 from drift.records.code import print_of
 from drift.records.fingerprint import Fingerprint, fingerprint
+from drift.records.kinds import made_of, made_otherwise
 from drift.state.checkpoint import DROPPED, Checkpoint
 from drift_graph.errors import GraphError, SettingsError
 from drift_graph.functions import name_of
@@ -186,7 +187,8 @@ def grown(
     if old["structure"] == new["structure"] and dict(live) == dict(steps) and not is_moved:
         changes = [change for change in compare(old, new) if change.matters]
         texts = {change.step: change.text for change in changes}
-        fates = tuple(Fate(name, "kept", texts.get(name, "")) for name in steps_of(new))
+        refused = {name: f"{text}; {_ANEW}" for name, text in _others(old, new).items()}
+        fates = tuple(Fate(name, "kept", texts.get(name, ""), refused.get(name, "")) for name in steps_of(new))
         code = "; ".join(change.text for change in changes)
         return Growth(checkpoint, dataflow, new, {**dropped, **steps}, fates, (), False, code, code, allowed)
     return _Changed(checkpoint, dataflow, times, steps, allowed, new).growth({**dropped, **steps})
@@ -368,6 +370,8 @@ class _Changed:
             return ""
         if self._has_other_parameters(name) and not is_converted:
             return f"has other parameters than before, which its states do not fit; {_ANEW}"
+        if not is_converted and (refused := _refused_states(old, new)):
+            return f"{refused}; {_ANEW}"
         for each in new:
             form, then = self._forms.get(each["name"]), self._stored.get(each["name"])
             if form != then:
@@ -424,6 +428,24 @@ class _Changed:
     def _after(self, name: str) -> str:
         origins = [a for a, b, back in self._edges_new if b == name and not back]
         return f"after {_listed(origins)}" if origins else ""
+
+
+def _refused_states(then: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> str:
+    """Why a step cannot go on with states that a step of then has made; "" if it can."""
+    otherwise = made_otherwise(made_of(then), made_of(now)) if has_state([*now]) else ""
+    return f"is now of {otherwise}, which its states do not fit" if otherwise else ""
+
+
+def _others(then: Fingerprint, now: Fingerprint) -> dict[str, str]:
+    """By the steps of a graph of the same structure: why they cannot go on with their states."""
+    before, after = steps_of(then), steps_of(now)
+    found = {other: _refused_states(before[one], after[other]) for one, other in matched(before, after).items()}
+    return {name: text for name, text in found.items() if text}
+
+
+def refused_states(then: Fingerprint, now: Fingerprint) -> str:
+    """Why a graph of the same structure cannot go on with the states of then; "" if it can."""
+    return "; ".join(f"{name!r} {refused}" for name, refused in _others(then, now).items())
 
 
 def _operators_of(graph: Fingerprint) -> list[str]:

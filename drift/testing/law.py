@@ -42,6 +42,7 @@ from drift.testing.check import (
     reference,
 )
 from drift.testing.hypothesis import (
+    Phase,
     complete_examples,
     example,
     given,
@@ -52,9 +53,9 @@ from drift.testing.hypothesis import (
     st,
     use_settings,
 )
-from drift.testing.purity import check_purity, save_impure
+from drift.testing.purity import check_purity, save_impure, together
 from drift.testing.schedule import Schedule
-from drift.testing.seeds import Seeds
+from drift.testing.seeds import Seeds, drawn
 from drift.testing.shrink import shrunk
 from drift.testing.sometimes import reaching
 from drift.testing.strategies import answers_of, schedules
@@ -66,6 +67,8 @@ from drift_graph.lateness import Late
 #: Each example's input is run under several schedules, more for smaller inputs, so that shrinking does not depend on
 #: one of them. Their number depends on the input alone: an example that failed fails when Hypothesis tries it again.
 _SCHEDULES_MIN, _SCHEDULES_MAX, _ITEMS_RUN = 3, 16, 48
+#: How many cases are drawn whose calls are checked together, before the first example.
+_FIRST_CASES = 8
 _SCHEDULE = "schedule"
 _CALLS = "calls"
 
@@ -280,6 +283,8 @@ class _Test:
             use_settings(test, _fitted(settings_of(called)))
             with reaching(), self._purity_checked():
                 try:
+                    if Phase.generate in settings_of(called).phases:
+                        self._check_first_calls()
                     test(*args, **kwargs)
                     self._run_seeds(checked, args, kwargs)
                 except BaseException as error:
@@ -319,12 +324,7 @@ class _Test:
         dataflow = answered(self._dataflow, calls)
         ordered = in_order(self._dataflow, {name: list(payloads) for name, payloads in inputs_drawn.items()})
         case = Case(dataflow, ordered, schedule)
-        if self._purity is not None:
-            try:
-                check_purity(self._purity, case)
-            except ImpureStep as impure:
-                self._impure = impure, case
-                raise impure.with_traceback(None) from None
+        self._purity_of(case, [case])
         expected: Output | None = None if schedule.live else reference(case)
         first: Result | None = None
         plan = self._plan(schedule.fused) if not calls else None
@@ -366,6 +366,38 @@ class _Test:
                 yield
             finally:
                 self._purity = None
+
+    def _check_first_calls(self) -> None:
+        """Check the purity of some cases at once, before the examples, which begin with the smallest.
+
+        If the processes got one small example after the other, a function that numbers what it sees would number it
+        alike in all of them.
+        """
+        if self._purity is None:
+            return
+        strategies = {**self._strategies, _CALLS: self._calls or st.just({})}
+        cases = []
+        for values in drawn(st.fixed_dictionaries(strategies), 0, _FIRST_CASES):
+            calls = values.pop(_CALLS)
+            if all(isinstance(payloads, Iterable) for payloads in values.values()):  # else an example says so
+                inputs = in_order(self._dataflow, {name: list(payloads) for name, payloads in values.items()})
+                cases.append(Case(answered(self._dataflow, calls), inputs, Schedule()))
+        if cases:
+            self._purity_of(together(cases), cases)
+
+    def _purity_of(self, case: Case, cases: Sequence[Case]) -> None:
+        """
+        Args:
+            case: in which a step is reported that is not pure.
+            cases: that are checked.
+        """
+        __tracebackhide__ = True
+        if self._purity is not None:
+            try:
+                check_purity(self._purity, *cases)
+            except ImpureStep as impure:
+                self._impure = impure, case
+                raise impure.with_traceback(None) from None
 
     def _report(self, error: BaseException) -> None:
         """Shrink the failed case, and replace the error's text by the report."""

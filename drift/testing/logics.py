@@ -19,7 +19,7 @@ from drift.operators import KeyedItems, ProcessState
 from drift.testing.check import Case, reference
 from drift_graph.canonical import NoCanonicalForm, same, stored
 from drift_graph.errors import ImpureStep
-from drift_graph.functions import brief, line_of, name_of, user_function
+from drift_graph.functions import LibraryFunction, brief, line_of, name_of, user_function
 from drift_graph.later import Later
 from drift_graph.operators import Map, Operator
 
@@ -33,6 +33,21 @@ class _Call(NamedTuple):
     time: int
     after: Any
     outputs: Sequence[Any]
+
+
+class _Noting(LibraryFunction):
+    """The function of a logic for one row or timer, which notes its calls."""
+
+    def __init__(self, function: OnRows | OnTimers) -> None:
+        self._function = function
+        self.takes_timers = isinstance(function, OnTimers)
+        self.calls: list[_Call] = []
+
+    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
+        after, outputs = self._function(state, payload, time)
+        key, subject = self._function.of_key(payload)
+        self.calls.append(_Call(key, state, subject, time, after, outputs))
+        return after, outputs
 
 
 def check_batches(case: Case) -> None:
@@ -50,15 +65,8 @@ def check_batches(case: Case) -> None:
         def watch(role: str, function: Any, shape: object, initial: Any) -> Any:
             if not isinstance(function, OnRows | OnTimers):
                 return function
-            calls: list[_Call] = []
-            noted.append((operator, function, calls))
-
-            def call(state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
-                after, outputs = function(state, payload, time)
-                calls.append(_Call(*_of_key(function, payload, state), time, after, outputs))
-                return after, outputs
-
-            return call
+            noted.append((operator, function, (noticed := _Noting(function)).calls))
+            return noticed
 
         return replace(operator, function=operator.function.watched(watch))
 
@@ -69,11 +77,6 @@ def check_batches(case: Case) -> None:
         for batch in _batches(function, calls):
             for size in (len(batch), 2) if batch else ():
                 _check(operator, function, batch, size)
-
-
-def _of_key(function: OnRows | OnTimers, payload: Any, state: Any) -> tuple[Any, Any, Any]:
-    key, subject = function.of_key(payload)
-    return key, state, subject
 
 
 def _batches(function: OnRows | OnTimers, calls: Sequence[_Call]) -> Iterator[list[_Call]]:

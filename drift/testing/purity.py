@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from drift.calling.asks import calls_of, with_functions
 from drift.purity import PurityCheck
 from drift.streams import Graph
 from drift.testing.case import case_lines, check_case, load_case, write_report
-from drift.testing.check import OF_TEST, Case, Result, check, reference
+from drift.testing.check import OF_TEST, Case, Result, check, in_order, reference
 from drift.testing.logics import check_batches
 from drift.testing.schedule import Schedule
 from drift.testing.shrink import shrunk
@@ -17,18 +18,29 @@ from drift_graph.errors import ImpureStep
 from drift_graph.graph import Dataflow
 
 
-def check_purity(purity: PurityCheck, case: Case) -> None:
+def check_purity(purity: PurityCheck, *cases: Case) -> None:
     """Run the reference, repeat every call of a step in other processes, and those of logics in batches.
+
+    Args:
+        cases: the second process gets the calls of all of them in reverse order. So what a function has seen before is
+            something else in each process, even if a case has one payload.
 
     Raises:
         ImpureStep: a step is not pure.
     """
-    answers = {name: asks.function for name, asks in calls_of(case.dataflow).items()}
-    output = reference(replace(case, dataflow=with_functions(purity.dataflow, answers)))
-    if isinstance(output.error, ImpureStep):
-        raise output.error
-    check_batches(case)
+    for case in cases:
+        answers = {name: asks.function for name, asks in calls_of(case.dataflow).items()}
+        output = reference(replace(case, dataflow=with_functions(purity.dataflow, answers)))
+        if isinstance(output.error, ImpureStep):
+            raise output.error
+        check_batches(case)
     purity.check()
+
+
+def together(cases: Sequence[Case]) -> Case:
+    """The inputs of several cases one after the other, as one case."""
+    inputs = {name: [each for case in cases for each in case.inputs[name]] for name in cases[0].inputs}
+    return replace(cases[0], inputs=in_order(cases[0].dataflow, inputs))
 
 
 def smallest(purity: PurityCheck, case: Case, error: ImpureStep) -> tuple[Case, ImpureStep]:
