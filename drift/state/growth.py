@@ -433,7 +433,8 @@ class _Changed:
 def _refused_states(then: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> str:
     """Why a step cannot go on with states that a step of then has made; "" if it can."""
     otherwise = made_otherwise(made_of(then), made_of(now)) if has_state([*now]) else ""
-    return f"is now of {otherwise}, which its states do not fit" if otherwise else ""
+    unless = " unless migrate= converts them" if "initial of type" in otherwise else ""
+    return f"is now of {otherwise}, which its states do not fit{unless}" if otherwise else ""
 
 
 def _others(then: Fingerprint, now: Fingerprint) -> dict[str, str]:
