@@ -32,6 +32,7 @@ def times_of(
         items_before: number of items of the source before these, if the source numbers its items.
     """
     times: list[int] = []
+    failure: Exception | None = None
     try:
         times.extend(results_of(policy.time, payloads))
         if len(times) != len(payloads):  # the function raised StopIteration, which `map` takes for its end
@@ -43,23 +44,23 @@ def times_of(
         bad = payloads[len(times)]
         nth = "" if items_before is None else f", item {items_before + len(times)} of the source"
         where = line_of(policy.time) or name_of(policy.time)
-        return times, StepError(
+        failure = StepError(
             f"the time function of source {source!r} ({where}) raised {_described(error)}; payload {short(bad)}{nth}",
             step=source,
             where=where,
         )
     if set(map(type, times)) <= {int} and (not times or TIME_MIN <= min(times) <= max(times) <= TIME_MAX):
-        return times, None
+        return times, failure
     numbers: list[int] = []
     for index, time in enumerate(times):
         number = policy.time_of(time)
-        if number is None:
+        if number is None:  # before the payload for which the function raised, if it did
             return numbers, InputError(
                 f"the time function of source {source!r} gave {time!r} for payload {short(payloads[index])}; "
                 f"a time is an int of 64 bits, or a moment with a zone: {_how_to_time(time)}"
             )
         numbers.append(number)
-    return numbers, None
+    return numbers, failure
 
 
 def check_payloads(samples: Sequence[Sample], policy: EventTime, role: str, source: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -191,3 +192,22 @@ def test_late_items_that_wait_to_be_reported_count_towards_credit() -> None:
     for _ in range(500):
         feed.poll(BEGINNING)
     assert len(taken) == 99 and late == []
+
+
+@pytest.mark.parametrize("batch_items", [1, 9])
+@pytest.mark.parametrize("engine", ["reference", "local"])
+def test_times_in_front_of_a_payload_for_which_the_time_function_raises_are_judged(
+    engine: Any, batch_items: int
+) -> None:
+    """Whatever batch they come in: moments are times, and the first one that is none is what ends the input."""
+    graph = drift.Graph("timed")
+    graph.source("rows", time=drift.EventTime(lambda row: row["at"])).sink("out")
+    moments = [{"at": datetime.datetime(2024, 1, day, tzinfo=datetime.UTC)} for day in (1, 2)]
+    run = drift.run(graph, {"rows": [*moments, {}]}, engine=engine, batch_items=batch_items)
+    taken: list[Any] = []
+    with pytest.raises(drift.StepError, match="raised KeyError"):
+        taken.extend(item.payload for item in run)
+    assert taken == moments[:1], "what is at the heartbeat waits for others of its time"
+    run = drift.run(graph, {"rows": [{"at": 2**70}, {}]}, engine=engine, batch_items=batch_items)
+    with pytest.raises(drift.InputError, match=f"gave {2**70} for payload"):
+        run.finish()

@@ -23,10 +23,10 @@ FILE = Path(__file__).parent / "outputs.jsonl"
 def frozen() -> dict[str, dict[str, Any]]:
     """What each case gave, by name."""
     lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
-    found: dict[str, dict[str, Any]] = {}
-    for line in lines:
-        outcome = json.loads(line)
-        found[outcome.pop("case")] = outcome
+    outcomes = [json.loads(line) for line in lines]
+    found = {outcome.pop("case"): outcome for outcome in outcomes}
+    if len(found) != len(outcomes):
+        raise ValueError(f"{FILE} has a case twice")
     return found
 
 

@@ -129,3 +129,12 @@ def ways(case: Case, thorough: bool = False) -> Iterator[tuple[str, Callable[[],
     if thorough or chosen % 12 == 2:
         settings = {"batch_items": 4}, {"batch_items": 30}
         yield "local, going on from its state with other batches", lambda: going_on(case, 3, *settings)
+
+
+def over_processes(case: Case) -> Outcome:
+    return on_engine(case, "zeromq", workers=2, batch_items=Draw("ways", case.name).of([1, 2, 7, 16, 64]))
+
+
+def is_run_over_processes(case: Case) -> bool:
+    """One of forty."""
+    return Draw("zeromq", case.name).one_in(40)
