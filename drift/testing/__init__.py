@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from drift.testing.case import load_case, run_case, save_case, write_report
 from drift.testing.check import Case, Failure, NotDeterministic, Result, check
 from drift.testing.driver import Driver
-from drift.testing.exhaustive import Exhausted, TooManySchedules, exhaustive
 from drift.testing.purity import rerun
 from drift.testing.report import report
 from drift.testing.schedule import Schedule
@@ -27,18 +26,15 @@ __all__ = [
     "Case",
     "Checked",
     "Driver",
-    "Exhausted",
     "Failure",
     "NotDeterministic",
     "Result",
     "Schedule",
     "Seeds",
-    "TooManySchedules",
     "Unreached",
     "check",
     "counts",
     "deterministic",
-    "exhaustive",
     "load_case",
     "reaching",
     "report",

@@ -337,43 +337,6 @@ def test_importing_drift_imports_neither_the_harness_nor_hypothesis() -> None:
     assert "pip install 'drifting-state[test]'" in done.stdout
 
 
-# Every schedule.
-
-
-def test_every_schedule_of_a_few_items_is_run_and_counted() -> None:
-    """On one worker the batches come in any order, and so does what they cause to the barrier: n! times n!."""
-    graph = drift.Graph("one")
-    graph.source("in").map(str).sink("out")
-    for items, schedules in ((0, 1), (1, 1), (2, 2 * 2), (3, 6 * 6)):
-        found = drift.testing.exhaustive(graph, {"in": list(range(items))}, workers=1)
-        assert (found.schedules, str(found)) == (schedules, f"{schedules} of {schedules} schedules agree")
-    twice = drift.testing.exhaustive(timed, {"in": [(0, 0), (1, 1)]}, workers=1)
-    assert (twice.arrivals, twice.schedules) == (2, 8)  # the same for either order of arrival
-    far = drift.testing.exhaustive(timed, {"in": [(0, 0), (9, 1)]}, workers=1)
-    assert (far.arrivals, far.schedules) == (1, 4)  # further apart than lateness
-
-
-def test_the_order_of_acks_is_searched_where_it_is_asked_for() -> None:
-    graph = drift.Graph("one")
-    graph.source("in").sink("out")
-    prompt = drift.testing.exhaustive(graph, {"in": [1]}, workers=1)
-    assert prompt.schedules == 1
-    with pytest.raises(drift.testing.TooManySchedules):  # there are 1,230
-        drift.testing.exhaustive(graph, {"in": [1]}, workers=1, acks=True, schedules_max=100)
-
-
-def test_too_many_schedules_are_refused_with_about_how_many_there_are() -> None:
-    with pytest.raises(drift.testing.TooManySchedules, match=r"more than 20 schedules: about \d"):
-        drift.testing.exhaustive(timed, {"in": [(0, 0), (0, 1), (1, 1)]}, schedules_max=20)
-
-
-def test_every_schedule_finds_what_is_broken(narrow_windows: None) -> None:
-    with pytest.raises(drift.testing.NotDeterministic, match="another output than the reference") as caught:
-        drift.testing.exhaustive(timed, {"in": [(0, 0), (0, 1)]})
-    assert caught.value.result is not None and len(caught.value.result.case.schedule.deviations) <= 2
-    assert caught.value.path is not None and drift.testing.run_case(caught.value.path).failure is not None
-
-
 # By hand.
 
 
