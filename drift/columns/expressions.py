@@ -19,6 +19,7 @@ from functools import cache
 from operator import itemgetter
 from types import NoneType
 from typing import Any, ClassVar, Literal
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import polars as pl
@@ -455,7 +456,26 @@ def _are_of(kind: Any, values: Sequence[Any], column: pl.Series) -> bool:
         zone = None if kind.time_zone is None else datetime.UTC
         if all(each is None or (each.tzinfo is zone and not each.fold) for each in values):
             return True
+    if any(getattr(each, "time_zone", None) is not None for each in _inside(kind)):
+        values = [_in_utc(kind, each) for each in values]
     return canonical_each(python_values(column.to_arrow())) == canonical_each(values)
+
+
+def _in_utc(kind: Any, value: Any) -> Any:
+    """A value of a row as `DataFrame.to_dicts` gives it, moments in the zone of their field, as the row has it: in UTC.
+
+    A moment in another zone, or with an offset, is left as it is: a row would lose it.
+    """
+    if isinstance(kind, pl.Datetime) and type(value) is datetime.datetime:
+        zone = value.tzinfo
+        in_own = kind.time_zone is not None and type(zone) is ZoneInfo and zone.key == kind.time_zone
+        return value.astimezone(datetime.UTC) if in_own else value
+    if isinstance(kind, (pl.List, pl.Array)) and type(value) is list:
+        return [_in_utc(kind.inner, each) for each in value]
+    if isinstance(kind, pl.Struct) and type(value) is dict:
+        kinds = {field.name: field.dtype for field in kind.fields}
+        return {name: _in_utc(kinds.get(name), each) for name, each in value.items()}
+    return value
 
 
 def _first_other(payloads: Sequence[Any], schema: pl.Schema) -> str:

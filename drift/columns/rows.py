@@ -296,9 +296,9 @@ class Frame(Tabular):
         except (InputError, pl.exceptions.PolarsError):  # raised again where it is of single rows
             return None
 
-    def timed(self, time: Any, tie: Any, zone: tzinfo | None) -> Timed | None:
+    def timed(self, time: Any, tie: Any, zone: tzinfo | None, time_of: Callable[[Any], int | None]) -> Timed | None:
         column = self.column(time)
-        times = None if column is None else times_of_column(column, zone)
+        times = None if column is None else times_of_column(column, zone, time_of)
         return None if times is None else self.timed_at(times, tie)
 
     def timed_at(self, times: Times, tie: Any) -> TimedRows | None:

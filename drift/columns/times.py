@@ -22,7 +22,6 @@ from drift.arrow import python_values
 from drift.columns.metas import StampMetas, Words, stamp_metas
 from drift_graph.canonical import NoCanonicalForm, hash64, hash64_each
 from drift_graph.meta import TIME_MAX, TIME_MIN
-from drift_graph.moments import time_from
 from drift_graph.payloads import Rows, Timed
 
 Times = npt.NDArray[np.int64]
@@ -34,8 +33,13 @@ _FIRST_MS, _LAST_MS = -62_135_510_400_000, 253_402_128_000_000
 _IN_MS, _DAY_MS = {"ms": 1, "us": 1000}, 86_400_000
 
 
-def times_of_column(column: pl.Series, zone: tzinfo | None) -> Times | None:
-    """The time of each of one row or more; None if one may have none."""
+def times_of_column(column: pl.Series, zone: tzinfo | None, time_of: Callable[[Any], int | None]) -> Times | None:
+    """The time of each of one row or more; None if one may have none.
+
+    Args:
+        zone: of moments without one.
+        time_of: the time that a policy finds of a value.
+    """
     kind = column.dtype
     if column.null_count():
         return None
@@ -46,7 +50,7 @@ def times_of_column(column: pl.Series, zone: tzinfo | None) -> Times | None:
         times: Times = column.to_physical().to_numpy() // _IN_MS[kind.time_unit]
         return times if times.min() >= _FIRST_MS and times.max() <= _LAST_MS else None
     if isinstance(kind, (pl.String, pl.Datetime)):
-        return _each_once(column, np.int64, lambda value: time_from(value, zone))
+        return _each_once(column, np.int64, time_of)
     return None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any, Protocol, Self, runtime_checkable
 
-from drift_graph.errors import InputError, SettingsError
+from drift_graph.errors import InputError
 from drift_graph.payloads import AsRows
 
 
@@ -69,14 +69,14 @@ class TakesSchema:
 
 def as_rows(source: Source, rows: AsRows | None) -> Source:
     """The source, which reads texts as rows of the schema that the graph's source has, if it has one; as it is, if it
-    was told what else its payloads are, or no text is one of the types.
+    was told what else its payloads are.
+
+    Raises:
+        SettingsError: no text is of a type of the schema.
     """
     if rows is None or not isinstance(source, TakesSchema) or source.with_schema is None:
         return source
-    try:
-        return source.with_schema(dict(rows.fields))
-    except SettingsError:  # such as a list, which is one where a line of JSON is decoded as it is
-        return source
+    return source.with_schema(dict(rows.fields))
 
 
 class Diverting:

@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.places import is_named, storage_of
@@ -30,6 +28,7 @@ from drift.sources.base import Diverting, NothingYet, Reader, TakesSchema
 from drift.sources.chunks import LINE_MAX, File, Lines, Start, is_pipe
 from drift.sources.csv_rows import Typed, check_columns, rows_of, rows_or_errors
 from drift.sources.json_lines import rows_of_json, values_of
+from drift.sources.json_values import Values
 from drift.sources.lines import ReadLines, lines_of
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.urls import path_text
@@ -74,7 +73,8 @@ def jsonl(
 ) -> FileSource:
     """Each line of a file is a payload, as one JSON value in UTF-8. Blank lines are skipped.
 
-    An object with two equal keys is refused if there is no `type`; a type takes the last of them.
+    An object with two equal keys is refused, and so is a number or a time that its type would round: see "What a text
+    is" in columns.md.
 
     Args:
         path: as for `text`.
@@ -93,18 +93,17 @@ def jsonl(
         need("columns", "jsonl with schema=")
         if type is not Any:
             raise SettingsError("jsonl takes a type= or a schema=, not both")
-        from drift.columns.read import checked_schema, of_json
+        from drift.columns.read import checked_schema
+        from drift.sources.json_rows import RowValues
 
-        as_rows = of_json("jsonl", checked_schema("jsonl", schema))
-        return FileSource("jsonl", path, storage_options, lines, lambda file: rows_of_json(file, *as_rows))
+        rows = RowValues(checked_schema("jsonl", schema))
+        return FileSource("jsonl", path, storage_options, lines, lambda file: rows_of_json(file, rows.block, rows))
     try:
-        decode = msgspec.json.Decoder(type).decode
+        decoder = Values(type)
     except TypeError as error:
         raise SettingsError(f"jsonl type={type!r:.80}: {error}") from None
-    told = type is not Any
-    return FileSource(
-        "jsonl", path, storage_options, lines, lambda file: values_of(file, decode, typed=told), is_told=told
-    )
+    is_told = type is not Any
+    return FileSource("jsonl", path, storage_options, lines, lambda file: values_of(file, decoder), is_told=is_told)
 
 
 def csv(

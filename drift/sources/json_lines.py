@@ -1,121 +1,104 @@
 """Lines as JSON values.
 
 Invariant: the values before a bad line are returned before it is refused, or it is diverted in its position.
+
+Why: where the lines of a block cannot be read at once, halves of it are, and at last each line by itself.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import Any
 
 from drift.sources.chunks import Block, File
+from drift.sources.json_values import NO_JSON, Texts
 from drift.sources.lines import Blocks, ReadLines, lines_of
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError
 from drift_graph.payloads import Rows
 
-if TYPE_CHECKING:
-    from drift.columns.read import Make
+_ONE_BY_ONE_MAX = 64
 
 
-def rows_of_json(file: File, decoder: msgspec.json.Decoder[Any], make: Make) -> Iterator[ReadLines]:
-    """The JSON objects of a file as rows, in batches; dicts where others are diverted among them."""
+def rows_of_json(file: File, block: Callable[[bytes], Rows | None], decoder: Texts) -> Iterator[ReadLines]:
+    """The JSON objects of a file as rows, in batches; dicts where others are diverted among them.
 
-    def made(data: bytes) -> Rows | None:
-        try:
-            values = decoder.decode_lines(data)
-        except _NOT_JSON:
-            return None
-        lines = data.count(b"\n") + (not data.endswith(b"\n"))
-        return make(values) if len(values) == lines else None
-
+    Args:
+        block: makes the rows of a whole block; None if its lines are to be read by `decoder`.
+    """
     blocks = Blocks(file)
     while True:
-        yield from map(ReadLines, blocks.at_once(made))
+        yield from map(ReadLines, blocks.at_once(block))
         left = next(blocks, None)
         if left is None:
             return
-        for batch in values_of(file, decoder.decode, typed=True, blocks=iter([left])):
-            values = [each for each in batch.payloads if not is_diverted(each)] if file.diverts_as else batch.payloads
-            rows = make(values)
-            if len(values) < len(batch.payloads):
-                dicts = iter(rows)
-                yield batch._replace(payloads=[each if is_diverted(each) else next(dicts) for each in batch.payloads])
-            else:
-                yield batch._replace(payloads=rows)
+        yield from values_of(file, decoder, iter([left]))
 
 
-def values_of(
-    file: File, decode: Callable[[bytes], Any], *, typed: bool, blocks: Iterator[Block] | None = None
-) -> Iterator[ReadLines]:
+def values_of(file: File, decoder: Texts, blocks: Iterator[Block] | None = None) -> Iterator[ReadLines]:
     """The JSON values of a file, in batches; `blocks` as of `lines_of`."""
     for lines in lines_of(file, blocks):
-        try:
-            values = list(map(decode, lines))
-        except (*_NOT_JSON, TypeError):  # TypeError for a line that is diverted
-            batch, fault = _values_one_by_one(file, decode, lines, typed=typed)
-        else:
-            batch, fault = ReadLines(values), None
-            if not typed and _may_repeat_keys(lines, values):
-                batch, fault = _values_one_by_one(file, decode, lines, typed=typed)
+        values = decoder.each(lines)
+        if values is not None:
+            yield ReadLines(values)
+            continue
+        batch, fault = _values_in_parts(file, decoder, lines)
         yield batch
         if fault is not None:
             raise fault
 
 
-def _values_one_by_one(
-    file: File, decode: Callable[[bytes], Any], lines: list[Any], *, typed: bool
-) -> tuple[ReadLines, InputError | None]:
+def _values_in_parts(file: File, decoder: Texts, lines: list[Any]) -> tuple[ReadLines, InputError | None]:
     """The values of lines some of which are blank or bad: up to the first bad one, or with the bad ones diverted."""
     values: list[Any] = []
     ends: list[int] = []
-    lines_before = file.lines_read - len(lines)
-    for at, line in enumerate(lines, 1):
+    first = file.lines_read - len(lines) + 1
+    parts = [(0, len(lines))]
+    fault: InputError | None = None
+    while parts and fault is None:
+        start, end = parts.pop()
+        found = decoder.each(lines[start:end]) if _ONE_BY_ONE_MAX < end - start < len(lines) else None
+        if found is not None:
+            values.extend(found)
+            ends.extend(range(start + 1, end + 1))
+        elif end - start > _ONE_BY_ONE_MAX:
+            half = (start + end) // 2
+            parts += [(half, end), (start, half)]
+        else:
+            fault = _one_by_one(file, decoder, lines, start, end, first, values, ends)
+    if file.diverts_as and any(map(is_diverted, values)):
+        return ReadLines(values, ends), fault
+    return ReadLines(decoder.gathered(values), ends), fault
+
+
+def _one_by_one(
+    file: File,
+    decoder: Texts,
+    lines: list[Any],
+    start: int,
+    end: int,
+    first: int,
+    values: list[Any],
+    ends: list[int],
+) -> InputError | None:
+    """Add the values of some of the lines, up to the first bad one, whose error is returned.
+
+    Args:
+        first: the number of the first of all lines.
+    """
+    for at in range(start, end):
+        line = lines[at]
         try:
-            if is_diverted(line):
-                value = line
-            else:
-                value = decode(line)
-                if not typed and _may_repeat_keys([line], [value]):
-                    json.loads(line, object_pairs_hook=_without_repeated_keys)
-        except _NOT_JSON as error:
+            value = line if is_diverted(line) else decoder(line)
+        except NO_JSON as error:
             if not line.strip():
                 continue
             if not file.diverts_as:
-                return ReadLines(values, ends), InputError(
-                    f"{file.name}, line {lines_before + at}: cannot be decoded as JSON: {error}; the line is "
-                    f"{line!r:.80}; correct it or take it out"
+                return InputError(
+                    f"{file.name}, line {first + at}: cannot be decoded as JSON: {error}; the line is {line!r:.80}; "
+                    f"correct it or take it out"
                 )
-            value = file.divert(lines_before + at, f"cannot be decoded as JSON: {error}", line)
+            value = file.divert(first + at, f"cannot be decoded as JSON: {error}", line)
         values.append(value)
-        ends.append(at)
-    return ReadLines(values, ends), None
-
-
-def _may_repeat_keys(lines: list[bytes], values: list[Any]) -> bool:
-    """Whether some object may have a key twice; False only if none has.
-
-    Every colon follows a key or is in a text. If no key was lost, the lines have as many as the values written again,
-    unless a text has one as an escape.
-    """
-    data = b"".join(lines)
-    colons = data.count(b":")
-    if set(map(type, values)) == {dict} and sum(map(len, values)) == colons:
-        return False
-    return bool(colons) and (b"\\u003" in data or msgspec.json.encode(values).count(b":") != colons)
-
-
-class _RepeatedKey(ValueError):
-    pass
-
-
-_NOT_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, _RepeatedKey)
-
-
-def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
-    keys = [key for key, _ in pairs]
-    if len(set(keys)) < len(keys):
-        raise _RepeatedKey(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+        ends.append(at + 1)
+    return None

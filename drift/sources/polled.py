@@ -8,14 +8,14 @@ Why: each item comes with a mark, and the position is computed from the marks of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Acknowledging, Backlogged, Diverting, Reader, Retaining
+from drift.sources.base import Acknowledging, Backlogged, Diverting, Reader, Retaining, Source, TakesSchema
+from drift.sources.json_values import Texts, Values
 from drift.sources.wake import Buffered
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
@@ -70,13 +70,35 @@ def decoder(function: str, decode: str | Decode, type: Any) -> Decode:
     if callable(decode):
         return decode
     try:
-        from_json: Decode = msgspec.json.Decoder(Any if type is None else type).decode
+        from_json: Decode = Values(Any if type is None else type)
     except TypeError as error:
         raise SettingsError(f"{function} type={type!r:.80}: {error}") from None
     made: dict[str, Decode] = {"bytes": bytes, "text": bytes.decode, "json": from_json}
     if decode not in made:
         raise SettingsError(f"{function} decode={decode!r:.80} is neither {', '.join(map(repr, made))}")
     return made[decode]
+
+
+def with_schema(source: _Decoding) -> Callable[[Mapping[str, Any]], Source] | None:
+    """Of a source of messages with JSON the same source that reads them as rows; see `TakesSchema`."""
+    if not (isinstance(source.decode, Values) and source.decode.is_plain):
+        return None
+
+    def made(schema: Mapping[str, Any]) -> Source:
+        from drift.columns.read import checked_schema
+        from drift.sources.json_rows import RowValues
+
+        of_rows = copy(source)
+        of_rows.decode = RowValues(checked_schema(repr(source), schema))
+        of_rows.with_schema = None
+        return of_rows
+
+    return made
+
+
+class _Decoding(Source, Protocol):
+    decode: Decode
+    with_schema: Callable[[Mapping[str, Any]], Source] | None
 
 
 class Undecodable(NamedTuple):
@@ -96,6 +118,8 @@ def decoded(
     """
     payloads: list[Any] = []
     values, marks = fetched
+    if isinstance(decode, Texts) and (found := decode.each(values)) is not None:
+        return list(found), None
     while len(payloads) < len(values):
         try:
             payloads.extend(map(decode, islice(values, len(payloads), None)))
@@ -150,7 +174,7 @@ class _Polled:
         return self._poller.backlog() if isinstance(self._poller, Backlogged) else None
 
 
-class PolledSource(Diverting):
+class PolledSource(Diverting, TakesSchema):
     """A source that is polled.
 
     Args:
@@ -175,12 +199,13 @@ class PolledSource(Diverting):
         self._shown = shown
         self.guarantee = rereads
         self._poll = poll
-        self._decode = decode
+        self.decode = decode
         self.live = live
         self.same_order = same_order
+        self.with_schema = with_schema(self)
 
     def open(self) -> Reader:
-        return (LiveReader if self.live else FiniteReader)(self._poll(), self._decode, self._diverts_as)
+        return (LiveReader if self.live else FiniteReader)(self._poll(), self.decode, self._diverts_as)
 
     def __repr__(self) -> str:
         return self._shown

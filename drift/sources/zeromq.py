@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Diverting, Reader
-from drift.sources.polled import Decode, Fetched, LiveReader, Undecodable, decoder
+from drift.sources.base import Diverting, Reader, TakesSchema
+from drift.sources.polled import Decode, Fetched, LiveReader, Undecodable, decoder, with_schema
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.sizes import BATCH_BYTES
 
@@ -42,7 +42,7 @@ def zmq_pull(
     return ZmqPull(address, decoder("zmq_pull", decode, None), connect, subscribe, until_empty)
 
 
-class ZmqPull(Diverting):
+class ZmqPull(Diverting, TakesSchema):
     """See `zmq_pull`. It serves one run; `close` it if none comes.
 
     Attributes:
@@ -57,9 +57,9 @@ class ZmqPull(Diverting):
     ) -> None:
         import zmq
 
-        self._decode = decode
+        self.decode = decode
         self._until_empty = until_empty
-        self._used = False
+        self._runs: list[str] = []  # of this source and its copies
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PULL if subscribe is None else zmq.SUB)
         try:
@@ -73,17 +73,18 @@ class ZmqPull(Diverting):
                 f"zmq_pull cannot {verb} {address!r}: {error}; an address is tcp://host:port or ipc://path, and to be "
                 f"bound it must be this machine's and free"
             ) from None
+        self.with_schema = with_schema(self)
         self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT) or address
 
     def open(self) -> Reader:
-        if self._used:
+        if self._runs:
             raise SettingsError(f"{self!r} has served its run; make a new one for another")
-        self._used = True
-        return LiveReader(_Queue(self, self._socket, self._until_empty), self._decode, self._diverts_as)
+        self._runs.append("opened")
+        return LiveReader(_Queue(self, self._socket, self._until_empty), self.decode, self._diverts_as)
 
     def close(self) -> None:
         """Close the socket."""
-        self._used = True
+        self._runs.append("closed")
         self._context.destroy(linger=0)
 
     def __repr__(self) -> str:

@@ -184,7 +184,8 @@ class Reading:
 
         if not self.timed:
             assert isinstance(self.policy, EventTime)
-            return times_of_column(payloads.frame[self.policy.time.path], self.policy.zone)  # type: ignore[attr-defined]
+            column = payloads.frame[self.policy.time.path]  # type: ignore[attr-defined]
+            return times_of_column(column, self.policy.zone, self.policy.time_of)
         column = batch.column(len(self.columns))
         return None if column.null_count else column.to_numpy(zero_copy_only=False)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from fractions import Fraction
 from operator import index
-from typing import Any
+from typing import Any, Literal, get_args
 
 from drift_graph.functions import LibraryFunction, field_of
 from drift_graph.meta import TIME_MAX, TIME_MIN
@@ -26,6 +26,15 @@ Span = int | timedelta | str
 #: A moment: an int in the unit of the items' time; or, where that is milliseconds since 1970, a datetime with a zone or
 #: ISO text with one.
 Moment = int | datetime | str
+
+#: How a moment without a zone is read that the clocks of its zone show twice: as an error, or as one of the two.
+Ambiguous = Literal["error", "earliest", "latest", "fold"]
+AMBIGUOUS = get_args(Ambiguous)
+#: What texts are moments, for errors.
+MOMENT_TEXTS = (
+    "a moment is a text such as 2024-01-31T23:59:59.999999, with Z or +01:00 behind it if it has a zone: hours are "
+    "00 to 23, seconds 00 to 59"
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -44,21 +53,29 @@ _UNITS_MS = {
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}")
+_HOUR_24 = re.compile(r"(?:[0-9-]{8,10}|[0-9]{4}-?[Ww][0-9-]{2,4})[^0-9-]24").match
+_SECOND_60 = re.compile(r"[0-9]:?[0-9]{2}:?60(?![0-9])").search
+
+_SPAN = re.compile(r"([+-])?P(?:{0}W)?(?:{0}D)?(?:T(?:{0}H)?(?:{0}M)?(?:{0}S)?)?".format(r"([0-9]+(?:[.,][0-9]+)?)"))
+_SPAN_US = (604_800_000_000, 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000)
+#: Whether a text has more of a second than microseconds.
+is_too_exact = re.compile(r"[.,][0-9]{6}0*[1-9]").search
 
 
-def time_from(value: Any, zone: tzinfo | None = None) -> int | None:
+def time_from(value: Any, zone: tzinfo | None = None, ambiguous: Ambiguous = "error") -> int | None:
     """A moment as an int, of whatever class of whole numbers, moments or texts it is; None for what is no time.
 
     Args:
         value: as a user's function gave it.
         zone: of moments that have none.
+        ambiguous: of these, which of two a moment is that the clocks of the zone show twice.
     """
     if isinstance(value, str):
         value = _parsed(value)
     elif type(value).__name__ == "datetime64":
         value = _of_numpy(value)
     if isinstance(value, datetime):
-        value = _in_ms(value, zone)
+        value = _in_ms(value, zone, ambiguous)
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         return None
     try:
@@ -68,12 +85,78 @@ def time_from(value: Any, zone: tzinfo | None = None) -> int | None:
     return number if TIME_MIN <= number <= TIME_MAX else None
 
 
+def why_no_moment(value: Any, zone: tzinfo | None) -> str:
+    """Why a text or moment, of which there is no time, is none: what it is, and what to do; "" for all other values."""
+    if isinstance(value, str):
+        if not _ISO.match(value):
+            return ""
+        try:
+            value = moment_of_text(value)
+        except ValueError as error:
+            return f"{error}: {MOMENT_TEXTS}"
+    elif type(value).__name__ == "datetime64":
+        value = _of_numpy(value)
+    if not isinstance(value, datetime) or value != value:
+        return ""
+    try:
+        if value.utcoffset() is None:
+            if zone is None:
+                return "this one has no zone; name it, EventTime(..., zone='Europe/Berlin'), or give it one"
+            first, second = _readings(value, zone)
+            if first < second:
+                return (
+                    f"clocks in {zone} show this time twice, at {first.isoformat()} and at {second.isoformat()}: write "
+                    f"times with their offset, or say which is meant, EventTime(..., ambiguous='earliest'), 'latest', "
+                    f"or 'fold' for that of the datetime"
+                )
+            if first > second:
+                return (
+                    f"clocks in {zone} never show this time, they are put forward over it; name the zone in which it "
+                    f"was written, or write times with their offset"
+                )
+    except (OverflowError, TypeError, ValueError):
+        pass
+    return "it is beyond what datetime holds"
+
+
+def moment_of_text(text: str) -> datetime:
+    """A text of ISO 8601 as a moment, with or without a zone; what is behind microseconds is cut off.
+
+    Raises:
+        ValueError: it is none; the error says why.
+    """
+    if _HOUR_24(text):  # which some versions of Python take, and others do not
+        raise ValueError("24:00 is the 00:00 of the day behind it, and is written so")
+    try:
+        return datetime.fromisoformat(text.upper())
+    except ValueError as error:
+        if _SECOND_60(text):
+            raise ValueError("a second 60 is a leap second, which no moment of Python has") from None
+        raise ValueError(str(error)) from None
+
+
+def span_of_text(text: str) -> timedelta:
+    """A text of ISO 8601, such as P1DT2H30M0.5S, as a duration.
+
+    Raises:
+        ValueError: it is none, or has parts of a microsecond.
+    """
+    found = _SPAN.fullmatch(text.upper())
+    if found is None or not any(found.groups()[1:]):
+        raise ValueError("a duration is a text such as P1DT2H30M0.5S, with a minus sign in front if it is negative")
+    parts = zip(_SPAN_US, found.groups()[1:])
+    total = sum((Fraction(part.replace(",", ".")) * unit for unit, part in parts if part), Fraction())
+    if total.denominator != 1:
+        raise ValueError("it has parts of a microsecond")
+    return timedelta(microseconds=int(total)) * (-1 if found[1] == "-" else 1)
+
+
 def _parsed(text: str) -> datetime | None:
     """ISO text only; digits alone are refused, since they may be a number as well as a date."""
     if not _ISO.match(text):
         return None
     try:
-        return datetime.fromisoformat(text)
+        return moment_of_text(text)
     except ValueError:
         return None
 
@@ -84,15 +167,35 @@ def _of_numpy(value: Any) -> datetime | None:
     return found if isinstance(found, datetime) else None
 
 
-def _in_ms(moment: datetime, zone: tzinfo | None) -> Any:
+def _in_ms(moment: datetime, zone: tzinfo | None, ambiguous: Ambiguous) -> Any:
     try:
         if moment.utcoffset() is None:
             if zone is None:
                 return None
-            moment = moment.replace(tzinfo=zone)
+            first, second = _readings(moment, zone)
+            if first > second or (first < second and ambiguous == "error" and not moment.fold):
+                return None
+            by_fold = ambiguous in ("error", "fold")
+            moment = second if (moment.fold if by_fold else ambiguous == "latest") else first
         return (moment - _EPOCH) // _MS
     except (OverflowError, TypeError, ValueError):  # beyond what datetime holds; pandas' NaT too
         return None
+
+
+def _readings(moment: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
+    """The moments in UTC that a time of the clocks of a zone is, before a change of them and behind it: they are equal,
+    but for a time that the clocks show twice, or never: then the first is behind the second.
+    """
+    if type(moment) is not datetime:  # such as pandas', which has its own ways
+        moment = datetime(*moment.timetuple()[:6], moment.microsecond, fold=moment.fold)
+    first, second = (_in_utc(moment.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
+    return first, second
+
+
+def _in_utc(moment: datetime) -> datetime:
+    offset = moment.utcoffset()
+    assert offset is not None
+    return (moment.replace(tzinfo=None) - offset).replace(tzinfo=UTC)
 
 
 def moment_from(time: int) -> datetime:
@@ -132,7 +235,8 @@ def span_from(value: Any) -> int | None:
 def zone_from(value: Any) -> tzinfo | None:
     """A time zone from itself or its name; None for anything else."""
     if isinstance(value, tzinfo):
-        return value
+        name = getattr(value, "zone", None) if type(value).__module__.startswith("pytz") else None
+        return zone_from(name) if name else value  # a moment cannot be given one of pytz by `replace`
     if not isinstance(value, str):
         return None
     if value == "UTC":

@@ -175,12 +175,13 @@ class Rows:
         """Windows as dicts: fields of these names, and their values behind them; None where that is not possible."""
         return None
 
-    def timed(self, time: Any, tie: Any, zone: tzinfo | None) -> Timed | None:
+    def timed(self, time: Any, tie: Any, zone: tzinfo | None, time_of: Callable[[Any], int | None]) -> Timed | None:
         """The times and ties that `drift_graph.stamps` would find row by row; None where this is not sure.
 
         Args:
             time, tie: names of fields, or what computes columns; without a tie it is the hash of a row.
             zone: of times without one.
+            time_of: the time of a value of another form; None for what is none.
         """
         return None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift_graph.errors import SettingsError
 from drift_graph.functions import has_inside, is_expression, same_function
-from drift_graph.moments import Field, Span, span_from, time_from, zone_from
+from drift_graph.moments import AMBIGUOUS, Ambiguous, Field, Span, span_from, time_from, zone_from
 
 if TYPE_CHECKING:
     import polars as pl
@@ -87,7 +87,11 @@ class EventTime:
             alone. Without `future_max` one wrong timestamp makes all items after it late. No clock is asked: live items
             and the same from a file are judged alike. Choose it greater than what usually lies between two items of
             the source. None: no limit.
-        zone: for datetimes and texts without one, as a tzinfo or "Europe/Berlin"; None: these are refused.
+        zone: for datetimes and texts without one, as a tzinfo or "Europe/Berlin"; None: these are refused. A time that
+            the clocks of the zone never show, where they are put forward, is refused.
+        ambiguous: of a time that they show twice, where they are put back: "error" refuses it, unless its `fold` is 1;
+            "earliest" and "latest" take one of the two; "fold" takes that of the datetime, which is the earlier one
+            for a text.
 
     Raises:
         SettingsError: an argument is none of these.
@@ -103,6 +107,7 @@ class EventTime:
     idle_after_ms: int | None
     future_max: int | None
     zone: tzinfo | None
+    ambiguous: Ambiguous
 
     def __init__(
         self,
@@ -113,6 +118,7 @@ class EventTime:
         idle_after_ms: Span | None = None,
         future_max: Span | None = None,
         zone: tzinfo | str | None = None,
+        ambiguous: Ambiguous = "error",
     ) -> None:
         functions = {"time": time, "tie": tie}
         for name, function in functions.items():
@@ -138,15 +144,19 @@ class EventTime:
             spans[name] = span
         if late not in ("error", "divert"):
             raise SettingsError(f"late={late!r} is not valid; it is 'error' or 'divert'")
+        if ambiguous not in AMBIGUOUS:
+            raise SettingsError(
+                f"ambiguous={ambiguous!r:.80} is not valid; it is one of {', '.join(map(repr, AMBIGUOUS))}"
+            )
         known = zone_from(zone)
         if zone is not None and known is None:
             raise SettingsError(f"zone={zone!r:.80} is not a tzinfo, nor the name of a time zone that is known here")
-        for name, value in {**functions, **spans, "late": late, "zone": known}.items():
+        for name, value in {**functions, **spans, "late": late, "zone": known, "ambiguous": ambiguous}.items():
             object.__setattr__(self, name, value)
 
     def time_of(self, value: Any) -> int | None:
         """The result of the time function as an int of 64 bits; None if it is not a time."""
-        return time_from(value, self.zone)
+        return time_from(value, self.zone, self.ambiguous)
 
     @property
     def label(self) -> str:
@@ -177,6 +187,7 @@ class EventTime:
             "idle_after_ms": self.idle_after_ms,
             **({"future_max": self.future_max} if self.future_max is not None else {}),
             **({"zone": str(self.zone)} if self.zone is not None else {}),
+            **({"ambiguous": self.ambiguous} if self.ambiguous != "error" else {}),
         }
 
     def with_functions(self, functions: Mapping[str, Callable[[Any], Any]]) -> EventTime:
@@ -197,7 +208,7 @@ class EventTime:
         return (
             isinstance(other, EventTime)
             and (self.lateness, self.late, self.idle_after_ms) == (other.lateness, other.late, other.idle_after_ms)
-            and (self.future_max, self.zone) == (other.future_max, other.zone)
+            and (self.future_max, self.zone, self.ambiguous) == (other.future_max, other.zone, other.ambiguous)
             and same_function(self.time, other.time)
             and same_function(self.tie, other.tie)
         )

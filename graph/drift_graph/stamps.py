@@ -7,7 +7,6 @@ function and the payload; the items before it in the batch are still accepted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC
 from typing import Any
 
 from drift_graph.canonical import NoCanonicalForm, hash64, hash64_each
@@ -17,7 +16,7 @@ from drift_graph.functions import line_of, name_of, pass_interrupts, safe_text
 from drift_graph.lateness import short
 from drift_graph.meta import TIME_MAX, TIME_MIN
 from drift_graph.metas.event import packed_ties
-from drift_graph.moments import column_of, results_of, time_from
+from drift_graph.moments import column_of, results_of, why_no_moment
 from drift_graph.payloads import Timed, are_rows
 from drift_graph.policies import EventTime
 from drift_graph.unchanged import Sample
@@ -57,7 +56,7 @@ def times_of(
         if number is None:  # before the payload for which the function raised, if it did
             return numbers, InputError(
                 f"the time function of source {source!r} gave {time!r} for payload {short(payloads[index])}; "
-                f"a time is an int of 64 bits, or a moment with a zone: {_how_to_time(time)}"
+                f"a time is an int of 64 bits, or a moment with a zone: {_how_to_time(time, policy)}"
             )
         numbers.append(number)
     return numbers, failure
@@ -90,7 +89,7 @@ def timed_rows(payloads: Any, policy: EventTime) -> Timed | None:
     time, tie = column_of(policy.time), column_of(policy.tie)
     if not are_rows(payloads) or time is None or (tie is None and policy.tie is not None) or not payloads:
         return None
-    return payloads.timed(time, tie, policy.zone)
+    return payloads.timed(time, tie, policy.zone, policy.time_of)
 
 
 def times_or_diverted(payloads: list[Any], policy: EventTime, source: str) -> tuple[list[Any], list[int | None]]:
@@ -107,7 +106,9 @@ def times_or_diverted(payloads: list[Any], policy: EventTime, source: str) -> tu
             else:
                 value, time = time, policy.time_of(time)
                 if time is None:
+                    why = why_no_moment(value, policy.zone)
                     text = f"its time is {short(value)}, and no int of 64 bits, nor a moment with a zone"
+                    text += f": {why}" if why else ""
                     payload = diverted(source, text, payload)
         taken.append(payload)
         times.append(time)
@@ -169,9 +170,9 @@ def ties_one_by_one(
     return ties, None
 
 
-def _how_to_time(time: Any) -> str:
-    if time_from(time, UTC) is not None:
-        return "this one has no zone; name it, EventTime(..., zone='Europe/Berlin'), or give it one in the function"
+def _how_to_time(time: Any, policy: EventTime) -> str:
+    if why := why_no_moment(time, policy.zone):
+        return why
     if isinstance(time, str):
         return "this is text; make it a number with int(...) or with the source's convert="
     if hasattr(time, "timestamp"):

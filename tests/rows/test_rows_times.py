@@ -38,6 +38,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
     ),
     "zone": (pl.Datetime("us", BERLIN), lambda n: datetime(2024, 10, 27, 0, tzinfo=UTC) + timedelta(0, n * 300)),
     "naive": (pl.Datetime("us"), lambda n: datetime(2024, 3, 31, 1, 50) + timedelta(0, n * 60)),
+    "local": (pl.Datetime("us"), lambda n: datetime(2024, 3, 31, 1) + timedelta(0, n * 60)),
     "first": (pl.Datetime("us", "UTC"), lambda n: datetime(1, 1, 1, tzinfo=UTC) + timedelta(n // 9)),
     "text": (pl.String, lambda n: f"2024-01-01T00:00:{n:02}Z"),
     "float": (pl.Float64, float),
@@ -108,7 +109,7 @@ def test_columns_give_the_metas_late_items_and_errors_of_dicts(
             return
 
 
-@pytest.mark.parametrize("kind", ["int", "small", "ms", "us", "zone", "naive", "text"])
+@pytest.mark.parametrize("kind", ["int", "small", "ms", "us", "zone", "local", "text"])
 @pytest.mark.parametrize("tie", ["id", "name", None])
 def test_times_of_columns_are_found_at_once(kind: str, tie: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the test above would compare nothing."""
