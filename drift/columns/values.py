@@ -40,7 +40,7 @@ _SIGNED, _UNSIGNED = (pl.Int8, pl.Int16, pl.Int32, pl.Int64), (pl.UInt8, pl.UInt
 _BITS: dict[Any, tuple[int, int]] = {}
 for _bits, _kind, _other in zip((8, 16, 32, 64), _SIGNED, _UNSIGNED):
     _BITS |= {_kind: (-(1 << _bits - 1), (1 << _bits - 1) - 1), _other: (0, (1 << _bits) - 1)}
-_PACKED = {pl.Float32: "f", **({pl.Float16: "e"} if hasattr(pl, "Float16") else {})}
+_PACKED: dict[Any, str] = {pl.Float32: "f", **({pl.Float16: "e"} if hasattr(pl, "Float16") else {})}
 _UNIT_US = {"ms": 1000, "us": 1, "ns": 1}
 _NS_US = 2**63 // 1000  # microseconds on either side of 1970 that 64 bits hold as nanoseconds
 _UNIT_NAMES = {"ms": "milliseconds", "us": "microseconds"}
@@ -106,8 +106,7 @@ def of_json(kind: Any) -> Reading:
     if kind == pl.String or isinstance(kind, pl.Categorical):
         return lambda value: _of_class(value, str)
     if isinstance(kind, pl.Decimal):
-        read = of_text(kind)
-        assert read is not None
+        read = _known_of_text(kind)
         return lambda value: read(str(value) if type(value) is int else _of_class(value, str, Number))
     if isinstance(kind, (pl.List, pl.Array)):
         return _of_list(kind)
@@ -115,9 +114,14 @@ def of_json(kind: Any) -> Reading:
         return _of_struct(kind)
     if kind == pl.Null:
         return _null
+    read = _known_of_text(kind)
+    return lambda value: read(_of_class(value, str))
+
+
+def _known_of_text(kind: Any) -> Reading:
     read = of_text(kind)
     assert read is not None, kind
-    return lambda value: read(_of_class(value, str))
+    return read
 
 
 def at_once(kind: Any, texts: pl.Series) -> pl.Series | None:

@@ -39,7 +39,7 @@ class Texts:
         """
         raise NotImplementedError
 
-    def each(self, texts: Sequence[bytes]) -> Sequence[Any] | None:
+    def each(self, texts: Sequence[bytes]) -> Any | None:
         """The values of many; None where they are to be read one by one."""
         raise NotImplementedError
 
