@@ -10,7 +10,8 @@ Why: each column is first cast to a common type for its kind, and a cast that wo
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -20,6 +21,22 @@ from drift_graph.errors import InputError
 
 _kinds = pa.types
 _DAY_US = 24 * 3600 * 10**6
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+_FIRST, _LAST = (day - datetime.date(1970, 1, 1) for day in (datetime.date.min, datetime.date.max))
+#: From where to where, and not beyond, values are that Python has, in the unit of their type.
+_BOUNDS: tuple[tuple[Callable[[pa.DataType], bool], tuple[tuple[int, int], str]], ...] = (
+    (_kinds.is_time, ((0, _DAY_US), "a time of a day is from 00:00:00 to 23:59:59.999999")),
+    (_kinds.is_date, ((_FIRST.days, _LAST.days + 1), "a date is of the years 1 to 9999")),
+    (
+        _kinds.is_timestamp,
+        ((_FIRST.days * _DAY_US, (_LAST.days + 1) * _DAY_US), "a timestamp is of the years 1 to 9999"),
+    ),
+)
+#: Extension types of pandas whose numbers alone say nothing.
+_NUMBERED = {
+    "pandas.period": "periods of pandas: make them timestamps, .dt.to_timestamp(), or text, .astype(str)",
+    "pandas.interval": "intervals of pandas: make them two columns, .array.left and .right, or text, .astype(str)",
+}
 
 
 def payloads_of(
@@ -41,11 +58,21 @@ def payloads_of(
 def _named(name: str, column: pa.Array) -> list[Any]:
     try:
         return python_values(column)
-    except (pa.ArrowException, ValueError, OverflowError, KeyError, TypeError) as error:  # a key that is a dict
+    except (pa.ArrowException, ValueError, OverflowError, KeyError, TypeError) as found:  # a key that is a dict
+        error = _reason(column, found)
         raise InputError(
             f"column {name!r}, of type {column.type}, has a value that Python has not: {error}; cast the column, for "
             f"instance nanoseconds to microseconds or to a number"
         ) from error
+
+
+def _reason(column: pa.Array, error: Exception) -> Exception:
+    """What is wrong with a value of a column of which no values could be made."""
+    try:
+        check_values(_cast(column, _common(column.type)))
+    except (pa.ArrowException, ValueError) as why:
+        return why
+    return error
 
 
 def python_values(column: pa.Array) -> list[Any]:
@@ -63,6 +90,21 @@ def python_values(column: pa.Array) -> list[Any]:
         return values
     found: list[Any] = column.to_pylist(maps_as_pydicts="strict")
     return _in_utc(found, kind) if _has_zone(kind) else found
+
+
+def check_schema(name: str, schema: pa.Schema) -> None:
+    """Of a table.
+
+    Raises:
+        InputError: a column is of a type of which no more than its numbers would be taken.
+    """
+    for field in schema:
+        is_known = isinstance(field.type, pa.BaseExtensionType)
+        of = (
+            field.type.extension_name if is_known else (field.metadata or {}).get(b"ARROW:extension:name", b"").decode()
+        )
+        if of in _NUMBERED:
+            raise InputError(f"column {field.name!r} of {name} has {_NUMBERED[of]}")
 
 
 def common_column(column: pa.Array) -> pa.Array:
@@ -86,30 +128,60 @@ def inside(kind: pa.DataType) -> list[pa.DataType]:
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column, pa.ExtensionArray) and column.type != kind:
-        return _cast(column.storage, kind)
+        return _cast(column.storage.cast(kind) if _kinds.is_boolean(kind) else column.storage, kind)
     if _kinds.is_dictionary(column.type):
         return _cast(column.dictionary, kind).take(column.indices)  # `dictionary_decode` takes no views of text
     found = column if column.type == kind else column.cast(kind)
     if _kinds.is_time(kind):
-        _check_times(found)
+        check_values(found)
     return found
 
 
-def _check_times(column: pa.Array) -> None:
-    """
+def check_values(column: pa.Array) -> None:
+    """Of a column in its common type.
+
     Raises:
-        pa.ArrowInvalid: one is no time of a day, such as 24:00:00, which DuckDB has.
+        pa.ArrowInvalid: Python does not have one of its values: a time of a day such as 24:00:00, which DuckDB has, a
+            year before 1 or beyond 9999, bytes in a text that are not UTF-8.
     """
-    of = pc.min_max(column.cast(pa.int64()))
-    least, greatest = of["min"].as_py(), of["max"].as_py()
-    if least is not None and not 0 <= least <= greatest < _DAY_US:
-        raise pa.ArrowInvalid("a time of a day is from 00:00:00 to 23:59:59.999999")
+    kind = column.type
+    if kind in _TEXTS:
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            raise pa.ArrowInvalid("a text has bytes that are not UTF-8") from None
+    elif kind.num_fields:
+        parts = [column.keys, column.items] if _kinds.is_map(kind) else column.flatten()
+        for part in parts if isinstance(parts, list) else [parts]:
+            check_values(part)
+    else:
+        bounds, what = next((value for is_of, value in _BOUNDS if is_of(kind)), (None, ""))
+        if bounds is None:
+            return
+        of = pc.min_max(column.cast(pa.int32() if _kinds.is_date(kind) else pa.int64()))
+        least, greatest = of["min"].as_py(), of["max"].as_py()
+        if least is not None and not bounds[0] <= least <= greatest < bounds[1]:
+            raise pa.ArrowInvalid(what)
+
+
+def shown(column: pa.Array) -> Any:
+    """The only value of a column, for people: as a text, or as bytes, where Python has no such value."""
+    with suppress(InputError):
+        return payloads_of([column], ["value"], "value", 1)[0]
+    if column.type in _TEXTS:
+        return column.cast(pa.large_binary())[0].as_py()
+    for kind in (pa.string(), pa.int64()):
+        with suppress(pa.ArrowException, ValueError, OverflowError):
+            text = str(column.cast(kind)[0].as_py())
+            if not text.startswith("<"):  # <value out of range: ...>
+                return text
+    return str(column)
 
 
 def _common(kind: pa.DataType) -> pa.DataType:
     """The common type of all types that hold the same values."""
     if isinstance(kind, pa.BaseExtensionType):
-        return _common(kind.storage_type)
+        return pa.bool_() if kind.extension_name == "arrow.bool8" else _common(kind.storage_type)
     if _kinds.is_dictionary(kind):
         return _common(kind.value_type)
     if _kinds.is_timestamp(kind):

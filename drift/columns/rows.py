@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from drift.arrow import common_column, payloads_of
+from drift.arrow import check_values, common_column, payloads_of
 from drift.columns.forms import Piece, RowForms, pieces_of_rows
 from drift.columns.gathered import Gathered, joined
 from drift.columns.metas import StampMetas, chosen_metas_of_rows
@@ -341,7 +341,9 @@ def frame_of_batch(names: Sequence[str], batch: pa.RecordBatch) -> Frame:
         if not name or "\0" in name:
             raise InputError(f"a column of rows cannot have the name {name!r}; rename it, or take payload='dict'")
         try:
-            columns.append(pl.Series(name, column if column.type in _TEXT_TYPES else common_column(column)))
+            common = column if column.type in _TEXT_TYPES else common_column(column)
+            check_values(common)
+            columns.append(pl.Series(name, common))
         except (pa.ArrowException, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
             raise InputError(
                 f"column {name!r}, of type {column.type}, cannot be a column of rows: {error}; cast the column, or "

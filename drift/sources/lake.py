@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.polled import Fetched, PolledSource
+from drift.sources.polled import Fetched, PolledSource, Undecodable
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.sources.rows import Maker, check_payload, without
 from drift_graph.errors import InputError, SettingsError
@@ -73,15 +74,26 @@ def lake_source(
         columns = file.columns if wanted is None else wanted
         if missing := [each for each in columns if each not in file.columns]:
             raise InputError(f"{name} has no column {missing[0]!r}; it has {', '.join(map(repr, file.columns))}")
-        return map(Maker(name, columns, payload, None).plain, without(row, file.batches(columns)))
+        return map(partial(_payloads, Maker(name, columns, payload, None)), without(row, file.batches(columns)))
 
     return PolledSource(
         f"{shown}{', followed' if follow else ''}",
         _GUARANTEE,
         lambda: _Poller(versions(), payloads, follow=follow),
-        (lambda row: row) if kind is None else (lambda row: msgspec.convert(row, kind)),
+        partial(_decoded, kind),
         live=follow,
     )
+
+
+def _payloads(make: Maker, batch: pa.RecordBatch) -> list[Any]:
+    """The payloads of a batch, with `Undecodable` in the place of each row that has none."""
+    return [row for part in make.parts(batch) for row in ([part] if type(part) is Undecodable else part)]
+
+
+def _decoded(kind: Any, row: Any) -> Any:
+    if type(row) is Undecodable:
+        raise ValueError(row.why)
+    return row if kind is None else msgspec.convert(row, kind)
 
 
 class Versions:

@@ -137,6 +137,8 @@ class ParquetSource(Diverting):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        from drift.arrow import check_schema
+
         path = self._path
         etag = ""
         try:
@@ -147,6 +149,11 @@ class ParquetSource(Diverting):
                 file = pq.ParquetFile(path)
         except (OSError, pa.ArrowException) as error:
             raise InputError(f"{path} cannot be read as Parquet: {error}; check the path and the file") from None
+        try:
+            check_schema(path, file.schema_arrow)
+        except InputError:
+            file.close()
+            raise
         own = file.schema_arrow.names
         further = {} if self._folders is None else self._folders.columns(path)
         further = {name: value for name, value in further.items() if name not in own}

@@ -3,7 +3,7 @@
 Invariant: every row before one that cannot be converted is returned before the error, which names the row, or the row
 is diverted in its place; the payloads do not depend on how the table was cut into batches.
 
-Why: if a batch cannot be converted, its rows are taken one by one.
+Why: if a batch cannot be converted, halves of it are, and at last the rows that cannot, each by itself.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 from drift.extras import need
 from drift.sources.frames import Payload
+from drift.sources.polled import Undecodable
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift_graph.diverted import diverted
 from drift_graph.errors import InputError, SettingsError
@@ -73,29 +74,20 @@ class RowsReader:
             if self._batch is None:
                 return None
         rows = self._batch.slice(self._at, items_max)
-        try:
-            payloads = self._make(rows)
-        except InputError:
-            payloads = self._up_to_the_fault(rows)
-            if not payloads and self._error is not None:
-                raise self._error from None
+        payloads: list[Any] = []
+        for part in self._make.parts(rows):
+            if type(part) is not Undecodable:
+                payloads = part if len(part) == rows.num_rows else payloads + list(part)
+                continue
+            nth = self._returned + len(payloads) + 1
+            if not self._diverts_as:
+                self._error = InputError(f"{self._name}, row {nth}: {part.why}")
+                if not payloads:
+                    raise self._error
+                break
+            payloads.append(diverted(f"{self._diverts_as}, row {nth}", part.why, part.found))
         self._at += len(payloads)
         self._returned += len(payloads)
-        return payloads
-
-    def _up_to_the_fault(self, rows: pa.RecordBatch) -> list[Any]:
-        payloads: list[Any] = []
-        for at in range(rows.num_rows):
-            try:
-                payloads.extend(self._make(rows.slice(at, 1)))
-            except InputError as error:
-                if self._diverts_as:
-                    where = f"{self._diverts_as}, row {self._returned + at + 1}"
-                    payloads.append(diverted(where, str(error), self._make.plain(rows.slice(at, 1))[0]))
-                    continue
-                self._error = InputError(f"{self._name}, row {self._returned + at + 1}: {error}")
-                self._error.__cause__ = error.__cause__
-                break
         return payloads
 
     def position(self) -> Any:
@@ -166,6 +158,38 @@ class Maker:
     def __call__(self, batch: pa.RecordBatch) -> list[Any]:
         payloads = self.plain(batch)
         return payloads if self._kind is None else _converted(payloads, self._kind)
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[Any]:
+        """The payloads of a batch: at once, or in parts, with `Undecodable` in the place of each row that has none."""
+        parts = [(0, batch.num_rows)]
+        while parts:
+            start, count = parts.pop()
+            rows = batch.slice(start, count)
+            if count == 1 or count < batch.num_rows:
+                rows = _alone(rows)
+            try:
+                yield self(rows)
+            except InputError as error:
+                if count == 1:
+                    yield Undecodable(str(error), self._shown(rows))
+                else:
+                    half = count // 2
+                    parts += [(start + half, count - half), (start, half)]
+
+    def _shown(self, row: pa.RecordBatch) -> Any:
+        """A row that has no payload, for people: with texts in place of the values that Python has not."""
+        from drift.arrow import shown
+
+        values = list(map(shown, row.columns))
+        if self._payload == "value":
+            return values[0]
+        return tuple(values) if self._payload == "tuple" else dict(zip(self._columns, values))
+
+
+def _alone(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows without what other rows of their batch have in lists and structs, of which Arrow would cast all."""
+    has_parts = any(kind.num_fields for kind in rows.schema.types)
+    return rows.take(list(range(rows.num_rows))) if has_parts else rows
 
 
 def check_payload(function: str, payload: str, kind: Any) -> None:

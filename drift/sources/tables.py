@@ -25,8 +25,8 @@ def table(frame: Any, *, payload: Literal["dict", "tuple", "value", "rows"] = "d
     """A table as a source: each row is a payload, in the order of the table. DataFrames can also be passed directly.
 
     Timestamps become datetimes in microseconds, in UTC if they have a zone; missing values (null, and NaN and NaT of
-    pandas) become None; categories become their values; structs become dicts. The index of a pandas DataFrame is not a
-    column.
+    pandas) become None; categories become their values; structs become dicts. The index of a pandas DataFrame is no
+    column: one with a name, or of anything but integers, is refused.
 
     Args:
         frame: a DataFrame of pandas or Polars, a table or batch of PyArrow, a relation of DuckDB, or anything else with
@@ -121,9 +121,13 @@ class _Stream:
     def _open(self) -> None:
         import pyarrow as pa
 
+        from drift.arrow import check_schema
+
         frame = self._frame
+        if hasattr(frame, "itertuples"):
+            _check_index(frame.index)
         try:
-            if hasattr(frame, "itertuples"):  # of pandas, whose index would become a column
+            if hasattr(frame, "itertuples"):  # of pandas
                 frame = pa.Table.from_pandas(frame, preserve_index=False)
             elif type(frame).__module__.startswith("polars."):
                 frame = _with_texts(frame)
@@ -137,6 +141,7 @@ class _Stream:
                 hint = "give each relation its own connection.cursor(), or take relation.to_arrow_table()"
             raise InputError(f"{self._name} is no table to Arrow: {str(error).rstrip('. ')}; {hint}") from error
         self.schema = self._reader.schema
+        check_schema(self._name, self.schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         return iter(self._reader)
@@ -149,6 +154,20 @@ class _Stream:
 
     def close(self) -> None:
         self._reader.close()
+
+
+def _check_index(index: Any) -> None:
+    """
+    Raises:
+        InputError: the index of a DataFrame of pandas has more than the numbers of rows.
+    """
+    names = [name for name in index.names if name is not None]
+    if len(index) and (names or index.nlevels > 1 or index.dtype.kind not in "iu"):
+        of = f"{type(index).__name__} of {index.dtype}" + (f" named {', '.join(map(repr, names))}" if names else "")
+        raise InputError(
+            f"the DataFrame has an index ({of}), which is no column, so its rows would lose it: "
+            f"frame.reset_index() makes it a column, frame.reset_index(drop=True) takes it away"
+        )
 
 
 def _with_texts(frame: Any) -> Any:
