@@ -18,6 +18,7 @@ from drift import sinks, sources
 from drift.load import load_function
 from drift.sinks.base import Sink
 from drift.sources.base import Source
+from drift.sources.compressed import PACKINGS
 from drift.sources.frames import FrameSource
 from drift.urls import checked_url, without_secrets
 from drift_graph.errors import SettingsError
@@ -50,7 +51,8 @@ _ENDINGS = {
 _WITH_OPTIONS = re.compile(r"(.+)\?([a-z_]+=.*)")
 _SINK_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 SOURCE_FORMS = (
-    "PATH.txt, .log, .jsonl or .csv (also .gz), PATH.parquet, text:PATH, jsonl:PATH, csv:PATH, parquet:PATH, "
+    "PATH.txt, .log, .jsonl or .csv (also .gz, .zst, .bz2, .xz, .lz4, .zip), PATH.parquet, text:PATH, jsonl:PATH, "
+    "csv:PATH, parquet:PATH, "
     "hive:PATH (Parquet in folders COLUMN=VALUE), delta:PATH (a table), -, "
     "tcp://HOST:PORT, zmq:ADDRESS, zmq-json:ADDRESS, kafka://HOST:PORT[?group=NAME]#TOPIC, redis://HOST/DB#STREAM "
     "(kafka-json, redis-json), postgresql://USER@HOST/DB#TABLE:KEY, sqlite:PATH#TABLE:KEY, or with --engine spark "
@@ -124,12 +126,15 @@ def source_of(spec: str, name: str = "", *, as_frames: bool = False) -> Source:
     return _of_path(spec)
 
 
+_PACKED = {ending for packing in PACKINGS for ending in packing.endings}
+
+
 def _of_path(spec: str, *, follow: bool = False) -> Source:
     kind, colon, value = spec.partition(":")
     if colon and kind in _FILES:
         return _FILES[kind](value, follow=follow)
     path = Path(spec)
-    ending = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
+    ending = (path.with_suffix("") if path.suffix in _PACKED else path).suffix.lower()
     if ending not in _ENDINGS or (not ending and ("://" in spec or path.is_dir())):
         raise SettingsError(f"what is in {without_secrets(spec)}? a source is {SOURCE_FORMS}")
     return _FILES[_ENDINGS[ending]](spec, follow=follow)

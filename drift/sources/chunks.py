@@ -1,4 +1,4 @@
-"""The bytes of a file, unzipped and in an encoding that extends ASCII, in blocks of complete lines.
+"""The bytes of a file, unpacked and in an encoding that extends ASCII, in blocks of complete lines.
 
 Invariant: the blocks are the file, without gaps, however it was cut into chunks; what was not returned yet begins at
 `start`, whose hash covers all that is before it. A fault in the bytes (truncated gzip, undecodable bytes, a line that
@@ -12,27 +12,26 @@ place where more may come is put back, and read again from memory.
 from __future__ import annotations
 
 import codecs
-import gzip
 import os
 import re
 import select
 import stat
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drift.places import Local, Storage
 from drift.sources.base import NothingYet
+from drift.sources.compressed import BROKEN, Members, packing_of
 from drift.sources.known import TAIL_BYTES, Known
 from drift.sources.positions import position_lost
 from drift_graph.diverted import diverted
-from drift_graph.errors import InputError, SettingsError
+from drift_graph.errors import DriftError, InputError, SettingsError
 
 _CHUNK_BYTES = 1 << 18
 LINE_MAX = 1 << 24  # bytes
 _SHOWN_BYTES = 1000  # of a line that is too long
-_GZIP_MAGIC = b"\x1f\x8b"
+_MAGIC_BYTES = 16
 #: Encodings in which a byte is a newline wherever it is, and no line depends on those before it.
 _CUT_FIRST = ("utf-8", "ascii", "iso8859", "cp125", "koi8")
 _NEWLINE, _ANY_NEWLINE = re.compile(rb"\n"), re.compile(rb"\r\n|\r|\n")
@@ -107,7 +106,7 @@ class File:
     Args:
         storage: where it is.
         diverts_as: the source's name, if lines that cannot be read are diverted.
-        grows: whether more may come behind its end; not if it is gzip.
+        grows: whether more may come behind its end; not if it is compressed.
 
     Attributes:
         lines_read: the number of lines that were cut.
@@ -143,20 +142,35 @@ class File:
             raise InputError("standard input is closed, or replaced by something without bytes") from None
         self._raw: Any = opened
         self._bytes: Any = opened
-        self._zipped = False
+        self._packed = ""  # how it is compressed
         try:
             if self.pipe is None:  # the first bytes of another may have to be waited for
-                self._unzip()
+                self._unpack()
         except OSError as error:
             self.close()
             raise InputError(f"{path} cannot be read: {error.strerror}; {_advice(error)}") from None
-        self.grows = grows and not self._zipped
+        except DriftError:
+            self.close()
+            raise
+        self.grows = grows and not self._packed
 
-    def _unzip(self) -> None:
-        """Have the contents unpacked, if they are gzip."""
-        if self._path.endswith(".gz") or (hasattr(self._raw, "peek") and self._raw.peek(2)[:2] == _GZIP_MAGIC):
-            self._bytes = gzip.GzipFile(fileobj=self._raw)
-            self._zipped = True
+    def _unpack(self) -> None:
+        """Have the contents unpacked, if they are compressed.
+
+        Raises:
+            InputError: they are no text, or there are none.
+        """
+        first = self._raw.peek(_MAGIC_BYTES)[:_MAGIC_BYTES] if hasattr(self._raw, "peek") else None
+        packing = packing_of(self._path, first or b"")
+        if packing is None:
+            return
+        if first == b"" or (first is None and self._size == 0):
+            raise InputError(
+                f"{self.name} is empty, and a {packing.name} file of no lines has a header at least: it was cut off; "
+                f"get the whole file"
+            )
+        self._bytes = packing.unpacked(self._raw, self.name)
+        self._packed = packing.name
 
     def is_ready(self) -> bool:
         """Whether the next chunk is available, or the end; for a pipe it may have to be waited for."""
@@ -294,7 +308,7 @@ class File:
             if self._last and (fault := self._rewritten()):
                 return b"", fault
             if self.pipe is not None and not self._begun:
-                self._unzip()
+                self._unpack()
                 self._begun = True
             elif not self.is_ready():  # the rest of a line may be long in coming
                 raise NothingYet(f"{self.name} has no more yet")
@@ -304,10 +318,12 @@ class File:
                 if now is None or now.etag != self._etag:
                     return b"", "it was replaced or removed while it was read; bring it back as it was"
         except EOFError:
-            return b"", "the gzip data end early, the file was cut off; get the whole file"
-        except (gzip.BadGzipFile, zlib.error) as error:
-            return b"", f"the gzip data are broken ({error}); get the file again, or unpack what is sound of it"
+            return b"", f"the {self._packed} data end early, the file was cut off; get the whole file"
+        except BROKEN as error:
+            return b"", self._broken(error)
         except (OSError, ValueError) as error:
+            if type(self._bytes) is Members:  # bzip2 has no class of its own
+                return b"", self._broken(error)
             return b"", f"reading failed ({error}); look at the disk or the connection"
         if self.grows or self._last:
             self._last = (self._last + data)[-TAIL_BYTES:]
@@ -316,6 +332,9 @@ class File:
         if not data and self.pipe is None:
             self.ended_at = self._raw.tell()
         return data, ""
+
+    def _broken(self, error: Exception) -> str:
+        return f"the {self._packed} data are broken ({error}); get the file again, or unpack what is sound of it"
 
     def _rewritten(self) -> str:
         """The fault if a file that grows has no longer what was read last."""
@@ -378,7 +397,7 @@ class File:
         known = self._known
         while known.offset < end:
             unneeded = end - known.offset if self._etag else known.unneeded(end)
-            if unneeded and not self._zipped and self._decoder is None:
+            if unneeded and not self._packed and self._decoder is None:
                 self._bytes.seek(unneeded, os.SEEK_CUR)
                 self._last = b""
                 known.skip(unneeded)
