@@ -42,6 +42,7 @@ import broken_followed
 import broken_joins
 import broken_outside
 import broken_purity
+import broken_readers
 import broken_records
 import broken_recovery
 import broken_spark
@@ -56,6 +57,7 @@ _MEMORY_MAX_BYTES = 3 * 2**30
 
 BREAKAGES = [*broken_core.BREAKAGES, *broken_records.BREAKAGES, *broken_spark.BREAKAGES, *broken_purity.BREAKAGES]
 BREAKAGES += broken_files.BREAKAGES
+BREAKAGES += broken_readers.BREAKAGES
 BREAKAGES += [*broken_recovery.BREAKAGES, *broken_outside.BREAKAGES, *broken_callers.BREAKAGES]
 BREAKAGES += [*broken_calls.BREAKAGES, *broken_columns.BREAKAGES, *broken_followed.BREAKAGES, *broken_joins.BREAKAGES]
 
