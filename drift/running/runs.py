@@ -38,7 +38,7 @@ from drift.running.sinks import Sinks, check_unchanged
 from drift.running.watching import Watching
 from drift.segments.answers import AnswersOfRun, missing_answer
 from drift.segments.chain import Chain
-from drift.sources.arguments import as_source
+from drift.sources.arguments import as_sources
 from drift.sources.base import Source
 from drift.sources.frames import FrameSource
 from drift.spilled import Spilled
@@ -124,7 +124,7 @@ class Run(Exports):
         self._started = time.perf_counter()
         self._seconds: float | None = None
         self._sinks = Sinks(plan.sinks)
-        opened = {name: as_source(name, source) for name, source in plan.sources.items()}
+        opened = as_sources(plan.sources)
         self._purity: PurityCheck | None = None
         watched, watched_times = as_asked(dataflow, plan.calls), times
         if settings.check_purity:

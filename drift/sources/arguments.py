@@ -13,6 +13,27 @@ from drift.sources.iterables import IterableSource
 from drift_graph.errors import SettingsError
 
 
+def as_sources(values: Mapping[str, Any]) -> dict[str, Source]:
+    """Sources from the user's arguments by name.
+
+    Raises:
+        SettingsError: as `as_source`; or two sources would share what can be read once, so each would miss what the
+            other takes.
+    """
+    sources = {name: as_source(name, value) for name, value in values.items()}
+    shared: list[tuple[str, Any]] = []
+    for name, source in sources.items():
+        once = getattr(source, "read_once", None)
+        other = next((other for other, taken in shared if taken is once), None)
+        if once is not None and other is not None:
+            raise SettingsError(
+                f"sources {other!r} and {name!r} are given one {type(once).__name__}, which can be read once: each "
+                f"would miss the items that the other takes; read it into a list, or use the stream of one source twice"
+            )
+        shared.append((name, once))
+    return sources
+
+
 def as_source(name: str, value: Any) -> Source:
     """A source from the user's argument for a name.
 

@@ -25,7 +25,8 @@ class IterableSource:
 
     def __init__(self, payloads: Iterable[Any]) -> None:
         self._payloads = payloads
-        if not isinstance(payloads, Iterator):
+        self.read_once = payloads if isinstance(payloads, Iterator) else None
+        if self.read_once is None:
             self.guarantee = SourceGuarantee("from a position", "it can be iterated again, to the same items")
 
     def open(self) -> Reader:

@@ -1,8 +1,11 @@
 """Tables in memory: DataFrames of pandas and Polars, tables of Arrow, relations of DuckDB.
 
-Invariant: a table gives its rows in their order, and equal tables equal payloads, whichever library made them.
+Invariant: a table gives its rows in their order, and equal tables equal payloads, whichever library made them; what
+else is done with the library meanwhile, for instance another query on its connection, changes none of them.
 
-Why: every table is read as batches of Arrow, through the one way from its columns to Python values.
+Why: every table is read as batches of Arrow, through the one way from its columns to Python values. A table that is
+computed is computed whole when it is opened: some libraries end its stream early, without an error, if their connection
+is used for something else (DuckDB 1.5.4 to 1.5.6).
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 
 def table(frame: Any, *, payload: Literal["dict", "tuple", "value", "rows"] = "dict", type: Any = None) -> TableSource:
     """A table as a source: each row is a payload, in the order of the table. DataFrames can also be passed directly.
+
+    A relation of DuckDB, as each table that its library computes when it is asked for, is computed when the run begins,
+    and is in memory from then on; what does not fit there is read from a file, or as a `pyarrow.RecordBatchReader`,
+    which belongs to the run until it ends.
 
     Timestamps become datetimes in microseconds, in UTC if they have a zone; missing values (null, and NaN and NaT of
     pandas) become None; categories become their values; structs become dicts. The index of a pandas DataFrame is no
@@ -68,6 +75,7 @@ class TableSource(Diverting):
     def __init__(self, frame: Any, payload: Payload | None, kind: Any) -> None:
         if _is_read_once(frame):
             self.guarantee = SourceGuarantee("not at all", f"a {type(frame).__name__} is read once")
+        self.read_once = frame if _is_read_once(frame) else None
         self._frame = frame
         self._payload = payload
         self._kind = kind
@@ -76,12 +84,11 @@ class TableSource(Diverting):
         name = f"the {type(self._frame).__name__}"
         stream = _Stream(name, self._frame)
         payload = self._payload or ("rows" if _can_be_rows(stream.schema) else "dict")
-        rows = getattr(self._frame, "num_rows", None) or getattr(self._frame, "height", None)
         return RowsReader(
             name,
             stream.batches(),
             Maker(name, stream.schema.names, payload, self._kind),
-            rows if type(rows) is int else None,
+            stream.rows,
             close=stream.close,
             behind=None if _is_read_once(self._frame) else stream.behind,
             diverts_as=self._diverts_as,
@@ -111,7 +118,11 @@ def _can_be_rows(schema: pa.Schema) -> bool:
 
 
 class _Stream:
-    """The batches of a table, which has one open stream at a time: a connection of DuckDB has no more."""
+    """The batches of a table.
+
+    Attributes:
+        rows: how many there are, if that is known.
+    """
 
     def __init__(self, name: str, frame: Any) -> None:
         self._name = name
@@ -133,15 +144,21 @@ class _Stream:
                 frame = _with_texts(frame)
             if isinstance(frame, pa.RecordBatch):
                 frame = pa.Table.from_batches([frame])
+            if hasattr(frame, "to_arrow_table"):  # of DuckDB
+                self._frame = frame = frame.to_arrow_table()
+            elif not isinstance(frame, pa.Table) and not _is_read_once(frame) and not hasattr(frame, "iter_rows"):
+                self._frame = frame = pa.table(frame)
             # the stream of a table would cut its names at a zero character
             self._reader = frame.to_reader() if isinstance(frame, pa.Table) else pa.RecordBatchReader.from_stream(frame)
         except Exception as error:
             hint = "cast its columns, each to one type that Arrow has"
             if "connection has an open result" in str(error):
-                hint = "give each relation its own connection.cursor(), or take relation.to_arrow_table()"
+                hint = "take all rows of that result first, or make the relation with a connection.cursor() of its own"
             raise InputError(f"{self._name} is no table to Arrow: {str(error).rstrip('. ')}; {hint}") from error
         self.schema = self._reader.schema
         check_schema(self._name, self.schema)
+        rows = getattr(frame, "num_rows", None) or getattr(frame, "height", None)
+        self.rows = rows if type(rows) is int else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         return iter(self._reader)

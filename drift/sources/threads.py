@@ -7,7 +7,7 @@ no further item.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from drift.guarantees import SourceGuarantee
@@ -48,6 +48,7 @@ class LiveSource:
 
     def __init__(self, iterable: Iterable[Any], buffer_items_max: int, close_max_s: float) -> None:
         self._iterable = iterable
+        self.read_once = iterable if isinstance(iterable, Iterator) else None
         self._buffer_items_max = buffer_items_max
         self._close_max_s = close_max_s
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from drift.engines.feed import taker_of_late
 from drift.engines.source_feed import SourceFeed
 from drift.sinks.typed import payload_arrays
-from drift.sources.arguments import as_source
+from drift.sources.arguments import as_sources
 from drift.sources.frames import FrameSource
 from drift.spark.kernels import Work, released_batches
 from drift.spark.kind import SPARK
@@ -51,7 +51,7 @@ def output_frame(
     sink = chosen_sink(dataflow, sink, columns)
     check_sources(dataflow, sources, times)
     settings = SPARK.settings_of({"partitions": partitions, **more})
-    opened = {name: as_source(name, source) for name, source in sources.items()}
+    opened = as_sources(sources)
     spark = spark or _session(opened)
     feed = SourceFeed(
         dataflow,

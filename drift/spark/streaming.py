@@ -23,7 +23,7 @@ from drift.engines.shipping import packed
 from drift.engines.surroundings import surroundings
 from drift.records.changes import compare
 from drift.records.fingerprint import fingerprint
-from drift.sources.arguments import as_source
+from drift.sources.arguments import as_sources
 from drift.sources.frames import FrameSource
 from drift.spark.batches import DDL, LATER, ROWS, STATE
 from drift.spark.begin import stored_rows_of
@@ -109,7 +109,7 @@ class Stream:
         self._sink = chosen_sink(dataflow, sink, columns)
         self._columns = columns
         self._folder, self._output = checkpoint.rstrip("/"), output.rstrip("/")
-        opened = {name: as_source(name, each) for name, each in sources.items()}
+        opened = as_sources(sources)
         self._readings: dict[int, Reading] = {}
         self._frames: list[Any] = []
         for rank, source in enumerate(dataflow.sources):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import sqlite3
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -299,10 +300,47 @@ def test_a_connection_of_duckdb_is_let_go_of(tmp_path: Any) -> None:
     run(5000)
     assert connection.sql("select 5").fetchall() == [(5,)]
     assert run(None).digest == drift.run(echo(), {"rows": numbers}).finish().digest
-    two = drift.Graph("two")
-    two.source("a").merge(two.source("b")).sink("out")
-    with pytest.raises(InputError, match=r"its own connection\.cursor"):
-        drift.run(two, {"a": numbers, "b": connection.sql("select 2 as n")}).finish()
+
+
+def two_sources() -> drift.Graph:
+    graph = drift.Graph("two")
+    graph.source("a").merge(graph.source("b")).sink("out")
+    return graph
+
+
+def test_a_relation_loses_no_row_to_other_queries_of_its_connection() -> None:
+    connection = duckdb.connect()
+    numbers = connection.sql("select range as n from range(300000)")
+    many = drift.Graph("many")
+    many.source("rows", schema={"n": int}).filter("n % 1000 = 0").sink("out")
+    seen = []
+    for item in drift.run(many, {"rows": numbers}):
+        seen.append(item.payload["n"])
+        assert connection.sql("select 42").fetchall() == [(42,)]
+    assert seen == list(range(0, 300_000, 1000))
+    both = {name: connection.sql(f"select range as n, '{name}' as k from range(5)") for name in ("a", "b")}
+    run = drift.run(two_sources(), both)
+    assert sorted((item.payload["k"], item.payload["n"]) for item in run) == [(k, n) for k in "ab" for n in range(5)]
+    same = drift.run(two_sources(), {"a": both["a"], "b": both["a"]})
+    assert [item.payload["n"] for item in same] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "once",
+    [
+        lambda: iter([1, 2]),
+        lambda: (n for n in [1, 2]),
+        lambda: sqlite3.connect(":memory:").execute("select 1"),
+        lambda: ARROW.to_reader(),
+        lambda: drift.sources.table(ARROW.to_reader()),
+        lambda: drift.sources.live(iter([1, 2])),
+    ],
+)
+def test_two_sources_do_not_share_what_can_be_read_once(once: Any) -> None:
+    given = once()
+    with pytest.raises(SettingsError, match=r"sources 'a' and 'b' are given one .*, which can be read once: each would"):
+        drift.run(two_sources(), {"a": given, "b": given}).finish()
+    drift.run(two_sources(), {"a": once(), "b": once()}).finish()
 
 
 def test_what_is_no_table_is_refused() -> None:
