@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.pgoutput import Change, Messages, payload_of
+from drift.sources.pgvalues import Values, connected
 from drift.sources.polled import Fetched, PolledSource
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.urls import checked_url, cleaned
@@ -35,11 +36,6 @@ _POLL_S = 0.2
 _AT_ONCE = 4096  # changes that are taken from the log at once, and what else is of their last transaction
 _GUARANTEE = SourceGuarantee("from a position", "a commit in the log, which the slot keeps")
 _LOG = logging.getLogger("drift")
-#: Values as text are the same whatever the server and the user have set.
-_FORMS = (
-    "set timezone = 'UTC'; set datestyle = 'ISO'; set intervalstyle = 'postgres'; set bytea_output = 'hex'; "
-    "set extra_float_digits = 3; set client_encoding = 'UTF8'"
-)
 _NAME = re.compile(r"[a-z0-9_]{1,40}")
 
 
@@ -66,24 +62,20 @@ def postgres_changes(url: str, publication: str, *, slot: str, until_end: bool =
         SettingsError: an argument is not valid, or a library is missing.
     """
     need("postgres", "drift.sources.postgres_changes")
-    from psycopg.adapt import Transformer
-
     if not isinstance(slot, str) or not _NAME.fullmatch(slot):
         raise SettingsError(f"slot={slot!r:.80} is no name of at most 40 small letters, digits and _")
     shown, live = f"postgres_changes({publication!r}, slot={slot!r})", not until_end
     poll = partial(_Poller, shown, checked_url(url), publication, slot, live=live)
-    return PolledSource(shown, _GUARANTEE, poll, partial(_decoded, Transformer()), live=live)
-
-
-def _decoded(loaders: Any, change: Change) -> dict[str, Any]:
-    """The payload of a change."""
-    from psycopg.pq import Format
-
-    return payload_of(change, lambda number, data: loaders.get_loader(number, Format.TEXT).load(data))
+    return PolledSource(shown, _GUARANTEE, poll, partial(payload_of, load=Values().load), live=live)
 
 
 class _Poller:
     """See `drift.sources.polled.Poller`. The mark of a change is the place of its commit, and its number behind it."""
+
+    to_do = (
+        "divert such changes, on_error='divert', or leave the column out of the publication: alter publication ... set "
+        "table ... (the other columns)"
+    )
 
     def __init__(self, source: str, url: str, publication: str, slot: str, *, live: bool) -> None:
         import psycopg
@@ -98,11 +90,10 @@ class _Poller:
         self._needed: int | None = None  # no run resumes from before that
         self._closed = threading.Event()
         try:
-            self._connection = psycopg.connect(url, autocommit=True)
+            self._connection = connected(url)
         except psycopg.Error as error:
             raise self._unreadable(error, "check the URL") from None
         try:
-            self._run(_FORMS)
             if not self._ask("select 1 from pg_publication where pubname = %s", publication):
                 raise InputError(
                     f"{source}: there is no such publication in that database; create publication {publication} for "

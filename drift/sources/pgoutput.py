@@ -133,18 +133,21 @@ def payload_of(change: Change, load: Callable[[int, bytes], Any]) -> dict[str, A
         load: from the number of a type and its text in the database a value.
 
     Raises:
-        Exception: Python has no value for it.
+        ValueError: Python has no value for it.
     """
     columns = change.table.columns
 
     def values(row: list[tuple[str, bytes]] | None, *, only_key: bool = False) -> dict[str, Any] | None:
         if row is None:
             return None
-        return {
-            name: None if kind == "n" else load(number, data)
-            for (name, number, is_key), (kind, data) in zip(columns, row)
-            if kind != "u" and (is_key or not only_key)
-        }
+        found: dict[str, Any] = {}
+        for (name, number, is_key), (kind, data) in zip(columns, row):
+            if kind != "u" and (is_key or not only_key):
+                try:
+                    found[name] = None if kind == "n" else load(number, data)
+                except ValueError as error:
+                    raise ValueError(f"column {name!r} of {change.table.name}: {error}") from None
+        return found
 
     old, new = values(change.old, only_key=change.only_key), values(change.new)
     if new is not None and old is not None:  # a long value that did not change is not sent again

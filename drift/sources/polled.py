@@ -135,9 +135,12 @@ def decoded(
             if diverts_as:
                 payloads.append(diverted(f"{diverts_as}, {where}", why, found))
                 continue
+            why, to_do = why.removeprefix("it cannot be decoded: "), getattr(poller, "to_do", "")
+            if to_do:
+                return payloads, InputError(f"{where}: {why}; {to_do}")
             return payloads, InputError(
-                f"{where}: the message {found!r:.80} cannot be decoded: {why.removeprefix('it cannot be decoded: ')}; "
-                f"correct the sender, pass decode= or type=, or divert such messages: on_error='divert'"
+                f"{where}: the message {found!r:.80} cannot be decoded: {why}; correct the sender, pass decode= or "
+                f"type=, or divert such messages: on_error='divert'"
             )
     return payloads, None
 

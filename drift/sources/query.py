@@ -16,6 +16,7 @@ from drift.extras import need
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
+from drift.sources.pgvalues import connected
 from drift.sources.positions import position_fields, position_of
 from drift.urls import checked_url, cleaned
 from drift_graph.diverted import diverted
@@ -37,6 +38,10 @@ def postgres(
     rows_at_once: int = _ROWS,
 ) -> QuerySource:
     """Each row of a query of Postgres is a payload, in the order of a key.
+
+    Values do not depend on the settings of the server, the role and the URL: the session's zone is UTC, so moments with
+    a zone come in UTC, and a query computes days and hours there. An interval with months or years, `infinity`, a year
+    before 1 and 24:00:00 have no value in Python: such a row is an error, or diverted.
 
     Args:
         url: postgresql://USER@HOST/DATABASE, or what else libpq takes.
@@ -307,7 +312,7 @@ class _Postgres(_Database):
         super().__init__(source, rows, key)
         self._url = url
         try:
-            self._connection = connection = psycopg.connect(url, autocommit=True)
+            self._connection = connection = connected(url)
             found = connection.execute(f"select pg_typeof({key})::text from {rows} limit 1".encode()).fetchone()
             null = connection.execute(f"select 1 from {rows} where {key} is null limit 1".encode()).fetchone()
         except psycopg.Error as error:

@@ -20,7 +20,7 @@ import psycopg
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sourced import all_of
+from sourced import all_of, drained
 from test_sources_positions import check
 from waiting import wait_until
 
@@ -147,6 +147,30 @@ def test_values_are_those_of_their_columns_and_what_is_none_of_python_is_diverte
         }  # fmt: skip
         assert updated["row"] == {**{name: row[name] for name in row if name != "t"}, "f": 1.0}, "it was not sent again"
         assert "commit at" in str(error) and "change 1" in str(error) and "cannot be decoded" in str(error), error
+
+
+@pytest.mark.parametrize(
+    "column, kind, value",
+    [
+        ("until", "timestamptz", "infinity"), ("since", "timestamptz", "0044-03-15 00:00:00+00 BC"),
+        ("day", "date", "-infinity"), ("at", "time", "24:00:00"), ("every", "interval", "1 year 2 mons"),
+    ],
+)  # fmt: skip
+def test_a_value_that_python_has_not_is_named_with_its_table_and_column(
+    postgres_url: str, column: str, kind: str, value: str
+) -> None:
+    with table(postgres_url, f"id int primary key, {column} {kind}") as (name, connection):
+        connection.execute(f"insert into {name} values (1, null), (2, '{value}'), (3, null)".encode())
+        source = sources.postgres_changes(postgres_url, name, slot=name, until_end=True)
+        words = f"change 2: column '{column}' of public.{name}: '{value}' of {kind} is no value of Python: "
+        to_do = "; divert such changes, on_error='divert', or leave the column out"
+        for _ in range(2):
+            read, error = drained(source)
+            assert [change["row"]["id"] for change in read] == [1] and words in str(error) and to_do in str(error)
+        graph = drift.Graph("changes")
+        graph.source("in", on_error="divert").sink("out")
+        found = [(item.sink, str(item.payload)) for item in drift.run(graph, {"in": source})]
+        assert [sink for sink, _ in found] == ["out", "errors", "out"] and words[10:] in found[1][1]
 
 
 def test_the_slot_moves_behind_checkpoints_and_no_further(postgres_url: str, tmp_path: Path) -> None:

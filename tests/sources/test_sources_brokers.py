@@ -10,6 +10,7 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import confluent_kafka
 import msgspec
@@ -118,6 +119,45 @@ def test_a_row_that_python_cannot_hold_is_diverted_with_its_key(postgres_url: st
     behind = sources.sqlite(str(path), "select * from t where id > 0", key="id", rows_at_once=2)
     received, error = drained(behind)
     assert [row["id"] for row in received] == [1, 2, 3] and "id 4 cannot be read" in str(error)
+
+
+SETTINGS = (
+    "timezone=America/New_York", "datestyle=German", "intervalstyle=iso_8601", "extra_float_digits=-5",
+    "bytea_output=escape", "xmlbinary=hex",
+)  # fmt: skip
+
+
+def test_values_of_a_query_do_not_depend_on_what_a_session_has_set(postgres_url: str) -> None:
+    query = (
+        "select 1 as id, '2024-10-27T00:30:00Z'::timestamptz as at, 0.1::float4 as f, 1.1::float8 as g, "
+        "interval '3 days 04:05:06' as i, '2024-10-27'::date as day, '\\xff00'::bytea as b, "
+        "'2024-10-27T23:30:00Z'::timestamptz::text as words, '01/02/2024'::date as read"
+    )
+    graph = drift.Graph("rows")
+    graph.source("in").sink("out")
+    found = []
+    for each in ("", *SETTINGS):
+        options = f"{'&' if '?' in postgres_url else '?'}options={quote(f'-c {each}')}" if each else ""
+        url = postgres_url + options
+        found.append(drift.run(graph, {"in": sources.postgres(url, query, key="id")}))
+    rows = [item.payload for run in found for item in run]
+    at = datetime.datetime(2024, 10, 27, 0, 30, tzinfo=datetime.UTC)
+    assert rows[0] == {
+        "id": 1, "at": at, "f": 0.1, "g": 1.1, "i": datetime.timedelta(days=3, hours=4, minutes=5, seconds=6),
+        "day": datetime.date(2024, 10, 27), "b": b"\xff\0", "words": "2024-10-27 23:30:00+00",
+        "read": datetime.date(2024, 1, 2),
+    }  # fmt: skip
+    assert rows == [rows[0]] * len(found) and len({run.digest for run in found}) == 1
+    assert [row["at"].utcoffset() for row in rows] == [datetime.timedelta(0)] * len(rows)
+
+
+def test_months_of_an_interval_are_no_number_of_days(postgres_url: str) -> None:
+    query = "select * from (values (1, '3 days'), (2, '1 mon'), (3, '-2 years 5 days')) as t (id, i)"
+    for typed in ("i::interval", "array[i::interval]"):
+        source = sources.postgres(postgres_url, f"select id, {typed} as i from ({query}) q", key="id")
+        values, errors = diverted(source, 2)
+        assert [value["id"] for value in values] == [1]
+        assert all("has months or years, which are no fixed number of days" in error["error"] for error in errors)
 
 
 class Row(msgspec.Struct, frozen=True):
