@@ -7,12 +7,13 @@ Why: each item is judged against the greatest time before it; and one that is ah
 is held, with its place in the count of items, until enough of the items behind it have been seen.
 
 The rule of `future_max`, for the items of one source. The first item, and each that is more than `future_max` above
-the greatest time so far, is *held*. Held items whose times lie within `future_max`, one to the next, are a *group*.
+the greatest time so far, is *held*. Held items whose times lie near each other, one to the next, are a *group*; near is
+within `future_max`, or within `lateness` if that is more, as it is what lies between items in any case.
 
 - A group of `AGREEING` items is believed: they are accepted in the order in which they came. So is a smaller group of
   two or more below a group that is believed.
-- A held item is set apart if an item that is accepted after it came would be late if the held one were believed, and is
-  further below it than `future_max`; and one that is alone, below a group that is believed.
+- A held item is set apart if an item that is accepted after it came is further below it than that, so that it would be
+  late if the held one were believed; and one that is alone, below a group that is believed.
 - If a held item has seen `WAIT_ITEMS` further items, or the input ends, the largest group of two or more is believed,
   the lowest if several are as large; if there is none, the oldest held item is set apart. At the end of an input of
   which nothing was believed, the lowest is believed, though it is alone.
@@ -194,7 +195,9 @@ class Lateness:
             return False
         greatest = self._base
         if greatest is None:
-            return count >= AGREEING and timed.greatest - timed.least <= future_max
+            return (
+                count >= AGREEING and timed.greatest - timed.least <= future_max
+            )  # and each is in line with those before
         return timed.greatest <= greatest + future_max or timed.rise(greatest) <= future_max
 
     @property
@@ -221,17 +224,18 @@ class Lateness:
                 self.seen = 0
             item = Held(self.seen, time, payload)
             self.held.append(item)
-            group = next(group for group in self._groups(future_max) if item in group)
+            group = next(group for group in self._groups(policy) if item in group)
             if len(group) >= AGREEING:
                 self._believe(judged, group, policy)
         while self.held and self.seen - self.held[0].seen >= WAIT_ITEMS and judged.error is None:
             self._resolve(judged, policy, at_end=False)
 
-    def _groups(self, future_max: int) -> list[list[Held]]:
-        """The held items by time, cut where two are further apart than `future_max`."""
+    def _groups(self, policy: EventTime) -> list[list[Held]]:
+        """The held items by time, cut where two are not near each other."""
+        near = _near(policy)
         groups: list[list[Held]] = []
         for item in sorted(self.held, key=lambda item: (item.time, item.seen)):
-            if groups and item.time - groups[-1][-1].time <= future_max:
+            if groups and item.time - groups[-1][-1].time <= near:
                 groups[-1].append(item)
             else:
                 groups.append([item])
@@ -239,8 +243,7 @@ class Lateness:
 
     def _resolve(self, judged: Judged, policy: EventTime, *, at_end: bool) -> None:
         """Decide about some of the held items, by those that there are."""
-        assert policy.future_max is not None
-        largest = max(self._groups(policy.future_max), key=len)
+        largest = max(self._groups(policy), key=len)
         if len(largest) > 1 or (at_end and self._base is None):
             self._believe(judged, largest, policy)
         else:
@@ -248,9 +251,8 @@ class Lateness:
 
     def _believe(self, judged: Judged, group: list[Held], policy: EventTime) -> None:
         """Accept the items of a group, and those below that are not alone; others below are set apart."""
-        assert policy.future_max is not None
         low = group[0].time
-        below = [each for each in self._groups(policy.future_max) if each[0].time < low]
+        below = [each for each in self._groups(policy) if each[0].time < low]
         alone = [each[0] for each in below if len(each) == 1]
         accepted = sorted([*group, *(item for each in below if len(each) > 1 for item in each)])
         self._set_apart(judged, sorted(alone), policy, low)
@@ -268,7 +270,7 @@ class Lateness:
             self._refuse_late(judged, payload, time, heartbeat, policy)
             return
         if policy.future_max is not None and self.held:
-            reach = time + max(policy.future_max, policy.lateness)
+            reach = time + _near(policy)
             above = [each for each in self.held if each.seen < seen and each.time > reach]
             if not self._set_apart(judged, above, policy):
                 return
@@ -301,7 +303,7 @@ class Lateness:
             if base is not None and item.time > base + future_max:
                 why = f"{item.time - base - future_max} beyond what future_max"
             elif low is not None:
-                why = f"{low - item.time - future_max} further before the items behind it than future_max"
+                why = f"{low - item.time - _near(policy)} further before the items behind it than future_max"
             else:
                 why = "further from the items behind it than future_max"
             heartbeat = self.least_behind(policy.lateness)
@@ -333,6 +335,12 @@ class Lateness:
         else:
             judged.late.append(Late(self.source, payload, time, heartbeat, reason))
             judged.accepted_before.append(len(judged.payloads))
+
+
+def _near(policy: EventTime) -> int:
+    """How far two items that agree may be apart."""
+    assert policy.future_max is not None
+    return max(policy.future_max, policy.lateness)
 
 
 class _Listed:

@@ -121,23 +121,36 @@ def _broken_rows(draw: Draw, count: int) -> list[Any]:
     return rows
 
 
+def _gaps_and_wrong_times(draw: Draw, count: int) -> list[Any]:
+    """Rows with some gaps, and some with a time far from those around them, the first among them."""
+    rows: list[Any] = [{**row, "at": row["at"] + 500 * (number // 19)} for number, row in enumerate(trips(draw, count))]
+    for number in range(0, count, 7):
+        rows[number]["at"] += draw.of([-9000, 700, 100_000]) if draw.one_in(2) else 0
+    rows[0]["at"] = 100_000
+    return rows
+
+
 _LATE: dict[str, tuple[Callable[[], Any], dict[str, Any], Callable[[Draw, int], list[Any]]]] = {
     "late rows end the run": (lambda: drift.EventTime("at", lateness=5, tie="id"), {}, trips),
     "late rows are diverted": (lambda: drift.EventTime("at", lateness=5, tie="id", late="divert"), {}, trips),
     "late rows by hash are diverted": (lambda: drift.EventTime("at", lateness=8, late="divert"), {}, trips),
     "late rows go to a sink": (lambda: drift.EventTime("at", lateness=4, tie="id"), {"late": "late"}, trips),
     "late rows by hash go to a sink": (lambda: drift.EventTime("at", lateness=6), {"late": "late"}, trips),
-    "rows from the future are diverted": (
-        lambda: drift.EventTime("at", lateness=20, late="divert", future_max=2),
+    "times that are wrong are diverted": (
+        lambda: drift.EventTime("at", lateness=20, late="divert", future_max=30),
         {},
-        trips,
+        _gaps_and_wrong_times,
     ),
-    "rows from the future go to a sink": (
-        lambda: drift.EventTime("at", lateness=20, future_max=2, tie="id"),
+    "wrong times go to a sink": (
+        lambda: drift.EventTime("at", lateness=6, future_max=30, tie="id"),
         {"late": "late"},
-        trips,
+        _gaps_and_wrong_times,
     ),
-    "rows from the future end the run": (lambda: drift.EventTime("at", lateness=20, future_max=2), {}, trips),
+    "wrong times end the run": (
+        lambda: drift.EventTime("at", lateness=20, future_max=30),
+        {},
+        _gaps_and_wrong_times,
+    ),
     "equal rows in one order by hash": (lambda: drift.EventTime("at", lateness=20), {}, equal_trips),
     "equal rows, late ones to a sink": (lambda: drift.EventTime("at", lateness=3), {"late": "late"}, equal_trips),
     "ties by text": (lambda: drift.EventTime("at", lateness=20, tie="key"), {}, trips),
