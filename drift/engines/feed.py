@@ -41,8 +41,10 @@ class Feed:
         late_items: number of late items diverted and reported.
         sources: for each source of the graph, where its items come from, if they are read from sources.
         on_stored: called with a batch that the engine itself reads from a source, before it is processed.
+        has_positions: whether the positions of its sources are stored.
     """
 
+    has_positions = False
     sources: Mapping[str, Source] = MappingProxyType({})
     on_stored: Callable[[Stored], None] | None = None
 
@@ -95,6 +97,13 @@ class Feed:
             InputError: the data are not there any more.
         """
         raise NotImplementedError
+
+    def refuse_more(self, positions: Mapping[str, Any], where: str) -> None:
+        """The run whose state is in `where` had ended at these positions: refuse what there is more.
+
+        Raises:
+            SettingsError: there is more, or one cannot know.
+        """
 
     def released(self, below: bytes, *, last: bool = False) -> None:
         """The sinks have all output below this, which never decreases; `last` in the last call."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from drift.engines.feed import Feed
 from drift.engines.logged import ArrivalLog, Entry, why_logged
 from drift.engines.observed import SourceState
+from drift.engines.over import refuse_more
 from drift.engines.settings import Settings
 from drift.machines.nodes.intake import Fed
 from drift.sources.base import Acknowledging, Backlogged, Diverts, Positioned, Reader, Retaining, Source, as_rows
@@ -23,6 +24,7 @@ from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
+from drift_graph.meta import END_OF_TIME
 from drift_graph.policies import TimePolicy
 from drift_graph.rereading import Position, as_plain, from_plain
 from drift_graph.times import Arrived, SourceMachine
@@ -76,14 +78,16 @@ class SourceFeed(Feed):
         recorder: InputRecorder | None = None,
         state: Checkpoints | None = None,
     ) -> None:
-        self._has_positions = state is not None
+        self.has_positions = state is not None
         log_folder = log_folder_of(state) if state is not None else None
         self._logs: dict[int, ArrivalLog] = {}
         self._repeats: dict[int, Iterator[Entry]] = {}  # logs that are replayed before their sources are read
         self._sought: dict[int, Any] = {}  # the position from which a reader then continues
         self._recorder = recorder
         self.on_stored = recorder.arrived_stored if recorder is not None else None
+        self._opened: list[Source] = []
         self._readers: list[Reader] = []
+        self._is_over = False  # the run that is called again had ended
         machines: list[SourceMachine] = []
         try:
             for rank, source in enumerate(dataflow.sources):
@@ -92,6 +96,7 @@ class SourceFeed(Feed):
                     opened = opened.diverting(source.name) if isinstance(opened, Diverts) else opened
                 policy = times.get(source.name, source.time)
                 machines.append(SourceMachine.of(source, rank, policy, live=opened.live))
+                self._opened.append(opened)
                 self._readers.append(opened.open())
                 if state is not None and (why := why_logged(opened, policy, self._readers[-1])):
                     folder = _folder_of_logs(log_folder, source.name, why)
@@ -134,7 +139,7 @@ class SourceFeed(Feed):
 
         Checkpoints must not decrease from call to call. Only with `has_positions`.
         """
-        assert self._has_positions
+        assert self.has_positions
         found = [self.intake.rereadings[rank].at(checkpoint, self._here(rank)) for rank in range(len(self._readers))]
         for rank in self._acknowledging:
             self._acknowledge(rank, found[rank])
@@ -149,7 +154,7 @@ class SourceFeed(Feed):
         if not self._acknowledging or (not last and time.monotonic() - self._acknowledged_s < _ACKNOWLEDGE_S):
             return
         self._acknowledged_s = time.monotonic()
-        if not self._has_positions:  # otherwise checkpoints acknowledge, which may be lower
+        if not self.has_positions:  # otherwise checkpoints acknowledge, which may be lower
             for rank in self._acknowledging:
                 self._acknowledge(rank, self.intake.rereadings[rank].at(below, self._here(rank)))
 
@@ -179,6 +184,7 @@ class SourceFeed(Feed):
         Raises:
             InputError: a source no longer has its data.
         """
+        self._is_over = checkpoint == END_OF_TIME
         for rank, machine in enumerate(self.intake.machines):
             entry, reader = 0, None
             if machine.name in positions:
@@ -186,6 +192,8 @@ class SourceFeed(Feed):
                 machine.resume(position.judging, position.stamp_count)
                 entry, reader = position.entry or 0, position.reader
             self._sought[rank] = reader
+            if self._is_over:
+                continue
             if rank in self._logs:
                 self._logs[rank].next_number = entry
                 self._repeats[rank] = self._logs[rank].repeat(entry)
@@ -193,6 +201,15 @@ class SourceFeed(Feed):
                 self._seek(rank)
         self.intake.resume(checkpoint)
         self.late_items = sum(machine.late_items for machine in self.intake.machines)
+
+    def refuse_more(self, positions: Mapping[str, Any], where: str) -> None:
+        """See `SourcePositions`."""
+        for rank, opened in enumerate(self._opened):
+            name = self.name_of(rank)
+            if name in positions:
+                refuse_more(name, self._readers[rank], positions[name], where)
+                self._readers[rank].close()
+                self._readers[rank] = opened.open()
 
     def _seek(self, rank: int) -> None:
         position, reader = self._sought.pop(rank, None), self._readers[rank]
@@ -222,7 +239,7 @@ class SourceFeed(Feed):
             return []
         if self._wants_backlogs:
             self._find_backlogs()
-        if self.stopped:
+        if self.stopped or self._is_over:
             return self._ended()
         fed: list[Fed] = []
         for rank, items_max in self.intake.turns(minimal_time):
@@ -241,7 +258,7 @@ class SourceFeed(Feed):
 
     def _read(self, rank: int, items_max: int) -> Fed | None:
         machine = self.intake.machines[rank]
-        has_position = self._has_positions or rank in self._acknowledging
+        has_position = self.has_positions or rank in self._acknowledging
         before = self._here(rank) if has_position else None
         try:
             if rank in self._repeats:

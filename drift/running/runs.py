@@ -6,6 +6,7 @@ iteration ends, for whatever reason, everything the run had started or opened is
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 import warnings
@@ -24,6 +25,7 @@ from drift.engines.feed import Feed, taker_of_late
 from drift.engines.memory import peak_memory_bytes
 from drift.engines.metrics import Reading, reported
 from drift.engines.observed import CheckpointState, Observed, SourceState
+from drift.engines.over import refuse_once_only
 from drift.engines.recorded import RecordedFeed, RecordEnds
 from drift.engines.settings import Settings
 from drift.engines.source_feed import SourceFeed
@@ -48,9 +50,10 @@ from drift.state.run_checkpoints import (
     Checkpoints,
     RunCheckpoints,
     TakesCheckpoints,
-    with_stored_ranks,
+    found_before,
 )
 from drift.undisturbed import undisturbed
+from drift.urls import without_secrets
 from drift.web.life import decoded_history
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
@@ -111,7 +114,7 @@ class Run(Exports):
         times, settings, state = plan.times, plan.settings, plan.state
         dataflow = plan.dataflow
         if state is not None:
-            dataflow = with_stored_ranks(dataflow, state, times, fused=settings.fused)
+            dataflow, is_over = found_before(dataflow, state, times, fused=settings.fused)
         self.dataflow = dataflow
         self.engine = plan.engine.name
         self.settings = settings
@@ -142,6 +145,8 @@ class Run(Exports):
         else:
             policies = {source.name: times.get(source.name, source.time) for source in dataflow.sources}
             of_sources = {name: (source, policies[name]) for name, source in opened.items()}
+            if state is not None and is_over:
+                refuse_once_only(opened, without_secrets(os.fspath(state.where)))
             asking = [*calls_of(dataflow)] if plan.calls != "replay" else []
             self.guarantee = guarantee(of_sources, self._sinks.by_name, with_state=state is not None, calls=asking)
             self._feed = SourceFeed(
@@ -383,6 +388,7 @@ class Run(Exports):
             state, self.dataflow, times, fused=self.settings.fused, algorithm=self.settings.digest
         )
         try:
+            run_checkpoints.refuse_more(self._feed)
             run_checkpoints.open_sinks(self._sinks.by_name)
             run_checkpoints.begin(
                 self._engine, self._feed, self._sinks.by_name, partial(_filled, state.backfill, times, self.settings)

@@ -139,6 +139,8 @@ class Chain:
         last = ChainCheckpoints(of_last, segments[-1], {}, fused=settings.fused, algorithm=settings.digest)
         of_others: list[RunCheckpoints] = []
         try:
+            if (known := _known(stores[0])) and known[-1].is_last:
+                self._feed.refuse_more(known[-1].sources, last.where)
             last.open_sinks(sinks)
             chosen = self._chosen(stores[:-1], last.checkpoint)
             for number, (segment, checkpoints, checkpoint) in enumerate(zip(segments, stores, chosen)):
@@ -274,10 +276,12 @@ class ChainCheckpoints(RunCheckpoints):
 
     def end(self, taken: int) -> None:
         """The output has ended: take the last checkpoint of the last segment; of all, if the input has ended, too."""
-        super().end(taken)
         if self._chain.last_feed.finished:
-            for before in self._chain.befores:
+            for before in self._chain.befores:  # first: where the last segment is over, so are they, and read no more
                 before.take(last=True)
+            for each in self.of_segments[:-1]:
+                each.wait()
+        super().end(taken)
 
     def pause(self, taken: int = sys.maxsize) -> bool:
         """Take the checkpoints at which the run stops, once calls in flight have ended; returns whether they exist."""

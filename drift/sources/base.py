@@ -109,6 +109,22 @@ class Positioned(Protocol):
 
 
 @runtime_checkable
+class SeesMore(Protocol):
+    """A reader that knows what is behind a position without reading it."""
+
+    def more_behind(self, position: Any) -> str:
+        """What is there, as the end of a sentence about the source, or why that is not known; "" for nothing."""
+
+
+@runtime_checkable
+class Ending(Protocol):
+    """A reader that ends where its input ended when it was first opened, also if it is read on from a position."""
+
+    def end_anew(self) -> None:
+        """End where the input ends now; called after `seek`, before the first `read`."""
+
+
+@runtime_checkable
 class Acknowledging(Protocol):
     """A reader that acknowledges released items to an external system: the offsets of a consumer group.
 

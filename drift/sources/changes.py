@@ -105,7 +105,7 @@ class _Poller:
                 found = self._confirmed()
                 assert found is not None
             self._returned = found, 0
-            self._end = int(self._ask("select pg_current_wal_lsn() - '0/0'")[0][0])
+            self._end = self._present_end = int(self._ask("select pg_current_wal_lsn() - '0/0'")[0][0])
             self._copy = f"{slot}_run_{self._connection.info.backend_pid}"
         except BaseException:
             self._connection.close()
@@ -219,6 +219,10 @@ class _Poller:
             raise position_lost(self._source, f"the commit at {_place(commit)}", now)
         self._returned = commit, number
         self._end = self._end if end is None else end
+
+    def end_anew(self) -> None:
+        """See `Ending`."""
+        self._end = self._present_end
 
     def location(self, mark: Any) -> str:
         return f"{self._source}, commit at {_place(mark[0])}, change {mark[1]}"

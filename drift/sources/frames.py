@@ -24,6 +24,7 @@ class FrameSource:
     guarantee: ClassVar = SourceGuarantee("from the start", "Spark reads it as often as it likes")
     live = False
     in_spark = False
+    rows: int | None = None  # counted before a run with state read them
 
     def open(self) -> _NoReader:
         return _NoReader(self)
@@ -45,10 +46,18 @@ class _NoReader:
 
     def position(self) -> Any:
         """See `Positioned`: Spark reads all rows, and the engine skips those below a checkpoint."""
-        return position_of("rows")
+        return position_of("rows", row=self._source.rows)
 
     def seek(self, position: Any) -> None:
         """See `Positioned`; another engine may have read the same items from another kind of source."""
+
+    def more_behind(self, position: Any) -> str:
+        """See `SeesMore`."""
+        frame, row = self._source.frame, position.get("row")
+        if row is None or callable(frame):
+            return "cannot be asked what is new (its rows were not counted, or a function makes the DataFrame)"
+        count = frame.count()
+        return "" if count == row else f"has {count:,} rows now, and had {row:,}"
 
     def filenos(self) -> Sequence[int]:
         return ()

@@ -95,7 +95,7 @@ def _opened(
             commits = _Commits(topic, group)
             consumer = Consumer({"on_commit": commits.was_made, **config}, logger=_SILENT)
             failing.callback(consumer.close)
-            offsets = Offsets(topic, _ranges(consumer, topic), start)
+            offsets = Offsets(topic, _ranges(consumer, topic), start, live=live)
         except KafkaException as error:
             raise InputError(
                 f"topic {topic!r} of Kafka cannot be read: {error.args[0].str()}; check servers and topic"
@@ -189,8 +189,13 @@ class _Poller:
         return self._offsets.position()
 
     def seek(self, position: Any) -> None:
-        """A reading that ends does so where it would have ended."""
+        """A reading that ends does so where it would have ended, after a live one at the present ends."""
         self._offsets.seek(position)
+        self._begin()
+
+    def end_anew(self) -> None:
+        """See `Ending`."""
+        self._offsets.end_anew()
         self._begin()
 
     def backlog(self) -> tuple[int, str]:

@@ -27,16 +27,20 @@ class Offsets:
 
     Args:
         start: "earliest", "latest", or the offset in each partition (others from the earliest).
+        live: whether the reading does not end; then its positions have no ends.
 
     Attributes:
         next: of each partition, the offset of the first message that was not returned.
         ends: of each partition, where a reading that ends does so.
     """
 
-    def __init__(self, topic: str, found: Mapping[int, Range], start: str | Mapping[int, int]) -> None:
+    def __init__(
+        self, topic: str, found: Mapping[int, Range], start: str | Mapping[int, int], *, live: bool = False
+    ) -> None:
         self.topic = topic
+        self._live = live
         self._found = dict(sorted(found.items()))
-        self.ends = {partition: each.end for partition, each in self._found.items()}
+        self.ends = self._present_ends
         self.next = {
             partition: each.end if start == "latest" else each.first for partition, each in self._found.items()
         }
@@ -46,6 +50,10 @@ class Offsets:
             if unknown:
                 raise InputError(f"topic {topic!r} of Kafka has no partition {unknown[0]}; it has {len(self.next)}")
             self.next |= requested
+
+    @property
+    def _present_ends(self) -> dict[int, int]:
+        return {partition: each.end for partition, each in self._found.items()}
 
     def behind(self, marks: Sequence[tuple[int, int]]) -> None:
         """Messages with these partitions and offsets were returned."""
@@ -63,12 +71,15 @@ class Offsets:
     def position(self) -> Any:
         """See `Positioned`."""
         offsets = {
-            str(partition): [offset, self.ends.get(partition, offset)] for partition, offset in self.next.items()
+            str(partition): [offset, None if self._live else self.ends.get(partition, offset)]
+            for partition, offset in self.next.items()
         }
         return position_of("kafka", offsets=offsets)
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`; a reading that ends does so where it would have ended."""
+        """See `Positioned`; a reading that ends does so where it would have ended, after a live one at the present
+        ends.
+        """
         topic = f"topic {self.topic!r} of Kafka"
         (by_partition,) = position_fields(position, "kafka", topic, "offsets")
         for name, (offset, end) in by_partition.items():
@@ -79,7 +90,12 @@ class Offsets:
                 if found is not None:
                     now = f"it begins at {found.first}" if offset < found.first else f"it ends at {found.end}"
                 raise position_lost(topic, f"offset {offset} of partition {partition}", now)
-            self.next[partition], self.ends[partition] = offset, end
+            self.next[partition] = offset
+            self.ends[partition] = found.end if end is None else end
         for partition in self.next.keys() - set(map(int, by_partition)):  # partitions added since
             self.next[partition] = self._found[partition].first
             self.ends[partition] = self.next[partition]
+
+    def end_anew(self) -> None:
+        """See `Ending`."""
+        self.ends = self._present_ends

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from drift.guarantees import SourceGuarantee
-from drift.sources.base import Acknowledging, Backlogged, Diverting, Reader, Retaining, Source, TakesSchema
+from drift.sources.base import Acknowledging, Backlogged, Diverting, Ending, Reader, Retaining, Source, TakesSchema
 from drift.sources.json_values import Texts, Values
 from drift.sources.wake import Buffered
 from drift_graph.diverted import diverted
@@ -161,6 +161,11 @@ class _Polled:
     def seek(self, position: Any) -> None:
         """See `Positioned`."""
         self._poller.seek(position)
+
+    def end_anew(self) -> None:
+        """See `Ending`."""
+        if isinstance(self._poller, Ending):
+            self._poller.end_anew()
 
     def released(self, position: Any) -> None:
         """See `Acknowledging`."""

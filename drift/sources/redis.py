@@ -183,7 +183,7 @@ class _Poller:
         self._entries_returned = 0
         self._removals = removals
         self._reached: tuple[int | None, int] = removals.passed, 0  # `passed`, and how many entries were fetched
-        self._end = end
+        self._end = self._present_end = end
         self._counting: _Counting | None = None
 
     def fetch(self, items_max: int, wait_s: float) -> Fetched | None:
@@ -283,7 +283,7 @@ class _Poller:
         return position_of("redis", behind=self._returned, end=self._end, passed=passed)
 
     def seek(self, position: Any) -> None:
-        """A reading that ends does so where it would have ended."""
+        """A reading that ends does so where it would have ended; one that did not end, where the stream ends now."""
         behind, end = position_fields(position, "redis", f"stream {self._stream!r} of Redis", "behind", "end")
         deleted, newest = self._deleted(), self._newest()
         if _number(newest) < _number(behind):
@@ -294,7 +294,12 @@ class _Poller:
         self._removals.passed = position.get("passed")  # older states have none
         self._reached = self._removals.passed, 0
         self._fetched = self._returned = behind
-        self._end = end if self._end is not None else None
+        if self._end is not None:
+            self._end = end or self._end
+
+    def end_anew(self) -> None:
+        """See `Ending`."""
+        self._end = self._present_end
 
     def location(self, mark: Any) -> str:
         return f"stream {self._stream!r}, entry {mark}"

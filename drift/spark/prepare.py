@@ -176,6 +176,8 @@ class Prepared:
     def _reading(self, rank: int, read: Source, feed: Feed, source: FrameSource, targets: int) -> _ReadFrame:
         source.in_spark = True
         frame = source.frame(self._spark) if callable(source.frame) else source.frame
+        if feed.has_positions:  # before they are read: rows that come meanwhile are found by a later call
+            source.rows = frame.count()
         reading, frame = frames.reading_of(read, rank, feed.policy_of(read.name), source, frame)
         if source.order_by:
             numbered = frames.Numbered(frame, source.order_by, targets)

@@ -267,6 +267,8 @@ class SourcePositions(Protocol):
     def positions_at(self, checkpoint: bytes) -> dict[str, Any]: ...
     def committed(self, positions: Mapping[str, Any]) -> None: ...
     def resume(self, positions: Mapping[str, Any], checkpoint: bytes) -> None: ...
+    def refuse_more(self, positions: Mapping[str, Any], where: str) -> None:
+        """The run has ended with its sources at these positions: refuse what they have more; before `resume`."""
 
 
 def as_checkpoints(named: str | os.PathLike[str] | Checkpoints) -> Checkpoints:
@@ -335,22 +337,31 @@ def growth_of(
     )
 
 
-def with_stored_ranks(
+def found_before(
     dataflow: Dataflow, checkpoints: Checkpoints, times: Mapping[str, TimePolicy], *, fused: bool
-) -> Dataflow:
-    """The graph with the ranks of the one that the state is of; to be called before a run is made of it.
+) -> tuple[Dataflow, bool]:
+    """The graph with the ranks of the one that the state is of, and whether the run of that state is over; to be
+    called before a run is made of it, and before its sources are opened.
 
     Whether it may resume is checked later, when the store is open; so what cannot be read now is left for then.
     """
     store = store_of(replace(checkpoints, away_max_s=0.0))
+    is_over = False
     try:
         store.open_to_read()
+        is_over = _is_over(store) and checkpoints.from_checkpoint is None
         growth = growth_of(store, checkpoints, dataflow, times, fused=fused)
-        return dataflow if growth is None else growth.dataflow
+        return dataflow if growth is None else growth.dataflow, is_over
     except (SettingsError, StorageError):
-        return dataflow
+        return dataflow, is_over
     finally:
         store.close()
+
+
+def _is_over(store: Store) -> bool:
+    """Whether the run has ended with all of its input, also if it is to resume from before the end."""
+    retained = store.checkpoints()
+    return bool(retained) and retained[-1].is_last
 
 
 def _chosen(
@@ -413,6 +424,18 @@ def begin_elsewhere(
         return Begin(checkpoint, store.blocks(checkpoint), states_at(at, dataflow), at)
     finally:
         store.close()
+
+
+def _stored(sink: Sink) -> int | None:
+    """The position of the last item that an open sink has, if it says so."""
+    stored = getattr(sink, "committed_position", None)
+    return None if stored is None else stored()
+
+
+def _has_behind(sink: Sink, position: int) -> bool:
+    """Whether an open sink has items from a position on."""
+    last = _stored(sink)
+    return (last is not None and last >= position) or getattr(sink, "has_more_stored", False)
 
 
 class RunCheckpoints:
@@ -489,6 +512,22 @@ class RunCheckpoints:
         """The checkpoint that was written last, without those of earlier runs, and how many were."""
         return self._store.written
 
+    def refuse_more(self, feed: SourcePositions) -> None:
+        """Refuse what the sources of a run that has ended have more; called before anything is opened or read.
+
+        With `from_checkpoint` it may go back to before its end, unless a sink has more; see `begin`.
+
+        Raises:
+            SettingsError, InputError: see `drift.engines.over`.
+        """
+        if _is_over(self._store) and not self._goes_back:
+            feed.refuse_more(self._store.checkpoints()[-1].sources, self.where)
+
+    @property
+    def _goes_back(self) -> bool:
+        """Whether the user has the run resume from before its end."""
+        return self._checkpoints.from_checkpoint is not None and not (self.checkpoint and self.checkpoint.is_last)
+
     def open_sinks(self, sinks: Mapping[str, Sink]) -> None:
         """Open the sinks at the checkpoint, or where one has less than it had there, at the newest earlier one that all
         of them can continue; the run then resumes from that. Called before `begin`; nothing if the run begins.
@@ -560,6 +599,9 @@ class RunCheckpoints:
         self._retained_sources.extend(
             each.sources for each in self._store.checkpoints() if each.number <= checkpoint.number
         )
+        if self._goes_back and _is_over(self._store):
+            if any(_has_behind(sink, checkpoint.output.position) for sink in sinks.values()):
+                feed.refuse_more(self._store.checkpoints()[-1].sources, self.where)
         if self._growth is not None:
             checkpoint = self._change(self._growth, checkpoint, sinks, fill)
         feed.resume(checkpoint.sources, checkpoint.at)
@@ -611,14 +653,13 @@ class RunCheckpoints:
         """Raises:
         SinkError: see `begin`.
         """
-        stored = getattr(sink, "committed_position", None)
-        last = None if stored is None else stored()
+        last = _stored(sink)
         if is_new and last is not None:
             raise SinkError(
                 f"sink {name!r} is new in this graph, and its target has items up to position {last} already, which "
                 f"another run wrote; take another target, or empty it"
             )
-        if (last is not None and last >= position) or getattr(sink, "has_more_stored", False):
+        if _has_behind(sink, position):
             raise SinkError(
                 f"sink {name!r} has items from behind the checkpoint, which the graph before wrote, and with another "
                 f"graph items have other positions; resume with the graph as it was, end that run with run.stop() (or "

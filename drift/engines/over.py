@@ -1,0 +1,70 @@
+"""A run that is over, called again: what its input has more than it had is refused before anything is read.
+
+Invariant: once a run has ended as complete, its sources are not read any more; a call that finds more in one of them, or
+could only find out by taking what nobody gives twice, is refused, with the words of `_refused`.
+
+Why: windows have closed and aggregates at the end have come, so an item that comes later has no place in the order. A
+reader of its own looks behind the position at which the source ended; that changes nothing for a source with positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from drift.guarantees import SourceGuarantee
+from drift.sources.base import Ending, Positioned, Reader, SeesMore, Source
+from drift_graph.errors import InputError, SettingsError
+from drift_graph.functions import safe_text
+from drift_graph.rereading import from_plain
+
+
+def refuse_once_only(sources: Mapping[str, Source], where: str) -> None:
+    """To be called before the sources of a run that is over are opened.
+
+    Raises:
+        SettingsError: one of them is live, or gives what it gives once.
+    """
+    for name, source in sources.items():
+        stated = getattr(source, "guarantee", None)
+        if source.live:
+            raise _refused(where, name, "is live, so all that it gives comes later")
+        if isinstance(stated, SourceGuarantee) and stated.rereads == "not at all":
+            raise _refused(where, name, f"cannot be asked what is new ({stated.because})")
+
+
+def refuse_more(name: str, reader: Reader, position: Any, where: str) -> None:
+    """To be called before anything is read; the reader is of no more use.
+
+    Args:
+        position: of the checkpoint at the end, of this source.
+
+    Raises:
+        SettingsError: the source has more than it had at the end of the run, or does not say.
+        InputError: the source no longer has what it had.
+    """
+    end = from_plain(name, position).reader
+    if end is None or not isinstance(reader, Positioned):
+        raise _refused(where, name, "cannot be asked what is new (it has no position to be read from)")
+    if isinstance(reader, SeesMore):
+        if more := reader.more_behind(end):
+            raise _refused(where, name, more)
+        return
+    reader.seek(end)
+    if isinstance(reader, Ending):
+        reader.end_anew()
+    try:
+        found = reader.read(1)
+    except InputError as error:
+        raise _refused(where, name, f"may have more now ({error})") from error
+    if found:
+        raise _refused(where, name, f"has more now, such as {safe_text(repr, found[0], 80)}")
+
+
+def _refused(where: str, name: str, why: str) -> SettingsError:
+    return SettingsError(
+        f"the run whose state is in {where} is over: its input ended and was taken as complete, so its windows are "
+        f"closed; source {name!r} {why}, and nothing of that was read, since it would have no place in the output; run "
+        f"all of the input as a new run, with another state= and new targets of the sinks; if input is to be added "
+        f"between calls, begin that run with complete=False (--incomplete), and each call goes on"
+    )
