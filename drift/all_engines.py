@@ -33,7 +33,7 @@ def _reference(dataflow: Dataflow, feed: Feed, settings: Settings) -> Engine:
     return ReferenceEngine(dataflow, feed, settings)
 
 
-LOCAL = EngineKind("local", _local, StatefulSettings, stores_state=True)
+LOCAL = EngineKind("local", _local, StatefulSettings, stores_state=True, pauses=True)
 REFERENCE = EngineKind("reference", _reference)
 
 for _kind in (LOCAL, REFERENCE, ZEROMQ, SPARK):

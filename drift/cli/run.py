@@ -36,7 +36,7 @@ from drift_graph.graph import Dataflow
 _JSON_FIELDS = (
     "graph", "engine", "workers", "digest", "items_in", "items_out", "tombstones", "late_items", "seconds",
     "items_per_second", "peak_memory_bytes", "refused_frames", "guarantee",
-    "died", "recoveries", "fed_again", "recovering_s", "sinks",
+    "died", "recoveries", "fed_again", "recovering_s", "sinks", "held",
 )  # fmt: skip
 
 
@@ -93,6 +93,10 @@ def _seconds(context: click.Context, option: click.Parameter, text: str | None) 
     type=int,
     help="Resume from this one of the checkpoints that drift state list shows.",
 )
+@click.option(
+    "--incomplete", is_flag=True,
+    help="Input that ends has more at a later call with this --state: pause there, and leave windows open.",
+)  # fmt: skip
 @change_options
 @click.option(
     "--calls", type=click.Choice(["ask", "replay", "stub"]), default="ask", show_default=True,
@@ -117,6 +121,7 @@ def run_command(
     checkpoint_every: float | Sequence[float] | None,
     keep_checkpoints: int | None,
     from_checkpoint: int | None,
+    incomplete: bool,
     changes: dict[str, Any],
     otel: bool,
     calls: Literal["ask", "replay", "stub"],
@@ -156,6 +161,7 @@ def run_command(
         ),
         "otel": otel,
         "calls": calls,
+        "complete": not incomplete,
         "target": absolute_target(graph),
         **settings,
         **only_set(more),
@@ -243,7 +249,12 @@ def _interrupted(position: int, number: int) -> Interrupted:
 
 def _as_object(report: Report) -> dict[str, Any]:
     """For JSON; a digest that is unknown is null."""
-    return {name: getattr(report, name) for name in _JSON_FIELDS} | {"digest": report.digest or None}
+    held = report.held
+    steps = {name: keys._asdict() for name, keys in held.steps.items()} if held is not None else {}
+    return {name: getattr(report, name) for name in _JSON_FIELDS} | {
+        "digest": report.digest or None,
+        "held": None if held is None else held._replace(steps=steps)._asdict(),
+    }
 
 
 def print_report(report: Report, printed: Printed, algorithm: str, *, late_written: bool) -> None:
@@ -278,8 +289,9 @@ def _summary(report: Report, algorithm: str) -> str:
         )
     sinks = ", ".join(f"{name} {items:,}" for name, items in report.sinks.items())
     out = f"{report.items_out:,} out" + (f" ({sinks})" if len(report.sinks) > 1 else "")
+    held = f"\npaused, and the next call with this state goes on; holds {report.held}" if report.held is not None else ""
     return (
         f"{report.graph}: {report.items_in:,} items in, {out} in {report.seconds:.2f} s "
         f"({report.items_per_second:,.0f} in/s, {engine}; {', '.join(parts)})\n"
-        f"{algorithm} {report.digest}"
+        f"{algorithm} {report.digest}{held}"
     )

@@ -77,6 +77,10 @@ class Feed:
         """Descriptors to wait on for live items."""
         return ()
 
+    def is_at_rest(self, minimal_time: bytes) -> bool:
+        """Whether nothing more comes in this run, although the input has not ended: its sources have paused."""
+        return self.intake.is_at_rest(minimal_time)
+
     def positions_at(self, checkpoint: bytes) -> dict[str, Any]:
         """The positions from which everything at or above a checkpoint can be fed again; JSON values.
 

@@ -31,6 +31,7 @@ class EngineKind:
         settings: `Settings`, or a subclass with the settings of this engine.
         stores_state: whether it can resume from a checkpoint; then it is a
             `drift.state.run_checkpoints.TakesCheckpoints`.
+        pauses: whether it has checkpoints before the end of its input, so that a run may pause where that is now.
         reads_frames: whether it reads Parquet files as DataFrames, where it runs.
         asks_itself: whether it asks about the items at calls, in a run without state and recorded answers; then it is
             an `Asks`. Otherwise runs cut the graph behind calls.
@@ -41,6 +42,7 @@ class EngineKind:
     make: Callable[[Dataflow, Feed, Any], Engine]
     settings: type[Settings] = Settings
     stores_state: bool = False
+    pauses: bool = False
     reads_frames: bool = False
     asks_itself: bool = False
     output_is_elsewhere: bool = False

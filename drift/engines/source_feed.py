@@ -18,7 +18,7 @@ from drift.engines.observed import SourceState
 from drift.engines.over import refuse_more
 from drift.engines.settings import Settings
 from drift.machines.nodes.intake import Fed
-from drift.sources.base import Acknowledging, Backlogged, Diverts, Positioned, Reader, Retaining, Source, as_rows
+from drift.sources.base import Acknowledging, Backlogged, Diverts, Ending, Positioned, Reader, Retaining, Source, as_rows
 from drift.state.run_checkpoints import Checkpoints, log_folder_of
 from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError
@@ -58,6 +58,7 @@ class SourceFeed(Feed):
         settings: how much is read at once, and may be unsettled.
         on_late: called with each item that a policy diverts.
         recorder: hears of all that is read.
+        complete: whether input that ends is complete; otherwise a source that ends pauses, and goes on in a later run.
         state: of the run, where sources are logged that cannot be read again to the same effect; None if `positions_at`
             will not be called.
     """
@@ -77,7 +78,9 @@ class SourceFeed(Feed):
         on_late: Callable[[Late], None],
         recorder: InputRecorder | None = None,
         state: Checkpoints | None = None,
+        complete: bool = True,
     ) -> None:
+        self._is_complete = complete
         self.has_positions = state is not None
         log_folder = log_folder_of(state) if state is not None else None
         self._logs: dict[int, ArrivalLog] = {}
@@ -215,6 +218,8 @@ class SourceFeed(Feed):
         position, reader = self._sought.pop(rank, None), self._readers[rank]
         if position is not None and isinstance(reader, Positioned):
             reader.seek(position)
+            if not self._is_complete and isinstance(reader, Ending):
+                reader.end_anew()
 
     def _here(self, rank: int) -> Position:
         reader, log = self._readers[rank], self._logs.get(rank)
@@ -290,6 +295,9 @@ class SourceFeed(Feed):
             next_position = reader.position() if isinstance(reader, Positioned) else None
             payloads, unlogged = log.items(payloads, now_ms, next_position)
             refused = unlogged or refused
+        elif payloads is None and refused is None and not self._is_complete:
+            self.intake.paused.add(rank)
+            return None
         elif log is not None and payloads is None and refused is None:
             log.end()
         batch = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from drift.all_engines import EngineKind, engine_kinds
 from drift.sources.paths import ReadsFiles
 from drift_graph.errors import SettingsError
 from drift_graph.functions import is_expression
@@ -73,6 +74,27 @@ def check_files(sources: Mapping[str, Any], sinks: Mapping[str, Any], late_outpu
 def _is_special(path: Path) -> bool:
     """Whether it is a device or a pipe, which any number may write to."""
     return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def check_complete(complete: Any, state: Any, engine: EngineKind) -> None:
+    """Raises:
+    SettingsError: input that ends cannot be taken as complete, or cannot be taken as not complete.
+    """
+    if type(complete) is not bool:
+        raise SettingsError(f"complete={complete!r:.80} is neither True nor False")
+    if complete:
+        return
+    if state is None:
+        raise SettingsError(
+            "complete=False lets a later call go on with what the input has more by then, from the state of this one: "
+            "pass state= too (--state)"
+        )
+    if not engine.pauses:
+        those = " or ".join(repr(kind.name) for kind in engine_kinds() if kind.pauses)
+        raise SettingsError(
+            f"engine {engine.name!r} has no checkpoint before the end of its input, so it cannot pause there: leave "
+            f"complete=False (--incomplete) out, or use {those}"
+        )
 
 
 def check_state(record: Any, until: int | None) -> None:

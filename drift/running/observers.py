@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from drift.batches import EVERYTHING
 from drift.engines.base import Engine
 from drift.engines.feed import Feed
-from drift.state.run_checkpoints import RunCheckpoints
+from drift.state.run_checkpoints import Held, RunCheckpoints
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
@@ -138,13 +138,23 @@ class Checkpointing(Observer):
         is_to_pause: whether the run is to end at a checkpoint.
     """
 
-    def __init__(self, run_checkpoints: RunCheckpoints, engine: Engine) -> None:
+    def __init__(self, run_checkpoints: RunCheckpoints, engine: Engine, feed: Feed) -> None:
         self._run_checkpoints = run_checkpoints
         self._engine = engine
+        self._feed = feed
         self.is_to_pause = False
 
     def taken(self, batch: Released, below: int) -> bool:
         if batch.error is not None:  # minimal time may be past what failed
             return False
         self._run_checkpoints.advance(self._engine.progress.items_in, below)
+        reached, least = self._engine.progress.minimal_bytes, self._feed.heartbeat
+        if reached >= least and self._feed.is_at_rest(reached):
+            return self._run_checkpoints.pause(below, at_least=least)
         return self.is_to_pause and self._run_checkpoints.pause(below)
+
+    def held(self) -> Held:
+        """What the run holds, which has ended at a checkpoint."""
+        reached = self._run_checkpoints.reached
+        unsettled = {machine.name: machine.unsettled(reached) for machine in self._feed.intake.machines}
+        return self._run_checkpoints.held()._replace(sources={name: items for name, items in unsettled.items() if items})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from drift.state.run_checkpoints import Held
+
 
 @dataclass(frozen=True)
 class Report:
@@ -25,6 +27,7 @@ class Report:
         guarantee: how often each item of the output is in the sinks, whatever dies, and which source or sink limits it;
             "" for replays.
         died: processes of the run that died and were replaced, in order (zeromq, with recover).
+        held: what a run with state that has paused, or was stopped, holds for the call that goes on; else None.
         recoveries, fed_again, recovering_s: number of recoveries, input items that were processed again for them, and
             their total time in seconds.
     """
@@ -47,6 +50,7 @@ class Report:
     recovering_s: float = 0.0
     items_before: int = 0
     sinks: Mapping[str, int] = field(default_factory=dict)
+    held: Held | None = None
 
     @property
     def items_per_second(self) -> float:

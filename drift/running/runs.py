@@ -32,7 +32,7 @@ from drift.engines.source_feed import SourceFeed
 from drift.extras import need
 from drift.guarantees import Guarantee, guarantee
 from drift.machines.worker import Snapshot
-from drift.running.checks import check_files, check_named, check_state
+from drift.running.checks import check_complete, check_files, check_named, check_state
 from drift.running.exports import Exports
 from drift.running.observers import Acknowledging, Checkpointing, Limit, Observer, Recording, Units
 from drift.running.report import Report
@@ -48,6 +48,7 @@ from drift.state.checkpoint import Checkpoint, StateDamaged
 from drift.state.growth import Growth
 from drift.state.run_checkpoints import (
     Checkpoints,
+    Held,
     RunCheckpoints,
     TakesCheckpoints,
     found_before,
@@ -80,7 +81,7 @@ class RunPlan:
         feed: makes the input of the engine, in place of `sources`.
         until: the run ends before this position.
         answered: answers of calls in an earlier run, which are not asked for.
-        sources, times, sinks, on_late, record, web, state, otel, calls: see `drift.run`.
+        sources, times, sinks, on_late, record, web, state, otel, calls, complete: see `drift.run`.
     """
 
     dataflow: Dataflow
@@ -98,6 +99,7 @@ class RunPlan:
     state: Checkpoints | None = None
     otel: bool = False
     calls: Calls = "ask"
+    complete: bool = True
     answered: AnswersOfRun | None = None
 
 
@@ -124,6 +126,7 @@ class Run(Exports):
         take_late = taker_of_late(plan.on_late, self.late.append)
         if state is not None:
             check_state(plan.record, plan.until)
+        check_complete(plan.complete, state, plan.engine)
         self._started = time.perf_counter()
         self._seconds: float | None = None
         self._sinks = Sinks(plan.sinks)
@@ -150,7 +153,8 @@ class Run(Exports):
             asking = [*calls_of(dataflow)] if plan.calls != "replay" else []
             self.guarantee = guarantee(of_sources, self._sinks.by_name, with_state=state is not None, calls=asking)
             self._feed = SourceFeed(
-                watched, opened, watched_times, settings, on_late=take_late, recorder=self._recorder, state=state
+                watched, opened, watched_times, settings, on_late=take_late, recorder=self._recorder, state=state,
+                complete=plan.complete,
             )
         try:
             self._engine = self._make_engine(plan.engine, watched, state)
@@ -176,7 +180,7 @@ class Run(Exports):
             self._limit = Limit(plan.until, Digest(settings.digest, new_parts=Spilled))
         self._acknowledging = Acknowledging(self._engine, self._feed)
         self._checkpointing = (
-            Checkpointing(self._run_checkpoints, self._engine) if self._run_checkpoints is not None else None
+            Checkpointing(self._run_checkpoints, self._engine, self._feed) if self._run_checkpoints is not None else None
         )
         recording = Recording(self._recorder, self._engine) if self._recorder is not None else None
         units = Units(dataflow.spans)
@@ -195,6 +199,7 @@ class Run(Exports):
         self._own = self._batches.of_thread
         self._digest = ""
         self._closing: ExitStack | None = None
+        self._held: Held | None = None
         self._begun = False
 
     def __iter__(self) -> Iterator[Item[Any]]:
@@ -286,6 +291,7 @@ class Run(Exports):
             guarantee="" if self.guarantee is None else str(self.guarantee),
             items_before=self._items_before,
             sinks=self._watching.life.released,
+            held=self._held,
             **reported(Reading(progress, self._outcome[0], seconds, memory_bytes=memory_bytes)),
         )
 
@@ -493,6 +499,8 @@ class Run(Exports):
                 ends = [each.taken(batch, below) for each in self._observers]
                 if any(ends):
                     yield from self._until_taken()
+                    if self._checkpointing is not None:
+                        self._held = self._checkpointing.held()
                     return
             if self._run_checkpoints is not None:
                 self._run_checkpoints.end(self._batches.taken)

@@ -33,7 +33,7 @@ from drift.segments.log import BorderLog, Unlogged
 from drift.sinks.base import Sink
 from drift.state.backend import named
 from drift.state.checkpoint import Checkpoint
-from drift.state.run_checkpoints import Checkpoints, RunCheckpoints, TakesCheckpoints, log_folder_of, store_of
+from drift.state.run_checkpoints import Checkpoints, Held, RunCheckpoints, TakesCheckpoints, log_folder_of, store_of
 from drift.urls import without_secrets
 from drift_barrier.barrier import Released
 from drift_graph.errors import SettingsError
@@ -283,14 +283,20 @@ class ChainCheckpoints(RunCheckpoints):
                 each.wait()
         super().end(taken)
 
-    def pause(self, taken: int = sys.maxsize) -> bool:
+    def pause(self, taken: int = sys.maxsize, *, at_least: bytes = BEGINNING) -> bool:
         """Take the checkpoints at which the run stops, once calls in flight have ended; returns whether they exist."""
         settled = [each.settle() for each in self._chain.answerings]  # a list, so that each begins no further call
         if not all(settled):
             return False
         paused = [before.pause() for before in self._chain.befores]  # a list, so that each takes one
-        self._has_paused = self._has_paused or super().pause(taken)
+        self._has_paused = self._has_paused or super().pause(taken, at_least=at_least)
         return self._has_paused and all(paused)
+
+    def held(self) -> Held:
+        """See `RunCheckpoints`; of all segments."""
+        found = [*(each.held() for each in self.of_segments[:-1]), super().held()]
+        steps = {name: keys for held in found for name, keys in held.steps.items()}
+        return Held({}, steps, sum(held.later_items for held in found))
 
     def give_up(self) -> None:
         for each in self.of_segments[:-1]:

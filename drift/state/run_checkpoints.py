@@ -204,6 +204,40 @@ class StatesAt(NamedTuple):
         return cls(os.fspath(store.where), encoded(checkpoint), store.away_max_s, tuple(store.classes))
 
 
+class HeldKeys(NamedTuple):
+    """What a step holds: its keys with timers, such as those of open windows, and the number of these timers."""
+
+    keys: int
+    timers: int
+
+
+class Held(NamedTuple):
+    """What is open where a run has paused, or was stopped: the run that goes on begins with it.
+
+    Attributes:
+        sources: items of each source that were read and are not below minimal time; they are read again.
+        steps: of each step with open windows or other timers.
+        later_items: items of later times that are on their way to a step or sink.
+    """
+
+    sources: Mapping[str, int]
+    steps: Mapping[str, HeldKeys]
+    later_items: int
+
+    def __str__(self) -> str:
+        parts = [f"{_counted(items, 'item')} of source {name!r}" for name, items in self.sources.items()]
+        parts += [
+            f"{_counted(keys, 'key')} with {_counted(timers, 'timer')} of step {name!r}"
+            for name, (keys, timers) in self.steps.items()
+        ]
+        parts += [_counted(self.later_items, "later item")] * bool(self.later_items)
+        return ", ".join(parts) or "nothing"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 class Begin(NamedTuple):
     """The checkpoint that an engine resumes from, and its states."""
 
@@ -743,12 +777,37 @@ class RunCheckpoints:
         while self._waiting and self._waiting[0][0] <= taken:
             self._waiting.popleft()[1]()
 
-    def pause(self, taken: int = sys.maxsize) -> bool:
-        """Take the checkpoint at which the run stops; returns whether it exists."""
+    def pause(self, taken: int = sys.maxsize, *, at_least: bytes = BEGINNING) -> bool:
+        """Take the checkpoint at which the run stops; returns whether it exists.
+
+        Args:
+            at_least: minimal time, which the checkpoint has to have reached.
+        """
         assert self._run is not None
         before = self.checkpoint
         self.take(taken)
-        return self.checkpoint is not before or not self._run[0].awaits_checkpoint
+        return self.reached >= at_least and (self.checkpoint is not before or not self._run[0].awaits_checkpoint)
+
+    @property
+    def reached(self) -> bytes:
+        """Minimal time as of the last checkpoint."""
+        return BEGINNING if self.checkpoint is None else self.checkpoint.at
+
+    def held(self) -> Held:
+        """What the run holds that stands at its last checkpoint: what one that resumes begins with."""
+        assert self._run is not None
+        self._store.wait()
+        retained = self._store.checkpoints()
+        if not retained:
+            return Held({}, {}, 0)
+        checkpoint = retained[-1]
+        states = self._store.states(checkpoint, self._forms).at_once(checkpoint)
+        found = {
+            step: HeldKeys(len(entries), sum(len(timers) for _, (_, timers) in entries))
+            for step, entries in states.states.items()
+            if entries.identities
+        }
+        return Held({}, found, sum(each.diff for each in states.later))
 
     def give_up(self) -> None:
         """See `Store`."""

@@ -19,4 +19,4 @@ def _made(dataflow: Dataflow, feed: Feed, settings: ZeromqSettings) -> Engine:
     return ZeromqEngine(dataflow, feed, settings)
 
 
-ZEROMQ = EngineKind("zeromq", _made, ZeromqSettings, stores_state=True)
+ZEROMQ = EngineKind("zeromq", _made, ZeromqSettings, stores_state=True, pauses=True)

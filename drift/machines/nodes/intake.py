@@ -44,6 +44,8 @@ class Intake:
         rereadings: the position from which each source would be read again.
         late_below: late items that were skipped because they are below the checkpoint that the run resumes from.
         beat_interval_s: a silent source moves its heartbeat at most this often.
+        paused: ranks of the sources that are at their present ends, and are to be read on in a later run: their
+            heartbeats stay where they are.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Intake:
         self.beat_interval_s = 0.0
         self.rereadings = [Rereading(machine) for machine in machines]
         self._batches_taken = 0
+        self.paused: set[int] = set()
 
     def resume(self, checkpoint: bytes) -> None:
         """Resume from a checkpoint, before anything is read: items below it were processed before, and are skipped."""
@@ -114,7 +117,19 @@ class Intake:
 
     def readable(self) -> list[int]:
         """Ranks of the sources that have not ended, and whose items may still be in the output."""
-        return [rank for rank in range(len(self.machines)) if self.inputs.may_read(rank)]
+        return [rank for rank in range(len(self.machines)) if rank not in self.paused and self.inputs.may_read(rank)]
+
+    def is_at_rest(self, minimal_time: bytes) -> bool:
+        """Whether sources have paused, and no other could give what is released before these go on."""
+        return bool(self.paused) and all(
+            self._waits_for_paused(rank) or self.room(rank, minimal_time) <= 0 for rank in self.readable()
+        )
+
+    def _waits_for_paused(self, rank: int) -> bool:
+        """Whether a source is past one that has paused, so that nothing of it is released; one that is live is read."""
+        machines = self.machines
+        least = min((machines[each].heartbeat for each in self.paused), default=END_OF_TIME)
+        return not machines[rank].live and machines[rank].heartbeat > least
 
     def starved(self, rank: int) -> bool:
         """Whether a source had no credit at the last attempt to read it."""
@@ -138,6 +153,8 @@ class Intake:
         for rank in sorted(readable, key=lambda rank: (not machines[rank].live, machines[rank].heartbeat != least)):
             if not self.inputs.may_read(rank):
                 continue  # meanwhile another source has failed below it
+            if self._waits_for_paused(rank):
+                continue
             machine = machines[rank]
             if (
                 not machine.live
@@ -239,7 +256,7 @@ class Intake:
     def out_of_credit(self, minimal_time: bytes) -> SettingsError | None:
         """The error to end with if no source may be read, and nothing in flight can change that; else None."""
         readable = self.readable()
-        if not readable or any(self.room(rank, minimal_time) > 0 for rank in readable):
+        if not readable or self.paused or any(self.room(rank, minimal_time) > 0 for rank in readable):
             return None
         holder = min((self.machines[rank] for rank in readable), key=lambda machine: machine.heartbeat)
         return SettingsError(
