@@ -88,10 +88,12 @@ class DeltaSink(LakeSink):
         self._options = storage_options
 
     def _remove_rows(self) -> None:
-        from deltalake import CommitProperties, Transaction
+        from deltalake import CommitProperties, Transaction, write_deltalake
 
         none = CommitProperties(app_transactions=[Transaction(_APPLICATION, _NONE)])
         self._table.delete(commit_properties=none)
+        if self._end_in_table() is not None:  # somebody emptied it: deleting no rows commits nothing
+            write_deltalake(self._table, self._schema().empty_table(), mode="overwrite", commit_properties=none)
         self._overwrites = True
 
     def _find_table(self) -> None:

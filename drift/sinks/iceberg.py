@@ -132,7 +132,10 @@ class IcebergSink(LakeSink):
 
         noted = {_POSITION: str(_NONE), _META: ""}
         with self._table.transaction() as transaction:
-            transaction.delete(AlwaysTrue(), snapshot_properties=noted)
+            if self._table.scan(limit=1).to_arrow().num_rows:
+                transaction.delete(AlwaysTrue(), snapshot_properties=noted)
+            else:  # somebody emptied it: deleting no rows makes no snapshot
+                transaction.append(self._schema().empty_table(), snapshot_properties=noted)
             transaction.set_properties(noted)
 
     def _append_table(self, rows: pa.Table, first: int, last: Last) -> None:
