@@ -14,7 +14,7 @@ from typing import Any
 
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Ending, Positioned, Reader, SeesMore, Source
-from drift_graph.errors import InputError, SettingsError
+from drift_graph.errors import SettingsError
 from drift_graph.functions import safe_text
 from drift_graph.rereading import from_plain
 
@@ -41,7 +41,7 @@ def refuse_more(name: str, reader: Reader, position: Any, where: str) -> None:
 
     Raises:
         SettingsError: the source has more than it had at the end of the run, or does not say.
-        InputError: the source no longer has what it had.
+        InputError: the source no longer has what it had, or what is new cannot be read.
     """
     end = from_plain(name, position).reader
     if end is None or not isinstance(reader, Positioned):
@@ -53,11 +53,7 @@ def refuse_more(name: str, reader: Reader, position: Any, where: str) -> None:
     reader.seek(end)
     if isinstance(reader, Ending):
         reader.end_anew()
-    try:
-        found = reader.read(1)
-    except InputError as error:
-        raise _refused(where, name, f"may have more now ({error})") from error
-    if found:
+    if found := reader.read(1):
         raise _refused(where, name, f"has more now, such as {safe_text(repr, found[0], 80)}")
 
 

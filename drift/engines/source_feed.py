@@ -82,7 +82,7 @@ class SourceFeed(Feed):
     ) -> None:
         self._is_complete = complete
         self.has_positions = state is not None
-        log_folder = log_folder_of(state) if state is not None else None
+        self._state = state
         self._logs: dict[int, ArrivalLog] = {}
         self._repeats: dict[int, Iterator[Entry]] = {}  # logs that are replayed before their sources are read
         self._sought: dict[int, Any] = {}  # the position from which a reader then continues
@@ -102,8 +102,7 @@ class SourceFeed(Feed):
                 self._opened.append(opened)
                 self._readers.append(opened.open())
                 if state is not None and (why := why_logged(opened, policy, self._readers[-1])):
-                    folder = _folder_of_logs(log_folder, source.name, why)
-                    self._logs[rank] = ArrivalLog(folder, source.name, on_disk=state.logs_on_disk)
+                    self._logs[rank] = _log_of(state, source.name, why)
         except BaseException:
             self.close()
             raise
@@ -194,6 +193,9 @@ class SourceFeed(Feed):
                 position = from_plain(machine.name, positions[machine.name])
                 machine.resume(position.judging, position.stamp_count)
                 entry, reader = position.entry or 0, position.reader
+                if position.entry is not None and rank not in self._logs and not self._is_over:
+                    assert self._state is not None
+                    self._logs[rank] = _log_of(self._state, machine.name, "it was live")
             self._sought[rank] = reader
             if self._is_over:
                 continue
@@ -329,15 +331,16 @@ class SourceFeed(Feed):
                 stack.callback(log.close)
 
 
-def _folder_of_logs(folder: Path | None, source: str, why: str) -> Path:
+def _log_of(state: Checkpoints, source: str, why: str) -> ArrivalLog:
     """
     Raises:
         SettingsError: there is no folder.
     """
+    folder = log_folder_of(state)
     if folder is None:
         raise SettingsError(
             f"source {source!r} cannot be read again to the same effect ({why}), so what it gives is logged in a "
             f"folder, and the state is stored on a server: name a folder too, logs= of drift.Checkpoints, or "
             f"--state-logs"
         )
-    return folder
+    return ArrivalLog(folder, source, on_disk=state.logs_on_disk)

@@ -294,7 +294,9 @@ class _FileReader:
         return position_of(self._kind, **self._file.start()._asdict(), header=header, items=items)
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`."""
+        """See `Positioned`; also a position within this file of a source that followed it."""
+        if isinstance(position, dict) and position.get("kind") == "files" and position.get("within"):
+            position = position["within"]
         *start, header, items = position_fields(
             position, self._kind, self._file.name, *Start._fields, "header", "items"
         )

@@ -214,6 +214,8 @@ class FollowedReader:
     def seek(self, position: Any) -> None:
         """See `Positioned`. Files that were read may have been deleted since."""
         folder = self._files.folder
+        if self._files.one and isinstance(position, dict) and position.get("kind") != "files":  # it was not followed
+            position = position_of("files", file=self._files.names()[0], before=0, within=position)
         file, before, position_in_file = position_fields(position, "files", folder, "file", "before", "within")
         done = position.get("done")
         listing = self._list(file)

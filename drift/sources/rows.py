@@ -66,6 +66,9 @@ class RowsReader:
         while self._batch is None or self._at >= self._batch.num_rows:
             try:
                 self._batch, self._at = next(self._batches, None), 0
+            except InputError as error:
+                self._error = InputError(f"{self._name}: {error}")
+                raise self._error from None
             except Exception as error:  # of a file that is damaged, or of a query
                 self._error = InputError(
                     f"{self._name} cannot be read behind row {self._returned}: {type(error).__name__}: {error}"
@@ -120,11 +123,18 @@ class RowsReader:
 
 
 def without(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches without this many leading rows."""
+    """Batches without this many leading rows.
+
+    Raises:
+        InputError: there are fewer.
+    """
+    left = rows
     for batch in batches:
-        if rows < batch.num_rows:
-            yield batch.slice(rows)
-        rows = max(rows - batch.num_rows, 0)
+        if left < batch.num_rows:
+            yield batch.slice(left)
+        left = max(left - batch.num_rows, 0)
+    if left:
+        raise InputError(f"it had {rows:,} rows when the state of this run was saved, and now has {rows - left:,}")
 
 
 class Maker:

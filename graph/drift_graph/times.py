@@ -203,7 +203,7 @@ class SourceMachine:
             check_payloads(samples, self.policy, "time", self.name)
             judged = self._lateness.judge(payloads, times, self.policy)
             return self._stamped(judged, self.policy, before, error, samples)
-        if self.live:
+        if self.live or self._stamp[0] > TIME_MIN:  # where it was live before, its clock stands still
             metas = self._stamped_metas(len(payloads), now_ms)
         else:
             metas = NumberedMetas(self.items_in, len(payloads), varint(self._rank) + b"\x00\x00")
