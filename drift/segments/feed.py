@@ -283,6 +283,8 @@ class Before:
             last: whether the run ends here, and the next segment with it.
         """
         assert self.run_checkpoints is not None
+        while last and not self._ended:  # all of its output has come, and maybe not yet that it has ended
+            self.step()
         oldest = self._checkpoints[1] if len(self._checkpoints) >= self._retained_checkpoints else BEGINNING
         if oldest > self._committed and not last:
             return

@@ -45,7 +45,8 @@ def redis(
         field: the one field.
         type: each JSON value is converted to it, for instance a dataclass or a msgspec Struct.
         start: begin behind this ID; "$" for new entries only.
-        until_end: end with the entries that exist when the run begins; without it the source is live, and does not end.
+        until_end: end with the entries that exist when the run begins, also if it goes on from a live run; without it
+            the source is live, and does not end.
 
     Raises:
         SettingsError: the URL is none of Redis, or `type` is given for payloads that are no JSON.
