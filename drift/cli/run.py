@@ -249,11 +249,13 @@ def _interrupted(position: int, number: int) -> Interrupted:
 
 def _as_object(report: Report) -> dict[str, Any]:
     """For JSON; a digest that is unknown is null."""
-    held = report.held
-    steps = {name: keys._asdict() for name, keys in held.steps.items()} if held is not None else {}
+    held: dict[str, Any] | None = None
+    if report.held is not None:
+        steps = {name: keys._asdict() for name, keys in report.held.steps.items()}
+        held = {**report.held._asdict(), "steps": steps}
     return {name: getattr(report, name) for name in _JSON_FIELDS} | {
         "digest": report.digest or None,
-        "held": None if held is None else held._replace(steps=steps)._asdict(),
+        "held": held,
     }
 
 
@@ -289,7 +291,9 @@ def _summary(report: Report, algorithm: str) -> str:
         )
     sinks = ", ".join(f"{name} {items:,}" for name, items in report.sinks.items())
     out = f"{report.items_out:,} out" + (f" ({sinks})" if len(report.sinks) > 1 else "")
-    held = f"\npaused, and the next call with this state goes on; holds {report.held}" if report.held is not None else ""
+    held = (
+        f"\npaused, and the next call with this state goes on; holds {report.held}" if report.held is not None else ""
+    )
     return (
         f"{report.graph}: {report.items_in:,} items in, {out} in {report.seconds:.2f} s "
         f"({report.items_per_second:,.0f} in/s, {engine}; {', '.join(parts)})\n"

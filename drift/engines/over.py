@@ -1,7 +1,7 @@
 """A run that is over, called again: what its input has more than it had is refused before anything is read.
 
-Invariant: once a run has ended as complete, its sources are not read any more; a call that finds more in one of them, or
-could only find out by taking what nobody gives twice, is refused, with the words of `_refused`.
+Invariant: once a run has ended as complete, its sources are not read any more; a call that finds more in one of them,
+or could only find out by taking what nobody gives twice, is refused, with the words of `_refused`.
 
 Why: windows have closed and aggregates at the end have come, so an item that comes later has no place in the order. A
 reader of its own looks behind the position at which the source ended; that changes nothing for a source with positions.

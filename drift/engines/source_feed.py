@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +17,17 @@ from drift.engines.observed import SourceState
 from drift.engines.over import refuse_more
 from drift.engines.settings import Settings
 from drift.machines.nodes.intake import Fed
-from drift.sources.base import Acknowledging, Backlogged, Diverts, Ending, Positioned, Reader, Retaining, Source, as_rows
+from drift.sources.base import (
+    Acknowledging,
+    Backlogged,
+    Diverts,
+    Ending,
+    Positioned,
+    Reader,
+    Retaining,
+    Source,
+    as_rows,
+)
 from drift.state.run_checkpoints import Checkpoints, log_folder_of
 from drift.undisturbed import undisturbed
 from drift_graph.errors import DriftError, InputError, SettingsError

@@ -59,8 +59,9 @@ def run(
         calls: "ask"; "replay", to take answers that are in the state only, and end where there is none; "stub", for
             the stubs of all calls; or {call: function}, to ask other functions.
         complete: whether input that ends is complete: then windows close and aggregates at the end come, and a later
-            call with this state finds the run over. False: the run pauses where its sources end now, as by `run.stop()`;
-            `Report.held` is what is open, and the next call with this state goes on with what the input has more.
+            call with this state finds the run over. False: the run pauses where its sources end now, as by
+            `run.stop()`; `Report.held` is what is open, and the next call with this state goes on with what the input
+            has more.
         more: other settings of the engine: `drift.Settings`, and those of its own.
 
     Raises:
@@ -75,7 +76,15 @@ def run(
     if not isinstance(dataflow, Dataflow):
         raise SettingsError(f"run takes a drift.Graph, not {dataflow!r:.80}")
     target = _target_of(graph, dataflow) if record is not None else ""
-    given = {"web": web, "state": state, "otel": otel, "calls": calls, "complete": complete, "record": record, "target": target}
+    given = {
+        "web": web,
+        "state": state,
+        "otel": otel,
+        "calls": calls,
+        "complete": complete,
+        "record": record,
+        "target": target,
+    }
     settings = {"workers": workers, "digest": digest, **more}
     return made_run(dataflow, sources, engine=engine, times=times, sinks=sinks, on_late=on_late, **given, **settings)
 

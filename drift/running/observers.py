@@ -157,4 +157,6 @@ class Checkpointing(Observer):
         """What the run holds, which has ended at a checkpoint."""
         reached = self._run_checkpoints.reached
         unsettled = {machine.name: machine.unsettled(reached) for machine in self._feed.intake.machines}
-        return self._run_checkpoints.held()._replace(sources={name: items for name, items in unsettled.items() if items})
+        return self._run_checkpoints.held()._replace(
+            sources={name: items for name, items in unsettled.items() if items}
+        )

@@ -153,7 +153,13 @@ class Run(Exports):
             asking = [*calls_of(dataflow)] if plan.calls != "replay" else []
             self.guarantee = guarantee(of_sources, self._sinks.by_name, with_state=state is not None, calls=asking)
             self._feed = SourceFeed(
-                watched, opened, watched_times, settings, on_late=take_late, recorder=self._recorder, state=state,
+                watched,
+                opened,
+                watched_times,
+                settings,
+                on_late=take_late,
+                recorder=self._recorder,
+                state=state,
                 complete=plan.complete,
             )
         try:
@@ -180,7 +186,9 @@ class Run(Exports):
             self._limit = Limit(plan.until, Digest(settings.digest, new_parts=Spilled))
         self._acknowledging = Acknowledging(self._engine, self._feed)
         self._checkpointing = (
-            Checkpointing(self._run_checkpoints, self._engine, self._feed) if self._run_checkpoints is not None else None
+            Checkpointing(self._run_checkpoints, self._engine, self._feed)
+            if self._run_checkpoints is not None
+            else None
         )
         recording = Recording(self._recorder, self._engine) if self._recorder is not None else None
         units = Units(dataflow.spans)

@@ -32,8 +32,9 @@ def delta(
 ) -> PolledSource:
     """Each row of a Delta table is a payload, with values as from `drift.sources.table`.
 
-    A run with state and `complete=False` that is called again goes on with what later versions have added. A source that is read anew begins
-    with the latest version, in which files may have been compacted: then the rows come in another order.
+    A run with state and `complete=False` that is called again goes on with what later versions have added. A source
+    that is read anew begins with the latest version, in which files may have been compacted: then the rows come in
+    another order.
 
     Args:
         path: the folder of the table, or its URL.

@@ -35,7 +35,8 @@ def iceberg(
     """Each row of an Iceberg table is a payload, with values as from `drift.sources.table`.
 
     A run with state and `complete=False` that is called again goes on with what later snapshots have added. A source
-    that is read anew begins with the current one, in which files may have been compacted: then the rows come in another order.
+    that is read anew begins with the current one, in which files may have been compacted: then the rows come in
+    another order.
 
     Args:
         table: its namespace and name, "trips.counts".

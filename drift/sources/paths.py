@@ -177,7 +177,7 @@ class ManyReader:
             reader.seek(within)
 
     def _knows(self, position: Any) -> bool:
-        """Whether the files before a position are those that were read; one of files that were followed has the last."""
+        """Whether the files before a position are those that were read; one of followed files has the last of them."""
         if "passed" in position:
             return bool(self._passed.hexdigest() == position["passed"])
         done, found = position.get("done"), None

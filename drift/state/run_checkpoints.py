@@ -638,9 +638,10 @@ class RunCheckpoints:
         self._retained_sources.extend(
             each.sources for each in self._store.checkpoints() if each.number <= checkpoint.number
         )
-        if self._goes_back and _is_over(self._store):
-            if any(_has_behind(sink, checkpoint.output.position) for sink in sinks.values()):
-                feed.refuse_more(self._store.checkpoints()[-1].sources, self.where)
+        position = checkpoint.output.position
+        goes_back = self._goes_back and _is_over(self._store)
+        if goes_back and any(_has_behind(sink, position) for sink in sinks.values()):
+            feed.refuse_more(self._store.checkpoints()[-1].sources, self.where)
         if self._growth is not None:
             checkpoint = self._change(self._growth, checkpoint, sinks, fill)
         feed.resume(checkpoint.sources, checkpoint.at)

@@ -166,10 +166,31 @@ def test_json_is_one_object_and_nothing_else(call: Callable[..., Result]) -> Non
     assert list(report) == [
         "graph", "engine", "workers", "digest", "items_in", "items_out", "tombstones", "late_items", "seconds",
         "items_per_second", "peak_memory_bytes", "refused_frames", "guarantee", "died", "recoveries",
-        "fed_again", "recovering_s", "sinks",
+        "fed_again", "recovering_s", "sinks", "held",
     ]  # fmt: skip
     assert (report["graph"], report["engine"], report["items_in"], report["items_out"]) == ("words", "local", 2, 6)
     assert len(report["digest"]) == 64
+
+
+def test_a_nightly_job_pauses_and_goes_on_and_once_it_is_complete_refuses_more(
+    call: Callable[..., Result],
+) -> None:
+    job = "run", "GRAPHS:graph", "--source", "words.txt", "--state", "nights", "--sink", "counts=out.jsonl"
+    words = Path("words.txt")
+    first = call(*job, "--incomplete")
+    assert "paused, and the next call with this state goes on; holds " in first.stderr
+    with words.open("a") as file:
+        file.write("one more\n")
+    held = json.loads(call(*job, "--incomplete", "--json").stdout)["held"]
+    assert list(held) == ["sources", "steps", "later_items"]
+    report = json.loads(call(*job, "--json").stdout)
+    assert (report["items_in"], report["held"]) == (3, None)
+    assert json.loads(call(*job, "--json").stdout)["digest"] == report["digest"]
+    with words.open("a") as file:
+        file.write("and more\n")
+    refused, stateless = call(*job), call(*job[:4], "--incomplete")
+    assert "is over" in refused.stderr and "--incomplete" in refused.stderr
+    assert "--state" in stateless.stderr and (refused.exit_code, stateless.exit_code) == (2, 2)
 
 
 def test_without_options_there_is_a_summary_on_standard_error(call: Callable[..., Result]) -> None:

@@ -188,16 +188,16 @@ def test_a_run_that_is_over_gives_the_same_report_again_and_refuses_what_is_new(
     state, written = tmp_path / "state", tmp_path / "out.jsonl"
 
     def again() -> drift.Run:
-        return drift.run(
-            passed(), {"s": grown.source()}, sinks={"out": drift.sinks.jsonl(written)}, state=state
-        )
+        return drift.run(passed(), {"s": grown.source()}, sinks={"out": drift.sinks.jsonl(written)}, state=state)
 
     first = again().finish()
     same = again().finish()
     assert (same.digest, same.items_in, same.items_out, same.sinks) == (first.digest, 1, 1, {"out": 1})
     grown.add(2)
     for _ in range(2):
-        with pytest.raises(drift.SettingsError, match=r"is over: .* 's' has more now, such as \{'k': 2\}.*complete=False"):
+        with pytest.raises(
+            drift.SettingsError, match=r"is over: .* 's' has more now, such as \{'k': 2\}.*complete=False"
+        ):
             again()
     assert written.read_text().count("\n") == 1
 
@@ -267,10 +267,10 @@ def test_what_is_given_once_is_refused_unread_by_a_run_that_is_over(tmp_path: Pa
     state = tmp_path / "state"
     called(iter("ab"), state)
     more = iter("cd")
-    with pytest.raises(drift.SettingsError, match="is over: .*'s' cannot be asked what is new"):
+    with pytest.raises(drift.SettingsError, match=r"is over: .*'s' cannot be asked what is new"):
         called(more, state)
     assert next(more) == "c"
-    with pytest.raises(drift.SettingsError, match="is over: .*'s' is live"):
+    with pytest.raises(drift.SettingsError, match=r"is over: .*'s' is live"):
         called(drift.sources.live(more), state)
     assert next(more) == "d"
 
@@ -332,7 +332,7 @@ def test_a_followed_file_and_a_batch_of_it_go_on_with_each_other(many: bool, tmp
     grown.add(4)
     rest = called(grown.source(), tmp_path / "state")[0]
     assert rest in ([{"k": 4}], [{"k": 3}, {"k": 4}])
-    with pytest.raises(drift.SettingsError, match="is over: .* is live"):
+    with pytest.raises(drift.SettingsError, match=r"is over: .* is live"):
         drift.run(passed(), {"s": drift.sources.jsonl(path, follow=True)}, state=tmp_path / "state")
 
 
@@ -375,7 +375,7 @@ def test_what_a_paused_run_holds_comes_with_the_next_calls(engine: Any, tmp_path
     with drift.run(paired(), {"left": left, "right": right}, **more) as run:
         got += outputs(run)
     assert got == expected and run.report.digest == whole.report.digest
-    with pytest.raises(drift.SettingsError, match="source 'right' has more now, such as -64"):
+    with pytest.raises(drift.SettingsError, match=r"source 'right' has more now, such as -64"):
         drift.run(paired(), {"left": left, "right": [*right, -64]}, **more)
 
 
@@ -425,17 +425,13 @@ def scored() -> drift.Graph:
 
 
 @pytest.mark.parametrize("engine", ["local", "zeromq"])
-def test_a_graph_with_durable_steps_pauses_and_is_over_as_a_whole(
-    engine: Any, tmp_path: Path
-) -> None:
+def test_a_graph_with_durable_steps_pauses_and_is_over_as_a_whole(engine: Any, tmp_path: Path) -> None:
     expected, got = outputs(drift.run(scored(), {"numbers": range(50)})), []
     for count, complete in ((20, False), (50, True)):
-        run = drift.run(
-            scored(), {"numbers": range(count)}, engine=engine, state=tmp_path / "state", complete=complete
-        )
+        run = drift.run(scored(), {"numbers": range(count)}, engine=engine, state=tmp_path / "state", complete=complete)
         got += outputs(run)
     assert got == expected
-    with pytest.raises(drift.SettingsError, match="'numbers' has more now, such as 50"):
+    with pytest.raises(drift.SettingsError, match=r"'numbers' has more now, such as 50"):
         drift.run(scored(), {"numbers": range(51)}, engine=engine, state=tmp_path / "state")
 
 
