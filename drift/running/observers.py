@@ -156,7 +156,8 @@ class Checkpointing(Observer):
     def held(self) -> Held:
         """What the run holds, which has ended at a checkpoint."""
         reached = self._run_checkpoints.reached
-        unsettled = {machine.name: machine.unsettled(reached) for machine in self._feed.intake.machines}
+        machines = self._feed.intake.machines
+        unsettled = {machine.name: machine.unsettled(reached) + machine.items_held for machine in machines}
         return self._run_checkpoints.held()._replace(
             sources={name: items for name, items in unsettled.items() if items}
         )

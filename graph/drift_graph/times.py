@@ -221,11 +221,16 @@ class SourceMachine:
     @property
     def has_held(self) -> bool:
         """Whether items wait to be judged: they have been taken, and are in no batch yet."""
-        return bool(self._lateness.held)
+        return bool(self.items_held)
+
+    @property
+    def items_held(self) -> int:
+        """How many items wait to be judged."""
+        return len(self._lateness.held)
 
     @property
     def _items_taken(self) -> int:
-        return self.items_in + self.late_items + len(self._lateness.held)
+        return self.items_in + self.late_items + self.items_held
 
     def _stamped(
         self,
