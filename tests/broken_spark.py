@@ -1,11 +1,10 @@
-"""Breakages of what Spark's tasks run, of its gangs, and of what a stream stores."""
+"""Breakages of what Spark's tasks run, and of what a stream stores."""
 
 from __future__ import annotations
 
 from broken import one
 
 TASKS = ("tests/spark/test_spark_kernels.py",)
-GANG = ("tests/spark/test_spark_gang.py", "-k", "reference")
 STREAMED = ("tests/spark/test_spark_streaming.py", "tests/spark/test_spark_later.py", "-k", "cut_anywhere")
 DYING = ("tests/spark/test_spark_streaming.py", "-k", "dies or killed")
 WRITTEN = ("tests/spark/test_spark_writing.py", "-k", "killed")
@@ -14,7 +13,7 @@ PARTS = ("tests/spark/test_spark_parts.py", "-k", "added_up_are or exact")
 NO_SPARK = "the harness runs nothing on Spark"
 
 _BATCHES, _KERNELS, _LEVELS = "drift/spark/batches.py", "drift/spark/kernels.py", "drift/spark/levels.py"
-_BLOCKS, _GANG = "drift/spark/blocks.py", "drift/spark/gang_task.py"
+_BLOCKS = "drift/spark/blocks.py"
 _PARTS = "drift/columns/parts.py"
 _RECORDING, _STATES = "drift/spark/recording.py", "drift/spark/states.py"
 _STREAM, _STREAM_KERNELS = "drift/spark/streaming.py", "drift/spark/streaming_kernels.py"
@@ -175,31 +174,6 @@ BREAKAGES = [
         "Inbox(_CHUNK_ITEMS, work.repeats)",
         'Inbox(_CHUNK_ITEMS, "bug")',
         (*TASKS, "-k", "stored"),
-        NO_SPARK,
-    ),
-    # Gangs.
-    one(
-        "a task of a gang has a heartbeat past what it has not fed",
-        _GANG,
-        "        if self._at < len(self._items):\n            return",
-        "        if False:\n            return",
-        GANG,
-        NO_SPARK,
-    ),
-    one(
-        "a gang lets go of what may be taken back",
-        "drift/machines/nodes/member.py",
-        "settled = buffer.settled(self.minimal_time)",
-        "settled = buffer.settled(b'\\xff' * 8)",
-        GANG,
-        NO_SPARK,
-    ),
-    one(
-        "a gang's first items are tracked at none of their times",
-        "drift/machines/nodes/node.py",
-        "return global_time_of(min(least_meta(columns.metas) for _, columns in parts))",
-        "return global_time_of(max(max(columns.metas) for _, columns in parts))",
-        GANG,
         NO_SPARK,
     ),
     # Streams.

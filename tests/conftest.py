@@ -70,7 +70,6 @@ _SESSIONS = {
     "session 1": (
         "spark",
         "spark_acceptance",
-        "spark_gang",
         "spark_kernels",
         "spark_laws",
         "spark_values",

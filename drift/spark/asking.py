@@ -24,7 +24,7 @@ from drift.engines.shipping import rebuilt
 from drift.segments.answering import Answering
 from drift.segments.log import Passed
 from drift.spark.answer_log import RangeLog, answers_of_range
-from drift.spark.batches import READ, RETRACTED, BatchRow, error_row, record_batch
+from drift.spark.batches import READ, BatchRow, error_row, record_batch
 from drift.spark.kernels import OutputRange, Work, through_maps
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
@@ -56,11 +56,7 @@ def run_asking(asking: Asking, work: Work, batches: Iterable[pa.RecordBatch]) ->
     assert isinstance(segment, Segment)
     yield from through_maps(asking.next, _asked(asking, work, output, segment))
     last = asking.next.opened().last
-    rows = [
-        BatchRow(last, 0, BEGINNING, port, count, b"")
-        for port, count in ((READ, output.items_read), (RETRACTED, output.tombstones))
-        if count
-    ]
+    rows = [BatchRow(last, 0, BEGINNING, READ, output.items_read, b"")] if output.items_read else []
     if output.error is not None:
         rows.append(error_row(last, output.error))  # type: ignore[arg-type]
     if rows:

@@ -45,12 +45,10 @@ ROWS = pa.schema(
 DDL = "level int, target int, first binary, port string, items long, body binary"
 
 #: Ports of rows that hold no items, and sort before all rows that do. A COUNT says how many items some task sent to
-#: lower targets of the last level, READ how many a task read of a source, RETRACTED how many a gang's task retracted.
-#: An ERROR holds an error that ends the run before anything is released, and a key: of several errors the least key
-#: counts.
+#: lower targets of the last level, READ how many a task read of a source. An ERROR holds an error that ends the run
+#: before anything is released, and a key: of several errors the least key counts.
 COUNT = "\0count"
 READ = "\0read"
-RETRACTED = "\0retracted"
 ERROR = "\0error"
 #: A STATE holds states of the keys of one level's task, between the micro-batches of a stream; `items` is the number of
 #: that level.

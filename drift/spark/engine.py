@@ -154,7 +154,6 @@ class SparkEngine:
                 raise end.error
             ends[row.target] = end
             self.progress.items_in += end.items_read
-            self.progress.tombstones += end.tombstones
             if self.needs_items and end.error is not None:
                 raise end.error
             if not self.needs_items:

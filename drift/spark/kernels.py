@@ -29,7 +29,6 @@ from drift.spark.batches import (
     ERROR,
     LATER,
     READ,
-    RETRACTED,
     STATE,
     BatchRow,
     Repeats,
@@ -40,7 +39,6 @@ from drift.spark.batches import (
     rows_in,
 )
 from drift.spark.blocks import PartDigest
-from drift.spark.gang import Keys
 from drift.spark.levels import Levels, LevelWorker, RangeSender, StateWriting
 from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import Algorithm, Encoded
@@ -67,7 +65,6 @@ class Work:
         bounds: metas that cut the output into `targets` ranges, or fewer.
         end: nothing at or above it is released; below END_OF_TIME if an input ended with an error.
         heartbeat: of all sources at the end: later items at or above it are not due yet.
-        gang: keys of the gangs that run levels whose cycles change keys; None if each such level runs in one task.
         writes_state: which states tasks write as rows of STATE, and restore from rows of STATE; None for none.
         repeats: what tasks do with items of equal metas.
         stores: tasks that read rows send them on unprocessed, to be stored in the ranges that `bounds` cut.
@@ -83,7 +80,6 @@ class Work:
     end: bytes = END_OF_TIME
     algorithm: Algorithm = "xxh3_128"
     heartbeat: bytes = END_OF_TIME
-    gang: Keys | None = None
     writes_state: StateWriting | None = None
     repeats: Repeats = "bug"
     stores: bool = False
@@ -100,7 +96,7 @@ class Work:
         dataflow = _dataflow(self.dataflow, self.around)
         self.around.enter(same_machine=False)  # since it cached the dataflow, this process may have run tasks of others
         gc.set_threshold(_GC_THRESHOLD, 20, 100)
-        return Levels(dataflow, fused=self.fused, gang=self.gang is not None, classes=self.classes)
+        return Levels(dataflow, fused=self.fused, classes=self.classes)
 
 
 @lru_cache(maxsize=4)
@@ -227,14 +223,12 @@ class RangeEnd:
         edges: the parts of other blocks.
         error: what the run ends with after this range.
         items_read: by tasks, from DataFrames; reported to the first range.
-        tombstones: made by gangs; reported to the first range.
     """
 
     blocks: list[tuple[int, bytes]]
     edges: list[tuple[int, int, bytes, bytes]]
     error: Exception | None
     items_read: int = 0
-    tombstones: int = 0
 
 
 def run_release(work: Work, batches: Iterable[pa.RecordBatch], *, with_items: bool) -> Iterator[pa.RecordBatch]:
@@ -245,7 +239,7 @@ def run_release(work: Work, batches: Iterable[pa.RecordBatch], *, with_items: bo
             body = pickle.dumps((*packed_output(batch.metas, batch.payloads, output.encoded), batch.sinks), 5)
             yield record_batch([(output.target, batch.position, len(batch.metas), body)], RELEASED)
     if output.target >= 0:
-        end = RangeEnd(*output.digest.parts(), output.error, output.items_read, output.tombstones)
+        end = RangeEnd(*output.digest.parts(), output.error, output.items_read)
         yield record_batch([(output.target, output.position, -1, pickle.dumps(end, 5))], RELEASED)
 
 
@@ -264,7 +258,7 @@ class OutputRange:
         dataflow = work.opened().dataflow
         self.target = -1
         self.error: Exception | None = None
-        self.items_read = self.tombstones = 0
+        self.items_read = 0
         self.digest = PartDigest(work.algorithm, 0)
         self._work = work
         self._batches = batches
@@ -292,9 +286,6 @@ class OutputRange:
                 continue
             if row.port == READ:
                 self.items_read += row.items
-                continue
-            if row.port == RETRACTED:
-                self.tombstones += row.items
                 continue
             if row.port == ERROR:
                 key, error = pickle.loads(row.body)

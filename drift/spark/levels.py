@@ -44,21 +44,16 @@ class Levels:
     Attributes:
         of: level of each source, grouping and sink.
         alone: groupings on a cycle that changes keys, which run in one task.
-        gangs: levels with such groupings, if these run on a gang of all tasks instead.
         puts_later: whether maps put items at later times.
 
     Args:
-        gang: whether groupings on a cycle that changes keys run on a gang.
         classes: of states, if the modules of the graph's functions do not have them under their names.
     """
 
-    def __init__(
-        self, dataflow: Dataflow, *, fused: bool = True, gang: bool = False, classes: tuple[type, ...] = ()
-    ) -> None:
+    def __init__(self, dataflow: Dataflow, *, fused: bool = True, classes: tuple[type, ...] = ()) -> None:
         self.dataflow = dataflow
         self.classes = classes
         self.fused = fused
-        self.gangs: set[int] = set()
         plan = Plan(dataflow, fused=fused)
         self.puts_later = plan.puts_later
         self.of: dict[str, int] = {source.name: 0 for source in dataflow.sources}
@@ -71,9 +66,7 @@ class Levels:
             level = max(feeds.get(name, 1) for name in loop)
             for name in loop:
                 self.of[name] = level
-                if plan.is_loop(loop) and gang:
-                    self.gangs.add(level)
-                elif plan.is_loop(loop):
+                if plan.is_loop(loop):
                     self.alone[name] = None
                 for target in plan.programs[name].targets:
                     if target not in loop:

@@ -26,8 +26,6 @@ from drift.spark.asking import Asking, run_asking
 from drift.spark.batches import DDL, ROWS, BatchRow, record_batch, shuffled
 from drift.spark.begin import rows_of
 from drift.spark.folders import make_folder, remove_folder
-from drift.spark.gang import check_slots, new_keys, slots_of
-from drift.spark.gang_task import run_gang
 from drift.spark.kernels import Work, run_level
 from drift.spark.levels import Levels
 from drift.spark.parts import adds_up, read_parts
@@ -79,7 +77,7 @@ class Prepared:
         self._spark = spark
         self._settings = settings
         dataflow, *self._further = segments_of(dataflow, durable=False)
-        self._levels = Levels(dataflow, fused=settings.fused, gang=settings.gang)
+        self._levels = Levels(dataflow, fused=settings.fused)
         self.answers: Path | None = None  # where tasks log answers
         self._begin = begin
         self._adds_up = adds_up and settings.fused and not self._further
@@ -94,12 +92,6 @@ class Prepared:
 
     def _prepare(self, dataflow: Dataflow, feed: Feed, settings: SparkSettings, watch: Callable[[], None]) -> None:
         targets = settings.partitions or default_partitions(self._spark)
-        if self._levels.gangs and self._begin is not None:
-            raise SettingsError(
-                "gang=True: the run resumes from a checkpoint, and a gang cannot restore states; leave gang out"
-            )
-        if self._levels.gangs:
-            check_slots(self._spark, targets)
         readings = [
             self._reading(rank, source, feed, frame_source, targets)
             for rank, source in enumerate(dataflow.sources)
@@ -112,7 +104,6 @@ class Prepared:
             targets=targets,
             bounds=(),
             algorithm=settings.digest,
-            gang=new_keys(settings.silence_max_s) if settings.gang else None,
             begin=self._begin.checkpoint.at if self._begin is not None else BEGINNING,
             classes=self._begin.at.classes if self._begin is not None else (),
         )
@@ -140,7 +131,7 @@ class Prepared:
         firsts = [first for sample in samples for first in sample.firsts]
         stores = bool(readings) and feed.on_stored is not None
         orders = [row_order(reading, sample, work.targets) for (reading, _), sample in zip(readings, samples)]
-        if (self._levels.gangs or self._levels.puts_later or self._begin) and not stores:  # items are counted first
+        if (self._levels.puts_later or self._begin) and not stores:  # items are counted first
             orders = ["stamp" for _ in orders]
         counted = all(order == "stamp" for order in orders)
         work = replace(work, bounds=bounds_of(firsts, work.targets), repeats="bug" if counted else "count")
@@ -220,7 +211,7 @@ class Prepared:
             folder, most = str(self._answers_folder() / str(number)), self._settings.in_flight_max
             asking = Asking(packed(before, before.calls), folder, most, following)
             rows = through_levels(rows, work, levels, partial(run_asking, asking), DDL)
-            work, levels = following, Levels(segment, fused=self._settings.fused, gang=self._settings.gang)
+            work, levels = following, Levels(segment, fused=self._settings.fused)
         return through_levels(rows, work, levels, kernel, schema)
 
     def _answers_folder(self) -> Path:
@@ -285,6 +276,21 @@ def default_partitions(spark: Any) -> int:
     return slots_of(spark) or int(spark.conf.get("spark.sql.shuffle.partitions"))
 
 
+def slots_of(spark: Any) -> int | None:
+    """How many tasks can run at once; None if that cannot be known beforehand (Connect with a set parallelism)."""
+    if hasattr(spark, "_jsparkSession"):
+        context = spark.sparkContext._jsc.sc()  # as Spark's own check does
+        profile = context.resourceProfileManager().defaultResourceProfile()
+        return int(context.maxNumConcurrentTasks(profile))
+    if any(_setting(spark, name) for name in ("spark.default.parallelism", "spark.sql.leafNodeDefaultParallelism")):
+        return None
+    return int(spark.range(1 << 16).selectExpr("spark_partition_id() AS part").distinct().count())
+
+
+def _setting(spark: Any, name: str) -> str:
+    return str(spark.conf.get(name, None) or "")
+
+
 def bounds_of(firsts: Sequence[tuple[bytes, int]], targets: int) -> tuple[bytes, ...]:
     """Metas that cut the input, and so roughly the output, into `targets` ranges with equally many items.
 
@@ -304,7 +310,5 @@ def bounds_of(firsts: Sequence[tuple[bytes, int]], targets: int) -> tuple[bytes,
 def through_levels(rows: Any, work: Work, levels: Levels, kernel: Callable[..., Any], schema: Any) -> Any:
     """Run all levels, from the rows of level 1 on; then a kernel over the rows of each range of the output."""
     for level in range(1, levels.last):
-        together = level in levels.gangs
-        of_level = task(run_gang if together else run_level, work, level)
-        rows = shuffled(rows, work.targets).mapInArrow(of_level, DDL, barrier=together)
+        rows = shuffled(rows, work.targets).mapInArrow(task(run_level, work, level), DDL)
     return shuffled(rows, work.targets).mapInArrow(task(kernel, work), schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from drift.engines.settings import Settings, anything, count, flag, optional, seconds, setting
+from drift.engines.settings import Settings, anything, count, optional, setting
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,7 @@ class SparkSettings(Settings):
         spark: a session to run in; None takes the active one, or starts one that ends with the run.
         master: where a session that is started runs, "local[*]" if None.
         partitions: tasks that share the keys, and the output; None for as many as run at once.
-        gang: cycles that change keys run on all tasks at once, not in one of them.
         answers: where tasks log answers of calls, a folder that all of them can reach; None where they share a disk.
-        silence_max_s: a task of a gang counts as hung after so many seconds without a heartbeat.
     """
 
     spark: Any = setting(None, anything)
@@ -28,8 +26,6 @@ class SparkSettings(Settings):
     partitions: int | None = setting(
         None, optional(count), "Tasks that share the keys, and the output (spark).", kind=int
     )
-    gang: bool = setting(False, flag, "Cycles that change keys run on all tasks at once (spark).", kind=bool)
-    silence_max_s: float = setting(5.0, seconds)
     answers: str | None = setting(
         None, anything, "Where tasks on several machines log answers of calls: a folder all can reach (spark)."
     )

@@ -88,10 +88,6 @@ class Stream:
         settings: SparkSettings,
     ) -> None:
         check_sources(dataflow, sources, times)
-        if settings.gang:
-            raise SettingsError(
-                "gang=True: a stream runs cycles that change keys in one task, and has no gang; leave gang out"
-            )
         calls = [each.step for each in dataflow.operators if each.asks]
         if calls:
             raise SettingsError(

@@ -21,13 +21,11 @@ def numbers() -> drift.Graph:
     ("engine", "setting", "says"),
     [
         ("zeromq", {"silence_max_s": math.nan}, "number of seconds above 0"),
-        ("spark", {"silence_max_s": math.inf}, "number of seconds above 0"),
         ("zeromq", {"silence_max_s": None}, "number of seconds above 0"),
         ("zeromq", {"call_max_s": math.nan}, "number of seconds above 0"),
         ("zeromq", {"call_max_s": True}, "number of seconds above 0"),
         ("local", {"fused": 3}, "neither True nor False"),
         ("reference", {"check_purity": 1}, "neither True nor False"),
-        ("spark", {"gang": "yes"}, "neither True nor False"),
         ("local", {"batch_items": 0}, "not an int of 1 or more"),
         ("spark", {"partitions": 0}, "not an int of 1 or more"),
         ("zeromq", {"transport": "udp"}, "neither 'ipc' nor 'tcp'"),
@@ -49,7 +47,7 @@ def test_a_setting_that_means_nothing_is_refused_whoever_makes_the_settings(
 
 
 def test_what_holds_on_every_engine_may_be_said_to_every_engine() -> None:
-    run = drift.run(numbers(), {"numbers": [1]}, engine="reference", workers=1, gang=False, transport="ipc")
+    run = drift.run(numbers(), {"numbers": [1]}, engine="reference", workers=1, partitions=None, transport="ipc")
     assert [item.payload for item in run] == [1]
 
 

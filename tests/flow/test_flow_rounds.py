@@ -9,7 +9,6 @@ import flows
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_spark_gang import in_gangs
 
 import drift
 from drift.engines.simulated.simulation import Simulation
@@ -154,18 +153,6 @@ def test_rounds_are_those_of_a_plain_loop(
         schedule = Player(Schedule(noise=noise))
         run = Simulation(graph.build(), {"in": numbers}, schedule, workers=workers, batch_items=4).run()
         assert run.error is None and run.digest == expected.digest
-    assert in_gangs(_Case(graph, numbers), 2)[0] == expected.digest  # type: ignore[arg-type]
-
-
-class _Case:
-    def __init__(self, graph: drift.Graph, numbers: list[int]) -> None:
-        self._graph, self._numbers = graph, numbers
-
-    def dataflow(self) -> drift.Dataflow:
-        return self._graph.build()
-
-    def sources(self) -> dict[str, Any]:
-        return {"in": self._numbers}
 
 
 @pytest.mark.parametrize("where", ["body", "table key", "fold", None])

@@ -19,8 +19,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable  # of the server, which this proce
 from pyspark.sql import SparkSession
 
 import drift
-from strategies import build
-from test_spark_gang import LOOPS
+from generated import Recipe, build
 
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 rows = [{"number": number, "word": f"word {number % 7}"} for number in range(300)]
@@ -30,8 +29,9 @@ expected = drift.run(graph, {"rows": rows}).finish().digest
 assert drift.run(graph, {"rows": rows}, engine="spark", spark=spark).finish().digest == expected
 frame = spark.createDataFrame([tuple(row.values()) for row in rows], "number long, word string")
 assert drift.run(graph, {"rows": frame}, engine="spark").finish().digest == expected
-looped, numbers = build(LOOPS[0]), {"in0": range(60)}
-report = drift.run(looped, numbers, engine="spark", spark=spark, partitions=2, gang=True).finish()
+looped = build(Recipe(1, [("loop", 0, "plain", 3, 3, 2), ("scan", 0, "few", "mixing")]))
+numbers = {"in0": range(60)}
+report = drift.run(looped, numbers, engine="spark", spark=spark, partitions=2).finish()
 assert report.digest == drift.run(looped, numbers).finish().digest
 failing = drift.Graph("failing")
 failing.source("numbers").map(lambda number: 10 // number).sink("out")
@@ -45,7 +45,7 @@ print("done")
 """
 
 
-def test_batches_and_gangs_run_over_spark_connect() -> None:
+def test_batches_and_loops_run_over_spark_connect() -> None:
     pytest.importorskip("grpc", reason="pip install 'pyspark[connect]'")
     environment = {**os.environ, "SPARK_TESTING": "1"}  # or the server's port is 15002, always
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)

@@ -49,7 +49,6 @@ class AckerNode(Node):
         sources: how many sources, or workers that feed themselves, send heartbeats.
         others: the nodes besides the barrier that get notices of minimal time, in this order.
         feeders: the nodes that feed items, and get the pace.
-        barrier: whether the run has a barrier.
         pacing: for cycles that have to be fed at a pace.
     """
 
@@ -59,18 +58,16 @@ class AckerNode(Node):
         others: Sequence[int],
         feeders: Sequence[int],
         *,
-        barrier: bool = True,
         pacing: Pacing | None = None,
     ) -> None:
         self.table = AckTable(range(sources))
         self._sources = sources
         self._workers = [other for other in others if other >= 0]
-        self.receivers = [*others, BARRIER] if barrier else others
+        self.receivers = [*others, BARRIER]
         self._feeders = feeders
         idle = [other for other in others if other not in feeders]
         self._hearers = [_Hearers(who, feeds=feeds) for who, feeds in ((idle, False), (feeders, True)) if who]
         self._fed_at_once = 0  # items, the last time
-        self._has_barrier = barrier
         self._pacing = pacing
         self._checkpoint = 0  # the number of a checkpoint to take, or 0
         self._reached = BEGINNING  # before the last rewind
@@ -109,7 +106,7 @@ class AckerNode(Node):
             *self._mapped,
             self._notices,
         )
-        if self._has_barrier and (table.minimal_time != before or self._checkpoint):
+        if table.minimal_time != before or self._checkpoint:
             sends.append(Send(BARRIER, notice))
         at_once = table.quiet or bool(self._checkpoint)
         few = self._fed_at_once < _FEW_ITEMS and not table.waits

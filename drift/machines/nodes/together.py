@@ -4,8 +4,7 @@ Invariant: after a turn no message between the two is left, and other nodes see 
 fast connection.
 
 Why one process: minimal time goes from the acker to the output barrier. Between processes that takes two hops, the last
-ack and the notice, and each costs more than the work at its end. In a gang, which has no barrier, the acker runs with
-the first member.
+ack and the notice, and each costs more than the work at its end.
 """
 
 from __future__ import annotations

@@ -62,10 +62,9 @@ class WorkerNode(Node):
     """See the module.
 
     Args:
-        plan: what to run; where workers feed themselves, of the groupings that they share.
+        plan: what to run.
         index: which of the workers this is.
         workers: how many there are.
-        feeds_itself: the workers feed themselves, so what a source gives comes from neighbours as well.
         links: logs what is sent to neighbours, which may have to be replaced; None: nothing is logged.
         shelf: stores snapshots of checkpoints, if there are `links`.
         starts_small: whether it takes few items at first, as it does not know what is made of them.
@@ -85,7 +84,6 @@ class WorkerNode(Node):
         index: int,
         workers: int,
         *,
-        feeds_itself: bool = False,
         links: LinkLogs | None = None,
         shelf: Shelf | None = None,
         starts_small: bool = False,
@@ -115,7 +113,7 @@ class WorkerNode(Node):
         # The calling process sends the items of these sources by key, in order; all other groupings get items from
         # neighbours as well.
         sources = [source.name for source in plan.dataflow.sources]
-        dealt = {name for name in sources if not feeds_itself and not plan.programs[name].has_maps}
+        dealt = {name for name in sources if not plan.programs[name].has_maps}
         self._patient = {to for name, program in plan.programs.items() if name not in dealt for to in program.targets}
         self._sources = len(sources)
         self._reported_tombstones = 0
