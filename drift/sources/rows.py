@@ -171,12 +171,14 @@ class Maker:
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[Any]:
         """The payloads of a batch: at once, or in parts, with `Undecodable` in the place of each row that has none."""
-        parts = [(0, batch.num_rows)]
+        try:
+            yield self(batch)
+            return
+        except InputError:
+            parts = [(0, batch.num_rows)]
         while parts:
             start, count = parts.pop()
-            rows = batch.slice(start, count)
-            if count == 1 or count < batch.num_rows:
-                rows = _alone(rows)
+            rows = _alone(batch.slice(start, count))
             try:
                 yield self(rows)
             except InputError as error:
@@ -198,8 +200,14 @@ class Maker:
 
 def _alone(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Rows without what other rows of their batch have in lists and structs, of which Arrow would cast all."""
-    has_parts = any(kind.num_fields for kind in rows.schema.types)
-    return rows.take(list(range(rows.num_rows))) if has_parts else rows
+    if not any(kind.num_fields for kind in rows.schema.types):
+        return rows
+    import pyarrow as pa
+
+    written = pa.BufferOutputStream()
+    with pa.ipc.new_stream(written, rows.schema) as stream:  # `take` knows no views of text
+        stream.write_batch(rows)
+    return pa.ipc.open_stream(written.getvalue()).read_next_batch()
 
 
 def check_payload(function: str, payload: str, kind: Any) -> None:

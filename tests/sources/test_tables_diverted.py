@@ -94,6 +94,23 @@ def test_only_the_bad_row_is_diverted_with_row_and_column_in_batches_of_any_size
     assert numbers[:8] + numbers[9:] == [n for n in range(17) if n != 8]
 
 
+def test_rows_beside_a_bad_one_are_taken_with_texts_and_categories_in_lists() -> None:
+    columns = {
+        "n": range(9),
+        "of": [["a"], ["b", "c"], None] * 3,
+        "kind": pl.Series(["x", "y", "x"] * 3, dtype=pl.Categorical),
+    }
+    moments = pl.Series([0, 1000, 1, *range(2000, 8000, 1000)], dtype=pl.Datetime("ns"))
+    frame = pl.DataFrame({**columns, "at": moments})
+    found = read(frame, 4)
+    assert [row[0] == "\0drift diverted" if type(row) is tuple else row["of"] for row in found[1:4]] == [
+        ["b", "c"],
+        True,
+        ["a"],
+    ]
+    assert [row["kind"] for row in found if type(row) is dict] == list("xyxyxxyx")
+
+
 @pytest.mark.parametrize("form", SOURCES)
 def test_or_it_ends_the_input_behind_the_rows_before_it(form: str, tmp_path: Path) -> None:
     graph = drift.Graph("ends")
