@@ -48,10 +48,10 @@ class Computed(MapsEach):
         """The values of rows.
 
         Raises:
-            InputError: a payload is no row of this schema.
+            InputError: a payload is no row of this schema, or a value none of a row.
             PolarsError: it cannot be computed of one.
         """
-        return tried(frame_of(payloads, self.schema), "select", (self.computed,)).to_series()
+        return tried(frame_of(payloads, self.schema), [("select", (self.computed,))]).rows.to_series()
 
 
 def computed(fields: Fields, given: pl.Expr, where: str) -> Computed:

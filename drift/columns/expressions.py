@@ -1,31 +1,36 @@
 """Maps that are expressions of Polars over the fields of a row.
 
-Invariant: the result for a row depends on that row alone, and it is the same on every engine, in any batch.
+Invariant: the result for a row depends on that row alone, and it is the same on every engine, in any batch; its values
+are such that objects of Python can be.
 
-Why: every engine, the reference too, has Polars compute the expression. Polars says of a part of an expression whether
-it is row by row, and not of what it is made of (`x - x.mean()`), so each part is asked about. What still is not is
-tried: on rows made up for the schema, all at once and one by one, when the step is written, and on the first batches of
-a process, at once and in halves.
+Why: every engine, the reference too, has Polars compute the expression, and each function in it is on a list of those
+that are row by row (`row_by_row`). As a second net a few rows of each batch are computed again among others: its last
+ones, one of them twice, and one with a null. A batch of one row is computed as two, since Polars takes a column of one
+row for a constant, and has other ways for these. What an expression makes is looked at (`made`) before anything else
+is computed of it.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
+from itertools import compress
 from operator import itemgetter
 from types import NoneType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
 from drift.arrow import common_column, python_values
+from drift.columns.made import check_made, needs_check
+from drift.columns.row_by_row import check, fields_read, types_inside, with_fixed_sums
 from drift.columns.rows import Frame
 from drift.operators import MapsEach, _ByValue
 from drift_graph.canonical import NoCanonicalForm, canonical_each
@@ -37,18 +42,7 @@ from drift_graph.payloads import chosen
 Schema = Mapping[str, Any]
 
 _AS_WRITTEN = pl.QueryOptFlags.none()
-_TRIED_MAX = 4  # batches that are computed in halves as well
-_batches_tried: Counter[tuple[bytes, ...]] = Counter()  # in this process, by expressions
-_EXAMPLES: tuple[tuple[Any, Sequence[Any]], ...] = (
-    (lambda kind: kind == pl.Boolean, (True, False, True, True)),
-    (lambda kind: kind.is_integer(), (3, 1, 2, 7)),
-    (lambda kind: kind.is_float(), (2.5, -1.0, 8.25, 0.5)),
-    (lambda kind: kind == pl.String, ("b", "a", "dd", "c")),
-    (lambda kind: kind == pl.Binary, (b"b", b"a", b"dd", b"c")),
-    (lambda kind: kind == pl.Date, tuple(datetime.date(2013, 1, day) for day in (4, 2, 3, 9))),
-)
-
-
+_EXAMPLES_COUNT = 4
 #: The classes of values whose types need no further look; that they fit is what Polars checks.
 PLAIN_CLASSES: dict[Any, type] = {
     **dict.fromkeys((pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64), int),
@@ -81,6 +75,10 @@ _NONE_SUCH = (
 Fields = tuple[tuple[str, Any], ...]
 
 
+#: What a step computes: "filter" of one expression, or fields in place of the others or beside them.
+Step = tuple[Literal["select", "with_columns", "filter"], tuple[bytes, ...]]
+
+
 class Chain:
     """Expressions and predicates in a row: what is between two predicates is one query.
 
@@ -89,14 +87,12 @@ class Chain:
 
     def __init__(self, steps: Sequence[Expressions | Predicate]) -> None:
         self._schema = steps[0].schema
-        self._each = {step.computed for step in steps}
         self._makes_rows = not all(isinstance(step, Predicate) for step in steps)
-        self._steps = [
-            (step.kind if isinstance(step, Expressions) else "filter", [_restored(each) for each in step.computed])
-            for step in steps
-        ]
+        self._steps = [step.step for step in steps]
+        # A step whose values have to be looked at is the last of its query; of the last step all is looked at.
+        self._ends = [any(needs_check(kind) for _, kind in following.schema) for following in steps[1:]] + [True]
         self._has_literals = any(
-            kind == "select" and not any(each.meta.root_names() for each in wanted) for kind, wanted in self._steps
+            kind == "select" and all(_read(each) == () for each in wanted) for kind, wanted in self._steps
         )
         self._read = self._fields_read()
 
@@ -104,39 +100,24 @@ class Chain:
         """The fields that the steps read, where these are not all."""
         names: set[str] = set()
         for kind, wanted in self._steps:
-            if kind == "with_columns" or any(each.meta.has_multiple_outputs() for each in wanted):
+            read = [_read(each) for each in wanted]
+            if kind == "with_columns" or None in read:
                 return None
-            names.update(name for each in wanted for name in each.meta.root_names())
+            names.update(name for each in read for name in each or ())
             if kind == "select":
                 return [name for name, _ in self._schema if name in names]
         return None
 
     def __call__(self, payloads: Any) -> tuple[bytes | None, Any] | None:
-        """Which rows are kept, and what is made of them; None while batches are to be tried, and for literals."""
-        if self._has_literals or any(_batches_tried[each] < _TRIED_MAX for each in self._each):
+        """Which rows are kept, and what is made of them; None for literals."""
+        if self._has_literals:
             return None
-        frame = frame_of(payloads, self._schema, self._read)
-        height, places = frame.height, None  # places: of the rows that are left
-        query: pl.LazyFrame | None = None
-        for kind, wanted in self._steps:
-            if kind != "filter":
-                query = getattr(frame.lazy() if query is None else query, kind)(wanted)
-                continue
-            frame, query = frame if query is None else query.collect(optimizations=_AS_WRITTEN), None
-            mask = frame.select(wanted).to_series().fill_null(False)
-            if not mask.all():
-                frame = pl.DataFrame([each.filter(mask) for each in frame.get_columns()])
-                kept = mask.to_numpy()
-                places = np.flatnonzero(kept) if places is None else places[kept]
-        if query is not None:
-            frame = query.collect(optimizations=_AS_WRITTEN)
-        if places is None:
-            return None, Frame(frame) if self._makes_rows else payloads
-        flags = np.zeros(height, np.uint8)
-        flags[places] = 1
-        selected = flags.tobytes()
+        found = tried(frame_of(payloads, self._schema, self._read), self._steps, self._ends)
+        if found.places is None:
+            return None, Frame(found.rows) if self._makes_rows else payloads
+        selected = found.selected()
         if self._makes_rows or isinstance(payloads, Frame):
-            return selected, Frame(frame)
+            return selected, Frame(found.rows)
         return selected, chosen(payloads, selected)
 
 
@@ -157,15 +138,19 @@ class Expressions(MapsEach, _ByValue, frozen=True):
     leaves_arguments: ClassVar = True
     chained: ClassVar = Chain
 
+    @property
+    def step(self) -> Step:
+        return self.kind, self.computed
+
     def __call__(self, payload: Any) -> Any:
         return self.each([payload])[0]
 
     def each(self, payloads: Sequence[Any]) -> Any:
-        return Frame(tried(frame_of(payloads, self.schema), self.kind, self.computed))
+        return Frame(tried(frame_of(payloads, self.schema), [self.step]).rows)
 
     def made_of(self, rows: pl.DataFrame) -> pl.DataFrame:
         """What is computed of rows with these fields."""
-        return _computed(rows, self.kind, self.computed)
+        return _computed(rows, [self.step])
 
     def __str__(self) -> str:
         return self.text
@@ -180,13 +165,16 @@ class Predicate(MapsEach, _ByValue, frozen=True):
     leaves_arguments: ClassVar = True
     chained: ClassVar = Chain
 
+    @property
+    def step(self) -> Step:
+        return "filter", self.computed
+
     def __call__(self, payload: Any) -> bool:
         return bool(self.each([payload])[0])
 
     def each(self, payloads: Sequence[Any]) -> Any:
         """A byte for each row: 1 for those to keep."""
-        found = tried(frame_of(payloads, self.schema), "select", self.computed)
-        return found.to_series().fill_null(False).to_numpy().tobytes()
+        return tried(frame_of(payloads, self.schema), [self.step]).selected()
 
     def __str__(self) -> str:
         return self.text
@@ -219,7 +207,7 @@ def _of_rows(fields: Fields, what: str) -> Fields:
         if not name or "\0" in name:
             raise GraphError(f"{what} has a field {name!r}, a name that rows cannot have; rename it, .alias(...)")
         try:
-            if pl.Object in _inside(kind):
+            if pl.Object in types_inside(kind):
                 raise TypeError("its values are objects of Python")
             common_column(pl.Series(name, [], kind).to_arrow(compat_level=pl.CompatLevel.oldest()))
         except (TypeError, pa.ArrowException) as error:
@@ -228,15 +216,6 @@ def _of_rows(fields: Fields, what: str) -> Fields:
                 f"to Int64 or a Decimal"
             ) from None
     return fields
-
-
-def _inside(kind: Any) -> Iterator[Any]:
-    """A type and those of its parts."""
-    yield kind
-    parts = [each.dtype for each in kind.fields] if isinstance(kind, pl.Struct) else [getattr(kind, "inner", None)]
-    for part in parts:
-        if part is not None:
-            yield from _inside(part)
 
 
 def expressions(
@@ -256,8 +235,8 @@ def expressions(
         raise GraphError(f"{kind} (at {where}) is given no expression; pass one, such as polars.col('fare') * 2")
     computed, text = _checked(fields, wanted, kind, where)
     function = Expressions(fields, computed, kind, text)
-    found = _computed(pl.DataFrame(schema=pl.Schema(fields)), kind, computed)
-    return function, _of_rows(tuple(found.schema.items()), f"{kind}({text:.200}) (at {where})")
+    made = _fields_made(fields, function.step, where)
+    return function, _of_rows(made, f"{kind}({text:.200}) (at {where})")
 
 
 def predicate(fields: Fields, given: Any, where: str) -> Predicate:
@@ -267,9 +246,9 @@ def predicate(fields: Fields, given: Any, where: str) -> Predicate:
         GraphError: as for `expressions`; or its result is not true or false.
     """
     computed, text = _checked(fields, [_expression(given, where)], "select", where)
-    found = _computed(pl.DataFrame(schema=pl.Schema(fields)), "select", computed)
-    if found.dtypes != [pl.Boolean]:
-        kinds = ", ".join(map(str, found.dtypes))
+    made = _fields_made(fields, ("select", computed), where)
+    if [kind for _, kind in made] != [pl.Boolean]:
+        kinds = ", ".join(str(kind) for _, kind in made)
         raise GraphError(f"filter({text}) (at {where}) is {kinds} of a row; give one that is true or false")
     return Predicate(fields, computed, text)
 
@@ -292,35 +271,40 @@ def _checked(
     """The expressions serialized, and as a text."""
     known = dict(fields)
     for each in wanted:
-        whole = str(each)
-        text = f"{whole:.200}"
-        if "python_udf" in whole or "map_elements" in whole or "map_batches" in whole:
-            raise GraphError(f"{text} (at {where}) calls Python; use stream.map for functions of Python")
-        for name in each.meta.root_names():
-            if name not in known and (name or "element()" not in whole):  # elements of a list are of a field ""
-                raise unknown_field(f"{text} (at {where})", name, known)
-        if ".to_physical()" in whole and "Categorical" in f"{whole} {fields}":
-            raise GraphError(
-                f"{text} (at {where}) is a number that a process gives to a category, another in each; cast to text or "
-                f"to an Enum"
-            )
-        if not all(map(_is_row_separable, _parts(each))):
-            raise GraphError(
-                f"{text} (at {where}) is not row by row: its result for a row depends on other rows, and so on how "
-                f"they come in batches; for sums, ranks and rows before use windows, scan or at_end"
-            )
-    computed = tuple(each.meta.serialize() for each in wanted)
+        what = f"{each!s:.200} (at {where})"
+        for name in check(each, fields, what):
+            if name not in known:
+                raise unknown_field(what, name, known)
+    computed, text = tuple(each.meta.serialize() for each in wanted), ", ".join(map(str, wanted))
+    examples = _examples_of(fields)
     try:
-        _computed(pl.DataFrame(schema=pl.Schema(fields)), kind, computed)
-    except pl.exceptions.PolarsError as error:
-        raise GraphError(f"{kind} (at {where}) cannot be computed of these rows: {error}") from None
-    examples = pl.DataFrame({name: _examples(of) for name, of in fields}, schema=pl.Schema(fields))
-    if not _is_row_by_row(examples, kind, computed, 1):
-        raise GraphError(
-            f"{'; '.join(map(str, wanted)):.200} (at {where}) is not row by row: of four rows at once it gives another "
-            f"result than of one after the other; for sums, ranks and rows before use windows, scan or at_end"
-        )
-    return computed, ", ".join(map(str, wanted))
+        whole = tried(examples, [(kind, computed)]).rows
+        pieces = [_computed(examples.slice(at, 1), [(kind, computed)]) for at in range(examples.height)]
+        if whole.equals(pl.concat(pieces), null_equal=True):
+            return computed, text
+    except ImpureStep:
+        pass
+    except (pl.exceptions.PolarsError, InputError):  # rows made up are not what it is for
+        return computed, text
+    raise GraphError(
+        f"{text:.200} (at {where}) is not row by row: of {examples.height} rows at once it gives another result than "
+        f"of one after the other; for sums, ranks and rows before use windows, scan or at_end"
+    )
+
+
+def _fields_made(fields: Fields, step: Step, where: str) -> Fields:
+    """The fields of what a step makes.
+
+    Raises:
+        GraphError: it cannot be computed of rows with these fields.
+    """
+    examples, errors = _examples_of(fields), []
+    for rows in (examples, examples.clear(1)):  # what fails for values that are made up may be right for others
+        try:
+            return tuple(_computed(rows, [step]).schema.items())
+        except pl.exceptions.PolarsError as error:
+            errors.append(error)
+    raise GraphError(f"{step[0]} (at {where}) cannot be computed of these rows: {errors[-1]}")
 
 
 def unknown_field(what: str, name: str, known: Iterable[str]) -> GraphError:
@@ -329,71 +313,160 @@ def unknown_field(what: str, name: str, known: Iterable[str]) -> GraphError:
     return GraphError(f"{what} has the field {name!r}, and the rows have {', '.join(map(repr, known))}{hint}")
 
 
-def _parts(each: pl.Expr) -> Iterator[pl.Expr]:
-    """An expression, and what it is made of, as far as that is of rows: not constants, nor what is within a list."""
-    yield each
-    for part in each.meta.pop():
-        text = str(part)
-        of_rows = "element()" not in text and any(name in text for name in ("len()", "pl.field("))
-        if any(part.meta.root_names()) or of_rows:
-            yield from _parts(part)
+def _examples_of(fields: Fields) -> pl.DataFrame:
+    """Rows that are made up."""
+    return pl.DataFrame([_examples(kind).alias(name) for name, kind in fields], schema=pl.Schema(fields))
 
 
-def _is_row_separable(each: pl.Expr) -> bool:
-    try:
-        return each.meta.is_row_separable()
-    except pl.exceptions.PolarsError:  # Polars needs the schema for some, which this question has not: they are tried
-        return True
+def _examples(kind: Any) -> pl.Series:
+    if isinstance(kind, pl.Struct):
+        return pl.DataFrame([_examples(each.dtype).alias(each.name) for each in kind.fields]).to_struct("")
+    if isinstance(kind, pl.Array):
+        return pl.Series([(_examples(kind.inner).to_list() * kind.size)[: kind.size]] * _EXAMPLES_COUNT, dtype=kind)
+    if isinstance(kind, pl.List):
+        first, *rest = _examples(kind.inner).to_list()
+        return pl.Series([[first], rest, [], [first, *rest]], dtype=kind)
+    if kind.is_temporal():
+        days = (15_709, 15_707, 15_708, 15_714)
+        a_day = {pl.Date: 1, pl.Time: 1 << 32}.get(type(kind)) or 86_400_000 * _PER_MS[kind.time_unit]
+        return pl.Series([day * a_day % (1 << 46 if kind == pl.Time else 1 << 62) for day in days]).cast(kind)
+    if kind.is_numeric():
+        return pl.Series([3, 1, 2, 7]).cast(kind) / 1 if kind.is_float() else pl.Series([3, 1, 2, 7]).cast(kind)
+    if isinstance(kind, pl.Enum):
+        return pl.Series((kind.categories.to_list() or [None]) * _EXAMPLES_COUNT, dtype=kind)[:_EXAMPLES_COUNT]
+    return pl.Series(_OF_TEXTS.get(type(kind), (None,) * _EXAMPLES_COUNT), dtype=kind)
 
 
-def _examples(kind: Any) -> Sequence[Any]:
-    return next((values for is_of, values in _EXAMPLES if is_of(kind)), (None,) * 4)
+_PER_MS = {"ms": 1, "us": 1000, "ns": 1_000_000}
+_OF_TEXTS: dict[Any, Sequence[Any]] = {
+    pl.Boolean: (True, False, True, True),
+    pl.String: ("2d", "1d", "12h", "3d"),
+    pl.Categorical: ("b", "a", "dd", "c"),
+    pl.Binary: (b"b", b"a", b"dd", b"c"),
+}
 
 
-def _is_row_by_row(frame: pl.DataFrame, kind: str, computed: tuple[bytes, ...], rows: int) -> bool:
-    """Whether a frame and its pieces of so many rows give the same; True also where it cannot be computed at all."""
-    try:
-        whole = _computed(frame, kind, computed)
-    except pl.exceptions.PolarsError:
-        return True
-    pieces = [_computed(frame.slice(at, rows), kind, computed) for at in range(0, frame.height, rows)]
-    return whole.equals(pl.concat(pieces), null_equal=True)
+class Found(NamedTuple):
+    """What steps make of rows.
+
+    Attributes:
+        places: of the rows that are left; None for all.
+        height: of the rows before.
+    """
+
+    rows: pl.DataFrame
+    places: npt.NDArray[np.int64] | None
+    height: int
+
+    def selected(self) -> bytes:
+        """A byte for each row before: 1 for those that are left."""
+        flags = np.zeros(self.height, np.uint8)
+        flags[slice(None) if self.places is None else self.places] = 1
+        return flags.tobytes()
+
+    def of(self, rows: Sequence[int]) -> tuple[list[bool], pl.DataFrame]:
+        """Which of some rows before are left, and what is made of these."""
+        if self.places is None:
+            return [True] * len(rows), self.rows[list(rows)]
+        at = np.searchsorted(self.places, rows)
+        left = [place < len(self.places) and self.places[place] == row for place, row in zip(at, rows)]
+        return left, self.rows[list(compress(at.tolist(), left))]
 
 
-def tried(frame: pl.DataFrame, kind: str, computed: tuple[bytes, ...]) -> pl.DataFrame:
-    """What is computed of a batch; the first batches of a process are computed in halves as well.
+def tried(frame: pl.DataFrame, steps: Sequence[Step], ends: Sequence[bool] = (True,)) -> Found:
+    """What steps make of a batch; of a few rows among others they have to make the same.
+
+    Args:
+        ends: for each step whether its values have to be looked at before anything is computed of them.
 
     Raises:
-        ImpureStep: the halves give something else.
+        InputError: an expression makes a value that a row cannot have.
+        ImpureStep: a row comes out another way among other rows.
+        PolarsError: it cannot be computed.
     """
-    found = _computed(frame, kind, computed)
-    if _batches_tried[computed] < _TRIED_MAX and frame.height > 1:
-        _batches_tried[computed] += 1
-        half = frame.height // 2
-        halves = [_computed(each, kind, computed) for each in (frame.slice(0, half), frame.slice(half))]
-        if not found.equals(pl.concat(halves), null_equal=True):
-            text = "; ".join(str(_restored(each)) for each in computed)
+    found = _found(frame, steps, ends)
+    if frame.height > 1:
+        rows = _sample(frame)
+        (left, made), (left_again, made_again) = found.of(rows), _found(frame[rows], steps, ends).of(range(len(rows)))
+        if left != left_again or not made.equals(made_again, null_equal=True):
+            text = "; ".join(str(_restored(each)) for _, wanted in steps for each in wanted)
             raise ImpureStep(
-                f"{text:.200} is not row by row: of a batch of {frame.height} rows it gives another result than of its "
-                f"halves; for sums, ranks and rows before use windows, scan or at_end"
+                f"{text:.200} is not row by row: of some rows of a batch of {frame.height} it gives another result "
+                f"among others; for sums, ranks and rows before use windows, scan or at_end"
             )
     return found
 
 
-def _computed(frame: pl.DataFrame, kind: str, computed: tuple[bytes, ...]) -> pl.DataFrame:
-    wanted = [_restored(each) for each in computed]
-    if kind == "with_columns":
-        return frame.with_columns(wanted)
-    found = frame.select(wanted)
-    if found.height != frame.height:  # of literals alone there is one
-        found = frame.with_columns(each.alias(f"\0{at}") for at, each in enumerate(wanted))
-        found = found.select(pl.col(f"\0{at}").alias(each.meta.output_name()) for at, each in enumerate(wanted))
-    return found
+def _sample(frame: pl.DataFrame) -> list[int]:
+    """Some rows, in another order than theirs: the last ones, one of them twice, and one with a null if there is."""
+    last = frame.height - 1
+    nulls = next((column.is_null().arg_max() for column in frame.get_columns() if column.null_count()), None)
+    return [last, last if nulls is None else nulls, last, 0, last - 1]
+
+
+def _found(frame: pl.DataFrame, steps: Sequence[Step], ends: Sequence[bool]) -> Found:
+    height, places, together = frame.height, None, list[Step]()
+    for step, is_end in zip(steps, ends):
+        if step[0] != "filter":
+            together.append(step)
+            if is_end:
+                frame = _computed(frame, together)
+                check_made(frame)
+                together.clear()
+            continue
+        if together:
+            frame = _computed(frame, together)
+            together.clear()
+        mask = _computed(frame, [("select", step[1])]).to_series().fill_null(False)
+        if not mask.all():
+            frame = pl.DataFrame([each.filter(mask) for each in frame.get_columns()])
+            kept = mask.to_numpy()
+            places = np.flatnonzero(kept) if places is None else places[kept]
+    return Found(frame, places, height)
+
+
+def _computed(frame: pl.DataFrame, steps: Sequence[Step]) -> pl.DataFrame:
+    """What steps that are no filters make of rows.
+
+    Raises:
+        PolarsError: it cannot be computed. (Polars panics at some arguments; its panics are no exceptions to Python.)
+    """
+    is_alone = frame.height == 1
+    query = _twice(frame).lazy() if is_alone else frame.lazy()
+    try:
+        for kind, wanted in steps:
+            query = getattr(query, kind)(list(map(_restored, wanted)))
+        if not frame.height:  # there are functions that fail without rows
+            return pl.DataFrame(schema=query.collect_schema())
+        found = query.collect(engine="in-memory", optimizations=_AS_WRITTEN)
+        if found.height != (2 if is_alone else frame.height):  # of literals alone there is one
+            found = _of_literals(frame, steps)
+    except pl.exceptions.PanicException as error:
+        raise pl.exceptions.ComputeError(f"Polars panicked, {error}") from None
+    return found.slice(0, 1) if is_alone else found
+
+
+def _of_literals(frame: pl.DataFrame, steps: Sequence[Step]) -> pl.DataFrame:
+    ((_, wanted),) = steps
+    literals = frame.select(list(map(_restored, wanted)))
+    if literals.height != 1:
+        raise pl.exceptions.ShapeError(f"it makes {literals.height} rows of {frame.height}")
+    return pl.DataFrame([each.new_from_index(0, frame.height) for each in literals.get_columns()])
+
+
+def _twice(frame: pl.DataFrame) -> pl.DataFrame:
+    """A row two times, as columns: a column that Polars has from one row stays a constant in its frame."""
+    return pl.DataFrame([pl.concat([each, each], rechunk=True) for each in frame.get_columns()])
+
+
+@cache
+def _read(computed: bytes) -> tuple[str, ...] | None:
+    return fields_read(_restored(computed))
 
 
 @cache
 def _restored(computed: bytes) -> pl.Expr:
-    return pl.Expr.deserialize(computed)
+    return with_fixed_sums(pl.Expr.deserialize(computed))
 
 
 def frame_of(payloads: Any, fields: Fields, read: Sequence[str] | None = None) -> pl.DataFrame:
@@ -456,7 +529,7 @@ def _are_of(kind: Any, values: Sequence[Any], column: pl.Series) -> bool:
         zone = None if kind.time_zone is None else datetime.UTC
         if all(each is None or (each.tzinfo is zone and not each.fold) for each in values):
             return True
-    if any(getattr(each, "time_zone", None) is not None for each in _inside(kind)):
+    if any(getattr(each, "time_zone", None) is not None for each in types_inside(kind)):
         values = [_in_utc(kind, each) for each in values]
     return canonical_each(python_values(column.to_arrow())) == canonical_each(values)
 

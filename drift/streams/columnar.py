@@ -126,7 +126,8 @@ class Columnar(Steps[T]):
         """Rows that a function makes of many at once, such as a model that predicts: a core map with one child.
 
         The function gets a polars.DataFrame and returns one with a row for each, in their order. How rows come in
-        batches must not matter: the first batches are computed in parts as well, and have to give the same.
+        batches must not matter: of each batch the first row and the last two are computed by themselves as well, and
+        have to come out the same.
 
         Args:
             function: pure; from a table with the fields of the stream to a table.

@@ -17,6 +17,7 @@ from fractions import Fraction
 from operator import index
 from typing import Any, Literal, get_args
 
+from drift_graph.errors import DriftError
 from drift_graph.functions import LibraryFunction, field_of
 from drift_graph.meta import TIME_MAX, TIME_MIN
 from drift_graph.payloads import are_rows
@@ -250,13 +251,22 @@ def zone_from(value: Any) -> tzinfo | None:
 
 
 def results_of(function: Callable[[Any], Any], payloads: Sequence[Any]) -> Iterator[Any]:
-    """`map(function, payloads)`; of a field of rows, without making their dicts, and in one call where there is one."""
+    """`map(function, payloads)`; of a field of rows, without making their dicts, and in one call where there is one.
+
+    A call for all that raises is made again one by one, so what it raises comes at the payload that it is about.
+    """
     if are_rows(payloads) and type(function) is Field:
         column = payloads.field(function.path)
         if column is not None:
             return iter(column)
     each = field_of(function, "each")
-    return map(function, payloads) if each is None else iter(each(payloads))
+    if each is not None:
+        try:
+            return iter(each(payloads))
+        except Exception as error:
+            if isinstance(error, DriftError) and error.ends_the_run:
+                raise
+    return map(function, payloads)
 
 
 def column_of(function: object) -> Any:

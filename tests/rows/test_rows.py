@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import decimal
 import math
 import pickle
 import struct
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,8 @@ from hypothesis import strategies as st
 
 import drift
 from drift.auditing.replay import GraphDiffers
-from drift.columns import expressions as expressions_module
 from drift.columns import rows as rows_module
-from drift.columns.expressions import frame_of
+from drift.columns.expressions import Chain, Expressions, Predicate, frame_of
 from drift.columns.rows import Frame, frame_of_batch
 from drift.engines.packing import packed_columns, unpacked_columns
 from drift_graph import payloads
@@ -341,19 +339,10 @@ def test_expressions_in_a_row_have_the_outcome_of_one_by_one(
     policy = drift.EventTime(lambda row: row["at"], lateness=60) if in_event_time else None
     rows = [{name: row[name] for name in SCHEMA} for row in rows]
     expected = outcome(drift.run(of_steps(steps, policy), {"trips": rows}, engine="reference"))
-    with tried_enough():
-        for source in (rows, table(rows)):
-            for batch_items in (4, 100):
-                graph = of_steps(steps, policy)
-                assert outcome(drift.run(graph, {"trips": source}, batch_items=batch_items)) == expected
-
-
-@contextlib.contextmanager
-def tried_enough() -> Iterator[None]:
-    """No batch is computed in halves any more, as after the first ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expressions_module, "_TRIED_MAX", 0)
-        yield
+    for source in (rows, table(rows)):
+        for batch_items in (4, 100):
+            graph = of_steps(steps, policy)
+            assert outcome(drift.run(graph, {"trips": source}, batch_items=batch_items)) == expected
 
 
 def test_expressions_in_a_row_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,10 +351,9 @@ def test_expressions_in_a_row_are_computed_together(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pl.LazyFrame, "collect", lambda *of, **named: queries.append(1) or collect(*of, **named))
     rows = [{"at": n, "key": "a", "fare": n % 9.0} for n in range(100)]
     graph = of_steps([("more", 1), ("name", 2), ("more", 3), ("swap", 0)])
-    with tried_enough():
-        run = drift.run(graph, {"trips": table(rows)}, batch_items=50)
-        del queries[:]
-        assert run.finish().items_out == 100 and 0 < len(queries) < 2 * 4  # of two batches or more, and four steps
+    run = drift.run(graph, {"trips": table(rows)}, batch_items=50)
+    del queries[:]
+    assert run.finish().items_out == 100 and 0 < len(queries) < 2 * 4  # of a batch and some of its rows
 
 
 def test_a_dropped_row_fails_in_no_later_step_and_dicts_have_the_order_of_the_schema() -> None:
@@ -374,8 +362,7 @@ def test_a_dropped_row_fails_in_no_later_step_and_dicts_have_the_order_of_the_sc
     rows.sink("same")
     rows.with_columns(n=pl.col("key").cast(pl.Int64)).filter(pl.col("n") > 1).sink("out")
     trips = [{"fare": 1.0, "key": "x12"[n % 3], "at": n} for n in range(9)]
-    with tried_enough():
-        items = list(drift.run(graph, {"trips": trips}))
+    items = list(drift.run(graph, {"trips": trips}))
     assert [item.payload["n"] for item in items if item.sink == "out"] == [2, 2, 2]
     assert {tuple(item.payload) for item in items if item.sink == "same"} == {("at", "key", "fare")}
 
@@ -602,7 +589,7 @@ def test_outputs_of_columns_take_the_columns_that_are_named() -> None:
         (lambda rows: rows.select(pl.col("at") + pl.col("at").null_count()), "is not row by row: its result"),
         (lambda rows: rows.select(pl.col("at") + (pl.len() - 1)), "is not row by row: its result"),
         (lambda rows: rows.filter(pl.when(pl.col("at") > 9).then(pl.col("at").max()) > 0), "is not row by row"),
-        (lambda rows: rows.select(pl.col("at") + pl.lit(pl.Series([1, 2, 3]))), "cannot be computed of these rows"),
+        (lambda rows: rows.select(pl.col("at") + pl.lit(pl.Series([1, 2, 3]))), "has 3 values, and a row takes one"),
         (lambda rows: rows.select(pl.col("key").cast(pl.Categorical()).to_physical()), "another in each; cast to text"),
         (lambda rows: rows.select(pl.col("key").map_elements(str.upper)), "calls Python; use stream.map"),
         (
@@ -694,12 +681,21 @@ def test_streams_of_other_fields_merge_into_one_without() -> None:
     assert one.merge(other).schema is None and one.merge(one).schema == {"a": pl.Int64}
 
 
-def test_an_expression_that_needs_other_rows_and_does_not_say_so_is_found_in_the_first_batches() -> None:
-    graph = drift.Graph("seldom")
-    pairs = graph.source("pairs", schema={"pair": pl.Struct({"x": int})})
-    pairs.with_columns(pl.col("pair").struct.with_fields(pl.field("x").sum())).sink("out")
-    with pytest.raises(ImpureStep, match="is not row by row: of a batch of 3 rows"):
-        drift.run(graph, {"pairs": [{"pair": {"x": number}} for number in (1, 2, 3)]}).finish()
+@pytest.mark.parametrize("last", [{"x": None}, {"x": 2.0}], ids=str)
+def test_an_expression_that_is_not_row_by_row_is_found_in_any_batch_of_any_run(last: Any) -> None:
+    """The second net: what the list of functions would let pass."""
+    fields, clean = (("x", pl.Float64()),), [{"x": 50.0 if n == 7 else 1.0} for n in range(40)]
+    needing_nulls = [pl.all().forward_fill(), pl.all().fill_null(strategy="max")] if last["x"] is None else []
+    for expression in (pl.col("x").is_duplicated(), pl.col("x").cum_sum(), pl.col("x").max(), *needing_nulls):
+        step = Expressions(fields, (expression.meta.serialize(),), "select", str(expression))
+        for _ in range(5):
+            with pytest.raises(ImpureStep, match="is not row by row: of some rows of a batch of 42"):
+                step.each([*clean, {"x": 3.0}, last])
+            with pytest.raises(ImpureStep):
+                Chain([step])([*clean, {"x": 3.0}, last])
+    kept = Predicate(fields, ((pl.col("x").cum_sum() > 4).meta.serialize(),), "a sum")
+    with pytest.raises(ImpureStep):
+        kept.each([*clean, {"x": 3.0}, last])
 
 
 @pytest.mark.parametrize("engine", ["local", "reference"])
