@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from drift.columns.expressions import Fields, frame_of
+from drift.columns.made import check_made
 from drift.columns.rows import Frame
 from drift.operators import MapsEach, _ByValue
 from drift_graph.errors import ImpureStep
@@ -45,6 +46,7 @@ class OnTables(MapsEach, _ByValue, frozen=True):
         """
         Raises:
             TypeError: the result is no table with the declared fields.
+            InputError: a value is none of a row.
             ImpureStep: it has not as many rows, or parts of the table give something else than all of it.
         """
         frame = frame_of(payloads, self.schema)
@@ -57,6 +59,7 @@ class OnTables(MapsEach, _ByValue, frozen=True):
                     f"result than of its first row, and of its last two, by themselves; for sums, ranks and rows "
                     f"before use windows, scan or at_end"
                 )
+        check_made(found)
         return Frame(found)
 
     def _computed(self, frame: pl.DataFrame) -> pl.DataFrame:

@@ -66,7 +66,8 @@ EXAMPLES: list[pl.Expr] = [
     pl.mean_horizontal("b", "b"), c("a").replace({1: 7, 2: 8}), c("q") * c("q") + c("a"),
     c("a").replace_strict([0, 1], ["u", "v"], default=c("s")), c("a").reinterpret(signed=False), c("d").to_physical(),
     c("e").to_physical(), c("x") ** c("y"), c("x") ** 2, c("x").abs().sqrt(), c("x").cbrt(), c("x").abs() ** 0.5,
-    pl.sql_expr("a in (1, 3)"), pl.sql_expr("round(x, 1)"), pl.sql_expr("cast(a as float)"), pl.sql_expr("a / b"),
+    pl.sql_expr("a in (1, 3)"),
+    pl.sql_expr("a in (1, 2.5)"), pl.sql_expr("round(x, 1)"), pl.sql_expr("cast(a as float)"), pl.sql_expr("a / b"),
     pl.sql_expr("a % b"), pl.sql_expr("pow(a, b)"), pl.sql_expr("case when a > 1 then s else t end"),
     pl.sql_expr("a || 'x'"), pl.sql_expr("x between 0 and 1"),
     *(getattr(c("x"), name)() for name in ("cos", "cot", "sin", "tan", "sinh", "cosh", "tanh", "degrees",
@@ -140,6 +141,9 @@ EXAMPLES: list[pl.Expr] = [
 ]  # fmt: skip
 if hasattr(pl.Expr, "bin_intervals"):
     EXAMPLES.append(c("x").bin_intervals([0.2, 1.0], labels=False))
+for name, more in (("datetime", ()), ("with_time_unit", ("us",))):  # which are no longer there
+    if hasattr(c("m").dt, name):
+        EXAMPLES.append(getattr(c("m").dt, name)(*more))
 if hasattr(pl, "list"):
     EXAMPLES.append(pl.list("a", "b"))
 if hasattr(c("l").list, "to_map"):

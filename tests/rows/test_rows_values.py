@@ -97,6 +97,22 @@ def test_a_value_that_is_none_is_an_error_for_a_key_an_aggregate_and_a_time_too(
         assert kind != "time" or message.endswith("payload {'n': 2932897}, item 1 of the source")
 
 
+def days(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.select(n, day=n.cast(pl.Date))
+
+
+@pytest.mark.parametrize("how", [{"engine": "reference"}, {}, {"batch_items": 2}], ids=str)
+def test_what_a_function_of_tables_makes_has_to_be_a_value_of_a_row_too(how: Any) -> None:
+    graph = drift.Graph("tables")
+    rows = graph.source("rows", schema={"n": int})
+    made = rows.map_batches(days, schema={"n": int, "day": pl.Date}, on_error="divert")
+    made.select(year=pl.col("day").dt.year()).sink("out")
+    given = [{"n": day} for day in (0, 366, YEAR_10000, 731)]
+    items = list(drift.run(graph, {"rows": given}, **how))
+    assert [item.payload.get("year") for item in items] == [1970, 1971, None, 1972]
+    assert "the field 'day' is Date, and has the value 10000-01-01, which a row cannot" in items[2].payload["error"]
+
+
 def test_what_is_not_looked_at_is_in_no_row() -> None:
     """Values under null lists and structs, and lists without values."""
     far = pl.Series("v", [[YEAR_10000], [1], []]).cast(LIST)
