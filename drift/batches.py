@@ -36,6 +36,7 @@ from weakref import WeakValueDictionary
 from drift_barrier.barrier import Released
 from drift_graph.errors import ProcessError, SettingsError
 from drift_graph.item import Item, items
+from drift_graph.metas import Metas
 from drift_graph.unchanged import Sample, Sampler
 
 #: Where the output is complete, it is above all positions.
@@ -84,7 +85,7 @@ class _Current:
 
 
 def _nothing() -> _Current:
-    return _Current(Released(0, [], [], ""))
+    return _Current(Released(0, Metas(), [], ""))
 
 
 class Batches(Iterator[Released]):

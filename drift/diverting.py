@@ -15,9 +15,8 @@ from typing import Any, ClassVar, Literal, TypeGuard
 from drift.operators import MapsEach, _ByValue, pair_of
 from drift_graph.diverted import diverted_by, is_diverted, is_late, report
 from drift_graph.errors import GraphError, ImpureStep
-from drift_graph.metas import Metas, chosen_metas
 from drift_graph.operators import Arity, as_sequence
-from drift_graph.payloads import Rows, are_rows, have_fields, joined
+from drift_graph.payloads import Rows, have_fields, joined
 
 OnError = Literal["error", "divert"]
 
@@ -128,9 +127,6 @@ class PartlyDiverted(Rows):
 
     def chosen(self, wanted: Sequence[int]) -> Any:
         return self.good if wanted == self.flags else list(compress(self._listed(), wanted))
-
-    def chosen_metas(self, metas: Metas, wanted: bytes) -> Metas:
-        return self.good.chosen_metas(metas, wanted) if are_rows(self.good) else chosen_metas(metas, wanted)
 
     def in_order(self, order: Sequence[int]) -> Any:
         return list(map(self._listed().__getitem__, order))

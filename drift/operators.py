@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from drift_graph.functions import LibraryFunction, brief, field_of, same_function
 from drift_graph.later import Later
 from drift_graph.meta import PHASE_TIMERS
-from drift_graph.metas import Metas, times_of
+from drift_graph.metas import Metas
 from drift_graph.operators import as_sequence
 from drift_graph.payloads import Rows
 
@@ -157,7 +157,7 @@ class KeyedItems:
         return len(self.keys)
 
     def __iter__(self) -> Iterator[tuple[Any, Any, int]]:
-        return self._each or zip(self.keys, self.payloads, times_of(self.metas))
+        return self._each or zip(self.keys, self.payloads, self.metas.times())
 
 
 class BatchStep(LibraryFunction):
@@ -174,7 +174,7 @@ class BatchStep(LibraryFunction):
     def __call__(self, state: Any, payload: Any) -> tuple[Any, Any]:
         """The next state, and the output."""
         states, made = {None: state}, list[Any]()
-        self.on_batch(states, KeyedItems((None,), (payload,), []), made.append)
+        self.on_batch(states, KeyedItems((None,), (payload,), Metas()), made.append)
         return states[None], made[0]
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from drift.sinks.typed import Gathered, Tables
-from drift_graph.metas import Metas, metas_in_order
+from drift_graph.metas import Metas
 from drift_graph.payloads import in_order
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def table_of(
             rows.add(range(position, position + len(payloads)), metas, payloads, sinks)
         elif not isinstance(sinks, str):
             at = [index for index, sink in enumerate(sinks) if sink == of]
-            metas = metas_in_order(metas, at, increasing=True)
+            metas = metas.take(at)
             rows.add([position + index for index in at], metas, in_order(payloads, at), of)
     return rows.table()
 

@@ -21,6 +21,7 @@ from drift.machines.worker import BARRIER, Part, Snapshot, Worker
 from drift_graph.canonical import canonical
 from drift_graph.item import Columns, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.metas import Metas
 from drift_graph.reference import Reference
 from drift_graph.times import SourceMachine
 
@@ -155,7 +156,7 @@ class Team:
         self.unfed = sorted(near + self.unfed[2 * count + 1 :], key=lambda each: each[0])
         for name in sorted({name for _, name, _ in chosen}):
             rows = [(meta, payload) for meta, source, payload in chosen if source == name]
-            columns = sorted_by_meta(Columns([meta for meta, _ in rows], [payload for _, payload in rows], None))
+            columns = sorted_by_meta(Columns(Metas([meta for meta, _ in rows]), [payload for _, payload in rows], None))
             worker = self.random.randrange(len(self.workers))
             self._sent(self.workers[worker].pass_maps([(name, columns)]))
 

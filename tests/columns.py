@@ -7,6 +7,7 @@ from typing import Any
 
 from drift_graph.item import Columns
 from drift_graph.meta import global_time
+from drift_graph.metas import Metas
 
 
 def meta_at(number: int) -> bytes:
@@ -16,7 +17,7 @@ def meta_at(number: int) -> bytes:
 def columns_of(changes: Sequence[tuple[int, Any, int]]) -> Columns:
     diffs = [diff for _, _, diff in changes]
     return Columns(
-        [meta_at(number) for number, _, _ in changes],
+        Metas([meta_at(number) for number, _, _ in changes]),
         [payload for _, payload, _ in changes],
         diffs if -1 in diffs else None,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
-from itertools import chain, compress, count, groupby, islice
+from itertools import chain, compress, count, islice
 from operator import eq
 from typing import Any, NamedTuple
 
@@ -21,9 +21,9 @@ from drift_graph.errors import DriftBug, StepError
 from drift_graph.failures import no_form_error, step_error
 from drift_graph.functions import safe_text
 from drift_graph.item import FAILURES as FAILURES
-from drift_graph.item import Columns, Failure, joined, merged, sorted_by_meta
+from drift_graph.item import Columns, Failure, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, MetaParts
-from drift_graph.metas import Metas, count_below, is_increasing, split_out_of
+from drift_graph.metas import Metas
 from drift_graph.payloads import are_forms, are_of_one_kind, are_rows, chosen, in_order
 
 _IMPURE = (
@@ -172,7 +172,7 @@ class Barrier:
         metas: Metas
         if len(taken) == 1 and taken[0][1].diffs is None:
             sinks, (metas, payloads, _) = taken[0]
-            if not is_increasing(metas):
+            if not metas.is_increasing():
                 raise DriftBug(f"two items with the same meta are released; {_IMPURE}")
         else:
             metas, payloads, sinks = _settle(taken)
@@ -224,7 +224,7 @@ class Barrier:
             run = heappop(heap)[2]
             start, end = run.start, len(run.metas)
             if run.metas[-1] >= bound:
-                end = count_below(run.metas, bound, start)
+                end = run.metas.count_below(bound, start)
                 rests.append((run, end))
             columns = Columns(run.metas, run.payloads, run.diffs).slice(start, end)
             if columns.diffs is not None:
@@ -269,21 +269,17 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
     sinks: str | list[str] = taken[0][0]
     if len(of_sinks) > 1:
         sinks = [name for name, columns in zip(names, of_sinks) for _ in columns.metas]
-        order = sorted(range(len(metas)), key=list(metas).__getitem__)
-        metas, payloads, _ = Columns(metas, payloads, None).in_order(order)
+        order, metas = metas.sorted()
+        payloads = in_order(payloads, order)
         sinks = [sinks[index] for index in order]
-    if not is_increasing(metas):
+    if not metas.is_increasing():
         raise DriftBug(f"two items with the same meta are released; {_IMPURE}")
     return metas, payloads, sinks
 
 
 def _in_order(batches: list[Columns]) -> Columns:
-    """One batch of several, each sorted by meta and together by their first ones, in the order of metas.
-
-    Shares of one batch that was split among workers are merged first, since this needs no list of their metas.
-    """
-    shares = groupby(batches, lambda columns: split_out_of(columns.metas))
-    return sorted_by_meta(joined([merged(list(those)) for _, those in shares]))
+    """One batch of several, in the order of metas."""
+    return sorted_by_meta(joined(batches))
 
 
 def _of_one_kind(taken: list[tuple[str, Columns]]) -> list[tuple[str, Columns]]:
@@ -323,7 +319,7 @@ def _without_pairs(columns: Columns, *, final: bool) -> Columns:
         for index in indices:
             remaining[index] = index in left
     diffs = list(compress(diffs, remaining))
-    return Columns(list(compress(metas, remaining)), chosen(payloads, remaining), diffs if -1 in diffs else None)
+    return Columns(metas.chosen(bytes(remaining)), chosen(payloads, remaining), diffs if -1 in diffs else None)
 
 
 def _of_one_meta(metas: Metas) -> list[list[int]]:

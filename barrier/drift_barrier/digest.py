@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import xxhash
 
-from drift_graph.canonical import encode_metas, encode_plain, joined_forms
-from drift_graph.metas import Metas, have_one_length
+from drift_graph.canonical import encode_plain, joined_forms
+from drift_graph.metas import Metas
 from drift_graph.payloads import of_kind
 
 BLOCK_ITEMS = 4096
@@ -103,17 +103,13 @@ def encoded_by_block(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS)
     """
     parts: list[Encoded] = []
     start = 0
-    at_once, each = b"", 0
-    if len(metas) > room and have_one_length(metas):  # cut as bytes
-        at_once = encode_metas(metas)
-        each = len(at_once) // len(metas)
     while start < len(metas):
         end = min(start + room, len(metas))
         is_all = end - start == len(metas)
         values = payloads if is_all else of_kind(payloads, payloads[start:end])
         plain = encode_plain(values)
         payload_bytes = joined_forms(values) if plain is None else plain
-        meta_bytes = at_once[start * each : end * each] or encode_metas(metas if is_all else metas[start:end])
+        meta_bytes = metas[start:end].encoded()
         parts.append(Encoded(end - start, meta_bytes, payload_bytes, plain is not None))
         start, room = end, BLOCK_ITEMS
     return parts

@@ -184,7 +184,7 @@ def _settled(buffer: Barrier, below: bytes) -> Iterator[tuple[list[bytes], list[
         metas, payloads, _ = settled
         if any(type(payload) is Failure for payload in payloads):
             valid = [index for index, payload in enumerate(payloads) if type(payload) is not Failure]
-            metas, payloads = [metas[index] for index in valid], [payloads[index] for index in valid]
+            metas, payloads = metas.take(valid), [payloads[index] for index in valid]
         yield list(metas), payloads
 
 

@@ -80,7 +80,7 @@ class Relevant:
                 self._group = groups[0]
                 self._key = plan.key_of(groups[0])
                 self._programs = {source.name: Program(dataflow, source.name) for source in dataflow.sources}
-                ports = self._run(route[0].operator.name, [self._own], [payload])
+                ports = self._run(route[0].operator.name, Metas([self._own]), [payload])
                 self._wanted = {form for batch in ports.get(self._group, ()) for form in self._forms(batch)}
 
     @property

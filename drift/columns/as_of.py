@@ -24,8 +24,7 @@ from drift.columns.joined import Entry, Joined, Run, Stored, _bisected
 from drift.columns.rows import Frame
 from drift.columns.sided import PairRows, pairs_of
 from drift_graph.errors import InputError
-from drift_graph.meta import later_metas
-from drift_graph.metas import Metas, metas_in_order, metas_of_children, with_suffix
+from drift_graph.metas import Metas
 
 
 class Latest(Stored):
@@ -82,7 +81,7 @@ class Fired(NamedTuple):
         pairs: None if there are none.
     """
 
-    timers: list[bytes]
+    timers: Metas
     keys: list[Any]
     metas: Metas
     pairs: PairRows | None
@@ -114,7 +113,7 @@ class AsOf(Joined):
         times = np.asarray(times_of, np.int64)
         left, right = np.flatnonzero(sides_of == 0), np.flatnonzero(sides_of)
         if len(left):
-            own = list(metas_in_order(metas, left.tolist(), increasing=True))
+            own = list(metas.take(left.tolist()))
             self.waiting = _both(self.waiting, Waiting(sides[0][1], times[left], own, sides[0][0].frame))
         self.now = int(times[-1])
         least = self.now if self.waiting is None else min(self.now, int(self.waiting.times[0]))
@@ -138,27 +137,27 @@ class AsOf(Joined):
         timers, firsts, groups = self._timers(waiting)
         if self._known and (self.waiting is None or self.waiting.metas[0]):
             self._known = {}
-        order = sorted(range(len(timers)), key=timers.__getitem__)
+        places_of, timers = timers.sorted()
+        order = np.asarray(places_of)
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
         rows = np.argsort(ranks[groups], kind="stable")
         by_number = list(self._numbers)
         keys = [by_number[number] for number in waiting.codes[firsts[order]].tolist()]
-        timers = [timers[at] for at in order]
         places, right = self.sides[1].found(waiting.codes, waiting.times)  # type: ignore[attr-defined]
         if not self._outer:
             rows = rows[places[rows] >= 0]
         if not len(rows):
-            return Fired(timers, keys, [], None)
+            return Fired(timers, keys, Metas(), None)
         counts = np.bincount(ranks[groups[rows]], minlength=len(timers)).tolist()
         endings = [output + child(index) for index in range(max(counts))]
         places = places[rows]
         right = pl.DataFrame() if right is None else rows_at(right, places)
         are_there = places >= 0
         pairs = pairs_of(waiting.rows[rows], right, are_there if self._outer else None)
-        return Fired(timers, keys, metas_of_children(timers, counts, endings), pairs)
+        return Fired(timers, keys, timers.children(counts, endings), pairs)
 
-    def _timers(self, waiting: Waiting) -> tuple[list[bytes], Array, Array]:
+    def _timers(self, waiting: Waiting) -> tuple[Metas, Array, Array]:
         """The timers of rows, the first row of each, and for each row which is its timer."""
         suffix, ending, phase = self._timers_of
         order = np.lexsort((waiting.codes, waiting.times))
@@ -169,11 +168,11 @@ class AsOf(Joined):
         firsts = order[begins]
         parents = [waiting.metas[at] for at in firsts.tolist()]
         if not self._known:
-            return later_metas(with_suffix(parents, suffix), ending, None, phase), firsts, groups
-        made = []
+            return Metas(parents).with_suffix(suffix).later(ending, None, phase), firsts, groups
+        made: list[bytes] = []
         for parent, code, time in zip(parents, waiting.codes[firsts].tolist(), waiting.times[firsts].tolist()):
-            made += [self._known[code, time]] if not parent else later_metas([parent + suffix], ending, None, phase)
-        return made, firsts, groups
+            made += Metas([parent + suffix]).later(ending, None, phase) if parent else [self._known[code, time]]
+        return Metas(made), firsts, groups
 
     # As objects.
 

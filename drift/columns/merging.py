@@ -18,13 +18,12 @@ import numpy as np
 
 from drift.columns.aggregates import _EXACT_MAX, Array, InColumns, _NotHere
 from drift.columns.groups import UNUSED_MIN, KeyNumbers, _greatest, arrays_of, listed, results_of
-from drift.columns.metas import next_later_metas
 from drift.columns.opened import OpenWindows, Taken
 from drift.columns.windows import window_rows
 from drift.operators import Timer
 from drift_graph.canonical import canonical_each, encode_many, stored_each
 from drift_graph.meta import LATER_MARK, pack_time, varint
-from drift_graph.metas import Metas, metas_in_order
+from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
 
 #: Times whose windows are not cut off by the ends of time, and differences of which 64 bits hold.
@@ -278,12 +277,12 @@ class Merging:
         timers = [b""] * len(slices)
         some = np.flatnonzero(dues != _NONE).tolist()
         if some:
-            parents = metas if len(some) == len(metas) else metas_in_order(metas, some, increasing=True)
+            parents = metas if len(some) == len(metas) else metas.take(some)
             _set(timers, some, self._next(parents, dues[some]))
         self._ended.append(_Ended(slices, numbers, firsts, timers, dues))
 
     def _next(self, parents: Metas, dues: Array) -> list[bytes]:
-        return next_later_metas(parents, self._suffix, self._ending, dues, self._phase)
+        return list(parents.with_suffix(self._suffix).later(self._ending, dues, self._phase))
 
     def _numbers_of(self, keys: Sequence[Any]) -> Array:
         numbers = np.fromiter(map(self._numbers.__getitem__, keys), np.int64, len(keys))
@@ -314,11 +313,11 @@ class Merging:
             except _NotHere:
                 break
 
-    def taken(self) -> tuple[list[bytes], list[Any], Any]:
+    def taken(self) -> tuple[Metas, list[Any], Any]:
         """The windows that have ended since the last call: timers, keys and windows."""
         over, self._over = self._over, []
         if not over:
-            return [], [], []
+            return Metas(), [], []
         metas, keys = (list(chain.from_iterable(each)) for each in zip(*((each.timers, each.keys) for each in over)))
         results = list(map(np.concatenate, zip(*(each.results for each in over))))
         bounds = [(each.until + 1 - self._size, each.until + 1) for each in over]
@@ -329,7 +328,7 @@ class Merging:
             made = lists[0] if names is None else [dict(zip(names, each)) for each in zip(*lists)]
             each_bound = chain.from_iterable(map(repeat, bounds, counts))
             rows = [self._result(key, *bound, value) for key, bound, value in zip(keys, each_bound, made)]
-        return metas, keys, rows
+        return Metas(metas), keys, rows
 
     def _moment(self, time: int) -> bytes:
         return pack_time(time) + bytes((LATER_MARK,)) + varint(0) + bytes((self._phase,))
@@ -370,7 +369,7 @@ class Merging:
                 again.append((each, some))
                 parents += fired
         if parents:
-            timers = iter(self._next(parents, np.full(len(parents), until + self._every)))
+            timers = iter(self._next(Metas(parents), np.full(len(parents), until + self._every)))
             for each, some in again:
                 _set(each.timers, some, list(islice(timers, len(some))))
         self._ended = [each for each in self._ended if each.start >= next_start]

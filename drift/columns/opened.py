@@ -17,8 +17,7 @@ import numpy as np
 
 from drift.columns.aggregates import Array, InColumns, _NotHere
 from drift.columns.groups import UNUSED_MIN, Groups, KeyNumbers, Keys, listed, results_of
-from drift.columns.metas import StampMetas
-from drift_graph.metas import Metas, joined_metas, metas_in_order
+from drift_graph.metas import Metas
 
 
 class Taken(NamedTuple):
@@ -43,11 +42,10 @@ class Taken(NamedTuple):
         ends = list(accumulate(self.counts))
         yield from zip(self.untils, [0, *ends], ends)
 
-    def timers(self, suffix: bytes, ending: bytes, phase: int) -> Metas | None:
-        """The metas of their ends, see `StampMetas.later`; None if they are to be made one by one."""
-        if not isinstance(self.firsts, StampMetas):
-            return None
-        return self.firsts.later(suffix, ending, np.repeat(np.array(self.untils, np.int64), self.counts), phase)
+    def timers(self, suffix: bytes, ending: bytes, phase: int) -> Metas:
+        """The metas of their ends, see `Metas.later`."""
+        untils = np.repeat(np.array(self.untils, np.int64), self.counts)
+        return self.firsts.with_suffix(suffix).later(ending, untils, phase)
 
 
 class OpenWindows:
@@ -108,7 +106,7 @@ class OpenWindows:
         is_new = np.ones(len(groups), np.bool_)
         is_new[old] = False
         self._append([*after, [numbers]], before, old, is_new)
-        self._firsts.append(metas_in_order(metas, groups.firsts[is_new].tolist(), increasing=True))
+        self._firsts.append(metas.take(groups.firsts[is_new]))
         counts = [right - left for left, right in groups.bounds]
         if goes_on:
             self._counts[-1] += counts.pop(0) - len(old)
@@ -171,7 +169,7 @@ class OpenWindows:
                 self._firsts.insert(0, some[left:])
             left -= len(firsts[-1])
         del self._counts[:ends], self.untils[:ends]
-        return Taken(untils, counts, Keys(self._keys, numbers), joined_metas(firsts), arrays)
+        return Taken(untils, counts, Keys(self._keys, numbers), Metas.joined(firsts), arrays)
 
     def accumulators(self, taken: Taken) -> list[Any]:
         """The accumulators of the windows, one by one."""

@@ -19,12 +19,12 @@ from drift.columns.aggregates import Array, InColumns, _NotHere
 from drift.columns.computed import Computed
 from drift.columns.expressions import Expressions, Predicate
 from drift.columns.groups import Groups, groups_of
-from drift.columns.metas import stamp_metas
 from drift.columns.rows import Frame, Tabular
 from drift.columns.times import Times, are_dates
 from drift.operators import OpensWindows
 from drift_graph.canonical import hash64_each
 from drift_graph.item import Columns
+from drift_graph.metas import Metas
 from drift_graph.payloads import NeedsRows
 
 #: Types of which every value has a canonical form.
@@ -140,13 +140,13 @@ class Adding:
             rows, times, places = rows.in_order(order.tolist()), times[order], places[order]
         rows, times, places, lengths = self._in_windows(rows, times, places)
         if not len(times):
-            return Columns([], [], None), [], _NONE
+            return Columns(Metas(), [], None), [], _NONE
         groups = self._opens.groups(rows, lengths)
         if groups is None:
             raise NeedsRows("the keys of rows are not in columns")
         frame = pl.DataFrame([*self._keys_of(rows, groups), *self._added(groups)])
         of_groups = times[groups.firsts]
-        metas = stamp_metas(of_groups, _ties(groups, times, of_groups, source, places), self._rank, ending)
+        metas = Metas.stamped(of_groups, _ties(groups, times, of_groups, source, places), self._rank, ending)
         return Columns(metas, Parts(frame), None), groups.distinct, groups.codes  # type: ignore[arg-type]
 
     def _in_windows(self, rows: Frame, times: Times, places: Array) -> tuple[Frame, Times, Array, list[int]]:

@@ -22,11 +22,9 @@ import pyarrow as pa
 from drift.arrow import check_values, common_column, payloads_of
 from drift.columns.forms import Piece, RowForms, pieces_of_rows
 from drift.columns.gathered import Gathered, joined
-from drift.columns.metas import StampMetas, chosen_metas_of_rows
 from drift.columns.times import TimedRows, Times, times_of_column
 from drift.strings import Strings
 from drift_graph.errors import InputError
-from drift_graph.metas import Metas
 from drift_graph.payloads import Rows, Timed
 
 #: Rows whose columns are looked at once for their forms, and of these those whose forms are made at once.
@@ -114,9 +112,6 @@ class Tabular(Rows):
     def chosen(self, wanted: Sequence[int]) -> Self:
         mask = np.frombuffer(bytes(wanted), np.bool_)
         return self._of(self.frame.filter(pl.Series(mask)))
-
-    def chosen_metas(self, metas: Metas, wanted: bytes) -> Metas:
-        return metas.chosen(wanted) if isinstance(metas, StampMetas) else chosen_metas_of_rows(metas, wanted)
 
     def in_order(self, order: Sequence[int]) -> Self:
         return self._of(self.frame[np.asarray(order, np.int64)])

@@ -19,25 +19,11 @@ import numpy as np
 from drift.columns.aggregates import Array, InColumns, _Keyed, _NotHere, codes_of
 from drift.columns.groups import UNUSED_MIN, Groups, KeyNumbers, Keys, arrays_of, listed, results_of
 from drift.columns.merging import _NONE, _TIME_MAX
-from drift.columns.metas import (
-    _SIGN,
-    Bytes,
-    StampMetas,
-    WrittenMetas,
-    _beside,
-    _bytes_of,
-    _hashed,
-    _listed,
-    _roots,
-    _sizes,
-    _varints,
-    order_of,
-)
 from drift.columns.rows import Frame
 from drift.columns.windows import windows_between
 from drift.operators import Timer
 from drift_graph.later import HOPS_MAX
-from drift_graph.meta import LATER_MARK, TIME_MIN, hops_of, read_varint, root_of, time_of, varint
+from drift_graph.meta import TIME_MIN, hops_of, time_of
 from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
 
@@ -47,34 +33,33 @@ class _Open(NamedTuple):
 
     Attributes:
         firsts, lasts: times of the first row and the last one; without a row, `lasts` is `_NONE`.
-        roots: of the first row what is in its global time: time, tie and ordinal, as in `CountedMetas`.
-        dues, hops, hashes: what is in the meta of the timer besides: its time, how often it was set, and the hash.
+        dues, hops: the time of the timer, and how often it was set.
+        timers: the metas of the timers, as objects.
         arrays: of each aggregate the accumulators, in one array or two.
     """
 
     firsts: Array
     lasts: Array
-    roots: Array
     dues: Array
     hops: Array
-    hashes: Bytes
+    timers: Array
     arrays: list[list[Array]]
 
     def at(self, places: Any) -> _Open:
         """The sessions at these places."""
         arrays = [[each[places] for each in every] for every in self.arrays]
-        first, last, roots, dues, hops, hashes = (each[places] for each in self[:6])
-        return _Open(first, last, roots, dues, hops, hashes, arrays)
+        first, last, dues, hops, timers = (each[places] for each in self[:5])
+        return _Open(first, last, dues, hops, timers, arrays)
 
     def followed_by(self, others: _Open) -> _Open:
         """A batch of these sessions and then others."""
-        first, last, roots, dues, hops, hashes = (np.concatenate(each) for each in zip(self[:6], others[:6]))
+        first, last, dues, hops, timers = (np.concatenate(each) for each in zip(self[:5], others[:5]))
         arrays = [list(map(np.concatenate, zip(*every))) for every in zip(self.arrays, others.arrays)]
-        return _Open(first, last, roots, dues, hops, hashes, arrays)
+        return _Open(first, last, dues, hops, timers, arrays)
 
     def set(self, places: Array, others: _Open) -> None:
         """Put others in these places."""
-        for each, other in zip(self[:6], others[:6]):
+        for each, other in zip(self[:5], others[:5]):
             each[places] = other
         for every, others_of in zip(self.arrays, others.arrays):
             for each, other in zip(every, others_of):
@@ -82,10 +67,11 @@ class _Open(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Rows with the numbers of their keys, and the keys."""
+    """Rows with their times and the numbers of their keys, and the keys."""
 
-    metas: StampMetas
+    metas: Metas
     rows: Frame
+    times: Array
     codes: Array
     keys: Sequence[Any]
 
@@ -110,47 +96,40 @@ class Sessions:
         result: Callable[..., Any],
     ) -> None:
         self._key, (self._names, self._aggregates), self._gap, self._result = key, values, gap, result
-        suffix, self._ending, phase = timers
-        self._hashed_ending = suffix + self._ending
-        self._moment = bytes((LATER_MARK,)) + varint(0) + bytes((phase,))
-        self._shared: tuple[bytes, bytes] | None = None  # rank of the source, and path of the rows
+        self._suffix, self._ending, self._phase = timers
         self._numbers = KeyNumbers()
         self._keys: list[Any] = []
         self._open = self._none(0, [])
         self._least: tuple[bytes | None] | None = None  # what `least` says, until something changes
 
     def _none(self, count: int, dtypes: Sequence[Sequence[Any]]) -> _Open:
-        times = [np.full(count, each, np.int64) for each in (0, _NONE, 0, 0)]
+        numbers = [np.full(count, each, np.int64) for each in (0, _NONE, 0, 0)]
         arrays = [[np.zeros(count, each) for each in every] for every in dtypes]
-        roots, hashes = np.zeros((count, 3), ">u8"), np.zeros((count, 16), np.uint8)
-        return _Open(times[0], times[1], roots, times[2], times[3], hashes, arrays)
+        first, last, dues, hops = numbers
+        return _Open(first, last, dues, hops, np.full(count, b"", object), arrays)
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self._open.lasts != _NONE))
 
     def batch(self, metas: Metas, rows: Rows) -> Batch | None:
         """Rows as `add` takes them; None where they are to be added one by one."""
-        if not isinstance(metas, StampMetas) or not isinstance(rows, Frame):
+        if metas.some_later() or not isinstance(rows, Frame):
             return None
-        times = metas.time_array()
+        times = np.asarray(metas.times())
         if int(times[0]) < -_TIME_MAX or int(times[-1]) > _TIME_MAX - self._gap or self._gap > _TIME_MAX:
             return None
         try:
             codes, keys = codes_of(rows, self._key)
         except _NotHere:
             return None
-        return Batch(metas, rows, codes, keys)
+        return Batch(metas, rows, times, codes, keys)
 
     def add(self, batch: Batch) -> tuple[Metas, Any] | None:
         """Add rows below which nothing will come; the metas of the timers of sessions that have ended, and these."""
-        metas, rows, codes, keys = batch
+        metas, rows, times, codes, keys = batch
         self._least = None
-        if self._shared is None:
-            self._shared = metas.shared
-        if self._shared != metas.shared:
-            return None
         slots = self._slots_of(keys)
-        times, keyed = metas.time_array(), _Keyed(codes, len(keys))
+        keyed = _Keyed(codes, len(keys))
         order = keyed.order
         of_key, sorted_times = codes[order], times[order]
         is_first = np.r_[True, of_key[1:] != of_key[:-1]]  # of its key
@@ -174,9 +153,8 @@ class Sessions:
                 return None
             made = self._none(len(begins), [])._replace(arrays=arrays)
             new = np.flatnonzero(is_new[begins])
-            firsts = metas.in_order(order[begins[new]].tolist(), increasing=False)
-            self._begin(made, new, firsts)
-            for each, other in zip((*made[:1], *made[2:6]), (*known[:1], *known[2:6])):
+            self._begin(made, new, metas.take(order[begins[new]]))
+            for each, other in zip((*made[:1], *made[2:5]), (*known[:1], *known[2:5])):
                 each[goes_on] = other
             ends = np.r_[begins[1:], len(session)]
             made.lasts[:] = sorted_times[ends - 1]
@@ -233,15 +211,17 @@ class Sessions:
 
     # Timers.
 
-    def _begin(self, made: _Open, new: Array, firsts: Any) -> None:
+    def _begin(self, made: _Open, new: Array, firsts: Metas) -> None:
         """Set the timers of new sessions, which begin with rows of these metas."""
-        roots, times = firsts.roots(), firsts.time_array()
-        made.firsts[new], made.roots[new] = times, roots
-        made.dues[new], made.hops[new] = times + (self._gap - 1), 1
-        rank, path = firsts.shared
-        for at, sizes in _by_length(roots, made.hops[new]):
-            root = _roots(roots[at], rank, sizes[0], sizes[1])
-            made.hashes[new[at]] = _hashed(_beside(len(root[0]), [*root, _bytes_of(path + self._hashed_ending)]))
+        times = np.asarray(firsts.times())
+        made.firsts[new], made.dues[new], made.hops[new] = times, times + (self._gap - 1), 1
+        made.timers[new] = self._later(firsts, made.dues[new])
+
+    def _later(self, parents: Metas, dues: Array) -> Array:
+        """The metas of timers that are set by what has these metas."""
+        timers = np.empty(len(parents), object)
+        timers[:] = list(parents.with_suffix(self._suffix).later(self._ending, dues, self._phase))
+        return timers
 
     def _prolong(self, made: _Open, times: Array, before: Array, session: Array, ends: Array) -> None:
         """Set timers again where a row comes behind them.
@@ -271,30 +251,9 @@ class Sessions:
             return
         if int(made.hops[at].max()) >= HOPS_MAX:
             raise _NotHere
-        for some, rows in self._timer_rows(made, at):
-            made.hashes[at[some]] = _hashed(_beside(len(rows), [rows, _bytes_of(self._hashed_ending)]))
+        made.timers[at] = self._later(Metas(made.timers[at]), untils[at])
         made.dues[at] = untils[at]
         made.hops[at] += 1
-
-    def _timer_rows(self, made: _Open, at: Array) -> Iterator[tuple[Any, Bytes]]:
-        """The metas of timers, those of one length at a time."""
-        assert self._shared is not None
-        rank = self._shared[0]
-        roots, hops, dues = made.roots[at], made.hops[at], made.dues[at]
-        for some, sizes in _by_length(roots, hops):
-            times = _words(dues[some].view(np.uint64) ^ _SIGN)
-            count = _varints(_words(hops[some]), sizes[2])
-            root = _roots(roots[some], rank, sizes[0], sizes[1])
-            parts = [times, _bytes_of(self._moment), *root, *count, made.hashes[at[some]], _bytes_of(self._ending)]
-            yield some, _beside(len(times), parts)
-
-    def _timers(self, made: _Open, at: Array) -> list[bytes]:
-        """The metas of timers."""
-        found = np.empty(len(at), object)
-        for some, rows in self._timer_rows(made, at):
-            found[some] = _listed(rows)
-        timers: list[bytes] = found.tolist()
-        return timers
 
     @property
     def least(self) -> bytes | None:
@@ -302,7 +261,7 @@ class Sessions:
         if self._least is None:
             found = np.flatnonzero(self._open.lasts != _NONE)
             dues = self._open.dues[found]
-            self._least = (min(self._timers(self._open, found[dues == dues.min()])) if len(found) else None,)
+            self._least = (min(self._open.timers[found[dues == dues.min()]]) if len(found) else None,)
         return self._least[0]
 
     def fire(self, bound: bytes) -> tuple[Metas, Sequence[Any], Any, list[tuple[bytes, Any]]]:
@@ -312,7 +271,7 @@ class Sessions:
         time = int.from_bytes(bound[:8], "big") + TIME_MIN
         sessions, self._least = self._open, None
         due = np.flatnonzero((sessions.lasts != _NONE) & (sessions.dues < time))
-        nothing: tuple[Metas, Sequence[Any], Any, list[tuple[bytes, Any]]] = [], [], [], []
+        nothing: tuple[Metas, Sequence[Any], Any, list[tuple[bytes, Any]]] = Metas(), [], [], []
         if not len(due):
             return nothing
         ready = sessions.at(due)
@@ -321,7 +280,7 @@ class Sessions:
         is_over = untils < time
         try:
             results = results_of(self._aggregates, ready.at(is_over).arrays)
-            moved = self._timers(ready, goes_on)
+            moved = ready.timers[goes_on].tolist()
             moved_keys = [self._keys[at] for at in due[goes_on].tolist()]
             self._move(ready, goes_on, untils)
         except _NotHere:
@@ -339,13 +298,12 @@ class Sessions:
             numbers: of their keys.
         """
         if not len(numbers):
-            return [], [], []
-        order = order_of([ended.dues, *(ended.roots[:, at].astype(np.uint64) for at in range(3))])
+            return Metas(), [], []
+        places, timers = Metas(ended.timers).sorted()
+        order = np.asarray(places)
         ended, keys = ended.at(order), Keys(self._keys, numbers[order])
         results = [each[order] for each in results]
         starts, ends = ended.firsts, ended.lasts + self._gap
-        parts = list(self._timer_rows(ended, np.arange(len(keys))))
-        timers: Metas = WrittenMetas(parts[0][1], b"") if len(parts) == 1 else self._timers(ended, np.arange(len(keys)))
         rows: Any = windows_between(self._result, keys, len(self._key), starts, ends, results, self._names)
         if rows is None:
             lists = [each.tolist() for each in results]
@@ -363,24 +321,19 @@ class Sessions:
         sessions = self._open.at(found)
         lists = [listed(kind, arrays) for (kind, _), arrays in zip(self._aggregates, sessions.arrays)]
         accumulators = lists[0] if self._names is None else list(zip(*lists))
-        timers = self._timers(sessions, np.arange(len(found)))
+        timers = sessions.timers.tolist()
         bounds = zip(sessions.firsts.tolist(), sessions.lasts.tolist())
         for at, (first, last), accumulator, timer in zip(found.tolist(), bounds, accumulators, timers):
             key = self._keys[at]
             yield key, ((first, last, accumulator), [(timer, Timer(key, key))])
 
-    def absorb(self, shared: tuple[bytes, bytes], entries: Sequence[tuple[Any, Any]]) -> bool:
-        """Take states and timers as of `entries`, while there are none here; False where that is not possible.
-
-        Args:
-            shared: rank and path of the rows that will be added.
-        """
-        rank, every = shared[0], [(key, state, timers[0][0]) for key, (state, timers) in entries if len(timers) == 1]
+    def absorb(self, entries: Sequence[tuple[Any, Any]]) -> bool:
+        """Take states and timers as of `entries`, while there are none here; False where that is not possible."""
+        every = [(key, state, timers[0][0]) for key, (state, timers) in entries if len(timers) == 1]
         parts = [key for key, _, _ in every] if len(self._key) < 2 else [part for key, _, _ in every for part in key]
-        roots = [root_of(timer) for _, _, timer in every]
         if len(every) < len(entries) or not set(map(type, parts)) <= {str, int, type(None)}:
             return False
-        if any(root[8 : 8 + len(rank)] != rank for root in roots) or any(state[1] > _TIME_MAX for _, state, _ in every):
+        if any(state[1] > _TIME_MAX for _, state, _ in every):
             return False
         accumulators = [state[2] for _, state, _ in every]
         lists = [accumulators] if self._names is None else list(zip(*accumulators))
@@ -391,15 +344,12 @@ class Sessions:
         for (kind, _), (values, *_) in zip(self._aggregates, arrays):
             if kind in ("min", "max") and (np.isnan(values).any() or np.signbit(values[values == 0]).any()):
                 return False
-        self._shared = shared
         self._keys = [key for key, _, _ in every]
         self._numbers = KeyNumbers(zip(self._keys, range(len(every))))
         made = self._none(len(every), [])._replace(arrays=arrays)
         for at, (_, (first, last, _), timer) in enumerate(every):
-            tie, end = read_varint(roots[at], 8 + len(rank))
             made.firsts[at], made.lasts[at], made.dues[at], made.hops[at] = first, last, time_of(timer), hops_of(timer)
-            made.roots[at] = int.from_bytes(roots[at][:8], "big"), tie, read_varint(roots[at], end)[0]
-            made.hashes[at] = np.frombuffer(timer[-16 - len(self._ending) : -len(self._ending)], np.uint8)
+            made.timers[at] = timer
         self._open, self._least = made, None
         return True
 
@@ -408,27 +358,3 @@ class Sessions:
         entries = list(self.entries())
         self._open.lasts[:], self._least = _NONE, None
         return entries
-
-
-def _by_length(roots: Array, hops: Array) -> Iterator[tuple[Any, tuple[int, int, int]]]:
-    """The places of metas of each length, and how many bytes tie, ordinal and hops have behind the mark."""
-    if not len(hops):
-        return
-    each = [_sizes_of(numbers.astype(np.uint64)) for numbers in (roots[:, 1], roots[:, 2], hops)]
-    if not any(isinstance(size, np.ndarray) for size in each):
-        yield slice(None), (each[0], each[1], each[2])
-        return
-    sizes = 256 * each[0] + 16 * each[1] + each[2]
-    for size in np.flatnonzero(np.bincount(sizes)).tolist():
-        yield np.flatnonzero(sizes == size), (size >> 8, size >> 4 & 15, size & 15)
-
-
-def _sizes_of(numbers: Array) -> Any:
-    """See `_sizes`; one number where all have one size."""
-    least, greatest = _sizes(np.array([numbers.min(), numbers.max()])).tolist()
-    return least if least == greatest else _sizes(numbers)
-
-
-def _words(numbers: Array) -> Bytes:
-    """The 8 bytes of each number."""
-    return numbers.astype(">u8").view(np.uint8).reshape(-1, 8)

@@ -9,6 +9,7 @@ Of texts, and of times without a zone, each different one is read once, as that 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from datetime import UTC, tzinfo
 from typing import Any, cast
@@ -19,12 +20,12 @@ import polars as pl
 import pyarrow as pa
 
 from drift.arrow import python_values
-from drift.columns.metas import StampMetas, Words, stamp_metas
 from drift_graph.canonical import NoCanonicalForm, hash64, hash64_each
-from drift_graph.meta import TIME_MAX, TIME_MIN
+from drift_graph.meta import TIME_MAX
 from drift_graph.payloads import Rows, Timed
 
 Times = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
 
 _INTEGERS = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64})
 _HASHED = frozenset({pl.String, pl.Binary, pl.Boolean, pl.Date})
@@ -50,7 +51,8 @@ def times_of_column(column: pl.Series, zone: tzinfo | None, time_of: Callable[[A
         times: Times = column.to_physical().to_numpy() // _IN_MS[kind.time_unit]
         return times if times.min() >= _FIRST_MS and times.max() <= _LAST_MS else None
     if isinstance(kind, (pl.String, pl.Datetime)):
-        return _each_once(column, np.int64, time_of)
+        read: Times | None = _each_once(column, np.int64, time_of)
+        return read
     return None
 
 
@@ -66,7 +68,7 @@ def are_dates(column: pl.Series) -> bool:
     return bool(least * of_day >= _FIRST_MS * in_ms and greatest * of_day <= _LAST_MS * in_ms)  # type: ignore[operator]
 
 
-def _each_once(column: pl.Series, kind: type[Any], number_of: Callable[[Any], int | None]) -> Words | None:
+def _each_once(column: pl.Series, kind: type[Any], number_of: Callable[[Any], int | None]) -> Any:
     """The number of each row's value; None if one has none."""
     found = column.to_arrow(compat_level=pl.CompatLevel.oldest()).dictionary_encode(null_encoding="encode")
     try:
@@ -80,52 +82,25 @@ class TimedRows(Timed):
     """The times of rows.
 
     Args:
+        times: of the rows.
         rows: the payloads, which are hashed where there is no column of ties.
     """
 
-    __slots__ = ("first", "least", "greatest", "_times", "_rows", "_ties")
+    __slots__ = ("times", "_rows", "_ties")
 
     def __init__(self, times: Times, rows: Rows, ties: pl.Series | None) -> None:
-        self.first, self.least, self.greatest = int(times[0]), int(times.min()), int(times.max())
-        self._times = times
+        self.times = array("q", times.tobytes())  # its numbers are Python's, for whoever reads them
         self._rows = rows
         self._ties = ties
 
-    def behind(self, greatest: int, least: int, lateness: int) -> Sequence[tuple[int, int, int]] | None:
-        times = self._times
-        if self.least >= least and max(greatest, self.greatest) - self.least <= lateness:
-            return ()
-        if lateness > TIME_MAX:
-            return None
-        befores = self._befores(greatest)
-        bounds = np.maximum(np.maximum(befores, TIME_MIN + lateness) - lateness, least)
-        at = np.flatnonzero(times < bounds)
-        return list(zip(at.tolist(), times[at].tolist(), bounds[at].tolist()))
-
-    def rise(self, greatest: int) -> int:
-        rises = np.diff(np.maximum.accumulate(np.concatenate([np.array([greatest]), self._times])))
-        return int(rises.view(np.uint64).max())  # of two numbers of 64 bits, which may be further apart than 63 bits
-
-    def _befores(self, greatest: int) -> Times:
-        """The greatest time before each row."""
-        return np.maximum.accumulate(np.concatenate([np.array([greatest]), self._times[:-1]]))
-
-    def chosen(self, wanted: Sequence[int], rows: Rows) -> TimedRows | None:
-        mask = np.frombuffer(bytes(wanted), np.bool_)
-        if not mask.any():
-            return None
-        ties = None if self._ties is None else self._ties.filter(pl.Series(mask))
-        return TimedRows(self._times[mask], rows, ties)
-
-    def metas(self, rank: bytes, ending: bytes) -> StampMetas | None:
-        ties = self._hashes() if self._ties is None else _ties_of_column(self._ties)
-        return None if ties is None else stamp_metas(self._times, ties, rank, ending)
-
-    def _hashes(self) -> Words | None:
+    def ties(self, order: Sequence[int] | None) -> Words | None:
+        if self._ties is not None:
+            return _ties_of_column(self._ties if order is None else self._ties.gather(list(order)))
         try:
-            return np.frombuffer(hash64_each(cast(Any, self._rows)), ">u8")
+            hashes = hash64_each(cast(Any, self._rows if order is None else self._rows.in_order(order)))
         except NoCanonicalForm:
             return None
+        return np.frombuffer(hashes, ">u8").astype(np.uint64)
 
 
 def _ties_of_column(column: pl.Series) -> Words | None:
@@ -133,7 +108,10 @@ def _ties_of_column(column: pl.Series) -> Words | None:
     if column.dtype in _INTEGERS and not column.null_count():
         numbers = column.to_numpy()
         if int(numbers.min()) >= 0:
-            return numbers
+            return numbers.astype(np.uint64)
     elif column.dtype not in _INTEGERS | _HASHED:
         return None
-    return _each_once(column, np.uint64, lambda value: value if type(value) is int and value >= 0 else hash64(value))
+    found: Words | None = _each_once(
+        column, np.uint64, lambda value: value if type(value) is int and value >= 0 else hash64(value)
+    )
+    return found

@@ -19,7 +19,6 @@ from drift.columns.aggregates import Array
 from drift.columns.forms import Piece, pieces_of_rows, pieces_of_structs, pieces_of_tuples
 from drift.columns.groups import Keys, columns_of_keys
 from drift.columns.rows import Frame, Tabular, arrow_columns
-from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
 
 _FALSE = b"\xc2"
@@ -128,9 +127,6 @@ class AtMostOne(Rows):
     @property
     def nbytes(self) -> int:
         return len(self) + self._of.nbytes
-
-    def chosen_metas(self, metas: Metas, wanted: bytes) -> Metas:
-        return self._of.chosen_metas(metas, wanted)
 
     def __reduce__(self) -> Any:
         return list, (self.values,)

@@ -32,6 +32,7 @@ from drift_barrier.barrier import Barrier, Released
 from drift_barrier.digest import BLOCK_ITEMS, Digest, Encoded
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.metas import Metas
 from drift_graph.segments import has_borders
 from drift_graph.sizes import made_bytes
 
@@ -132,7 +133,7 @@ class LocalEngine:
             elif waiting and feed.error is None:  # nothing else to do: process items above the heartbeat
                 yield from self._processed(self._beats(fed), ahead=True)
             elif feed.error is None and (feed.live or feed.filenos()):
-                yield Released(barrier.position, [], [], "")
+                yield Released(barrier.position, Metas(), [], "")
                 select.select(feed.filenos(), (), (), _TICK_S)
             while self._worker.is_due or waiting.least < self._heartbeat:
                 yield from self._processed([])
@@ -154,7 +155,7 @@ class LocalEngine:
         self._process(beats, ahead)
         released = self._barrier.release(self._acker.minimal_time)
         self._update_progress()
-        yield released or Released(self._barrier.position, [], [], "")
+        yield released or Released(self._barrier.position, Metas(), [], "")
         if released is not None and released.error is not None:
             raise released.error
 

@@ -10,7 +10,6 @@ rows, stay columns, as an IPC stream of Arrow, to the barrier too.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -21,15 +20,13 @@ from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
 from drift_graph.canonical import plain_forms
 from drift_graph.item import Columns
-from drift_graph.metas import ComputedMetas, Metas, are_computed
+from drift_graph.metas import Metas
 from drift_graph.payloads import Forms, are_forms, are_rows, have_fields
 from drift_graph.restore import plain_values
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_bytes = msgspec.msgpack.Decoder(list[bytes]).decode
 _scalars = frozenset({str, int, float, bool, type(None), bytes})
-
-_length = struct.Struct(">BI")  # of an array of MessagePack
 
 _unpack_payloads: dict[int, Callable[[Any], list[Any]]] = {
     1: msgspec.msgpack.Decoder(list[Any]).decode,
@@ -39,18 +36,17 @@ _unpack_payloads: dict[int, Callable[[Any], list[Any]]] = {
 }
 #: How payloads are packed: 0 as they are, for pickle; as MessagePack 1 scalars, 2 tuples of them, 3 the canonical form
 #: of each; 4 rows, as Arrow's IPC.
-Packed = tuple[bytes | ComputedMetas, int, Any, list[int] | None]
+Packed = tuple[Metas, int, Any, list[int] | None]
 
 
 def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -> Packed:
     """Columns for pickle, in which payloads that MessagePack restores exactly are packed already."""
-    packed = metas if are_computed(metas) else _pack(metas)
     if are_forms(payloads):
-        return packed, 3, _pack(payloads), diffs
+        return metas, 3, _pack(payloads), diffs
     if have_fields(payloads):
-        return packed, 4, payloads.packed(), diffs
+        return metas, 4, payloads.packed(), diffs
     if are_rows(payloads):
-        return packed, 0, payloads, diffs
+        return metas, 0, payloads, diffs
     kinds = set(map(type, payloads))
     form = 0
     if kinds <= _scalars:
@@ -58,9 +54,9 @@ def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -
     elif kinds == {tuple} and set(map(type, chain.from_iterable(payloads))) <= _scalars:
         form = 2
     try:
-        return packed, form, _pack(payloads) if form else payloads, diffs
+        return metas, form, _pack(payloads) if form else payloads, diffs
     except (OverflowError, UnicodeEncodeError):  # a huge int, or lone surrogates
-        return packed, 0, payloads, diffs
+        return metas, 0, payloads, diffs
 
 
 def _rows(data: bytes) -> Any:
@@ -116,14 +112,8 @@ def unpacked_output(encoded: Sequence[Encoded], columns: Packed | None) -> Colum
 
 def plain_columns(count: int, metas: bytes, payloads: bytes) -> Columns:
     """Items from their joined canonical bytes; the payloads are scalars, tuples, or dicts of these."""
-    return Columns(metas_of(count, metas), plain_values(count, payloads), None)
+    return Columns(Metas.decoded(count, metas), plain_values(count, payloads), None)
 
 
-def metas_of(count: int, metas: bytes) -> list[bytes]:
-    """`count` metas from their joined canonical bytes."""
-    return _unpack_bytes(_length.pack(0xDD, count) + metas)
-
-
-def unpacked_columns(metas: bytes | ComputedMetas, form: int, payloads: Any, diffs: list[int] | None) -> Columns:
-    each = _unpack_bytes(metas) if isinstance(metas, bytes) else metas
-    return Columns(each, _unpack_payloads[form](payloads) if form else payloads, diffs)
+def unpacked_columns(metas: Metas, form: int, payloads: Any, diffs: list[int] | None) -> Columns:
+    return Columns(metas, _unpack_payloads[form](payloads) if form else payloads, diffs)

@@ -18,6 +18,7 @@ from drift_graph.errors import GraphError, InputError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
 from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.metas import Metas
 from drift_graph.operators import Source, function_of
 from drift_graph.policies import ArrivalTime
 from drift_graph.restore import CannotRestore, Classes, classes_near
@@ -161,7 +162,7 @@ class RecordedMachine(SourceMachine):
         start = self.items_in
         end = start + len(payloads)
         late = [late for at in range(start, end) for late in self._late_after.get(at, ())]
-        arrived = Arrived(self._metas[start:end], payloads, self._heartbeats[end - 1], late, None)
+        arrived = Arrived(Metas(self._metas[start:end]), payloads, self._heartbeats[end - 1], late, None)
         self.repeat(arrived)
         return arrived
 

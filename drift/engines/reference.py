@@ -18,6 +18,7 @@ from drift_graph.failures import no_form_error, step_error
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
 from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.metas import Metas
 from drift_graph.reference import Reference
 from drift_graph.segments import has_borders
 
@@ -70,7 +71,7 @@ class ReferenceEngine:
                 if type(payload) is Failure and not self._passes_failures:
                     raise step_error(payload, meta)
                 try:
-                    self._digest.add([meta], [payload])
+                    self._digest.add(Metas([meta]), [payload])
                 except NoCanonicalForm as none:
                     step = feeding_step(self._dataflow, sink)
                     raise no_form_error(step, none, payload, meta) from None
@@ -83,7 +84,7 @@ class ReferenceEngine:
         self.progress.items_out += len(metas)
         if error is None:
             self.progress.released_below = self.progress.minimal_bytes
-        yield Released(start, metas, payloads, sinks, error)
+        yield Released(start, Metas(metas), payloads, sinks, error)
         if error is not None:
             raise error
 

@@ -26,7 +26,7 @@ from drift.operators import JoinsRows, MapsEach, TakesEach, _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.later import at
 from drift_graph.meta import END, TIME_MIN, time_of
-from drift_graph.metas import Metas, times_of
+from drift_graph.metas import Metas
 from drift_graph.payloads import have_fields
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -178,7 +178,7 @@ class InnerJoin(PairJoin, TakesEach, JoinsRows, frozen=True):
         give: Callable[[Sequence[Any]], None],
     ) -> None:
         lists: dict[Any, tuple[list[Any], list[Any]]] = {}
-        for key, (side, _, payload), time in zip(keys, payloads, times_of(metas)):
+        for key, (side, _, payload), time in zip(keys, payloads, metas.times()):
             both = lists.get(key)
             if both is None:
                 state = states[key]

@@ -18,6 +18,7 @@ from drift_graph.canonical import identity
 from drift_graph.functions import brief, same_function
 from drift_graph.later import Later
 from drift_graph.meta import PHASE_TIMERS
+from drift_graph.metas import Metas
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -128,7 +129,7 @@ class _OfLogic(_ByValue, frozen=True):
         """See `Process`."""
         key, subject = self.of_key(payload)
         states, made = {key: state}, list[Sequence[Any]]()
-        self.on_batch(states, KeyedItems((key,), (subject,), [], iter(((key, subject, time),))), made.append)
+        self.on_batch(states, KeyedItems((key,), (subject,), Metas(), iter(((key, subject, time),))), made.append)
         return states.get(key, self.logic.initial), made[0]
 
     def of_key(self, payload: Any) -> tuple[Any, Any]:

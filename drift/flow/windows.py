@@ -57,7 +57,7 @@ from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import at
 from drift_graph.meta import END
-from drift_graph.metas import Metas, times_of
+from drift_graph.metas import Metas
 from drift_graph.moments import Span, span_from
 from drift_graph.payloads import Rows
 
@@ -650,7 +650,7 @@ class RuledItem(OfAggregate, TakesEach, frozen=True):
         if "skip" in answers:  # the aggregate does not see those
             taken = [payload for payload, answer in zip(payloads, answers) if answer != "skip"]
         values = iter(self.aggregate.values_of(taken))
-        for key, payload, answer, time in zip(keys, payloads, answers, times_of(metas)):
+        for key, payload, answer, time in zip(keys, payloads, answers, metas.times()):
             state = find(key, EMPTY)
             value = None if answer == "skip" else next(values)
             if answer == "go on" and type(state) is tuple:

@@ -15,6 +15,7 @@ from typing import Any
 from drift_graph.canonical import NoCanonicalForm, form_of, same, stored
 from drift_graph.errors import PayloadError
 from drift_graph.item import Columns, Failure
+from drift_graph.metas import Metas
 
 #: Stands for "nothing is sent here", since None is a payload.
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
@@ -44,7 +45,7 @@ class Difference:
             self.diffs.append(1)
 
     def columns(self) -> Columns:
-        return Columns(self.metas, self.payloads, self.diffs if -1 in self.diffs else None)
+        return Columns(Metas(self.metas), self.payloads, self.diffs if -1 in self.diffs else None)
 
 
 class Debts:

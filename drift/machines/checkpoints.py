@@ -19,7 +19,6 @@ from itertools import chain, repeat
 from typing import Any
 
 from drift_graph.meta import BEGINNING
-from drift_graph.metas import Metas
 
 #: In place of the state of a key that is in its initial state, as if it never had an item.
 DELETED: Any = type("Deleted", (), {"__repr__": lambda self: "deleted"})()
@@ -81,12 +80,12 @@ class Touched:
         self._settled: dict[Any, None] = {}
         self._unfolded: list[Sequence[Any]] = []  # keys of settled batches that are not in it yet
         self._unfolded_rows = 0
-        self._batches: deque[tuple[Metas, Sequence[Any]]] = deque()
+        self._batches: deque[tuple[Sequence[bytes], Sequence[Any]]] = deque()
         self._ones: list[tuple[bytes, Any]] = []
         self._rows = 0  # of batches
         self._rows_max = _ROWS_RETAINED_MIN
 
-    def add(self, metas: Metas, keys: Sequence[Any]) -> None:
+    def add(self, metas: Sequence[bytes], keys: Sequence[Any]) -> None:
         """Add the keys of a batch, sorted by meta."""
         if keys:
             self._batches.append((metas, keys))
@@ -244,7 +243,7 @@ class KeyedState(ABC):
         """Whether the keys of a batch must be computed before its items are processed, because `get` needs them."""
         return self._touched is not None or self._unread is not None
 
-    def get(self, metas: Metas, keys: Sequence[Any]) -> None:
+    def get(self, metas: Sequence[bytes], keys: Sequence[Any]) -> None:
         """Fetch the states of the keys of a batch, sorted by meta, before its items are processed."""
         if self._touched is not None:
             self._touched.add(metas, keys)

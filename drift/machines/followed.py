@@ -23,7 +23,6 @@ from drift.machines.keyed import KeyedStage
 from drift.machines.maps import Ports
 from drift_graph.item import Columns, joined
 from drift_graph.meta import BEGINNING
-from drift_graph.metas import count_below
 from drift_graph.payloads import are_rows
 
 #: So many settled rows wait before they run again, and twice as many as there are items behind.
@@ -114,7 +113,7 @@ class Followed:
             some: list[Columns] = []
             while self._waiting and self._waiting[0][1] is ended and self._waiting[0][0].metas[0] < bound:
                 columns, _ = self._waiting.popleft()
-                below = count_below(columns.metas, bound)
+                below = columns.metas.count_below(bound)
                 some.append(columns.slice(0, below))
                 if below < len(columns.metas):
                     self._waiting.appendleft((columns.slice(below, len(columns.metas)), ended))

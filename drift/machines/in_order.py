@@ -37,8 +37,8 @@ class Shared(NamedTuple):
     states: dict[Any, Any]
     timers: Timers
     ranks: Sequence[bytes]
-    get: Callable[[Metas, Sequence[Any]], None]
-    note_fired: Callable[[Metas, Sequence[Any]], None]
+    get: Callable[[Sequence[bytes], Sequence[Any]], None]
+    note_fired: Callable[[Sequence[bytes], Sequence[Any]], None]
     fire: Callable[[bytes, list[Columns]], bool]
     sample: Callable[[Sequence[Any]], list[Sample]]
     check: Callable[[Sequence[Sample]], None]

@@ -24,12 +24,11 @@ from drift_graph.meta import (
     LATER_MARK,
     TIME_MIN,
     global_time,
-    later_metas,
     pack_time,
     time_of,
     varint,
 )
-from drift_graph.metas import Metas, metas_of_children, times_of
+from drift_graph.metas import Metas
 
 _State = tuple[Any, list[tuple[bytes, Timer]]]
 
@@ -56,7 +55,7 @@ class _RowsByKey(InOrder):
     def process_rows(self, metas: Metas, rows: Any) -> tuple[int, list[Columns]]:
         if self._arrays is None:
             self._arrays = self._join.in_arrays((self._suffix, self._ending, self._phase))
-        times = times_of(metas)
+        times = metas.times()
         found = self._arrays.keys_of(rows) if self._join.fits(times, rows.sides.tobytes()) else None
         if found is None:
             self.hand_back()
@@ -114,7 +113,7 @@ class _RowsByKey(InOrder):
         if time is None:
             return state, []
         parent = self._last + self._suffix + form_of_identity(key)
-        (meta,) = later_metas([parent], self._ending, time, self._phase)
+        (meta,) = Metas([parent]).later(self._ending, time, self._phase)
         return state, [(meta, Timer(key, None))]
 
 
@@ -126,7 +125,7 @@ class JoiningRows(_RowsByKey):
         if pairs is None:
             return []
         endings = [self._output + varint(index) for index in range(max(counts))]
-        return [Columns(metas_of_children(metas, counts, endings), pairs, None)]
+        return [Columns(metas.children(counts, endings), pairs, None)]
 
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
         return []

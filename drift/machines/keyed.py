@@ -41,8 +41,8 @@ from drift_graph.failures import check_lengths, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure, joined
 from drift_graph.later import EndlessTimers, Later, placed
-from drift_graph.meta import BEGINNING, END, END_OF_TIME, later_metas, time_of, varint
-from drift_graph.metas import Metas, metas_of_children, times_of, with_suffix
+from drift_graph.meta import BEGINNING, END, END_OF_TIME, time_of, varint
+from drift_graph.metas import Metas
 from drift_graph.operators import Group, Map
 from drift_graph.payloads import are_rows, have_fields
 from drift_graph.unchanged import SAMPLED_MAX, Sample, Sampler, check_unchanged
@@ -51,7 +51,7 @@ from drift_graph.unchanged import SAMPLED_MAX, Sample, Sampler, check_unchanged
 BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
 
 _COMPARED = frozenset({int, str, bool, type(None)})  # types within which == is the same as `same`
-_NONE = Keyed([], [], [])
+_NONE = Keyed(Metas(), [], [])
 _ZERO_FOR_ONE = bytes((1, 0)) + bytes(254)
 _SWEPT_MIN = 4096  # so many states are stored before those that are the initial one are searched for
 _APART_MIN, _APART_MAX = 8, 32  # rows between two states that are kept where rows run again
@@ -283,9 +283,11 @@ class KeyedStage(KeyedState):
             sent.append(self._took_place(fired))
         if befores is not None:
             if fired:
-                metas, keys, payloads, made = _merged(batch, made, fired)
-                self._log.pass_by(metas)
-            self._log.append(metas, keys, payloads, made, befores)
+                every = _merged(batch, made, fired)
+                self._log.pass_by(every[0])
+                self._log.append(*every, befores)
+            else:
+                self._log.append(metas, keys, payloads, made, befores)
         return sent
 
     def _take(self, batch: Keyed, takes: Callable[[Any], bool], sent: list[Columns]) -> Keyed:
@@ -335,7 +337,9 @@ class KeyedStage(KeyedState):
             sent.append(self._sent(Keyed(metas[:done], keys[:done], payloads[:done]), made))
         if done == len(keys):
             return rest
-        return Keyed([*metas[done:], *rest.metas], [*keys[done:], *rest.keys], [*payloads[done:], *rest.payloads])
+        return Keyed(
+            Metas.joined([metas[done:], rest.metas]), [*keys[done:], *rest.keys], [*payloads[done:], *rest.payloads]
+        )
 
     def _take_in_order(self, batch: Keyed, in_order: InOrder, sent: list[Columns]) -> Keyed:
         """Process rows, and the timers before them, in the form that the logic has for that; returns the others."""
@@ -406,7 +410,7 @@ class KeyedStage(KeyedState):
             metas, keys, payloads = batch.after(start)
         states, timers_of, initial, blocked = self._states, self._timers.by_key.get, self._initial, self._blocked
         later = Later if self._logic.gives_many else None
-        for at, (meta, key, payload, time) in enumerate(zip(metas, keys, payloads, times_of(metas)), start):
+        for at, (meta, key, payload, time) in enumerate(zip(metas, keys, payloads, metas.times()), start):
             if befores is not None and key not in befores:
                 befores[key] = states.get(key, initial)
             heap = timers_of(key)
@@ -439,13 +443,11 @@ class KeyedStage(KeyedState):
             counts = list(map(len, made))
             longest = max(counts)
             if not longest:
-                return Columns([], [], None)
-            return Columns(
-                metas_of_children(metas, counts, self._suffixes(longest)), list(chain.from_iterable(made)), None
-            )
+                return Columns(Metas(), [], None)
+            return Columns(metas.children(counts, self._suffixes(longest)), list(chain.from_iterable(made)), None)
         if self._blocked:
             there = [at for at, each in enumerate(made) if each is not NOTHING and type(each) is not Failed]
-            return Columns([metas[at] for at in there], [made[at] for at in there], None)
+            return Columns(metas.take(there), [made[at] for at in there], None)
         return Columns(metas, made, None)
 
     def _suffixes(self, count: int) -> Sequence[bytes]:
@@ -528,7 +530,8 @@ class KeyedStage(KeyedState):
         made: list[Any] = []
         try:
             check_lengths(self._group, metas)
-            self._logic.on_timers(states, KeyedItems(keys, [due.timer.note for due in timers], metas), made.append)
+            rows = KeyedItems(keys, [due.timer.note for due in timers], Metas(metas))
+            self._logic.on_timers(states, rows, made.append)
         except BaseException as raised:  # raised again timer by timer, where it is reported
             pass_interrupts(raised)
             for key, before in zip(keys, befores):
@@ -552,8 +555,8 @@ class KeyedStage(KeyedState):
         later: Iterator[bytes] = iter(())
         if any(again):
             time = next(outputs[1].time for outputs in made if len(outputs) > 1)
-            parents = with_suffix(list(compress(metas, again)), self._group_suffix)
-            later = iter(later_metas(parents, self._first_timer, time, self._logic.phase))
+            parents = Metas(compress(metas, again)).with_suffix(self._group_suffix)
+            later = iter(parents.later(self._first_timer, time, self._logic.phase))
         states, timers, initial = self._states, self._timers, self._initial
         for at, (key, due, is_set) in enumerate(zip(keys, dues, again)):
             if is_set:
@@ -578,7 +581,7 @@ class KeyedStage(KeyedState):
             else:
                 try:
                     check_lengths(self._group, (meta,))
-                    rows = KeyedItems((key,), (note,), [meta], iter(((key, note, time_of(meta)),)))
+                    rows = KeyedItems((key,), (note,), Metas([meta]), iter(((key, note, time_of(meta)),)))
                     self._logic.on_timers(states, rows, made.append)
                 except BaseException as error:
                     pass_interrupts(error)
@@ -594,9 +597,9 @@ class KeyedStage(KeyedState):
         fired.sort(key=_meta_of)
         metas, keys, dues, made, _ = map(list, zip(*fired))
         self._note_fired(metas, keys)
-        return self._sent(Keyed(metas, keys, dues), made)
+        return self._sent(Keyed(Metas(metas), keys, dues), made)
 
-    def _note_fired(self, metas: Metas, keys: Sequence[Any]) -> None:
+    def _note_fired(self, metas: Sequence[bytes], keys: Sequence[Any]) -> None:
         if self._touched is not None:
             self._touched.add(metas, keys)
         if self._paged is not None:
@@ -683,7 +686,7 @@ class KeyedStage(KeyedState):
         else:
             rows = []
             if items:
-                part = Keyed([row.meta for row in items], [key] * len(items), [row.subject for row in items])
+                part = Keyed(Metas([row.meta for row in items]), [key] * len(items), [row.subject for row in items])
                 self._run_part(part, rows, [])
         left = len(old.rows) if stopped_at is None else bisect_left(old.rows, stopped_at, key=_meta_of)
         alike = bisect_left(old.rows, first, key=_meta_of)  # so many rows are as they were
@@ -742,7 +745,7 @@ class KeyedStage(KeyedState):
                     history.kept.append(self._states.get(key, self._initial))
                 if at >= begin:
                     apart = min(2 * apart, _APART_MAX)
-                self._run_part(Keyed(metas[at:stop], [key] * (stop - at), subjects[at:stop]), done, fired)
+                self._run_part(Keyed(Metas(metas[at:stop]), [key] * (stop - at), subjects[at:stop]), done, fired)
                 at = stop
             if end in known:
                 place, state = known[end]
@@ -830,9 +833,9 @@ class KeyedStage(KeyedState):
                 if is_timer:
                     notes = [due.timer.note for due in subjects]
                     for meta, note in zip(metas, notes):
-                        self._logic.on_timers(states, KeyedItems((key,), (note,), [meta]), made.append)
+                        self._logic.on_timers(states, KeyedItems((key,), (note,), Metas([meta])), made.append)
                 else:
-                    self._logic.on_batch(states, KeyedItems([key] * len(some), subjects, metas), made.append)
+                    self._logic.on_batch(states, KeyedItems([key] * len(some), subjects, Metas(metas)), made.append)
             except BaseException as raised:  # it has been reported
                 pass_interrupts(raised)
                 return BLOCKED
@@ -1042,7 +1045,9 @@ def _waiting(timers: Iterable[Due], rows: Sequence[LoggedRow], place: bytes) -> 
     return found + [row.subject for row in rows[start:] if isinstance(row.subject, Due) and row.subject.set_at < place]
 
 
-def _merged(batch: Keyed, made: Sequence[Any], fired: Sequence[_Fired]) -> tuple[list[Any], ...]:
+def _merged(
+    batch: Keyed, made: Sequence[Any], fired: Sequence[_Fired]
+) -> tuple[list[bytes], list[Any], list[Any], list[Any]]:
     """The metas, keys, subjects and results of rows and of timers that fired between them, in order."""
     rows = [*zip(*batch, made), *((each.meta, each.key, each.due, each.made) for each in fired)]
     rows.sort(key=itemgetter(0))

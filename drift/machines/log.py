@@ -20,7 +20,7 @@ from operator import not_
 from typing import Any, NamedTuple
 
 from drift_graph.meta import BEGINNING
-from drift_graph.metas import Metas, chosen_metas, count_upto
+from drift_graph.metas import Metas
 
 _SMALL_ITEMS_MAX = (
     16  # a batch of fewer rows is appended to the last segment, if that has no more than four times as many
@@ -40,7 +40,7 @@ class Keyed(NamedTuple):
     def chosen(self, chosen: bytes) -> Keyed:
         """The items with a 1."""
         return Keyed(
-            chosen_metas(self.metas, chosen), list(compress(self.keys, chosen)), list(compress(self.payloads, chosen))
+            self.metas.chosen(chosen), list(compress(self.keys, chosen)), list(compress(self.payloads, chosen))
         )
 
     def after(self, count: int) -> Keyed:
@@ -148,14 +148,16 @@ class _Segment:
     """The rest of a batch: all rows that are neither settled nor drawn, and some that are."""
 
     number: int
-    metas: Metas
+    metas: Sequence[bytes]
     keys: Sequence[Any]
     payloads: Sequence[Any]
     made: Sequence[Any]
     befores: dict[Any, Any]  # of each key the state before its first row that is here
     _indices: dict[Any, list[int]] | None = field(default=None, init=False)  # by key: of rows that were not drawn
 
-    def extend(self, metas: Metas, keys: Sequence[Any], payloads: Any, made: Any, befores: dict[Any, Any]) -> None:
+    def extend(
+        self, metas: Sequence[bytes], keys: Sequence[Any], payloads: Any, made: Any, befores: dict[Any, Any]
+    ) -> None:
         """Append rows above all others of the segment, whose columns are lists."""
         if self._indices is not None:
             for index, key in enumerate(keys, len(self.metas)):
@@ -255,7 +257,7 @@ class Log:
 
     def append(
         self,
-        metas: Metas,
+        metas: Sequence[bytes],
         keys: Sequence[Any],
         payloads: Sequence[Any],
         made: Sequence[Any],
@@ -279,7 +281,13 @@ class Log:
         insort(self._lasts, (metas[-1], number), self._lasts_dropped)
 
     def _add_to(
-        self, segment: _Segment, metas: Metas, keys: Sequence[Any], payloads: Any, made: Any, befores: dict[Any, Any]
+        self,
+        segment: _Segment,
+        metas: Sequence[bytes],
+        keys: Sequence[Any],
+        payloads: Any,
+        made: Any,
+        befores: dict[Any, Any],
     ) -> None:
         del self._lasts[bisect_left(self._lasts, (self._open_last, segment.number), self._lasts_dropped)]
         segment.extend(metas, keys, payloads, made, befores)
@@ -299,10 +307,10 @@ class Log:
             whole_keys: whether the items of a key stay together.
         """
         metas, keys, payloads = batch
-        at = count_upto(metas, self._last)
+        at = metas.count_below(self._last + b"\0") if metas[0] <= self._last else 0
         self._last = max(self._last, metas[-1])
         if not at:
-            return Keyed([], [], []), batch
+            return Keyed(Metas(), [], []), batch
         ahead = self._keys_above(metas[0], _ABOVE_ITEMS_MIN + 4 * at)
         if ahead is None and not whole_keys:
             return Keyed(metas[:at], keys[:at], payloads[:at]), Keyed(metas[at:], keys[at:], payloads[at:])
@@ -313,17 +321,14 @@ class Log:
                 ahead.add(key)
         below = list(map(ahead.__contains__, keys[:at])) + [False] * (len(metas) - at)
         if not any(below):
-            return Keyed([], [], []), batch
+            return Keyed(Metas(), [], []), batch
         if whole_keys:
             below = list(map(set(compress(keys, below)).__contains__, keys))
         above = list(map(not_, below))
-        first, second = (
-            Keyed(list(compress(metas, chosen)), list(compress(keys, chosen)), list(compress(payloads, chosen)))
-            for chosen in (below, above)
-        )
+        first, second = (batch.chosen(bytes(chosen)) for chosen in (below, above))
         return first, second
 
-    def pass_by(self, metas: Metas) -> None:
+    def pass_by(self, metas: Sequence[bytes]) -> None:
         """Items, tombstones and timers have come that did not go through `parted`."""
         self._last = max(self._last, metas[-1])
 

@@ -31,7 +31,7 @@ from drift_graph.identifiable import Identifiable, checked_operators
 from drift_graph.item import Columns, joined
 from drift_graph.later import Later, Moves, Undeclared, placed
 from drift_graph.meta import child_suffixes, global_time_of, is_later, time_of, varint
-from drift_graph.metas import Metas, chosen_metas, metas_of_children, times_of, with_suffix
+from drift_graph.metas import Metas
 from drift_graph.moments import results_of
 from drift_graph.operators import Border, Map, Operator, Sink, as_sequence
 from drift_graph.payloads import are_rows, chosen
@@ -47,7 +47,7 @@ class _Batch(NamedTuple):
     diffs: list[int] | None
 
     def columns(self, more: bytes = b"") -> Columns:
-        return Columns(with_suffix(self.metas, self.suffix + more), self.payloads, self.diffs)
+        return Columns(self.metas.with_suffix(self.suffix + more), self.payloads, self.diffs)
 
 
 #: The output of a program or a stage: for each port (a grouping, a sink, or FAILURES) batches of items.
@@ -109,7 +109,7 @@ def _without_formless(columns: Columns, identifiable: Identifiable, rank: bytes,
         return columns
     ports.setdefault(FAILURES, []).append(failures.columns())
     diffs = None if columns.diffs is None else list(compress(columns.diffs, selected))
-    return Columns(list(compress(columns.metas, selected)), list(compress(columns.payloads, selected)), diffs)
+    return Columns(columns.metas.chosen(bytes(selected)), list(compress(columns.payloads, selected)), diffs)
 
 
 class _MapStep:
@@ -193,14 +193,14 @@ class _MapStep:
     def _called(self, metas: Metas, payloads: list[Any], room: Room | None) -> list[Any]:
         if not self.operator.timed:
             return called(self.operator.function, payloads, room)
-        results = listed(map(self.operator.function, payloads, times_of(metas)), len(payloads), room)
+        results = listed(map(self.operator.function, payloads, metas.times()), len(payloads), room)
         if len(results) != len(payloads):
             raise RuntimeError("the function raised StopIteration")
         return results
 
     def _moved(self, batch: _Batch, moves: Moves, origins: Origins | None) -> _Batch:
         """The payloads as children, all at one moment."""
-        parents = with_suffix(batch.metas, batch.suffix)
+        parents = batch.metas.with_suffix(batch.suffix)
         metas = moves.metas(parents, self.only_child)
         if origins is not None:
             origins.update(
@@ -223,25 +223,17 @@ class _MapStep:
                     diffs.append(batch.diffs[at])  # type: ignore[index]
                 if origins is not None and not child_meta.startswith(parent):
                     origins[global_time_of(child_meta)] = parent
-        return _Batch(metas, b"", payloads, diffs)
+        return _Batch(Metas(metas), b"", payloads, diffs)
 
     def _split(self, batch: _Batch) -> Sequence[_Batch]:
         """Split ordinary and later children into separate batches."""
         if self._moves is not None and self._moves.rounds:
             return (batch,)
-        later = list(map(is_later, batch.metas))
+        later = bytes(map(is_later, batch.metas)) if batch.metas.some_later() else b""
         if not any(later) or all(later):
             return (batch,)
-        ordinary = list(map(not_, later))
-        return [
-            _Batch(
-                list(compress(batch.metas, selected)),
-                b"",
-                list(compress(batch.payloads, selected)),
-                None if batch.diffs is None else list(compress(batch.diffs, selected)),
-            )
-            for selected in (ordinary, later)
-        ]
+        ordinary = bytes(map(not_, later))
+        return [_chosen(batch, selected, b"", chosen(batch.payloads, selected)) for selected in (ordinary, later)]
 
     def _flat(self, metas: Metas, suffix: bytes, families: list[Sequence[Any]], diffs: list[int] | None) -> _Batch:
         return self._with_children(metas, suffix, list(map(len, families)), list(chain.from_iterable(families)), diffs)
@@ -255,11 +247,11 @@ class _MapStep:
             selected = bytes(counts)
             if diffs is not None:
                 diffs = list(compress(diffs, selected))
-            return _Batch(chosen_metas(metas, selected), suffix + self.only_child, payloads, diffs)
+            return _Batch(metas.chosen(selected), suffix + self.only_child, payloads, diffs)
         if longest > len(self._children):
             self._children = child_suffixes(self._rank_number, 2 * longest)
         endings = [suffix + child for child in self._children[:longest]]
-        made = metas_of_children(metas if diffs is None else list(metas), counts, endings)
+        made = metas.children(counts, endings)
         if diffs is not None:
             diffs = [diff for diff, count in zip(diffs, counts) for _ in range(count)]
         return _Batch(made, b"", payloads, diffs)
@@ -278,7 +270,7 @@ class _MapStep:
             try:
                 family = self.operator.children(payload, time_of(meta))
                 if self.operator.later:
-                    self._placed(_Batch([meta], batch.suffix, [payload], None), [family], ended, None)
+                    self._placed(_Batch(Metas([meta]), batch.suffix, [payload], None), [family], ended, None)
             except BaseException as error:
                 pass_interrupts(error)
                 failures.metas.append(meta + batch.suffix + self._rank)
@@ -295,9 +287,9 @@ class _MapStep:
             ports.setdefault(FAILURES, []).append(failures.columns())
         known_diffs = diffs if batch.diffs is not None else None
         if self.operator.later:
-            children = self._placed(_Batch(metas, batch.suffix, payloads, known_diffs), families, ended, origins)
+            children = self._placed(_Batch(Metas(metas), batch.suffix, payloads, known_diffs), families, ended, origins)
             return self._split(children)
-        return (self._flat(metas, batch.suffix, families, known_diffs),)
+        return (self._flat(Metas(metas), batch.suffix, families, known_diffs),)
 
 
 class _StepsInRow:
@@ -363,11 +355,10 @@ class _Chain:
 
 def _chosen(batch: _Batch, selected: bytes | None, suffix: bytes, payloads: Any) -> _Batch:
     """The items for which `selected` has a 1, or all, with these payloads."""
-    metas, _, before, diffs = batch
+    metas, _, _, diffs = batch
     if selected is None:
         return _Batch(metas, suffix, payloads, diffs)
-    metas = before.chosen_metas(metas, selected) if are_rows(before) else chosen_metas(metas, selected)
-    return _Batch(metas, suffix, payloads, None if diffs is None else list(compress(diffs, selected)))
+    return _Batch(metas.chosen(selected), suffix, payloads, None if diffs is None else list(compress(diffs, selected)))
 
 
 def _rows(steps: Sequence[_MapStep]) -> dict[int, _StepsInRow | _Chain]:

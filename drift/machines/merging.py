@@ -17,7 +17,7 @@ from drift.machines.timers import Due
 from drift.operators import Process
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, varint
-from drift_graph.metas import Metas, with_suffix
+from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
 
 
@@ -38,7 +38,7 @@ class InArrays(InOrder):
 
     def _ended(self, timers: Metas, windows: Any) -> Columns:
         """Windows that have ended, with the metas of their timers."""
-        return Columns(with_suffix(timers, self._output), windows, None)
+        return Columns(timers.with_suffix(self._output), windows, None)
 
     def hand_back(self, keys: Iterable[Any] | None = None) -> None:
         for key, (state, timers) in self._arrays.take() if self._arrays is not None else ():

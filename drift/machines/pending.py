@@ -15,7 +15,7 @@ from operator import itemgetter
 
 from drift_graph.item import Columns, sorted_by_meta
 from drift_graph.meta import BEGINNING, LATER_MARK, LATER_MARK_AT, in_rounds, is_later, moment_of, reached
-from drift_graph.metas import Metas, count_below
+from drift_graph.metas import Metas
 
 _mark = itemgetter(LATER_MARK_AT)
 
@@ -80,10 +80,10 @@ class Pending:
 
     def _due(self, metas: Metas, heartbeat: bytes, minimal_time: bytes) -> int:
         """For how many of the sorted later metas the time has come."""
-        end = count_below(metas, heartbeat)
+        end = metas.count_below(heartbeat)
         rounds_from = max(reached(minimal_time), self._rounds_from)
         if rounds_from < heartbeat:
-            for at in range(count_below(metas, rounds_from), end):
+            for at in range(metas.count_below(rounds_from), end):
                 if in_rounds(metas[at]):
                     return at
         return end

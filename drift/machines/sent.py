@@ -86,7 +86,7 @@ def as_ports(later: Iterable[LaterSent]) -> Ports:
     for target, those in by_target.items():
         diffs = [each.diff for each in those]
         columns = Columns(
-            [each.meta for each in those], [each.payload for each in those], diffs if -1 in diffs else None
+            Metas([each.meta for each in those]), [each.payload for each in those], diffs if -1 in diffs else None
         )
         ports[target] = [sorted_by_meta(columns)]
     return ports

@@ -30,8 +30,6 @@ from drift_graph.item import Columns
 from drift_graph.later import HOPS_MAX
 from drift_graph.meta import (
     END,
-    LATER_MARK,
-    LATER_MARK_AT,
     global_time_of,
     hops_of,
     moment_of,
@@ -40,7 +38,7 @@ from drift_graph.meta import (
     time_of,
     varint,
 )
-from drift_graph.metas import Metas, may_be_later, times_of
+from drift_graph.metas import Metas
 from drift_graph.payloads import Rows, have_fields
 
 
@@ -81,12 +79,12 @@ class Prolonging(InArrays):
         if batch is None:
             return 0, []
         self._shared.get([metas[-1]] * len(batch.keys), batch.keys)
-        if not self._has_no_objects and not self._is_absorbed(batch.metas.shared):
+        if not self._has_no_objects and not self._is_absorbed():
             return 0, []
         made = self._arrays.add(batch)
         return (0, []) if made is None else (len(metas), [self._ended(*made)])
 
-    def _is_absorbed(self, shared: tuple[bytes, bytes]) -> bool:
+    def _is_absorbed(self) -> bool:
         """Whether all states and timers are in arrays now; before, they were in the stage."""
         states, timers = self._states, self._timers
         if len(self._arrays) or timers.by_key.keys() != states.keys():
@@ -94,7 +92,7 @@ class Prolonging(InArrays):
         entries = [
             (key, (state, [(due.meta, due.timer) for due in timers.by_key[key]])) for key, state in states.items()
         ]
-        if not self._arrays.absorb(shared, entries):
+        if not self._arrays.absorb(entries):
             return False
         states.clear()
         timers.by_key.clear()
@@ -113,10 +111,10 @@ class Prolonging(InArrays):
         metas, keys, payloads = batch
         states, initial, prolongs = self._states, self._initial, self._prolongs
         heaps = cast(dict[Any, list[_End]], self._timers.by_key)  # of these keys
-        find, times, out = states.get, times_of(metas), Difference()
+        find, times, out = states.get, metas.times(), Difference()
         if times[-1] > END - prolongs.gap or not all(map(self._is_simple, dict.fromkeys(keys))):
             return 0, []
-        if may_be_later(metas) and any(meta[LATER_MARK_AT] == LATER_MARK for meta in metas):
+        if metas.some_later():
             return 0, []
         beyond, result, key_of = prolongs.gap - 1, prolongs.result, prolongs.key
         begin, add = prolongs.aggregate.begin_value, prolongs.aggregate.add_value

@@ -30,13 +30,12 @@ from drift_graph.meta import (
     TIME_MIN,
     global_time,
     in_rounds,
-    later_metas,
     moment_of,
     pack_time,
     time_of,
     varint,
 )
-from drift_graph.metas import Metas, count_below, may_be_later, metas_in_order, with_suffix
+from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
 
 #: Appended to a moment: below every later item of that moment.
@@ -90,20 +89,20 @@ class Opening(InOrder):
         Before the first item whose window ends at another moment than those of its time do, it stops.
         """
         found: list[_Stretch] = []
-        some_later, start = may_be_later(metas), 0
+        some_later, start = metas.some_later(), 0
         while start < len(metas):
             until = self.opens.until(time_of(metas[start]))
             if until is None:
                 start += 1
                 continue
-            stop = count_below(metas, pack_time(until + 1), start) if until < TIME_MAX else len(metas)
+            stop = metas.count_below(pack_time(until + 1), start) if until < TIME_MAX else len(metas)
             if some_later:
                 moment, first = self._moment(until), stop
                 if metas[stop - 1] >= moment[: LATER_MARK_AT + 1]:  # it is a later item of that time
-                    first = count_below(metas, moment[: LATER_MARK_AT + 1], start, stop)
-                at, end = first, count_below(metas, moment, first, stop)
+                    first = metas.count_below(moment[: LATER_MARK_AT + 1], start, stop)
+                at, end = first, metas.count_below(moment, first, stop)
                 while at < end and not in_rounds(metas[at]):  # as it is with one of a phase, it is with all of it
-                    at = count_below(metas, _behind_phase(metas[at]), at, end)
+                    at = metas.count_below(_behind_phase(metas[at]), at, end)
                 if at < stop:
                     return [*found, (start, at, until)] if at > start else found, at
             found.append((start, stop, until))
@@ -162,7 +161,7 @@ class Opening(InOrder):
         except BaseException as raised:  # raised again item by item, where it is reported
             pass_interrupts(raised)
             return None
-        return metas_in_order(metas, firsts, increasing=True), notes
+        return metas.take(firsts), notes
 
     def _open(self, keys: Sequence[Any], firsts: Metas) -> None:
         if keys:
@@ -170,7 +169,7 @@ class Opening(InOrder):
 
     def _ends_of(self, firsts: Metas, until: int) -> list[bytes]:
         """The metas of the ends of windows, by those of their first items."""
-        return later_metas(with_suffix(firsts, self._suffix), self._ending, until, self._phase)
+        return list(firsts.with_suffix(self._suffix).later(self._ending, until, self._phase))
 
     # With states and timers of the stage.
 
@@ -250,7 +249,7 @@ class Opening(InOrder):
             return False
         self._shared.note_fired(timers, keys)
         output = self._output
-        sent.append(Columns([timer + output for timer in timers], outputs, None))
+        sent.append(Columns(Metas(timers).with_suffix(output), outputs, None))
         self._accumulators, self._timers, self._notes = {}, {}, {}
         return True
 
@@ -343,7 +342,7 @@ class Opening(InOrder):
                 return start
             self._accumulators.update(zip(groups.keys[left:right], after[left:right]))
             opened = [at for at in range(left, right) if before[at] is NO_ITEMS]
-            firsts = metas_in_order(metas, [groups.firsts[at] for at in opened], increasing=True)
+            firsts = metas.take([groups.firsts[at] for at in opened])
             self._open([groups.keys[at] for at in opened], firsts)
         return len(metas)
 
@@ -363,7 +362,7 @@ class Opening(InOrder):
         if rows is not None:
             timers = self._timers_of(taken)
             self._shared.note_fired(timers, taken.keys)
-            sent.append(Columns(with_suffix(timers, self._output), rows, None))  # type: ignore[arg-type]
+            sent.append(Columns(timers.with_suffix(self._output), rows, None))  # type: ignore[arg-type]
             return True
         are_made = True
         for until, windows in self._windows_of(taken):
@@ -386,10 +385,5 @@ class Opening(InOrder):
 
     def _timers_of(self, taken: Any) -> Metas:
         """The metas of the ends of windows in arrays."""
-        made = taken.timers(self._suffix, self._ending, self._phase)
-        if made is None:
-            parents = with_suffix(taken.firsts, self._suffix)
-            made = []
-            for until, start, stop in taken.by_end():
-                made += later_metas(parents[start:stop], self._ending, until, self._phase)
-        return made  # type: ignore[no-any-return]
+        made: Metas = taken.timers(self._suffix, self._ending, self._phase)
+        return made

@@ -30,14 +30,7 @@ from drift_barrier.barrier import FAILURES
 from drift_graph.functions import field_of
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, in_rounds, reached, varint
-from drift_graph.metas import (
-    are_computed,
-    count_below,
-    is_random_access_slow,
-    known_to_increase,
-    listed_metas,
-    may_be_later,
-)
+from drift_graph.metas import Metas
 from drift_graph.operators import Group
 from drift_graph.payloads import are_rows
 from drift_graph.unchanged import Sampler
@@ -119,22 +112,14 @@ class Router:
         return payloads.numbered(names or (), self._partitioner.owners)
 
 
-def _searchable(part: Part, complete_below: bytes) -> Part:
-    """The part with its metas as a list, if they may be searched: items to take back are found by meta."""
-    name, columns = part
-    if not is_random_access_slow(columns.metas) or columns.metas[-1] < complete_below:
-        return part
-    return name, columns._replace(metas=listed_metas(columns.metas))
-
-
 def gathered(parts: list[Part]) -> list[Part]:
-    """Join the parts of each name, except where computed metas would become lists for it."""
+    """Join the parts of each name, except rows, of which copies would be made."""
     if len(parts) == 1:
         return parts
     batches: Ports = {}
     separate: list[Part] = []
     for name, columns in parts:
-        if are_computed(columns.metas):
+        if are_rows(columns.payloads):
             separate.append((name, columns))
         else:
             batches.setdefault(name, []).append(columns)
@@ -154,8 +139,8 @@ def _shares(columns: Columns, owners: Sequence[int]) -> Iterator[tuple[int, Colu
 
 
 def _in_order(batches: Sequence[Columns]) -> Sequence[Columns]:
-    """The batches as they are, if their metas are computed and do not overlap; else one batch, sorted by meta."""
-    if len(batches) > 1 and all(known_to_increase(columns.metas) for columns in batches):
+    """The batches as they are, if they are sorted and do not overlap; else one batch, sorted by meta."""
+    if len(batches) > 1 and all(columns.metas and columns.metas.is_increasing() for columns in batches):
         ordered = sorted(batches, key=lambda columns: columns.metas[0])
         if all(before.metas[-1] < after.metas[0] for before, after in pairwise(ordered)):
             return ordered
@@ -256,8 +241,7 @@ class Worker:
         ports: Ports = {}
         for name, columns in parts:
             if name not in self._stages:
-                part = _searchable((name, columns), heartbeat) if self._stages else (name, columns)
-                self._run_program(*part, ports, rest)
+                self._run_program(name, columns, ports, rest)
         heartbeat = min([heartbeat, *(columns.metas[0] for _, columns in rest or ())])
         if heartbeat:
             if self.holds_later:  # the heartbeat makes later items due
@@ -269,9 +253,7 @@ class Worker:
         sends: dict[int, list[Part]] = {}
         for name, columns in parts:
             if name in self._stages:
-                is_bounded = name in self._bounded and are_rows(columns.payloads)
-                part = (name, columns) if is_bounded else _searchable((name, columns), heartbeat)
-                self._await(*part, waiting)
+                self._await(name, columns, waiting)
         self._send(ports, waiting, sends)
         for name, pending in self._pending.items():
             if due := pending.take(self._heartbeat, self._minimal_time):
@@ -324,7 +306,7 @@ class Worker:
             rest: as in `turn`.
         """
         ports: Ports = {}
-        for name, columns in (_searchable(part, BEGINNING) for part in parts):
+        for name, columns in parts:
             if name in self._stages:
                 ports.setdefault(name, []).append(columns)
             else:
@@ -505,7 +487,7 @@ class Worker:
         for columns in _in_order(batches) if batches else ():
             waits = stage.only_at_ends or (name in self._bounded and are_rows(columns.payloads))
             if waits and columns.metas and columns.metas[-1] >= self._heartbeat:
-                end = count_below(columns.metas, self._heartbeat)
+                end = columns.metas.count_below(self._heartbeat)
                 self._pending[name].add(columns.slice(end, len(columns.metas)))
                 columns = columns.slice(0, end)
             self._run_program_of(stage, name, self._out_of(name, stage.process, columns, ports), ports)
@@ -562,7 +544,7 @@ class Worker:
                 metas.append(meta)
                 payloads.append(payload)
                 diffs.append(diff)
-            self._run_stage(name, [Columns(metas, payloads, diffs if -1 in diffs else None)], waiting, sends)
+            self._run_stage(name, [Columns(Metas(metas), payloads, diffs if -1 in diffs else None)], waiting, sends)
 
     def _send(self, ports: Ports, waiting: Ports, sends: dict[int, list[Part]]) -> None:
         """Split off the parts for this worker itself, and add the others to `sends`."""
@@ -578,7 +560,7 @@ class Worker:
     def _await(self, name: str, columns: Columns, waiting: Ports) -> None:
         """Queue a batch for a grouping of this worker; its later items may have to wait for their time."""
         now: Columns | None = columns
-        if self._plan.puts_later and may_be_later(columns.metas):
+        if self._plan.puts_later and columns.metas.some_later():
             now, later = split(columns, self._heartbeat, self._minimal_time)
             if later is not None:
                 self._pending[name].add(later)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from drift_graph.canonical import encode_metas
-from drift_graph.metas import Metas, numbers_of
+from drift_graph.metas import Metas
 
 if TYPE_CHECKING:
     Data = bytes | memoryview
@@ -133,7 +132,7 @@ def split_metas(metas: Metas) -> tuple[int | None, bytes]:
     """`first_time` and `metas` of an `Arrival` or an `Output`."""
     if not metas:
         return None, b""
-    return numbers_of(metas) or (None, encode_metas(metas))
+    return metas.numbers() or (None, metas.encoded())
 
 
 decode_ended = msgspec.msgpack.Decoder(WriterEnded).decode

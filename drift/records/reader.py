@@ -33,7 +33,7 @@ from drift_graph.errors import SettingsError
 from drift_graph.item import Failure, Item
 from drift_graph.lateness import Late
 from drift_graph.meta import TIME_MAX, TIME_MIN, time_of
-from drift_graph.metas import Metas, NumberedMetas
+from drift_graph.metas import Metas
 from drift_graph.restore import CannotRestore, Classes, named_classes, restored, restored_all
 
 Table = Literal["output", "input", "late", "arrivals", "answers", "blocks"]
@@ -182,13 +182,13 @@ class Record:
                 rows["batch"], rows["source"], rows["items"], rows["late"], rows["at_ns"], rows["heartbeat"],
                 rows["numbered"],
             ):  # fmt: skip
-                metas: Metas = []
+                metas = Metas()
                 data = of_list([])
                 if count:
                     taken = items.take(count)
                     strings = metas_of(taken, GLOBAL_TIME)
                     data = of_arrow(taken.column("payload"))
-                    metas = _numbered(strings) if is_numbered else strings.listed()
+                    metas = _numbered(strings) if is_numbered else Metas(strings.listed())
                 late = list(_late_rows(late_items.take(late_count))) if late_count else []
                 yield ArrivedBatch(number, source, ranks[source], metas, data, heartbeat, late, at_ns)
 
@@ -440,7 +440,7 @@ def _late_rows(table: Any) -> Iterator[LateItemRow]:
 def _numbered(strings: Strings) -> Metas:
     """Metas given as consecutive numbers."""
     first = strings.slice(0, 1).joined().tobytes()
-    return NumberedMetas(time_of(first), len(strings), first[8:])
+    return Metas.numbered(time_of(first), len(strings), first[8:])
 
 
 def _range_of(known: Any) -> tuple[int, int]:

@@ -44,11 +44,10 @@ from drift.records.storable import Storable
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_by_block
-from drift_graph.canonical import encode_metas, stored, stored_each, stored_plain
+from drift_graph.canonical import stored, stored_each, stored_plain
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.item import Failure
-from drift_graph.metas import numbers_of
 from drift_graph.times import Arrived
 
 #: The writer needs little of drift, so the package is set up without its imports; and it reads before it imports the
@@ -249,11 +248,11 @@ class Recorder:
             sinks = self._sinks[batch.sinks]
         else:
             sinks = list(map(self._sinks.__getitem__, batch.sinks[start : start + block.items]))
-        numbers = numbers_of(metas)
+        numbers = metas.numbers()
         if numbers is not None:
             first_time, data = numbers[0] + start, numbers[1]
         else:  # an engine does not encode computed metas for it
-            first_time, data = None, block.metas or encode_metas(metas[start : start + block.items])
+            first_time, data = None, block.metas or metas[start : start + block.items].encoded()
         self._send(Output(batch.position + start, block.items, first_time, data, block.payloads, sinks))
         self._open_items = (self._open_items + block.items) % BLOCK_ITEMS
 

@@ -41,9 +41,8 @@ from drift.records.messages import Answers, Arrival, Begin, Finish, LateRow, Lea
 from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
 from drift.strings import Strings, plain, to_arrow
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, new_hash
-from drift_graph.canonical import encode_metas
 from drift_graph.errors import DriftBug
-from drift_graph.metas import NumberedMetas
+from drift_graph.metas import Metas
 
 _ROW_GROUP_BYTES = {"blocks": 1 << 20}
 _ROW_GROUP_BYTES_MAX = 32 << 20
@@ -403,7 +402,7 @@ def _metas(messages: Sequence[Arrival | Output]) -> Strings:
 def _metas_of(message: Arrival | Output) -> bytes | memoryview:
     if message.first_time is None:
         return message.metas
-    return encode_metas(NumberedMetas(message.first_time, message.count, bytes(message.metas)))
+    return Metas.numbered(message.first_time, message.count, bytes(message.metas)).encoded()
 
 
 def _payloads(messages: Sequence[Arrival | Output]) -> Strings:

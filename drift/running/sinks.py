@@ -14,7 +14,6 @@ from drift.sinks.base import Sink, Ticking, as_sink
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_graph.errors import DriftError, SinkError
-from drift_graph.metas import metas_in_order
 from drift_graph.payloads import in_order
 from drift_graph.unchanged import Sample, Sampler
 
@@ -92,7 +91,7 @@ def _write_to(name: str, sink: Sink, batch: Released) -> None:
         if at:
             sink.write(
                 [batch.position + index for index in at],
-                metas_in_order(batch.metas, at, increasing=True),
+                batch.metas.take(at),
                 in_order(batch.payloads, at),
             )
 

@@ -25,6 +25,7 @@ from drift_barrier.barrier import Released
 from drift_graph.errors import DriftError
 from drift_graph.item import FAILURES, Failure
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.metas import Metas
 from drift_graph.segments import Segment
 from drift_graph.times import Arrived, SourceMachine
 
@@ -123,7 +124,7 @@ class BorderFeed(Feed):
             heartbeat = max(below, machine.heartbeat) if end == len(metas) else machine.heartbeat
             if rank in arrived or heartbeat != machine.heartbeat:
                 its_metas, its_payloads = arrived.get(rank, ([], []))
-                fed.append(self.intake.repeat(rank, Arrived(its_metas, its_payloads, heartbeat, [], None)))
+                fed.append(self.intake.repeat(rank, Arrived(Metas(its_metas), its_payloads, heartbeat, [], None)))
         return fed
 
     def fraction(self) -> float | None:

@@ -259,7 +259,7 @@ class DeliveringSink:
                 self._write_to(
                     partition,
                     [positions[at] for at in share],
-                    [metas[at] for at in share],
+                    metas.take(share),
                     [payloads[at] for at in share],
                     [keys[at] for at in share],
                 )

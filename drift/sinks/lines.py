@@ -34,7 +34,7 @@ from drift.sinks.contents import ContentHash
 from drift.sinks.resuming import as_committed, check_committed, check_resume, local_path
 from drift_graph.errors import SettingsError, SinkBehind, SinkError
 from drift_graph.meta import time_of
-from drift_graph.metas import Metas, times_of
+from drift_graph.metas import Metas
 from drift_graph.payloads import Rows, have_fields
 
 _LINE_BYTES = 1 << 12  # read first, in search of the last line
@@ -393,7 +393,7 @@ def _of_rows(positions: Sequence[int], metas: Metas, rows: Rows) -> bytes | None
     batch = rows.batch
     if not batch.num_columns or any(not _is_flat(column) for column in batch.columns):
         return None
-    columns = [positions, times_of(metas), list(map(bytes.hex, metas))]
+    columns = [positions, metas.times(), list(map(bytes.hex, metas))]
     line = b'{"position":%b,"time":%b,"meta":%b,"payload":{'
     for number, name in enumerate(sorted(batch.schema.names)):
         line += b","[:number] + msgspec.json.encode(name).replace(b"%", b"%%") + b":%b"

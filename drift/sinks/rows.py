@@ -11,7 +11,7 @@ from typing import Any
 
 from drift.fields import names_in, values_of
 from drift_graph.errors import PayloadError, SettingsError, SinkError
-from drift_graph.metas import Metas, times_of
+from drift_graph.metas import Metas
 from drift_graph.payloads import have_fields
 
 #: Besides the fields of the payloads.
@@ -73,7 +73,7 @@ class RowMaker:
 
     def rows(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> list[tuple[Any, ...]]:
         """A tuple for each item, of the values of `columns`."""
-        return list(zip(positions, times_of(metas), *self.fields(positions, payloads)))
+        return list(zip(positions, metas.times(), *self.fields(positions, payloads)))
 
     def _further_fields(self, payload: Any) -> list[str]:
         return [name for name in names_in([payload]) if name not in (self.names or ())]

@@ -215,7 +215,7 @@ class TableSink(AppendingSink):
                     if positions is not None and each.position not in positions:
                         continue
                     try:
-                        self._put([each.position], [each.meta], [each.value])
+                        self._put([each.position], Metas([each.meta]), [each.value])
                     except self._of_items as error:
                         left += 1
                         self._ask(self._errors.explain, _why(error), self._table, each.position)

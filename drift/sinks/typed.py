@@ -26,8 +26,7 @@ from drift.arrow import common_column, python_values
 from drift.fields import DECLARE, forms_in, names_in, refuse_other_fields, shapes_in, values_of
 from drift.sinks.stored import REFUSED, alike, stored
 from drift_graph.errors import PayloadError
-from drift_graph.meta import TIME_MIN
-from drift_graph.metas import Metas, are_computed, times_of
+from drift_graph.metas import Metas
 from drift_graph.payloads import have_fields, joined
 
 
@@ -229,8 +228,4 @@ class Gathered:
 
 
 def _times(metas: Metas) -> pa.Array:
-    if are_computed(metas):
-        times = times_of(metas)
-        return pa.array(np.arange(times.start, times.stop) if isinstance(times, range) else np.array(times, np.int64))
-    packed = np.frombuffer(b"".join([meta[:8] for meta in metas]), ">u8").astype(np.uint64)
-    return pa.array((packed ^ np.uint64(-TIME_MIN)).view(np.int64))
+    return pa.array(np.asarray(metas.times()))

@@ -29,6 +29,7 @@ from drift.spark.kernels import OutputRange, Work, through_maps
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.metas import Metas
 from drift_graph.segments import Segment
 
 
@@ -109,7 +110,7 @@ def _by_source(passed: Passed, segment: Segment) -> Iterator[tuple[str, Columns,
     left = len(by_source)
     for source, (its_metas, its_payloads) in by_source.items():
         left -= 1
-        yield source, Columns(its_metas, its_payloads, None), global_time_of(metas[0]) if left else below
+        yield source, Columns(Metas(its_metas), its_payloads, None), global_time_of(metas[0]) if left else below
 
 
 def answers_in(folder: Path, dataflow: Dataflow) -> Iterator[tuple[str, Sequence[bytes], Sequence[Any], Sequence[Any]]]:

@@ -27,7 +27,7 @@ from drift_graph.errors import DriftError, PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, with_ordinal, without_ordinal
-from drift_graph.metas import is_increasing
+from drift_graph.metas import Metas
 from drift_graph.payloads import have_fields
 
 #: A row: the level that reads it and the task there, the first meta in it, the port of its items (a source's program, a
@@ -324,11 +324,11 @@ class RowInbox:
                 taken.append(run.slice(0, end))
                 left.append(run.slice(end, len(metas)))
         self._runs[port] = left
-        columns = joined(taken) if taken else Columns([], [], None)
-        if is_increasing(columns.metas):
+        columns = joined(taken) if taken else Columns(Metas(), [], None)
+        if columns.metas.is_increasing():
             return columns
         columns = sorted_by_meta(columns)
-        if self._repeats == "bug" or is_increasing(columns.metas):
+        if self._repeats == "bug" or columns.metas.is_increasing():
             return columns
         return counted(columns)
 
@@ -341,7 +341,7 @@ def counted(columns: Columns) -> Columns:
         before = before + 1 if columns.metas[at] == columns.metas[at - 1] else 0
         if before:
             metas[at] = with_ordinal(metas[at], before)
-    return sorted_by_meta(columns._replace(metas=metas))
+    return sorted_by_meta(columns._replace(metas=Metas(metas)))
 
 
 def all_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[BatchRow]:

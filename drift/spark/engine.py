@@ -35,6 +35,7 @@ from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest, Encoded, hash_block
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME, global_time_of
+from drift_graph.metas import Metas
 from drift_graph.payloads import NeedsRows
 
 
@@ -120,7 +121,7 @@ class SparkEngine:
             adds_up=adds_up,
         )
         self._note_sources()
-        yield Released(self.progress.items_out, [], [], "")
+        yield Released(self.progress.items_out, Metas(), [], "")
         rows = self._prepared.output(partial(run_release, with_items=self.needs_items), RELEASED_DDL)
         self._job = Job(self._spark, rows)
         with JobPoller(self._spark, self.progress):
@@ -135,7 +136,7 @@ class SparkEngine:
         ends: dict[int, RangeEnd] = {}
         for row in job.rows():
             if row is None:
-                yield Released(self.progress.items_out, [], [], "")
+                yield Released(self.progress.items_out, Metas(), [], "")
                 continue
             self._announce_answers()
             if row.items >= 0:

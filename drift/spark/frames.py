@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,13 +44,12 @@ from drift_graph.errors import DriftError, ImpureStep, InputError, ProcessError,
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, TIME_MIN, pack_time, varint, without_ordinal
-from drift_graph.metas import EventMetas, Metas, NumberedMetas, is_increasing, listed_metas
-from drift_graph.metas.event import stamps_of
+from drift_graph.metas import Metas
 from drift_graph.operators import Source
-from drift_graph.payloads import AsRows, are_rows
+from drift_graph.payloads import AsRows, Timed, are_rows
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
 from drift_graph.schemas import as_rows
-from drift_graph.stamps import check_payloads, ties_of_policy, timed_rows, times_of
+from drift_graph.stamps import check_payloads, numbers_of_hashes, ties_of_policy, timed_rows, times_of
 from drift_graph.times import SourceMachine
 
 #: The column of times, if there is one; after the columns of the payload.
@@ -77,7 +77,7 @@ class FrameMachine(SourceMachine):
         try:
             return self._stamps(payloads, times, forms, ending)
         except ImpureStep as impure:
-            return [], impure
+            return Metas(), impure
 
     def _stamps(
         self, payloads: list[Any], times: list[int] | None, forms: list[bytes] | None, ending: bytes
@@ -97,14 +97,14 @@ class FrameMachine(SourceMachine):
         rank = varint(self._rank)
         if not policy.reads_payloads:
             rest = rank + varint(0) + ending
-            return [pack_time(time) + rest for time in times], error
+            return Metas([pack_time(time) + rest for time in times]), error
         if forms is not None and policy.tie is None:
-            ties, tie_error = b"".join(map(xxhash.xxh64_digest, forms[: len(times)])), None
+            ties, tie_error = numbers_of_hashes(b"".join(map(xxhash.xxh64_digest, forms[: len(times)]))), None
         else:
             ties, tie_error = ties_of_policy(payloads, policy, self.name)
         if policy.tie is not None:
             check_payloads(samples, policy, "tie", self.name)
-        return EventMetas(stamps_of(times[: len(ties) // 8], ties), rank, ending), tie_error or error
+        return Metas.stamped(array("q", times[: len(ties)]), ties, rank, ending), tie_error or error
 
 
 @dataclass(frozen=True)
@@ -167,16 +167,16 @@ class Reading:
         if not self.timed:
             assert policy.reads_payloads
             timed = timed_rows(payloads, policy)
-            return None if timed is None else timed.metas(rank, ending)
+            return _stamped(timed, rank, ending)
         times = self.times_at_once(batch, payloads)
         if times is None:
             return None
         if not policy.reads_payloads:
             is_gapless = bool((np.diff(times) == 1).all())
-            return NumberedMetas(int(times[0]), len(times), rank + varint(0) + ending) if is_gapless else None
+            return Metas.numbered(int(times[0]), len(times), rank + varint(0) + ending) if is_gapless else None
         tie = getattr(policy.tie, "path", "") if policy.tie is not None else None
         timed = payloads.timed_at(times, tie)  # type: ignore[attr-defined]
-        return None if timed is None else timed.metas(rank, ending)
+        return _stamped(timed, rank, ending)
 
     def times_at_once(self, batch: pa.RecordBatch, payloads: Any) -> Any:
         """The times of rows in columns, as an array; None where one may have none."""
@@ -205,6 +205,12 @@ class Reading:
         return python_values(batch.column(len(self.columns))) if self.timed else None
 
 
+def _stamped(timed: Timed | None, rank: bytes, ending: bytes) -> Metas | None:
+    """The metas of rows with their times; None if one may have no tie."""
+    ties = None if timed is None else timed.ties(None)
+    return None if timed is None or ties is None else Metas.stamped(timed.times, ties, rank, ending)
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _kinds = pa.types
 _PLAIN = (_kinds.is_integer, _kinds.is_boolean, _kinds.is_string, _kinds.is_binary)
@@ -224,7 +230,7 @@ def stamp_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) 
     for batch in batches:
         payloads, stamps, error = reading.stamped(batch)
         if error is None:
-            yield _with_stamps(batch, reading, listed_metas(stamps), [None] * len(stamps))
+            yield _with_stamps(batch, reading, list(stamps), [None] * len(stamps))
             continue
         for index, key, reason in refusals(reading.machine(), payloads, reading.times(batch), error):
             if worst is None or key < worst[0]:
@@ -243,7 +249,7 @@ def stamped(
     """See `FrameMachine.stamps`."""
     if times is not None and None in times:
         at = times.index(None)  # type: ignore[arg-type]
-        return [], InputError(
+        return Metas(), InputError(
             f"the time column of source {machine.name!r} is null for payload {safe_text(repr, payloads[at], 200)}; "
             f"filter such rows out, or give them a time with coalesce(...)"
         )
@@ -349,16 +355,16 @@ class Counter:
 
     def are_new(self, metas: Metas, payloads: list[Any]) -> bool:
         """Whether each of these metas of first rows of a stamp is of another stamp, and of none before."""
-        if not is_increasing(metas) or without_ordinal(metas[0]) == self._stamp:
+        if not metas.is_increasing() or without_ordinal(metas[0]) == self._stamp:
             return False
         self._stamp, self._ordinal, self._payload = without_ordinal(metas[-1]), 0, payloads[-1]
         return True
 
-    def metas(self, stamps: list[bytes], payloads: list[Any]) -> list[bytes]:
+    def metas(self, stamps: list[bytes], payloads: list[Any]) -> Metas:
         """The metas of payloads with these stamps; payloads of one stamp are counted."""
         if stamps[0] != self._stamp and all(map(ne, stamps, islice(stamps, 1, None))):
             self._stamp, self._ordinal, self._payload = stamps[-1], 0, payloads[-1]
-            return [stamp + b"\0" for stamp in stamps]
+            return Metas(stamps).with_suffix(b"\0")
         metas: list[bytes] = []
         for stamp, payload in zip(stamps, payloads):
             if stamp == self._stamp:
@@ -368,7 +374,7 @@ class Counter:
             else:
                 self._stamp, self._ordinal, self._payload = stamp, 0, payload
             metas.append(stamp + varint(self._ordinal))
-        return metas
+        return Metas(metas)
 
     def _not_unique(self, stamp: bytes, payload: Any) -> InputError:
         time = int.from_bytes(stamp[:8], "big") + TIME_MIN

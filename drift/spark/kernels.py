@@ -46,6 +46,7 @@ from drift_graph.errors import DriftBug, DriftError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.metas import Metas
 from drift_graph.payloads import NeedsRows
 from drift_graph.segments import has_borders
 
@@ -248,7 +249,7 @@ def released_batches(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[
     output = OutputRange(work, batches)
     yield from output.released()
     if output.error is not None:
-        yield Released(output.position, [], [], "", output.error)
+        yield Released(output.position, Metas(), [], "", output.error)
 
 
 class OutputRange:

@@ -26,7 +26,7 @@ from drift_graph.errors import DriftBug, DriftError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, varint
-from drift_graph.metas import NumberedMetas, times_of
+from drift_graph.metas import Metas
 from drift_graph.moments import Field
 from drift_graph.operators import Group, Map
 from drift_graph.payloads import NeedsRows, have_fields
@@ -142,13 +142,13 @@ class _Adding:
         if times is None:
             raise NeedsRows("a row may have no time")
         ports: Ports = {}
-        self._program.run(Columns(NumberedMetas(0, len(source), b""), source, None), ports)
+        self._program.run(Columns(Metas.numbered(0, len(source), b""), source, None), ports)
         for rows in ports.pop(self._name, ()):
             if not len(rows.metas):
                 continue
             if not have_fields(rows.payloads):
                 raise NeedsRows("rows are no columns")
-            places = np.fromiter(times_of(rows.metas), np.int64, len(rows.metas))
+            places = np.fromiter(rows.metas.times(), np.int64, len(rows.metas))
             ending = varint(0) + rows.metas[0][8:]
             parts, keys, codes = self._adding.parts(rows.payloads, times[places], source, places, ending)  # type: ignore[arg-type]
             for target, share in self._router.shares(parts, keys, codes):

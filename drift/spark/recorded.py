@@ -30,6 +30,7 @@ from drift.strings import of_arrow
 from drift_graph.inputs import late_until
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
+from drift_graph.metas import Metas
 from drift_graph.restore import Classes
 
 _COLUMNS = ("source", *GLOBAL_TIME, "payload")
@@ -103,7 +104,7 @@ def _by_source(batch: pa.RecordBatch, classes: Classes) -> Iterator[tuple[str, C
     names = python_values(batch.column("source"))
     metas = metas_of(batch, GLOBAL_TIME).listed()
     payloads = restored_many(of_arrow(batch.column("payload")), classes)
-    every = Columns(metas, payloads, None)
+    every = Columns(Metas(metas), payloads, None)
     if len(set(names)) == 1:
         yield names[0], every
         return

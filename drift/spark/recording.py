@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from drift.engines.feed import Feed
-from drift.engines.packing import metas_of, plain_columns
+from drift.engines.packing import plain_columns
 from drift.machines.worker import Part
 from drift.records.messages import Stored
 from drift.records.storable import Storable
@@ -30,14 +30,15 @@ from drift.spark.frames import Reading, RowOrder, level_0
 from drift.spark.jobs import Job, answer
 from drift.spark.kernels import Work, through_maps
 from drift.spark.tasks import task
-from drift_graph.canonical import encode_metas, stored_plain
+from drift_graph.canonical import stored_plain
 from drift_graph.errors import DriftError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.metas import Metas
 from drift_graph.restore import restored_all
 
 _CHUNK_ITEMS = 4 * BATCH_ITEMS
-_NO_ITEMS = Columns([], [], None)
+_NO_ITEMS = Columns(Metas(), [], None)
 #: Items of one source, as bytes (`plain` if the payloads are scalars, tuples and dicts of these), and its heartbeat
 #: after them; or no items and the heartbeat; or an error, with a key: of several errors the least key counts.
 _STORED = pa.schema(
@@ -143,7 +144,7 @@ def _stored(
             data, bad = storable.stored(items.payloads, f"source {name!r}")
             if bad is not None:
                 raise bad[1]
-        row = rank, len(items.metas), encode_metas(items.metas), data, plain, heartbeat, None
+        row = rank, len(items.metas), items.metas.encoded(), data, plain, heartbeat, None
         yield record_batch([row], _STORED)
 
 
@@ -161,5 +162,5 @@ def _part(name: str, items: int, metas: bytes, payloads: bytes, plain: bool) -> 
     if plain:
         columns = plain_columns(items, metas, payloads)
     else:
-        columns = Columns(metas_of(items, metas), restored_all(payloads, {}), None)
+        columns = Columns(Metas.decoded(items, metas), restored_all(payloads, {}), None)
     return name, columns, columns.metas[0]

@@ -22,7 +22,6 @@ from drift.spark.kernels import Work
 from drift.spark.partitions import overlapping
 from drift.spark.tasks import mapped, task
 from drift_graph.meta import pack_time
-from drift_graph.metas import listed_metas
 from drift_graph.moments import Field
 from drift_graph.policies import EventTime
 
@@ -128,7 +127,7 @@ def _stamps(some: pa.RecordBatch, reading: Reading | TimeOf | None) -> list[byte
         values = python_values(some.column(0))
         times = values if reading is None else map(reading, values)
         return [pack_time(time) for time in times if time is not None]
-    return listed_metas(stamped(reading.machine(), reading.payloads(some), reading.times(some))[0])
+    return list(stamped(reading.machine(), reading.payloads(some), reading.times(some))[0])
 
 
 def row_order(reading: Reading, sample: RowSample, targets: int) -> RowOrder:

@@ -19,7 +19,7 @@ from drift.engines.feed import Feed
 from drift.spark.batches import BATCH_ITEMS, BatchRow, Cutter, record_batch
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import END_OF_TIME
-from drift_graph.metas import Metas, listed_metas, numbers_of
+from drift_graph.metas import Metas
 
 _ROWS_BYTES = 1 << 20
 
@@ -35,10 +35,10 @@ class _Sorter:
 
     def add(self, metas: Metas, payloads: list[Any], heartbeat: bytes) -> Columns | None:
         """Take items; returns the items whose order is final, once there are enough of them."""
-        if numbers_of(metas) is not None:
+        if metas.numbers() is not None:
             return Columns(metas, payloads, None)
         if metas:
-            self._batches.append(Columns(listed_metas(metas), payloads, None))
+            self._batches.append(Columns(metas, payloads, None))
             self._items += len(metas)
         if not self._items or (self._items < self._due and heartbeat != END_OF_TIME):
             return None
@@ -98,7 +98,7 @@ class Spool:
         if feed.error is not None:
             self.error, self.end = feed.error, feed.heartbeat
             for name, sorter in sorters.items():
-                yield from self._cut(name, sorter.add([], [], END_OF_TIME))
+                yield from self._cut(name, sorter.add(Metas(), [], END_OF_TIME))
 
     def _cut(self, name: str, columns: Columns | None) -> Iterator[BatchRow]:
         return self._cutter.rows(0, 0, name, columns) if columns is not None else iter(())

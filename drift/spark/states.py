@@ -24,6 +24,7 @@ from drift.state.snapshots import Forms, StoredSnapshot
 from drift_graph.errors import SettingsError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING
+from drift_graph.metas import Metas
 
 #: First bytes of a row; another number is another format.
 _FORMAT = b"drift row 1\n"
@@ -94,7 +95,7 @@ class StateRows:
     def later_of(self, row: BatchRow) -> tuple[str, Columns]:
         """The port and the items of a row of LATER."""
         later = self._forms.later(_opened(row)[1].later)
-        return later[0].target, Columns([each.meta for each in later], [each.payload for each in later], None)
+        return later[0].target, Columns(Metas([each.meta for each in later]), [each.payload for each in later], None)
 
     def _row(self, target: int, first: bytes, port: str, level: int, number: int, snapshot: StoredSnapshot) -> BatchRow:
         return BatchRow(self._last_level, target, first, port, level, _FORMAT + _encode((number, snapshot)))

@@ -10,7 +10,6 @@ state that later items need.
 from __future__ import annotations
 
 import pickle
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -24,7 +23,6 @@ from drift_graph.canonical import canonical, form_of, stored
 from drift_graph.errors import DriftError, ImpureStep
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, read_varint, time_of
-from drift_graph.metas import listed_metas
 from drift_graph.restore import restored, restored_all
 
 #: An item of a source that has arrived: the source's rank, its time, its stamp (a global time without the ordinal) and
@@ -53,7 +51,7 @@ def arrive_rows(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch])
     for batch in batches:
         payloads, times = reading.payloads(batch), reading.times(batch)
         found, error = stamped(machine, payloads, times)
-        stamps = listed_metas(found)
+        stamps = list(found)
         errors: list[bytes | None] = [None] * len(stamps)
         if isinstance(error, ImpureStep):  # of all rows, which are not what they were
             stamps, errors = [BEGINNING], [pickle.dumps((b"", error), 5)]
@@ -89,7 +87,7 @@ def _numbered(
     for batch in batches:
         for rank, (stamps, payloads) in _by_source(batch).items():
             metas = counters[rank].metas(stamps, payloads)
-            at = bisect_left(metas, begin)  # some items of the checkpoint's stamp may lie below the checkpoint
+            at = metas.count_below(begin)  # some items of the checkpoint's stamp may lie below the checkpoint
             if at < len(metas):
                 yield readings[rank].name, Columns(metas[at:], payloads[at:], None), metas[at]
 

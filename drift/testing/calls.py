@@ -33,6 +33,7 @@ from drift_graph.errors import DriftBug, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of
+from drift_graph.metas import Metas
 from drift_graph.operators import Map
 from drift_graph.reference import Answers
 from drift_graph.segments import Segment, segments_of
@@ -190,7 +191,9 @@ class InTurn(Simulation):
             for rank, source in enumerate(segment.sources):
                 borders = [border for border, name in before.source_of.items() if name == source.name]
                 rows = [row for row in passed if row[2] in borders]
-                arrived = [Arrived([meta], [payload], global_time_of(meta), [], None) for meta, payload, _ in rows]
+                arrived = [
+                    Arrived(Metas([meta]), [payload], global_time_of(meta), [], None) for meta, payload, _ in rows
+                ]
                 machines.append(RecordedMachine(source.name, rank, arrived))
             inputs = {machine.name: machine.payloads for machine in machines}
             super().__init__(segment, inputs, schedule, machines=machines, **rest)

@@ -33,6 +33,7 @@ from drift_graph.inputs import late_until
 from drift_graph.item import Item
 from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME
+from drift_graph.metas import Metas
 from drift_graph.policies import EventTime, TimePolicy
 from drift_graph.reference import Reference
 from drift_graph.times import Arrived, SourceMachine
@@ -288,7 +289,7 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
     try:
         for sink, meta, payload in run.pop(below):
             try:
-                digest.add([meta], [payload])
+                digest.add(Metas([meta]), [payload])
             except NoCanonicalForm as none:
                 raise no_form_error(feeding_step(dataflow, sink), none, payload, meta) from None
             rows.append(ComparedItem(meta, payload, sink))

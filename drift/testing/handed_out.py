@@ -18,6 +18,7 @@ from drift.engines.simulated.outcome import SimulatedOutput
 from drift.testing.schedule import DEATH_IN_RELEASE
 from drift_barrier.barrier import Released
 from drift_graph.meta import BEGINNING
+from drift_graph.metas import Metas
 
 
 class Died(Exception):
@@ -88,7 +89,11 @@ class HandedOut:
 def _joined(first: Released, second: Released) -> Released:
     sinks = [name for each in (first, second) for name in _names(each)]
     return Released(
-        first.position, [*first.metas, *second.metas], [*first.payloads, *second.payloads], sinks, second.error
+        first.position,
+        Metas.joined([first.metas, second.metas]),
+        [*first.payloads, *second.payloads],
+        sinks,
+        second.error,
     )
 
 

@@ -21,6 +21,7 @@ from drift_graph.canonical import NoCanonicalForm, same, stored
 from drift_graph.errors import ImpureStep
 from drift_graph.functions import LibraryFunction, brief, line_of, name_of, user_function
 from drift_graph.later import Later
+from drift_graph.metas import Metas
 from drift_graph.operators import Map, Operator
 
 
@@ -107,7 +108,7 @@ def _check(operator: Operator, function: OnRows | OnTimers, batch: Sequence[_Cal
         rows = [(call.key, call.payload, call.time) for call in part]
         keys, payloads, _ = zip(*rows)
         try:
-            function.on_batch(states, KeyedItems(keys, payloads, [], iter(rows)), made.append)
+            function.on_batch(states, KeyedItems(keys, payloads, Metas(), iter(rows)), made.append)
         except Exception as raised:  # one by one it raised nothing
             error = f"{type(raised).__name__}: {raised}"
             break

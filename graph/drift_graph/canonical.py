@@ -33,7 +33,6 @@ import xxhash
 
 from drift_graph.content import shape_of
 from drift_graph.functions import safe_text
-from drift_graph.metas import Metas, are_computed
 from drift_graph.payloads import Forms, are_forms, are_known_plain, are_rows
 from drift_graph.scalars import parts_of
 
@@ -133,13 +132,6 @@ def plain_forms(values: Sequence[Any]) -> Forms | None:
         except (OverflowError, UnicodeEncodeError):
             pass
     return None
-
-
-def encode_metas(metas: Metas) -> bytes:
-    """encode_many of metas."""
-    if are_computed(metas):
-        return metas.joined_behind(_bytes_header) if metas else b""
-    return _encode(metas)[len(_array_header(len(metas))) :]
 
 
 def canonical_each(values: Sequence[Any]) -> list[bytes]:

@@ -15,17 +15,7 @@ import msgspec
 from drift_graph import payloads
 from drift_graph.content import identified_by
 from drift_graph.meta import time_of
-from drift_graph.metas import (
-    ComputedMetas,
-    Metas,
-    are_computed,
-    chosen_metas,
-    interleaved,
-    is_increasing,
-    joined_metas,
-    metas_in_order,
-    sorted_metas,
-)
+from drift_graph.metas import Metas
 
 T = TypeVar("T")
 
@@ -51,27 +41,20 @@ class Columns(NamedTuple):
     def chosen(self, wanted: bytes) -> Columns:
         """The items for which `wanted` has a 1."""
         diffs = None if self.diffs is None else list(compress(self.diffs, wanted))
-        values = self.payloads
-        metas = values.chosen_metas if payloads.are_rows(values) else chosen_metas
-        return Columns(metas(self.metas, wanted), payloads.chosen(values, wanted), diffs)
+        return Columns(self.metas.chosen(wanted), payloads.chosen(self.payloads, wanted), diffs)
 
     def in_order(self, order: Sequence[int]) -> Columns:
         """The items at these places, in this order."""
-        return self.placed(order, metas_in_order(self.metas, order))
+        return self._placed(order, self.metas.take(order))
 
-    def placed(self, order: Sequence[int], metas: Metas) -> Columns:
-        """The items at these places, whose metas are these."""
+    def _placed(self, order: Sequence[int], metas: Metas) -> Columns:
         diffs = None if self.diffs is None else list(map(self.diffs.__getitem__, order))
         return Columns(metas, payloads.in_order(self.payloads, order), diffs)
 
 
 def sorted_by_meta(columns: Columns) -> Columns:
     """The same items in the order of their metas; equal metas keep their order."""
-    metas = columns.metas
-    if is_increasing(metas):
-        return columns
-    order, ordered = sorted_metas(metas)
-    return columns.placed(order, ordered)
+    return columns if columns.metas.is_increasing() else columns._placed(*columns.metas.sorted())
 
 
 def joined(batches: Sequence[Columns]) -> Columns:
@@ -82,19 +65,7 @@ def joined(batches: Sequence[Columns]) -> Columns:
     if any(columns.diffs is not None for columns in batches):
         diffs = [diff for columns in batches for diff in columns.diffs or [1] * len(columns.metas)]
     made = payloads.joined([columns.payloads for columns in batches])
-    return Columns(joined_metas([columns.metas for columns in batches]), made, diffs)
-
-
-def merged(batches: Sequence[Columns]) -> Columns:
-    """One batch of several, each sorted by meta, in the order of metas."""
-    if len(batches) == 1:
-        return batches[0]
-    have_no_diffs = all(columns.diffs is None for columns in batches)
-    together = interleaved([columns.metas for columns in batches]) if have_no_diffs else None
-    if together is None:
-        return sorted_by_meta(joined(batches))
-    metas, owners = together
-    return Columns(metas, payloads.merged([columns.payloads for columns in batches], owners), None)
+    return Columns(Metas.joined([columns.metas for columns in batches]), made, diffs)
 
 
 class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):
@@ -111,7 +82,7 @@ class Item(msgspec.Struct, Generic[T], frozen=True, eq=False):
     payload: T
     position: int
     sink: str
-    _meta: bytes | tuple[int, ComputedMetas]  # or the position of the first item, and the metas from there on
+    _meta: bytes | tuple[int, Metas]  # or the position of the first of several items, and their metas
 
     @property
     def meta(self) -> bytes:
@@ -144,12 +115,13 @@ def items(
     metas: Metas,
     counted: Iterator[int] | None = None,
 ) -> Iterator[Item[Any]]:
-    """Items of columns; if the metas are computed, the positions are consecutive.
+    """Items of columns; where the positions are consecutive, they make their metas when these are asked for.
 
     Args:
         counted: gives the positions, too; so that the caller knows from it which items were made.
     """
-    known = repeat((positions[0], metas)) if are_computed(metas) and positions else metas
+    is_one_run = bool(positions) and positions[-1] - positions[0] == len(positions) - 1
+    known = repeat((positions[0], metas)) if is_one_run else metas
     names = repeat(sinks) if isinstance(sinks, str) else sinks
     return map(Item, values, positions if counted is None else counted, names, known)
 

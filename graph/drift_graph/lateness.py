@@ -22,6 +22,7 @@ within `future_max`, or within `lateness` if that is more, as it is what lies be
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import sub
@@ -31,10 +32,11 @@ from drift_graph.diverted import LATE, diverted
 from drift_graph.errors import LateItem
 from drift_graph.functions import safe_text
 from drift_graph.meta import TIME_MAX, TIME_MIN
-from drift_graph.payloads import Rows, Timed, in_order
+from drift_graph.metas import Integers
+from drift_graph.payloads import Rows, in_order
 from drift_graph.policies import EventTime
+from drift_kernel import kernel
 
-_CHUNK_ITEMS = 64  # the least and greatest time of a chunk are compared first, and single items only if necessary
 #: So many held items near each other are believed.
 AGREEING = 4
 #: So many further items are seen before a held item is decided by what there is.
@@ -75,7 +77,7 @@ class Judged:
 
     __slots__ = ("payloads", "times", "late", "accepted_before", "error")
 
-    def __init__(self, payloads: Any, times: list[int]) -> None:
+    def __init__(self, payloads: Any, times: Integers) -> None:
         self.payloads, self.times = payloads, times
         self.late: list[Late] = []
         self.accepted_before: list[int] = []
@@ -125,38 +127,34 @@ class Lateness:
         return self.least if self.greatest is None else max(self.least, self.greatest - lateness, TIME_MIN)
 
     def judge_rows(
-        self, rows: Rows, timed: Timed, policy: EventTime
-    ) -> tuple[Timed | None, Rows, list[Late], LateItem | None] | None:
+        self, rows: Rows, times: Integers, policy: EventTime
+    ) -> tuple[list[int] | None, list[Late], LateItem | None] | None:
         """As `judge`, for rows; None, and nothing has changed, where it is not sure which of them are accepted.
 
         Returns:
-            The times of the accepted rows, None if there are none; these rows, the late ones, and the late one that
-            ends the run.
+            The indices of the accepted rows, None if all are; the late ones, and the late one that ends the run.
         """
-        if policy.future_max is not None and not self._all_in_line(timed, len(rows), policy.future_max):
+        if policy.future_max is not None and not self._all_in_line(times, policy.future_max):
             return None
-        before = timed.first if self.greatest is None else self.greatest
-        behind = timed.behind(before, self.least, policy.lateness)
-        if behind is None or (behind and self._apart):
+        before = self._above(times[0])
+        behind = late_of(times, before, self.least, policy.lateness)
+        if behind and self._apart:
             return None
-        judged = Judged(rows, [])
+        judged = Judged(rows, times)
         late_payloads = iter(in_order(rows, [at for at, _, _ in behind]) if behind else ())
         for (_, time, heartbeat), payload in zip(behind, late_payloads):
             self._refuse_late(judged, payload, time, heartbeat, policy)
             if judged.error is not None:
                 break
-        accepted: Timed | None = timed
-        if behind:
-            wanted = bytearray(b"\1" * len(rows))
-            for at, _, _ in behind:
-                wanted[at] = 0
-            if judged.error is not None:
-                first = behind[0][0]
-                wanted[first:] = bytes(len(rows) - first)
-            rows = rows.chosen(wanted)
-            accepted = timed.chosen(wanted, rows)
-        self.greatest = before if accepted is None else max(before, accepted.greatest)
-        return accepted, rows, judged.late, judged.error
+        accepted: list[int] | None = None
+        if judged.error is not None:
+            accepted = list(range(behind[0][0]))
+        elif behind:
+            refused = {at for at, _, _ in behind}
+            accepted = [at for at in range(len(times)) if at not in refused]
+        of_accepted = times if accepted is None else map(times.__getitem__, accepted)
+        self.greatest = max(before, max(of_accepted, default=before))
+        return accepted, judged.late, judged.error
 
     def judge(self, payloads: list[Any], times: Sequence[int | None], policy: EventTime) -> Judged:
         """Decide about items, and about items that are held.
@@ -166,13 +164,13 @@ class Lateness:
                 accepted at the greatest time before it.
         """
         if times and None not in times:
-            known: list[int] = times  # type: ignore[assignment]
-            if policy.future_max is None or self._all_in_line(_Listed(known), len(known), policy.future_max):
-                within = _least_and_greatest(known, self._above(known[0]), policy.lateness)
-                if within is not None and within[0] >= self.least:
-                    self.greatest = within[1]
+            known: Integers = array("q", times)
+            if policy.future_max is None or self._all_in_line(known, policy.future_max):
+                before = self._above(known[0])
+                if not late_of(known, before, self.least, policy.lateness):
+                    self.greatest = max(before, max(known))
                     return Judged(payloads if len(payloads) == len(known) else payloads[: len(known)], known)
-        judged = Judged([], [])
+        judged = Judged([], array("q"))
         for payload, time in zip(payloads, times):
             if judged.error is not None:
                 break
@@ -181,7 +179,7 @@ class Lateness:
 
     def settle(self, policy: EventTime) -> Judged:
         """Decide about the items that are held, since the input has ended."""
-        judged = Judged([], [])
+        judged = Judged([], array("q"))
         while self.held and judged.error is None:
             self._resolve(judged, policy, at_end=True)
         return judged
@@ -189,16 +187,16 @@ class Lateness:
     def _above(self, time: int) -> int:
         return time if self.greatest is None else self.greatest
 
-    def _all_in_line(self, timed: Timed | _Listed, count: int, future_max: int) -> bool:
+    def _all_in_line(self, times: Integers, future_max: int) -> bool:
         """Whether no item is held, and none of these would be for long; exact only if it says yes."""
         if self.held:
             return False
         greatest = self._base
         if greatest is None:
-            return (
-                count >= AGREEING and timed.greatest - timed.least <= future_max
-            )  # and each is in line with those before
-        return timed.greatest <= greatest + future_max or timed.rise(greatest) <= future_max
+            return len(times) >= AGREEING and max(times) - min(times) <= future_max
+        if max(times) <= greatest + future_max:
+            return True
+        return int(max(map(sub, times, accumulate(times, max, initial=greatest)))) <= future_max
 
     @property
     def _base(self) -> int | None:
@@ -343,31 +341,25 @@ def _near(policy: EventTime) -> int:
     return max(policy.future_max, policy.lateness)
 
 
-class _Listed:
-    """What `Timed` says of times, for a list of them."""
+def _late_of(times: Integers, greatest: int, least: int, lateness: int) -> list[tuple[int, int, int]]:
+    """The late ones of some times: the index of each, its time and the heartbeat that it is behind.
 
-    __slots__ = ("least", "greatest", "_times")
+    Args:
+        times: in a buffer, of 64 bits.
+        greatest: the greatest time before them, or the first of them.
+        least: the least time that is accepted.
+        lateness: how far one may be behind the greatest time before it.
+    """
+    found: list[tuple[int, int, int]] = []
+    for at, time in enumerate(times):
+        heartbeat = max(greatest - lateness, least)
+        if time < heartbeat:
+            found.append((at, time, heartbeat))
+        greatest = max(greatest, time)
+    return found
 
-    def __init__(self, times: list[int]) -> None:
-        self.least, self.greatest = min(times), max(times)
-        self._times = times
 
-    def rise(self, greatest: int) -> int:
-        rise: int = max(map(sub, self._times, accumulate(self._times, max, initial=greatest)))
-        return rise
-
-
-def _least_and_greatest(times: list[int], greatest: int, lateness: int) -> tuple[int, int] | None:
-    """The least of the times, and the greatest of these and `greatest`; None if one is late by more than `lateness`."""
-    least = TIME_MAX
-    for start in range(0, len(times), _CHUNK_ITEMS):
-        some = times[start : start + _CHUNK_ITEMS]
-        low, before, greatest = min(some), greatest, max(greatest, max(some))
-        if low < greatest - lateness and max(map(sub, accumulate(some, max, initial=before), some)) > lateness:
-            return None
-        if low < least:
-            least = low
-    return least, greatest
+late_of = _late_of if kernel is None else kernel.late_of
 
 
 def short(payload: Any) -> str:

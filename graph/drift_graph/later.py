@@ -21,10 +21,10 @@ from drift_graph.meta import (
     TIME_MIN,
     hops_of,
     later_meta,
-    later_metas,
     pack_time,
     varint,
 )
+from drift_graph.metas import Metas
 from drift_graph.moments import Moment, time_from
 
 T = TypeVar("T")
@@ -112,13 +112,13 @@ class Moves:
             return BEGINNING
         return pack_time(self.time) + b"\xff" + varint(0) + bytes((self.phase,)) if self.inward > 0 else END_OF_TIME
 
-    def metas(self, parents: Sequence[bytes], ending: bytes) -> list[bytes]:
+    def metas(self, parents: Metas, ending: bytes) -> Metas:
         """The metas of the children; see `placed`.
 
         Raises:
             EndlessRounds: the children are put a round later once too often.
         """
-        found = later_metas(parents, ending, self.time, self.phase, self.rounds, self.inward)
+        found = parents.later(ending, self.time, self.phase, self.rounds, self.inward)
         if self.rounds and found and hops_of(found[0]) >= _HOPS_FEW and max(map(hops_of, found)) > HOPS_MAX:
             raise EndlessRounds
         return found

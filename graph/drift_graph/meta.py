@@ -220,43 +220,6 @@ def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int 
     return moment + chain + xxhash.xxh3_128_digest(parent + ending) + ending
 
 
-def later_metas(
-    parents: Sequence[bytes], ending: bytes, time: int | None, phase: int, rounds: int = 0, inward: int = 0
-) -> list[bytes]:
-    """`later_meta` for many parents and one moment; the ordinary child's meta for those whose moment is not later.
-
-    Args:
-        time: None for the time of each parent.
-    """
-    digest, lengths = xxhash.xxh3_128_digest, _lengths
-    outer = b"" if time is None or inward else pack_time(time) + b"\xff" + varint(rounds) + _bytes[phase]
-    size, one_hop = len(outer), varint(1)
-    head, moment, root = b"no meta begins so", b"", 0  # parents of one moment mostly come in a row
-    found: list[bytes] = []
-    for parent in parents:
-        child = parent + ending
-        if outer and parent[LATER_MARK_AT] != LATER_MARK:
-            if outer <= parent[:size]:
-                found.append(child)
-            else:
-                found.append(outer + parent[: _input_end(parent, 0)] + one_hop + digest(child) + ending)
-            continue
-        if parent.startswith(head):
-            end = root + 8
-            end += lengths[parent[end]]
-            end += lengths[parent[end]]
-            end += lengths[parent[end]]  # see `_input_end`
-            if parent[end] < _ONE_BYTE_MAX:
-                found.append(moment + parent[root:end] + _bytes[parent[end] + 1] + digest(child) + ending)
-                continue
-        later = later_meta(parent, ending, time_of(parent) if time is None else time, phase, rounds, inward)
-        found.append(later or child)
-        if later is not None and parent[LATER_MARK_AT] == LATER_MARK:
-            root = _root_start(parent)
-            head, moment = parent[:root], later[: _root_start(later)]
-    return found
-
-
 def without_ordinal(meta: bytes) -> bytes:
     """The global time that a meta starts with, without its ordinal."""
     return meta[: _skip_varint(meta, _skip_varint(meta, 8))]

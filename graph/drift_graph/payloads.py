@@ -15,7 +15,7 @@ from itertools import chain, compress
 from typing import Any, Self, TypeGuard
 
 from drift_graph.errors import DriftError, InputError
-from drift_graph.metas import EventMetas, Metas, chosen_metas
+from drift_graph.metas import Integers
 
 
 class NeedsRows(DriftError):
@@ -47,42 +47,18 @@ class AsRows:
 
 
 class Timed:
-    """The times of rows, one or more, in arrays.
+    """Rows, one or more, with their times in an array.
 
     Attributes:
-        first, least, greatest: of the times.
+        times: of 64 bits.
     """
 
     __slots__ = ()
 
-    first: int
-    least: int
-    greatest: int
+    times: Integers
 
-    def rise(self, greatest: int) -> int:
-        """By how much a row is above the greatest time before it, at most; below 0 if none is.
-
-        Args:
-            greatest: the greatest time before the rows.
-        """
-        raise NotImplementedError
-
-    def behind(self, greatest: int, least: int, lateness: int) -> Sequence[tuple[int, int, int]] | None:
-        """The late rows: the index of each, its time and the heartbeat that it is behind; None if one may be late.
-
-        Args:
-            greatest: the greatest time before the rows, or that of the first.
-            least: the least time that is accepted.
-            lateness: how far a row may be behind the greatest time before it.
-        """
-        raise NotImplementedError
-
-    def chosen(self, wanted: Sequence[int], rows: Rows) -> Timed | None:
-        """The times of those for which `wanted` has a 1, which are these rows; None if there are none."""
-        raise NotImplementedError
-
-    def metas(self, rank: bytes, ending: bytes) -> EventMetas | None:
-        """The metas of the rows; see `EventMetas`. None if a row has no tie, or may have none."""
+    def ties(self, order: Sequence[int] | None) -> Integers | None:
+        """The ties of these of the rows, of all if it is None; None if one has no tie, or may have none."""
         raise NotImplementedError
 
 
@@ -129,10 +105,6 @@ class Rows:
     def chosen(self, wanted: Sequence[int]) -> Self:
         """The rows for which `wanted` has a 1."""
         raise NotImplementedError
-
-    def chosen_metas(self, metas: Metas, wanted: bytes) -> Metas:
-        """The metas, each of one row, for which `wanted` has a 1."""
-        return chosen_metas(metas, wanted)
 
     def in_order(self, order: Sequence[int]) -> Self:
         """The rows at these indices, in this order."""
@@ -268,21 +240,6 @@ def joined(several: Sequence[Any]) -> Any:
         if found is not None:
             return found
     return _of_kinds(several, list(chain.from_iterable(several)))
-
-
-def merged(several: Sequence[Any], owners: Sequence[int]) -> Any:
-    """The values of several lists, taken in turn: each the next of the list with this index."""
-    if any(isinstance(each, Rows) for each in several):
-        starts = [0]
-        for each in several:
-            starts.append(starts[-1] + len(each))
-        places = []
-        for owner in owners:
-            places.append(starts[owner])
-            starts[owner] += 1
-        return in_order(joined(several), places)
-    next_of: list[Callable[[], Any]] = [iter(each).__next__ for each in several]
-    return _of_kinds(several, [next_of[owner]() for owner in owners])
 
 
 def _of_kinds(several: Sequence[list[Any]], made: list[Any]) -> list[Any]:

@@ -91,7 +91,7 @@ class Rereading:
         if self._goes_on:
             last = self._batches.pop()
             before, late = last.before, max(late, last.late)
-            metas = [*last.metas, *metas]
+            metas = Metas.joined([last.metas, metas])
         self._batches.append(_Batch(before, metas, greatest, late))
         self._goes_on = self._machine.has_held
 

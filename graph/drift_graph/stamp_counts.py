@@ -1,132 +1,175 @@
 """Counts the items of a source with the same time and tie, its stamp; items with equal stamps get ordinals.
 
-Invariant: `alike` has the places of all items of a batch whose stamps do not differ from each other and from all stamps
-before; `count_of` says how many items had a stamp, for each stamp that may come again.
+Invariant: an item's ordinal is the number of items before it with its stamp, in this batch and before.
 
-Why: items with equal stamps are neighbours once a batch is sorted, which it has to be anyway. A stamp of an earlier
-batch can come again only with a time that the source still accepts and that is not above the greatest time so far. So
-the few accepted stamps of each batch are stored in a set, and the few stamps of a new batch up to the greatest time are
-looked up in it; the payload that first had a stamp is searched for only when the stamp comes again. There are two sets,
-so that stamps are dropped a set at a time: the older is dropped when time has passed all its stamps; until then the
-younger grows as large as it.
+Why: all stamps that may come again are counted, and a stamp may come again while its time is one that the source still
+accepts; what is below is forgotten when room is needed. An item is known by its number, so the payload that first had a
+stamp is found among the batches; they are stored only if a tie function has to distinguish payloads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import repeat
-from typing import Any
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from drift_graph.meta import TIME_MIN, pack_time
-from drift_graph.metas.event import EventMetas, listed_stamps, place_of
+import xxhash
 
-_RETAINED_MIN = 8192  # so many stamps may be retained before settled ones are searched for
+from drift_graph.canonical import NoCanonicalForm, canonical, same
+from drift_graph.meta import TIME_MIN
+from drift_graph.metas import Integers
+from drift_graph.payloads import in_order
+from drift_kernel import kernel
+
+_FORGOTTEN_FROM = 64  # so many stamps may be counted before settled ones are searched for
 
 
-class _Batches:
-    """Batches in which every stamp was new.
-
-    Attributes:
-        stamps: those of the batches that may come again.
-        greatest: no time in the batches is above it.
-    """
+class ListedStamps:
+    """Counts stamps, times with ties, and numbers all items from 0."""
 
     def __init__(self) -> None:
-        self.stamps: set[bytes] = set()
-        self.greatest = TIME_MIN
-        #: Of each batch the sorted stamps; the places of their items, and the payloads, where these are stored.
-        self._batches: list[tuple[bytes, Sequence[int], Sequence[Any] | None]] = []
+        self._counts: dict[tuple[int, int], tuple[int, int]] = {}
+        self._least, self._added, self._counted_max = TIME_MIN, 0, _FORGOTTEN_FROM
 
-    def add(self, metas: EventMetas, payloads: Sequence[Any] | None, least: int) -> None:
-        """Add a batch; no later item will have a time below `least`."""
-        order, ordered = metas.sorted()
-        self.stamps.update(listed_stamps(ordered.stamps_from(pack_time(least))))
-        self._batches.append((ordered.stamps, () if payloads is None else order, payloads))
+    def add(self, times: Integers, ties: Integers) -> Integers | None:
+        """Count items: the ordinal of each in a buffer; None if all are 0."""
+        ordinals = array("q")
+        for number, stamp in enumerate(zip(map(int, times), map(int, ties)), self._added):
+            items, first = self._counts.get(stamp, (0, number))
+            self._counts[stamp] = items + 1, first
+            ordinals.append(items)
+        self._added += len(ordinals)
+        if len(self._counts) > self._counted_max:
+            self._counts = {stamp: known for stamp, known in self._counts.items() if stamp[0] >= self._least}
+            self._counted_max = max(_FORGOTTEN_FROM, 2 * len(self._counts))
+        return ordinals if any(ordinals) else None
 
-    def merge(self, batches: _Batches) -> None:
-        self.stamps |= batches.stamps
-        self.greatest = max(self.greatest, batches.greatest)
-        self._batches += batches._batches
+    def take_back(self, times: Integers, ties: Integers) -> None:
+        """Undo the last `add`, which was of these."""
+        for stamp in zip(map(int, times), map(int, ties)):
+            if stamp in self._counts:
+                items, first = self._counts.pop(stamp)
+                if items > 1:
+                    self._counts[stamp] = items - 1, first
+        self._added -= len(times)
 
-    def first(self, stamp: bytes) -> Any:
-        """The payload that first had a stamp, which is one of `stamps`; None if it was added without payloads."""
-        for stamps, order, payloads in self._batches:
-            if payloads is not None and (at := place_of(stamp, stamps)) is not None:
-                return payloads[order[at]]
-        return None
+    def of(self, time: int, tie: int) -> tuple[int, int]:
+        """How many items had a stamp, and the number of the first of them; of the next item, if there are none."""
+        return self._counts.get((time, tie), (0, self._added))
 
-    def __iter__(self) -> Iterator[tuple[bytes, Any]]:
-        for stamps, order, payloads in self._batches:
-            each = repeat(None) if payloads is None else map(list(payloads).__getitem__, order)
-            yield from zip(listed_stamps(stamps), each)
+    def set(self, time: int, tie: int, items: int, first: int) -> None:
+        """Set what `of` gives."""
+        self._counts[time, tie] = items, first
+
+    def settle(self, least: int) -> None:
+        """No item will have a time below this one, so what is counted there may be forgotten."""
+        self._least = max(self._least, least)
+
+    def listed(self) -> list[tuple[int, int, int, int]]:
+        """Time, tie, and what `of` gives, of all stamps that may come again, in their order."""
+        every = sorted(self._counts.items())
+        return [(*stamp, *known) for stamp, known in every if stamp[0] >= self._least]
+
+
+if TYPE_CHECKING:
+    Stamps = ListedStamps
+else:
+    Stamps = ListedStamps if kernel is None else kernel.Stamps
+
+
+class Hashed(NamedTuple):
+    """The hash of a payload that an earlier machine took, in place of the payload; empty if unknown."""
+
+    payload: bytes
+
+    def is_of(self, payload: Any) -> bool:
+        return not self.payload or self.payload == hash_of(payload)
+
+
+def hash_of(payload: Any) -> bytes:
+    """The hash of a payload's canonical bytes; empty if it has none."""
+    try:
+        return xxhash.xxh3_128_digest(canonical(payload))
+    except NoCanonicalForm:
+        return b""
 
 
 class StampCounts:
-    """See the module; a stamp is one of `stamps_of`.
+    """See the module.
 
     Args:
-        known: for each stamp the number of items that had it; and the first payload, if a tie function must distinguish
+        known: times and ties, how many items had them, and the first payload, if a tie function must distinguish
             payloads.
     """
 
-    def __init__(self, known: dict[bytes, tuple[int, Any]] | None = None) -> None:
-        self._known = known or {}  # of the stamps that came again
-        self._retained_max = _RETAINED_MIN
-        self._younger, self._older = _Batches(), _Batches()
+    def __init__(self, known: Iterable[tuple[int, int, int, Any]] = ()) -> None:
+        self._stamps = Stamps()
+        self._added, self._stores = 0, False
+        #: Of each batch whose payloads are stored: the number of its first item, the payloads, the greatest time.
+        self._batches: list[tuple[int, Sequence[Any], int]] = []
+        self._earlier: list[Any] = []
+        for time, tie, items, payload in known:
+            self._earlier.append(payload)
+            self._stamps.set(time, tie, items, -len(self._earlier))
 
-    def alike(self, metas: EventMetas, greatest: int) -> dict[bytes, list[int]]:
-        """The places of the items that have the stamp of another one, in this batch or before.
-
-        Args:
-            greatest: the greatest time before the batch; TIME_MIN if there was none.
-        """
-        candidates = listed_stamps(metas.sorted()[1].stamps_upto(pack_time(greatest)))
-        seen: list[bytes] = []
-        for known in (self._younger.stamps, self._older.stamps, self._known.keys()):
-            if known and not known.isdisjoint(candidates):
-                seen += filter(known.__contains__, candidates)
-        return metas.alike(seen)
-
-    def add(self, metas: EventMetas, payloads: Sequence[Any] | None, least: int) -> None:
-        """Add the stamps of a batch; for those that are not new, `set_count` is called.
+    def add(
+        self, times: Integers, ties: Integers, payloads: Any
+    ) -> tuple[Integers | None, tuple[int, Any, Any] | None]:
+        """Count the items of a batch.
 
         Args:
-            payloads: of the batch, if a tie function must distinguish payloads.
-            least: no item after the batch will have a time below it.
-        """
-        self._younger.add(metas, payloads, least)
+            payloads: of the batch, if a tie function must distinguish payloads; else None.
 
-    def count_of(self, stamp: bytes) -> tuple[int, Any]:
+        Returns:
+            Their ordinals, None if all are 0; and if two different payloads have one stamp, the index of the second and
+            both: then nothing has changed.
+        """
+        ordinals = self._stamps.add(times, ties)
+        if payloads is not None and len(times):
+            other = None if ordinals is None else self._other(times, ties, payloads, ordinals)
+            if other is not None:
+                self._stamps.take_back(times, ties)
+                return None, other
+            self._batches.append((self._added, payloads, max(times)))
+            self._stores = True
+        self._added += len(times)
+        return ordinals, None
+
+    def _other(self, times: Integers, ties: Integers, payloads: Any, ordinals: Integers) -> tuple[int, Any, Any] | None:
+        """The first item whose payload is another one than that of the first item with its stamp; and both."""
+        again = [at for at, ordinal in enumerate(ordinals) if ordinal]
+        numbers = {at: self._stamps.of(times[at], ties[at])[1] for at in again}
+        places = sorted({*again, *(number - self._added for number in numbers.values() if number >= self._added)})
+        found = dict(zip(places, in_order(payloads, places)))
+        for at in again:
+            number = numbers[at]
+            first = found[number - self._added] if number >= self._added else self._first(number)
+            if not (first.is_of(found[at]) if type(first) is Hashed else same(first, found[at])):
+                return at, first, found[at]
+            if type(first) is Hashed:
+                self._earlier[-1 - number] = found[at]
+        return None
+
+    def _first(self, number: int) -> Any:
+        """The payload of an item by its number, which is that of a stamp."""
+        if number < 0:
+            return self._earlier[-1 - number]
+        before = bisect_right(self._batches, number, key=lambda batch: batch[0]) - 1
+        start, payloads, _ = self._batches[before] if before >= 0 else (0, (), 0)
+        return payloads[number - start] if number - start < len(payloads) else Hashed(b"")
+
+    def of(self, time: int, tie: int) -> tuple[int, Any]:
         """How many items had a stamp; and the first payload, if a tie function must distinguish payloads."""
-        known = self._known.get(stamp)
-        if known is not None:
-            return known
-        for batches in (self._younger, self._older):
-            if stamp in batches.stamps:
-                return 1, batches.first(stamp)
-        return 0, None
+        items, number = self._stamps.of(time, tie)
+        return items, self._first(number) if items and (number < 0 or self._stores) else None
 
-    def set_count(self, stamp: bytes, count: int, payload: Any) -> None:
-        """Set the number of items that had a stamp, and the first payload."""
-        self._known[stamp] = count, payload
+    def listed(self) -> list[tuple[int, int, int, Any]]:
+        """Time, tie, and what `of` gives, of all stamps that may come again, in their order."""
+        return [(time, tie, *self.of(time, tie)) for time, tie, _, _ in self._stamps.listed()]
 
-    def listed(self) -> dict[bytes, tuple[int, Any]]:
-        """The counts of all stamps, some of them settled, in no order."""
-        firsts = {stamp: (1, payload) for batches in (self._older, self._younger) for stamp, payload in batches}
-        return {**firsts, **self._known}
-
-    def settle(self, least: int, greatest: int) -> None:
-        """Drop settled stamps: no item will come below `least`, and none has come above `greatest`."""
-        if len(self._known) > self._retained_max:
-            bound = pack_time(least)
-            self._known = {stamp: known for stamp, known in self._known.items() if stamp >= bound}
-            self._retained_max = max(_RETAINED_MIN, 2 * len(self._known))
-        younger = self._younger
-        if len(younger.stamps) < max(_RETAINED_MIN, len(self._older.stamps)):
-            return
-        younger.greatest = greatest
-        if self._older.greatest < least:
-            self._older = younger
-        else:
-            self._older.merge(younger)
-        self._younger = _Batches()
+    def settle(self, least: int) -> None:
+        """No item will come below this time."""
+        self._stamps.settle(least)
+        if self._batches and self._batches[0][2] < least:
+            self._batches = [batch for batch in self._batches if batch[2] >= least]

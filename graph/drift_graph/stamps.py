@@ -6,6 +6,8 @@ function and the payload; the items before it in the batch are still accepted.
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ from drift_graph.errors import DriftError, ImpureStep, InputError, PayloadError,
 from drift_graph.functions import line_of, name_of, pass_interrupts, safe_text
 from drift_graph.lateness import short
 from drift_graph.meta import TIME_MAX, TIME_MIN
-from drift_graph.metas.event import packed_ties
+from drift_graph.metas import Integers
 from drift_graph.moments import column_of, results_of, why_no_moment
 from drift_graph.payloads import Timed, are_rows
 from drift_graph.policies import EventTime
@@ -131,20 +133,28 @@ def ties_of(
 
 def ties_of_policy(
     payloads: list[Any], policy: EventTime, source: str, *, diverting: bool = False
-) -> tuple[bytes, Exception | None]:
+) -> tuple[Integers, Exception | None]:
     """The ties of payloads, hashes of them where the policy has no function, up to the first payload without one.
 
     Returns:
-        The ties as of `packed_ties`, and the error of that payload.
+        The ties in an array, and the error of that payload.
     """
     if policy.tie is not None:
         ties, error = ties_of(payloads, policy.tie, source, diverting=diverting)
-        return packed_ties(ties), error
+        return array("Q", ties), error
     try:
-        return hash64_each(payloads), None
+        return numbers_of_hashes(hash64_each(payloads)), None
     except NoCanonicalForm as none:
         ties, error = ties_one_by_one(payloads, hash64, source, diverting=diverting)
-        return packed_ties(ties), error or none
+        return array("Q", ties), error or none
+
+
+def numbers_of_hashes(hashes: bytes) -> Integers:
+    """Hashes of 8 bytes, big-endian, as numbers in an array."""
+    numbers = array("Q", hashes)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
 
 
 def ties_one_by_one(

@@ -11,14 +11,10 @@ order in which they came; as they are equal, it does not matter which comes firs
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from itertools import islice
-from operator import lt
 from typing import Any, NamedTuple, Self
 
-import xxhash
-
-from drift_graph.canonical import NoCanonicalForm, canonical, same
 from drift_graph.errors import InputError
 from drift_graph.lateness import Held, Judged, Late, Lateness, short
 from drift_graph.meta import (
@@ -32,18 +28,13 @@ from drift_graph.meta import (
     varint,
     without_ordinal,
 )
-from drift_graph.metas import (
-    EventMetas,
-    Metas,
-    NumberedMetas,
-)
-from drift_graph.metas.event import packed_stamp, stamps_of, time_and_tie
+from drift_graph.metas import Integers, Metas
 from drift_graph.moments import Field
 from drift_graph.operators import Source
 from drift_graph.payloads import AsRows, in_order
 from drift_graph.policies import EventTime, TimePolicy
 from drift_graph.schemas import as_rows, rows_or_diverted
-from drift_graph.stamp_counts import StampCounts
+from drift_graph.stamp_counts import Hashed, StampCounts, hash_of
 from drift_graph.stamps import check_payloads, ties_of_policy, timed_rows, times_of, times_or_diverted
 from drift_graph.unchanged import Sample, Sampler
 from drift_graph.unsettled import Unsettled
@@ -96,15 +87,6 @@ class StampCount(NamedTuple):
     first: bytes
     items: int
     payload: bytes
-
-
-class _Hashed(NamedTuple):
-    """The hash of a payload that an earlier machine took, in place of the payload; empty if unknown."""
-
-    payload: bytes
-
-    def may_be(self, payload: Any) -> bool:
-        return not self.payload or self.payload == _hash_of(payload)
 
 
 class Remembered(NamedTuple):
@@ -187,7 +169,6 @@ class SourceMachine:
             ImpureStep: the time function or the tie function has changed a payload.
         """
         payloads, error = self._checked(payloads)
-        metas: Metas
         if self.policy.reads_payloads:
             before = self._lateness.greatest
             at_once = self._taken_at_once(payloads, self.policy)
@@ -206,7 +187,7 @@ class SourceMachine:
         if self.live or self._stamp[0] > TIME_MIN:  # where it was live before, its clock stands still
             metas = self._stamped_metas(len(payloads), now_ms)
         else:
-            metas = NumberedMetas(self.items_in, len(payloads), varint(self._rank) + b"\x00\x00")
+            metas = Metas.numbered(self.items_in, len(payloads), varint(self._rank) + b"\x00\x00")
             self.heartbeat = pack_time(self.items_in + len(payloads))
         self._count(metas, [])
         return Arrived(metas, payloads, self.heartbeat, [], error)
@@ -214,7 +195,7 @@ class SourceMachine:
     def settle(self) -> Arrived:
         """The input has ended: accept the items that wait to be judged, or set them apart."""
         if not self.policy.reads_payloads or not self._lateness.held:
-            return Arrived([], [], self.heartbeat, [], None)
+            return Arrived(Metas(), [], self.heartbeat, [], None)
         before = self._lateness.greatest
         return self._stamped(self._lateness.settle(self.policy), self.policy, before, None, ())
 
@@ -247,7 +228,7 @@ class SourceMachine:
             error: of the items behind them.
             samples: of the items, to see whether the tie function changes them.
         """
-        metas, tie_error = self._event_metas(judged.payloads, judged.times, policy, before)
+        metas, tie_error = self._event_metas(judged.payloads, judged.times, policy)
         if policy.tie is not None:
             check_payloads(samples, policy, "tie", self.name)
         late = judged.late
@@ -275,20 +256,16 @@ class SourceMachine:
 
     def remembered(self) -> Remembered:
         """The state that `recall` takes; not for live sources."""
-        least = pack_time(self._lateness.least)
-        stamps = sorted(self._stamp_counts.listed().items())
-        ordinals = [(*time_and_tie(stamp), *known) for stamp, known in stamps if stamp >= least]
+        ordinals = [known for known in self._stamp_counts.listed() if known[0] >= self._lateness.least]
         held, seen = [tuple(each) for each in self._lateness.held], self._lateness.seen
         return Remembered(self.heartbeat, self.items_in, self.late_items, *self._lateness.known, ordinals, held, seen)
 
     def recall(self, remembered: Remembered) -> None:
         """Continue where another machine stopped; called before the first item."""
         self.heartbeat, self.items_in, self.late_items = remembered[:3]
-        self._lateness.known, ordinals = (remembered.greatest, remembered.least), remembered.ordinals
+        self._lateness.known = remembered.greatest, remembered.least
         self._lateness.held, self._lateness.seen = [Held(*each) for each in remembered.held], remembered.seen
-        self._stamp_counts = StampCounts(
-            {packed_stamp(time, tie): (count, payload) for time, tie, count, payload in ordinals}
-        )
+        self._stamp_counts = StampCounts(remembered.ordinals)
 
     @property
     def least_time(self) -> int:
@@ -311,8 +288,8 @@ class SourceMachine:
         self._lateness.known = judging.greatest, judging.least
         self._stamp = judging.stamp_time, judging.stamp_ordinal
         if counted is not None:
-            hashed = _Hashed(counted.payload) if self.policy.tie else None
-            self._stamp_counts = StampCounts({_stamp_of(counted.first): (counted.items, hashed)})
+            hashed = Hashed(counted.payload) if self.policy.tie else None
+            self._stamp_counts = StampCounts([(time_of(counted.first), tie_of(counted.first), counted.items, hashed)])
 
     def prefix_in(self, moment: bytes) -> bytes | None:
         """The start of a global time without the ordinal: what items of this source with its time and tie share.
@@ -329,14 +306,14 @@ class SourceMachine:
     def count_before(self, prefix: bytes, count: int | None) -> StampCount | None:
         """The state after `count` items with this prefix, or after all so far; None if there were none."""
         first = prefix + varint(0)
-        now, payload = self._stamp_counts.listed().get(_stamp_of(first), (0, None))
+        now, payload = self._stamp_counts.of(time_of(first), tie_of(first))
         count = now if count is None else count
         if not count:
             return None
-        if type(payload) is _Hashed:
+        if type(payload) is Hashed:
             return StampCount(first, count, payload.payload)
         has_payload = self.policy.tie is not None and now
-        return StampCount(first, count, _hash_of(payload) if has_payload else b"")
+        return StampCount(first, count, hash_of(payload) if has_payload else b"")
 
     def stamp_at(self, now_ms: int) -> int:
         """The time given to items that arrive at this clock reading."""
@@ -391,15 +368,14 @@ class SourceMachine:
         """How many accepted items are at or above minimal time, which must not decrease between calls."""
         return self._unsettled.at(minimal_time)
 
-    def _stamped_metas(self, count: int, now_ms: int) -> list[bytes]:
+    def _stamped_metas(self, count: int, now_ms: int) -> Metas:
         time, ordinal = self._stamp
         if now_ms > time:
             time, ordinal = now_ms, 0
         head = pack_time(time) + varint(self._rank) + varint(0)
-        metas = [head + varint(number) for number in range(ordinal, ordinal + count)]
         self._stamp = (time, ordinal + count)
         self.heartbeat = global_time(time, self._rank, 0, ordinal + count)
-        return metas
+        return Metas([head + varint(number) for number in range(ordinal, ordinal + count)])
 
     def _taken_at_once(self, payloads: Any, policy: EventTime) -> Arrived | None:
         """Accept rows whose times and ties are found in arrays; None, and nothing has changed, if a row may be without
@@ -407,15 +383,17 @@ class SourceMachine:
         """
         before = self._lateness.greatest
         timed = timed_rows(payloads, policy)
-        judged = None if timed is None else self._lateness.judge_rows(payloads, timed, policy)
-        if judged is None:
+        judged = None if timed is None else self._lateness.judge_rows(payloads, timed.times, policy)
+        if timed is None or judged is None:
             return None
-        timed, payloads, late, error = judged
-        metas: Metas | None = []
-        if timed is not None:
-            made = timed.metas(varint(self._rank), _FIRST)
-            numbered, other = (None, None) if made is None else self._numbered(made, payloads, policy, before)
-            metas = numbered if other is None else None
+        accepted, late, error = judged
+        times, metas = timed.times, None
+        if accepted is not None:
+            payloads, times = in_order(payloads, accepted), array("q", map(times.__getitem__, accepted))
+        if not times:
+            metas = Metas()
+        elif (ties := timed.ties(accepted)) is not None:
+            metas = self._numbered(times, ties, payloads, policy)[0]
         if metas is None:
             self._lateness.greatest = before
             return None
@@ -424,62 +402,36 @@ class SourceMachine:
         return Arrived(metas, payloads, self.heartbeat, late, error)
 
     def _numbered(
-        self, metas: EventMetas, payloads: Any, policy: EventTime, before: int | None
-    ) -> tuple[Metas, tuple[int, Any, Any] | None]:
-        """The metas with the ordinals of their items.
-
-        Args:
-            before: the greatest time before these.
+        self, times: Integers, ties: Integers, payloads: Any, policy: EventTime
+    ) -> tuple[Metas | None, tuple[int, Any, Any] | None]:
+        """The metas of items, which are counted.
 
         Returns:
-            The metas; and if two different payloads have one tie, the index of the second and both: then nothing has
+            The metas; or if two different payloads have one tie, the index of the second and both: then nothing has
             changed.
         """
-        counts = self._stamp_counts
-        alike = counts.alike(metas, TIME_MIN if before is None else before)
-        known = {stamp: counts.count_of(stamp) for stamp in alike}
-        firsts: dict[bytes, Any] = {}
-        if policy.tie is not None and alike:
-            firsts = {stamp: first for stamp, (count, first) in known.items() if count}
-            stamp_at = {at: stamp for stamp, places in alike.items() for at in places}
-            places = sorted(stamp_at)
-            for at, payload in zip(places, in_order(payloads, places)):
-                first = firsts.setdefault(stamp_at[at], payload)
-                agrees = first.may_be(payload) if type(first) is _Hashed else same(first, payload)
-                if type(first) is _Hashed:
-                    first = firsts[stamp_at[at]] = payload
-                if not agrees:
-                    return metas, (at, first, payload)
-        ordinals: dict[int, int] = {}
-        for stamp, places in alike.items():
-            count = known[stamp][0]
-            ordinals.update(zip(places, range(count, count + len(places))))
-            counts.set_count(stamp, count + len(places), firsts.get(stamp))
-        compared = payloads if policy.tie is not None else None
-        counts.add(metas, compared, self._lateness.least_behind(policy.lateness))
-        return metas.with_ordinals(ordinals) if ordinals else metas, None
+        ordinals, other = self._stamp_counts.add(times, ties, None if policy.tie is None else payloads)
+        if other is not None:
+            return None, other
+        rank = varint(self._rank)
+        if ordinals is None:
+            return Metas.stamped(times, ties, rank, _FIRST), None
+        return Metas.stamped(times, ties, rank, b"", ordinals), None
 
-    def _event_metas(
-        self, payloads: list[Any], times: list[int], policy: EventTime, before: int | None
-    ) -> tuple[Metas, Exception | None]:
-        """Global times in event time, up to the first payload that cannot have one.
-
-        Args:
-            before: the greatest time before these.
-        """
+    def _event_metas(self, payloads: list[Any], times: Integers, policy: EventTime) -> tuple[Metas, Exception | None]:
+        """Global times in event time, up to the first payload that cannot have one."""
         ties, error = ties_of_policy(payloads, policy, self.name, diverting=self._has_diverted)
-        count = len(ties) // 8
-        times = times if count == len(times) else times[:count]
-        stamps = stamps_of(times, ties)
-        every = EventMetas(stamps, varint(self._rank), _FIRST, increasing=all(map(lt, times, islice(times, 1, None))))
-        metas, other = self._numbered(every, payloads[:count], policy, before)
+        times = times[: len(ties)]
+        metas, other = self._numbered(times, ties, payloads[: len(ties)], policy)
         if other is None:
+            assert metas is not None
             return metas, error
         at, first, payload = other
-        metas, _ = self._numbered(every[:at], payloads[:at], policy, before)  # type: ignore[arg-type]
+        metas, _ = self._numbered(times[:at], ties[:at], payloads[:at], policy)
+        assert metas is not None
         return metas, InputError(
             f"the tie function of source {self.name!r} gave one value for two different payloads at time "
-            f"{time_of(every[at])}: {short(first)} and {short(payload)}; make it unique, or leave tie out"
+            f"{times[at]}: {short(first)} and {short(payload)}; make it unique, or leave tie out"
         )
 
     def _follow(self, policy: EventTime) -> None:
@@ -488,17 +440,4 @@ class SourceMachine:
             return
         self._lateness.follow(policy.lateness)
         self.heartbeat = max(self.heartbeat, pack_time(self._lateness.least))
-        self._stamp_counts.settle(self._lateness.least, self._lateness.greatest)
-
-
-def _stamp_of(first: bytes) -> bytes:
-    """The stamp of a global time."""
-    return packed_stamp(time_of(first), tie_of(first))
-
-
-def _hash_of(payload: Any) -> bytes:
-    """The hash of a payload's canonical bytes; empty if it has none."""
-    try:
-        return xxhash.xxh3_128_digest(canonical(payload))
-    except NoCanonicalForm:
-        return b""
+        self._stamp_counts.settle(self._lateness.least)

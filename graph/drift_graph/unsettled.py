@@ -2,23 +2,14 @@
 
 Invariant: an item counts once, from when it was accepted until minimal time is past it.
 
-Why: batches lie in a heap by their least unsettled meta, so what is settled is found without looking at the rest. They
-are sorted for it where somebody else will need them sorted, so that it costs nothing here.
+Why: batches lie in a heap by their least unsettled meta, so what is settled is found without looking at the rest.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from drift_graph.metas import (
-    Metas,
-    count_below,
-    is_random_access_slow,
-    known_to_increase,
-    least_meta,
-    metas_from_on,
-    sorted_where_cached,
-)
+from drift_graph.metas import Metas
 
 
 class Unsettled:
@@ -31,23 +22,17 @@ class Unsettled:
 
     def add(self, metas: Metas) -> None:
         """Add accepted metas, one or more."""
-        metas = sorted_where_cached(metas)
+        metas = metas.sorted()[1]
         self._batches += 1
         self._count += len(metas)
-        heappush(self._sent, (least_meta(metas), self._batches, metas, 0 if known_to_increase(metas) else -1))
+        heappush(self._sent, (metas[0], self._batches, metas, 0))
 
     def at(self, minimal_time: bytes) -> int:
         """How many accepted items are at or above minimal time, which must not decrease between calls."""
         sent = self._sent
         while sent and sent[0][0] < minimal_time:
             _, number, metas, settled = heappop(sent)
-            if settled < 0:  # not sorted; usually few remain
-                left = metas_from_on(metas, minimal_time)
-                self._count -= len(metas) - len(left)
-                if left:
-                    heappush(sent, (least_meta(left), number, left, -1 if is_random_access_slow(left) else 0))
-                continue
-            end = len(metas) if metas[-1] < minimal_time else count_below(metas, minimal_time, settled)
+            end = metas.count_below(minimal_time, settled)
             self._count -= end - settled
             if end < len(metas):
                 if 2 * end > len(metas):  # else an item far ahead would keep the settled ones in memory

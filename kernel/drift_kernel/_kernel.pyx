@@ -9,3 +9,5 @@ cdef extern from *:
     unsigned int DRIFT_KERNEL_SOURCE  # defined by hatch_build.py, in the first line of the C
 
 SOURCE = DRIFT_KERNEL_SOURCE
+
+include "metas.pyx"

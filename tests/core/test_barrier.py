@@ -17,6 +17,7 @@ from drift_barrier.digest import BLOCK_ITEMS, Digest, block_head, hash_block
 from drift_graph.canonical import canonical, canonical_each, encode_many
 from drift_graph.item import Failure
 from drift_graph.meta import END_OF_TIME
+from drift_graph.metas import Metas
 
 
 @given(
@@ -53,7 +54,7 @@ def test_the_barrier_releases_what_tombstones_leave_in_order(
         for position, number in enumerate(sorted(final))
     ]
     digest = Digest()
-    digest.add([meta_at(number) for number in sorted(final)], [final[number] for number in sorted(final)])
+    digest.add(Metas([meta_at(number) for number in sorted(final)]), [final[number] for number in sorted(final)])
     assert barrier.digest.hexdigest() == digest.hexdigest()
     assert len(barrier) == 0 and barrier.tombstones == len(cancelled)
 
@@ -117,7 +118,7 @@ def test_an_item_at_minimal_time_is_not_released() -> None:
 
 @given(st.lists(payloads | st.text(max_size=2), max_size=30), st.data(), st.sampled_from(["xxh3_128", "sha256"]))
 def test_a_digest_does_not_depend_on_batches(given_payloads: list[Any], data: st.DataObject, algorithm: Any) -> None:
-    metas = [meta_at(number) for number in range(len(given_payloads))]
+    metas = Metas([meta_at(number) for number in range(len(given_payloads))])
     whole, pieces = Digest(algorithm), Digest(algorithm)
     whole.add(metas, given_payloads)
     at = 0
@@ -130,7 +131,7 @@ def test_a_digest_does_not_depend_on_batches(given_payloads: list[Any], data: st
 
 def test_blocks_of_a_digest_can_be_hashed_separately() -> None:
     count = 2 * BLOCK_ITEMS + 5
-    metas = [meta_at(number) for number in range(count)]
+    metas = Metas([meta_at(number) for number in range(count)])
     given_payloads = [(number, None, float(number)) for number in range(count)]
     digest = Digest()
     for start in range(0, count, 1000):
@@ -139,7 +140,7 @@ def test_blocks_of_a_digest_can_be_hashed_separately() -> None:
     for start in range(0, count, BLOCK_ITEMS):
         block = slice(start, start + BLOCK_ITEMS)
         head, between = block_head(len(metas[block]))
-        data = head + encode_many(metas[block]) + between + encode_many(given_payloads[block])
+        data = head + metas[block].encoded() + between + encode_many(given_payloads[block])
         hashes.append(hash_block("xxh3_128", data))
     assert digest.blocks == hashes[:2]
     assert digest.hexdigest() == hash_block("xxh3_128", b"".join(hashes)).hex()

@@ -31,7 +31,7 @@ from drift_graph.meta import (
     root_of,
     varint,
 )
-from drift_graph.metas import NumberedMetas
+from drift_graph.metas import Metas
 
 
 class Colour(enum.Enum):
@@ -79,7 +79,7 @@ def test_times_and_global_times_keep_their_bytes() -> None:
     assert global_time(0, 0, 0, 0).hex() == "8000000000000000000000"
     assert global_time(-1, 3, 300, 1).hex() == "7fffffffffffffff03f9012c01"
     assert global_time(1_700_000_000_000, 1, 2**63, 2).hex() == "8000018bcfe5680001ff800000000000000002"
-    assert [meta.hex() for meta in NumberedMetas(65535, 2, b"\x01\x00\x00")] == [
+    assert [meta.hex() for meta in Metas.numbered(65535, 2, b"\x01\x00\x00")] == [
         "800000000000ffff010000",
         "8000000000010000010000",
     ]

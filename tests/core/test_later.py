@@ -21,8 +21,8 @@ from drift.machines.plan import Plan
 from drift.operators import TakesEach
 from drift_graph import failures, later
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, global_time, later_meta, later_metas, pack_time, time_of, varint
-from drift_graph.metas import NumberedMetas
+from drift_graph.meta import END_OF_TIME, global_time, later_meta, pack_time, time_of, varint
+from drift_graph.metas import Metas
 from drift_graph.reference import Reference
 
 BY_TIME = drift.EventTime(lambda trip: trip[0], lateness=20)
@@ -273,8 +273,8 @@ def test_a_key_that_is_as_if_it_had_never_been_is_forgotten() -> None:
     assert isinstance(stage, KeyedStage)
     for start in range(0, 30_000, 1000):
         numbers = list(range(start, start + 1000))
-        stage.process(Columns(NumberedMetas(start, 1000, b"\0\0\0"), numbers, None), {})
-        stage.heartbeat = NumberedMetas(start + 1000, 1, b"")[0]
+        stage.process(Columns(Metas.numbered(start, 1000, b"\0\0\0"), numbers, None), {})
+        stage.heartbeat = Metas.numbered(start + 1000, 1, b"")[0]
         stage.fire({})
         stage.settle(stage.heartbeat)
         assert len(stage._states) < 10_000
@@ -378,7 +378,7 @@ def test_a_stage_gives_what_the_reference_gives_whatever_comes_and_goes(choose: 
         diffs = [diff for _, (_, diff) in rows]
         if rows:
             columns = Columns(
-                [meta for meta, _ in rows], [each for _, (each, _) in rows], diffs if -1 in diffs else None
+                Metas([meta for meta, _ in rows]), [each for _, (each, _) in rows], diffs if -1 in diffs else None
             )
             take(stage.process(columns, {}))
         if choose.random() < 0.5:
@@ -422,7 +422,7 @@ def test_metas_of_many_later_children_are_those_of_each(data: st.DataObject) -> 
         or parent + varint(5)
         for parent in chosen
     ]
-    assert later_metas(chosen, varint(5), time, phase, rounds, inward) == each
+    assert list(Metas(chosen).later(varint(5), time, phase, rounds, inward)) == each
 
 
 class Opened(TakesEach):

@@ -25,7 +25,7 @@ from drift_acker.ledger import ack_of
 from drift_acker.table import Ack, AckTable
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
-from drift_graph.metas import NumberedMetas
+from drift_graph.metas import Metas
 from drift_graph.sizes import BATCH_BYTES
 from drift_graph.times import SourceMachine
 
@@ -145,8 +145,8 @@ def test_nor_with_several_workers_whatever_the_schedule(workers: int) -> None:
 
 def batch(numbers: int, *, time: int) -> Batch:
     """A batch of a source with so many items."""
-    metas = NumberedMetas(time * 1000, numbers, b"\0\0\0")
-    return Batch(metas[0], time, [("numbers", Columns(metas, list(range(numbers)), None))])
+    metas = Metas.numbered(time * 1000, numbers, b"\0\0\0")
+    return Batch(metas[0], time, [("numbers", Columns(Metas(metas), list(range(numbers)), None))])
 
 
 def all_turns(node: WorkerNode, sends: list[Send]) -> list[Send]:

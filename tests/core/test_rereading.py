@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from drift import ArrivalTime, EventTime, InputError
 from drift.machines.nodes.intake import Intake
 from drift_graph.meta import BEGINNING, global_time_of, pack_time, time_of
+from drift_graph.metas import Metas
 from drift_graph.policies import TimePolicy
 from drift_graph.rereading import Rereading, as_plain, from_plain
 from drift_graph.times import Arrived, SourceMachine
@@ -76,7 +77,7 @@ def check(rows: list[Payload], policy: TimePolicy, unbroken: list[Arrived], chec
     taken = [intake.give(0, [row], 0, 0.0) for row in rows[position.reader :]]
     arrived = [fed.arrived for fed in taken if fed is not None]
     expected = above(checkpoint, unbroken)
-    assert above(BEGINNING, [*arrived, Arrived([], [], checkpoint, [], None)]) == expected
+    assert above(BEGINNING, [*arrived, Arrived(Metas(), [], checkpoint, [], None)]) == expected
     for ours, theirs in zip(reversed(arrived), reversed(unbroken)):
         assert ours.heartbeat == max(theirs.heartbeat, checkpoint)
     if rows[position.reader :]:

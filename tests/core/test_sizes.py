@@ -17,6 +17,7 @@ from drift.sources import IterableSource
 from drift.sources.iterables import IterableReader
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded
+from drift_graph.metas import Metas
 from drift_graph.sizes import BATCH_BYTES, about_bytes, size_of
 
 MEGABYTE = 1 << 20
@@ -120,10 +121,12 @@ def test_parts_of_a_release_have_their_own_positions_sinks_and_values_and_the_la
     assert forms is not None
     parts = [Encoded(2, b"", b"".join(forms[:2]), True), Encoded(3, b"", b"".join(forms[2:]), True)]
     error = ValueError()
-    released = [each for each, _ in in_values(Released(7, metas, forms, ["x", "x", "y", "x", "y"], error), parts)]
+    released = [
+        each for each, _ in in_values(Released(7, Metas(metas), forms, ["x", "x", "y", "x", "y"], error), parts)
+    ]
     assert released == [
-        Released(7, metas[:2], ["a", "b"], ["x", "x"], None),
-        Released(9, metas[2:], ["c", "d", "e"], ["y", "x", "y"], error),
+        Released(7, Metas(metas[:2]), ["a", "b"], ["x", "x"], None),
+        Released(9, Metas(metas[2:]), ["c", "d", "e"], ["y", "x", "y"], error),
     ]
 
 

@@ -33,6 +33,7 @@ from drift_graph.errors import ProcessError
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time, pack_time
+from drift_graph.metas import Metas
 from drift_graph.sizes import BATCH_BYTES
 
 #: A schedule is noise here, which Hypothesis cannot make smaller; `drift simulate --deaths` can.
@@ -163,9 +164,9 @@ def snapshots_sent(node: WorkerNode, number: int) -> list[SnapshotName]:
 def test_a_link_log_has_nothing_at_or_above_the_checkpoint_of_a_later_generation() -> None:
     links = LinkLogs(lambda carried: [])
     metas = [global_time(time, 0, 0, 0) for time in range(6)]
-    links.log(1, [("out", Columns(metas, list(range(6)), None))])
+    links.log(1, [("out", Columns(Metas(metas), list(range(6)), None))])
     links.rewind(1, metas[4])
-    links.log(1, [("out", Columns(metas[4:], ["anew", "anew"], None))])
+    links.log(1, [("out", Columns(Metas(metas[4:]), ["anew", "anew"], None))])
     found = [columns.payloads for parts in links.between(1, metas[2], END_OF_TIME) for _, columns in parts]
     assert found == [[2, 3, "anew", "anew"]]
     links.commit(metas[5])
@@ -179,22 +180,22 @@ def test_what_is_sent_again_comes_in_few_batches_in_the_order_of_metas() -> None
     links = LinkLogs(lambda carried: [])
     metas = [global_time(time, 0, 0, 0) for time in range(9000)]
     for meta in metas[1::2]:
-        links.log(1, [("odd", Columns([meta], ["odd"], None)), ("all", Columns([meta], [1], None))])
+        links.log(1, [("odd", Columns(Metas([meta]), ["odd"], None)), ("all", Columns(Metas([meta]), [1], None))])
     for meta in metas[::2]:
-        links.log(1, [("all", Columns([meta], [0], None))])
-    links.log(1, [("all", Columns([metas[8000], metas[8000]], [0, 2], [-1, 1]))])
+        links.log(1, [("all", Columns(Metas([meta]), [0], None))])
+    links.log(1, [("all", Columns(Metas([metas[8000], metas[8000]]), [0, 2], [-1, 1]))])
     batches = [dict(parts) for parts in links.between(1, BEGINNING, END_OF_TIME)]
     assert len(batches) == 2 and sum(len(columns.metas) for parts in batches for columns in parts.values()) == 13502
     assert all(list(columns.metas) == sorted(columns.metas) for parts in batches for columns in parts.values())
     at = batches[1]["all"].metas.index(metas[8000])
-    assert batches[1]["all"].slice(at, at + 3) == Columns([metas[8000]] * 3, [0, 0, 2], [1, -1, 1])
+    assert batches[1]["all"].slice(at, at + 3) == Columns(Metas([metas[8000]] * 3), [0, 0, 2], [1, -1, 1])
 
 
 def test_a_large_batch_that_is_wholly_above_the_checkpoint_is_no_batch() -> None:
     early, late = (global_time(time, 0, 0, 0) for time in (1, 9))
-    links = LinkLogs(lambda carried: [("out", Columns([early if carried[0] else late], ["an item"], None))])
+    links = LinkLogs(lambda carried: [("out", Columns(Metas([early if carried[0] else late]), ["an item"], None))])
     for is_early in (True, False, True):
-        logged = links.log(1, [("out", Columns([early, late], ["an item"] * 2, None))])
+        logged = links.log(1, [("out", Columns(Metas([early, late]), ["an item"] * 2, None))])
         assert logged is not None
         logged.content = bytes((is_early,)) * BATCH_BYTES
     batches = list(links.between(1, BEGINNING, global_time(5, 0, 0, 0)))
@@ -203,7 +204,7 @@ def test_a_large_batch_that_is_wholly_above_the_checkpoint_is_no_batch() -> None
 
 def test_a_link_log_has_nothing_for_who_is_never_replaced() -> None:
     links = LinkLogs(lambda carried: [], lasting=(BARRIER,))
-    parts = [("out", Columns([global_time(1, 0, 0, 0)], [1], None))]
+    parts = [("out", Columns(Metas([global_time(1, 0, 0, 0)]), [1], None))]
     assert links.log(BARRIER, parts) is None and links.log(0, parts) is not None
     assert len(links) == 1 and not list(links.between(BARRIER, BEGINNING, END_OF_TIME))
 

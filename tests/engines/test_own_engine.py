@@ -23,6 +23,7 @@ from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.graph import Dataflow
 from drift_graph.meta import END_OF_TIME
+from drift_graph.metas import Metas
 from drift_graph.reference import Reference
 
 
@@ -56,7 +57,8 @@ class AtEndEngine:
         progress.items_in = self._feed.items_in
         done = list(self._reference.pop(END_OF_TIME))
         for start in range(0, len(done), self._output_items):
-            sinks, metas, payloads = map(list, zip(*done[start : start + self._output_items]))
+            sinks, each, payloads = map(list, zip(*done[start : start + self._output_items]))
+            metas = Metas(each)
             self._digest.add(metas, payloads)
             progress.items_out += len(metas)
             AtEndEngine.sizes.append(len(metas))

@@ -36,6 +36,7 @@ from drift.engines.zeromq.wire import FRAME_BYTES_MAX, Codec, Refused
 from drift.machines.nodes.messages import AckMessage, Batch, CheckpointReply, Committed, MinimalTime
 from drift_graph.canonical import hash64
 from drift_graph.item import Columns
+from drift_graph.metas import Metas
 
 WORDS = ["to be or not to be", "that is the question", "to be"] * 40
 
@@ -374,7 +375,7 @@ def test_a_run_that_was_never_iterated_starts_nothing() -> None:
 
 def send_as_strangers(run: drift.Run) -> int:
     """Frames to each process of a run that are none of it; how many were sent."""
-    good = Codec(0, 12345).encode(Batch(b"\x80" * 11, 1, [("lines", Columns([b"\x80" * 11], ["x"], None))]))
+    good = Codec(0, 12345).encode(Batch(b"\x80" * 11, 1, [("lines", Columns(Metas([b"\x80" * 11]), ["x"], None))]))
     frames = [b"", b"GET / HTTP/1.1\r\n\r\n", good, good[:-1], good[:20], b"DRFT" + good[4:][::-1], b"\0" * 1000]
     addresses = list(Path(engine_of(run)._folder).iterdir())
     context: zmq.Context[Any] = zmq.Context()
@@ -571,7 +572,9 @@ def test_a_consumer_that_takes_its_time_is_not_an_error() -> None:
 
 
 messages = st.one_of(
-    st.builds(Batch, st.binary(), st.integers(0, 2**64 - 1), st.just([("a", Columns([b"x"], [(1, "y")], None))])),
+    st.builds(
+        Batch, st.binary(), st.integers(0, 2**64 - 1), st.just([("a", Columns(Metas([b"x"]), [(1, "y")], None))])
+    ),
     st.builds(
         AckMessage,
         st.lists(st.tuples(st.binary(), st.integers(0, 2**64 - 1))),

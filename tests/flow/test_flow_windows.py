@@ -27,6 +27,7 @@ from drift.machines.worker import Worker
 from drift.operators import KeyedItems
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time
+from drift_graph.metas import Metas
 
 Row = tuple[Any, int, int, tuple[flows.Timed, ...]]
 
@@ -415,7 +416,7 @@ def test_windows_by_number_take_many_items_as_they_take_one(
     for start in range(0, len(items), 6):
         some = items[start : start + 6]
         try:
-            step.on_batch(many, KeyedItems(list(map(value, some)), some, []), outputs.append)
+            step.on_batch(many, KeyedItems(list(map(value, some)), some, Metas()), outputs.append)
         except (ValueError, RuntimeError):
             assert bad is not None and any(item[1] == 7 for item in some)
             break
@@ -681,7 +682,7 @@ def test_states_of_windows_that_have_closed_are_forgotten() -> None:
         graph.source("in", time=flows.event_time()).key_by(value).window(windows).count().sink("out")
         worker = Worker(Plan(graph.build()), tracks=True)
         metas = [global_time(time, 7, 0, 0) for time in range(1000)]
-        worker.turn([("in", Columns(metas, [(time, time, time) for time in range(1000)], None))])
+        worker.turn([("in", Columns(Metas(metas), [(time, time, time) for time in range(1000)], None))])
         worker.settle(END_OF_TIME, END_OF_TIME)
         worker.turn([])
         worker.settle(END_OF_TIME, END_OF_TIME)
@@ -697,7 +698,7 @@ def test_of_keys_that_come_and_go_only_open_windows_are_held() -> None:
         for start in range(0, 20_000, 100):
             times = range(start, start + 100)
             items = Columns(
-                [global_time(time, 7, 0, 0) for time in times], [(time, time, time) for time in times], None
+                Metas([global_time(time, 7, 0, 0) for time in times]), [(time, time, time) for time in times], None
             )
             bound = global_time(start + 100, 0, 0, 0)
             worker.settle(bound, bound)

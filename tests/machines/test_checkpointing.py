@@ -20,6 +20,7 @@ from drift.machines.nodes.snapshots import InMemory, SnapshotName
 from drift.machines.worker import BARRIER
 from drift_graph.errors import ProcessError
 from drift_graph.item import Columns
+from drift_graph.metas import Metas
 
 
 def test_a_short_run_has_no_checkpoint_and_the_first_is_not_before_its_time() -> None:
@@ -96,11 +97,11 @@ def test_where_there_is_no_room_long_logs_are_full_until_there_is_or_the_run_end
 ) -> None:
     monkeypatch.setattr("drift.machines.nodes.rewind_log.LOG_BYTES_FULL", 99)
     log = RewindLog(lambda carried: pytest.fail("nobody reads"), 1, InMemory(()), CheckpointPace(1e9))
-    logged = log.links.log(0, [("numbers", Columns([CHECKPOINT], [1], None))])
+    logged = log.links.log(0, [("numbers", Columns(Metas([CHECKPOINT]), [1], None))])
     logged.content = bytes(99)
     tried(log, 0.0, "the disk is full")
     assert not log.is_full(CHECKPOINT) and log.take(1.0, CHECKPOINT) is None
-    logged = log.links.log(0, [("numbers", Columns([CHECKPOINT], [1], None))])
+    logged = log.links.log(0, [("numbers", Columns(Metas([CHECKPOINT]), [1], None))])
     logged.content = bytes(1)
     assert log.is_full(CHECKPOINT)
     assert not log.is_full(log.since), "what is not settled is in no checkpoint"

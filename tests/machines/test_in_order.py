@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import ast
-import pickle
-from bisect import bisect_left
+from array import array
 from collections import Counter
 from collections.abc import Sequence
-from itertools import compress
 from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import drift
-import drift_graph.stamp_counts
-from drift.columns.metas import StampMetas
 from drift.machines.nodes.batching import BatchPolicy
 from drift.machines.nodes.intake import Fed
 from drift.machines.nodes.ordering import Ordering
@@ -28,8 +23,7 @@ from drift.machines.rows import called_in_a_row
 from drift.machines.sliding import loop_over
 from drift.machines.windowing import Opening
 from drift.machines.worker import BARRIER, Worker
-from drift_graph.canonical import encode_metas, encode_plain
-from drift_graph.item import Columns, joined, sorted_by_meta
+from drift_graph.item import Columns, sorted_by_meta
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
@@ -37,25 +31,12 @@ from drift_graph.meta import (
     MetaParts,
     in_rounds,
     is_later,
-    later_metas,
     moment_of,
     pack_time,
     time_of,
     varint,
 )
-from drift_graph.metas import (
-    EventMetas,
-    NumberedMetas,
-    count_below,
-    greatest_meta,
-    is_increasing,
-    joined_metas,
-    least_meta,
-    metas_from_on,
-    times_of,
-    with_suffix,
-)
-from drift_graph.metas.event import packed_ties, stamps_of
+from drift_graph.metas import Metas
 from drift_graph.times import Arrived, SourceMachine
 
 TIMES = st.one_of(st.integers(-5, 5), st.integers(2**24 - 3, 2**24 + 3), st.integers(-(2**63), 2**63 - 1))
@@ -63,113 +44,31 @@ TIES = st.one_of(st.integers(0, 300), st.integers(2**32 - 2, 2**32 + 2), st.inte
 PLACES = st.lists(st.tuples(TIMES, TIES), min_size=1, max_size=40, unique=True)
 
 
-def listed(stamps: list[tuple[int, int]], rank: bytes, ending: bytes) -> list[bytes]:
-    return [pack_time(time) + rank + varint(tie) + ending for time, tie in stamps]
-
-
-def event_metas(stamps: list[tuple[int, int]], rank: bytes = b"\0", kind: type[EventMetas] = EventMetas) -> EventMetas:
-    times, ties = map(list, zip(*stamps))
-    return kind(stamps_of(times, packed_ties(ties)), rank, b"\0")
-
-
-@given(PLACES, st.sampled_from([1, 5]), st.sampled_from([0, 300]), st.integers(0, 60), st.booleans())
-def test_metas_in_event_time_are_as_in_a_list(
-    stamps: list[tuple[int, int]], copies: int, source: int, at: int, of_rows: bool
-) -> None:
-    stamps = [(time, tie) for time, tie in stamps for _ in range(copies)]  # enough to be written by column
-    rank, ending = varint(source), b"\0\1\2"
-    metas = event_metas(stamps, rank, StampMetas if of_rows else EventMetas)
-    kind, expected = with_suffix(metas, b"\1\2"), listed(stamps, rank, ending)
-    assert list(kind) == expected and [kind[each] for each in range(len(kind))] == expected
-    assert list(kind[at : at + 7]) == expected[at : at + 7]
-    assert encode_metas(kind) == encode_plain(expected)
-    assert is_increasing(kind) == is_increasing(expected)
-    assert (least_meta(kind), greatest_meta(kind)) == (min(expected), max(expected))
-    assert times_of(kind) == [time for time, _ in stamps]
-    wanted = bytes((at + each) % 3 == 0 for each in range(len(kind)))
-    assert type(kind) is EventMetas or list(kind.chosen(wanted)) == list(compress(expected, wanted))
-    again = pickle.loads(pickle.dumps(kind))
-    assert type(again) is type(kind) and list(again) == expected
-    bound = expected[at % len(expected)]
-    for each in (bound, bound[:8], BEGINNING, END_OF_TIME):
-        assert sorted(metas_from_on(kind, each)) == [meta for meta in sorted(expected) if meta >= each]
-        in_order = kind.sorted()[1]  # type: ignore[union-attr]
-        assert count_below(in_order, each) == bisect_left(sorted(expected), each)
-    payloads = list(range(len(stamps)))
-    together = joined([Columns(kind[:at], payloads[:at], None), Columns(kind[at:], payloads[at:], None)])
-    assert (list(together.metas), together.payloads) == (expected, payloads)
-    if copies == 1:
-        ordered = sorted_by_meta(together)
-        assert is_increasing(ordered.metas) and list(ordered.metas) == sorted(expected)
-        assert not kind.alike([]) and list(kind.sorted()[0]) == ordered.payloads
-        assert [expected[payload] for payload in ordered.payloads] == sorted(expected)
-
-
-@given(
-    st.lists(st.tuples(TIMES, st.integers(0, 300) | TIES, st.integers(0, 2) | st.integers(240, 70000)), min_size=1),
-    st.integers(0, 300),
-    st.integers(0, 60),
-)
-def test_metas_of_rows_with_ordinals_are_as_in_a_list(stamps: list[tuple[int, int, int]], source: int, at: int) -> None:
-    rank, count = varint(source), len(stamps)
-    plain = event_metas([(time, tie) for time, tie, _ in stamps], rank, StampMetas)
-    ordinals = {each: ordinal for each, (_, _, ordinal) in enumerate(stamps) if ordinal}
-    kind = plain.with_ordinals(ordinals).with_suffix(b"\1\2")  # type: ignore[union-attr]
-    numbers = [ordinal for _, _, ordinal in stamps]
-    expected = [meta[:-1] + varint(number) + b"\1\2" for meta, number in zip(plain.listed(), numbers)]
-    assert list(kind) == expected and [kind[each] for each in range(count)] == expected
-    assert list(EventMetas(plain.stamps, rank, b"\0").with_ordinals(ordinals)) == [meta[:-2] for meta in expected]
-    assert encode_metas(kind) == encode_plain(expected) and kind.joined(b"x") == b"".join(b"x" + e for e in expected)
-    assert is_increasing(kind) == is_increasing(expected)
-    assert (least_meta(kind), greatest_meta(kind)) == (min(expected), max(expected))
-    assert times_of(kind) == [time for time, _, _ in stamps]
-    again = pickle.loads(pickle.dumps(kind))
-    assert type(again) is type(kind) and list(again) == expected
-    bound = expected[at % count]
-    for each in (bound, bound[:8], BEGINNING, END_OF_TIME):
-        assert sorted(metas_from_on(kind, each)) == [meta for meta in sorted(expected) if meta >= each]
-        in_order = kind.sorted()[1]  # type: ignore[union-attr]
-        assert count_below(in_order, each) == bisect_left(sorted(expected), each)
-    before, behind = plain[:at].with_suffix(b"\1\2"), kind[at:]  # some without ordinals, and then with them
-    for one, other in ((before, behind), (behind, before)):
-        if one and other:
-            both = joined_metas([one, other])
-            assert isinstance(both, StampMetas) and list(both) == [*one, *other]
-    if len(set(expected)) == count:
-        ordered = sorted_by_meta(Columns(kind, list(range(count)), None))
-        assert isinstance(ordered.metas, StampMetas) and list(ordered.metas) == sorted(expected)
-        untils = np.array([2**63 - 1] * count)
-        later = later_metas(with_suffix(ordered.metas, b"\3"), b"\4\0", 2**63 - 1, 8)
-        assert list(ordered.metas.later(b"\3", b"\4\0", untils, 8)) == later
-
-
 def test_ties_that_differ_only_in_their_lowest_bits_are_distinguished() -> None:
     ties = [*range(2**63 + 99, 2**63 - 1, -1), 0]
     for times in (1, 2):
         stamps = [(7 + tie // 50 % times, tie) for tie in ties]
-        expected, metas = [tie for _, tie in sorted(stamps)], event_metas(stamps)
-        for each in (metas, event_metas(stamps, kind=StampMetas)):
-            ordered = sorted_by_meta(Columns(each, ties, None))
-            assert ordered.payloads == expected and list(ordered.metas) == sorted(metas)
+        columns = (array(code, column) for code, column in zip("qQ", zip(*stamps)))
+        metas = Metas.stamped(*columns, varint(0), b"\0")
+        ordered = sorted_by_meta(Columns(metas, ties, None))
+        assert ordered.payloads == [tie for _, tie in sorted(stamps)] and list(ordered.metas) == sorted(metas)
 
 
 ARRIVING = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=6), max_size=12)
 
 
-@given(ARRIVING, st.integers(0, 9), st.sampled_from([None, itemgetter(1)]), st.sampled_from([1, 3, 8192]))
+@given(ARRIVING, st.integers(0, 9), st.sampled_from([None, itemgetter(1)]))
 def test_items_of_one_stamp_are_numbered_as_they_come(
-    batches: list[list[tuple[int, int]]], lateness: int, tie: Any, kept: int
+    batches: list[list[tuple[int, int]]], lateness: int, tie: Any
 ) -> None:
     came: Counter[tuple[int, int]] = Counter()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drift_graph.stamp_counts, "_RETAINED_MIN", kept)
-        machine = SourceMachine("in", 0, drift.EventTime(itemgetter(0), tie=tie, lateness=lateness, late="divert"))
-        for batch in batches:
-            arrived = machine.take(batch)
-            assert arrived.error is None
-            for meta, payload in zip(arrived.metas, arrived.payloads, strict=True):
-                assert MetaParts(meta).ordinal == came[payload]
-                came[payload] += 1
+    machine = SourceMachine("in", 0, drift.EventTime(itemgetter(0), tie=tie, lateness=lateness, late="divert"))
+    for batch in batches:
+        arrived = machine.take(batch)
+        assert arrived.error is None
+        for meta, payload in zip(arrived.metas, arrived.payloads, strict=True):
+            assert MetaParts(meta).ordinal == came[payload]
+            came[payload] += 1
     numbered = {(time, number): count for time, number, count, _ in machine.remembered().ordinals}
     least = machine.least_time
     if tie is not None:
@@ -196,7 +95,7 @@ def test_what_waits_is_given_once_in_order_and_as_soon_as_it_is_asked_for(
         times = [time for time in dict.fromkeys(times) if time >= bound and time not in came]
         came.update(times)
         metas = [pack_time(time) + b"\0\0\0" for time in times]
-        ordering.add([Fed("in", 0, Arrived(metas, list(times), BEGINNING, [], None))])
+        ordering.add([Fed("in", 0, Arrived(Metas(metas), list(times), BEGINNING, [], None))])
         bound = max(bound, ahead)
         while ordering.least < pack_time(bound):
             taken = ordering.take(pack_time(bound))
@@ -226,7 +125,7 @@ def test_windows_in_order_take_items_up_to_one_of_a_later_end_or_of_rounds(metas
         if until == time_of(meta) and is_later(meta) and (in_rounds(meta) or moment_of(meta)[10] >= 6):
             break
         taken.setdefault(until or 0, []).append(at)
-    stretches, count = opening._stretches(metas)
+    stretches, count = opening._stretches(Metas(metas))
     assert count == sum(map(len, taken.values()))
     assert [list(range(start, stop)) for start, stop, _ in stretches] == [taken[until] for *_, until in stretches]
     assert [until for *_, until in stretches] == [until for until in taken if until]
@@ -236,7 +135,7 @@ def test_windows_in_order_take_items_up_to_one_of_a_later_end_or_of_rounds(metas
 def test_a_small_rest_is_no_batch_of_its_own(count: int, expected: list[int]) -> None:
     ordering, bound = Ordering(BatchPolicy(16)), pack_time(count)
     metas = [pack_time(time) + b"\0\0\0" for time in range(100)]
-    ordering.add([Fed("in", 0, Arrived(metas, list(range(100)), BEGINNING, [], None))])
+    ordering.add([Fed("in", 0, Arrived(Metas(metas), list(range(100)), BEGINNING, [], None))])
     taken = []
     while ordering.least < bound:
         taken += [len(columns.metas) for _, columns in ordering.take(bound)]
@@ -246,7 +145,7 @@ def test_a_small_rest_is_no_batch_of_its_own(count: int, expected: list[int]) ->
 def test_what_waits_long_is_sorted_anew_only_where_its_run_doubles() -> None:
     ordering = Ordering(BatchPolicy(10))
     for time in range(1000):
-        ordering.add([Fed("in", 0, Arrived([pack_time(time) + b"\0\0\0"], [time], BEGINNING, [], None))])
+        ordering.add([Fed("in", 0, Arrived(Metas([pack_time(time) + b"\0\0\0"]), [time], BEGINNING, [], None))])
         assert len(ordering._runs["in"]) == (time + 1).bit_count()
 
 
@@ -295,8 +194,8 @@ def stateful() -> drift.Graph:
 @pytest.mark.parametrize("split", [3, 8])
 def test_what_is_complete_is_not_held_and_gives_what_it_gives_otherwise(split: int) -> None:
     """Up to a split everything has come; the rest comes with an item in between, which corrects it."""
-    metas = NumberedMetas(0, 10, b"\0\0\0")
-    early, between, late = metas[:split], [metas[split]], metas[split + 1 :]
+    metas = Metas.numbered(0, 10, b"\0\0\0")
+    early, between, late = metas[:split], metas[split : split + 1], metas[split + 1 :]
     outputs: list[list[tuple[str, bytes, str, int]]] = []
     for complete_below in (BEGINNING, metas[split]):
         worker = Worker(Plan(stateful().build()))
@@ -378,7 +277,7 @@ def outputs_of(graph: drift.Graph, batches: Sequence[tuple[list[int], int]], fus
     """What is left of the outputs of a worker that gets batches of times, and with each that all below has come."""
     worker, kept = Worker(Plan(graph.build(), fused=fused)), Counter[tuple[bytes, str]]()
     for times, complete in batches:
-        metas = [event_meta(time) for time in times]
+        metas = Metas([event_meta(time) for time in times])
         below = pack_time(complete)
         worker.settle(BEGINNING, below)
         sends = worker.turn([("in", Columns(metas, times, None))] if times else [], heartbeat=below)
@@ -428,7 +327,7 @@ def test_items_of_windows_in_any_order_are_held_until_none_of_them_is_corrected(
     worker, made = Worker(Plan(graph.build()), rewinds=True), list[Any]()
     for start in range(0, len(times) + size, size):
         some = times[start : start + size]
-        parts = [("in", Columns([event_meta(time) for time in some], some, None))] if some else []
+        parts = [("in", Columns(Metas([event_meta(time) for time in some]), some, None))] if some else []
         sends = worker.turn(parts)
         worker.settle(
             BEGINNING, pack_time(left) if (left := min(times[start + size :], default=-1)) >= 0 else END_OF_TIME

@@ -21,6 +21,7 @@ from drift.machines.plan import Plan
 from drift.operators import KeyedItems, ScanState
 from drift_graph.canonical import canonical, encode_many, same
 from drift_graph.later import Later
+from drift_graph.metas import Metas
 
 numbers = st.lists(st.integers(-50, 50), max_size=30)
 to_gate = st.one_of(
@@ -68,7 +69,7 @@ def run(
     for start, end in zip([0, *ends], [*ends, len(rows)]):
         if start < end:
             made = logic.outputs(rows[start:end])
-            logic.on_batch(states, KeyedItems(keys[start:end], rows[start:end], metas[start:end]), made.append)
+            logic.on_batch(states, KeyedItems(keys[start:end], rows[start:end], Metas(metas[start:end])), made.append)
             if logic.is_timed:
                 made = [[(each.time, each.payload) if type(each) is Later else each for each in some] for some in made]
             assert len(made) == end - start and encode_many(made) == b"".join(map(canonical, made))

@@ -24,7 +24,7 @@ from drift_barrier.barrier import Released
 from drift_graph.errors import InputError, SettingsError
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
-from drift_graph.metas import NumberedMetas, interleaved
+from drift_graph.metas import Metas
 from drift_graph.policies import EventTime
 from drift_graph.times import SourceMachine
 
@@ -133,8 +133,8 @@ def test_a_run_without_credit_ends_once_nothing_is_processed_that_would_give_som
 def test_a_barrier_that_breaks_off_releases_what_it_had_not_heard_of_and_answers_once() -> None:
     """The notice of minimal time and the order to break off come on two ways."""
     node = BarrierNode(mapped(), "xxh3_128")
-    metas = NumberedMetas(1000, 4, b"\0\0\0")
-    (ack,) = node.turn([Batch(metas[0], 5, [("out", Columns(metas, [1, 2, 3, 4], None))])], 0.0)
+    metas = Metas.numbered(1000, 4, b"\0\0\0")
+    (ack,) = node.turn([Batch(metas[0], 5, [("out", Columns(Metas(metas), [1, 2, 3, 4], None))])], 0.0)
     assert ack.to == ACKER and isinstance(ack.message, AckMessage)
     released, finished = node.turn([BreakOff(metas[2])], 0.0)
     assert released.to == finished.to == CALLER
@@ -164,7 +164,7 @@ def test_what_was_released_is_on_its_way_no_more_though_no_notice_has_come() -> 
     granules = []
     while node.may_read():
         granules += [batch.granule for batch in batches(fed(node, intake, [len(granules)]))]
-    node.turn([ReleasedMessage(Released(0, [], [], "out"), granules[1])], 0.0)
+    node.turn([ReleasedMessage(Released(0, Metas(), [], "out"), granules[1])], 0.0)
     assert node.may_read()
     fed(node, intake, [len(granules)])
     assert not node.may_read()
@@ -233,23 +233,6 @@ def test_workers_that_have_little_to_do_hear_of_minimal_time_seldom_and_the_call
     assert heard(1.058, 3, waiting=7) == [0, 1, CALLER]  # something waits for its time
 
 
-def test_what_workers_send_of_a_batch_that_they_share_is_still_known_to_be_of_it() -> None:
-    """So the barrier brings it together by places, and lists no metas."""
-    graph = drift.Graph("shared")
-    graph.source("numbers").scan(lambda n: n % 7, 0, lambda state, n: (state + n, state + n)).sink("out")
-    dataflow = graph.build()
-    machines = [SourceMachine("numbers", 0, dataflow.sources[0].time)]
-    intake = Intake(machines, batch_items=500, in_flight_max=10_000)
-    node = FeedNode(Plan(dataflow), 2, intake)
-    workers = [WorkerNode(Plan(dataflow), index, 2) for index in range(2)]
-    sent = [send for send in fed(node, intake, range(500)) if isinstance(send.message, Batch)]
-    assert {send.to for send in sent} == {0, 1}
-    worked = [out for send in sent for out in batches(workers[send.to].turn([send.message], 0.0))]
-    shares = [columns.metas for batch in worked for _, columns in batch.parts]
-    together = interleaved(shares)
-    assert together is not None and len(together[0]) == 500
-
-
 def test_a_silent_source_moves_its_heartbeat_as_seldom_as_it_may_and_with_items_at_once() -> None:
     machine = SourceMachine("numbers", 0, drift.ArrivalTime(), live=True)
     intake = Intake([machine], batch_items=10, in_flight_max=1000)
@@ -269,7 +252,7 @@ def test_a_barrier_resumes_the_digest_from_what_the_log_of_the_caller_has_noted(
     log = RewindLog(lambda carried: Batch(b"", 0, []), 1, InMemory(()), CheckpointPace(None))
     first = 0
     for count in (1, 4094, 1, 5, 4096, 10_000, 3, 2283):
-        barrier.machine.add("out", Columns(NumberedMetas(first, count, b"\0\0\0"), list(range(count)), None))
+        barrier.machine.add("out", Columns(Metas.numbered(first, count, b"\0\0\0"), list(range(count)), None))
         first += count
         sends = barrier.turn([MinimalTime(pack_time(first), b"", 0)], 0.0)
         for message in [send.message for send in sends if isinstance(send.message, ReleasedMessage)]:

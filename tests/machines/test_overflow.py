@@ -26,6 +26,7 @@ from drift.machines.nodes.snapshots import LoadedLayer
 from drift.machines.worker import Snapshot, Worker
 from drift.operators import KeyedItems, ScanState
 from drift_graph.item import Columns
+from drift_graph.metas import Metas
 from drift_graph.sizes import bytes_in
 
 
@@ -107,7 +108,7 @@ def test_a_key_whose_state_is_gone_does_not_get_the_one_that_was_dropped_before(
     stage.page(lambda keys: [(key, dropped[key]) for key in keys if dropped.get(key, DELETED) is not DELETED])
     made = []
     for number, payload in enumerate([1, 2, None, 3]):
-        made += stage.process(Columns([meta_at(number)], [payload], None), {}).payloads
+        made += stage.process(Columns(Metas([meta_at(number)]), [payload], None), {}).payloads
         if settled or number < 2:
             stage.settle(meta_at(number + 1))
         for entries in stage.drop(1, recent=True):

@@ -20,7 +20,7 @@ from drift.machines.plan import Plan
 from drift.machines.worker import BARRIER, Worker
 from drift_graph.item import Columns, Failure
 from drift_graph.meta import END_OF_TIME, pack_time
-from drift_graph.metas import NumberedMetas, chosen_metas
+from drift_graph.metas import Metas
 
 
 def test_the_pace_rises_while_little_is_taken_back_and_falls_where_much_is() -> None:
@@ -138,8 +138,8 @@ def test_a_worker_holds_back_what_neighbours_may_correct_and_nothing_else(mapped
     source = graph.source("numbers")
     (source.map(abs) if mapped else source).group(key=lambda n: n, window=1, name="windows").sink("out")
     node = WorkerNode(Plan(graph.build()), 0, 2)
-    metas = NumberedMetas(1000, 200, b"\0\0\0")
-    batch = Batch(metas[0], 5, [("windows", Columns(metas, list(range(200)), None))])
+    metas = Metas.numbered(1000, 200, b"\0\0\0")
+    batch = Batch(metas[0], 5, [("windows", Columns(Metas(metas), list(range(200)), None))])
     sends = node.turn([MinimalTime(pack_time(0), pack_time(500), 0), batch], 1.0)
     assert len(sends) == (0 if mapped else 2)
     sends += node.turn([MinimalTime(pack_time(0), metas[0], 0)], 1.0)
@@ -151,8 +151,8 @@ def test_a_worker_is_patient_for_as_long_as_five_batches_take_and_then_goes_ahea
     graph = drift.Graph("numbers")
     graph.source("numbers").map(abs).group(key=lambda n: 0, window=1, name="windows").sink("out")
     node = WorkerNode(Plan(graph.build()), 0, 2)
-    metas = [NumberedMetas(1000 * at, 200, b"\0\0\0\1") for at in (1, 2)]
-    first, second = (Batch(each[0], 5, [("windows", Columns(each, [0] * 200, None))]) for each in metas)
+    metas = [Metas.numbered(1000 * at, 200, b"\0\0\0\1") for at in (1, 2)]
+    first, second = (Batch(each[0], 5, [("windows", Columns(Metas(each), [0] * 200, None))]) for each in metas)
     assert node.turn([MinimalTime(pack_time(0), pack_time(0), 0), first], 1.0) == []
     assert node.wake_s == pytest.approx(1.05)
     assert node.turn([], 1.04) == []
@@ -166,8 +166,8 @@ def test_what_a_worker_has_made_itself_does_not_wait_where_nothing_older_is_in_f
     graph = drift.Graph("numbers")
     graph.source("numbers").map(abs).group(key=lambda n: 0, window=1, name="windows").sink("out")
     node = WorkerNode(Plan(graph.build()), 0, 2)
-    metas = NumberedMetas(1000, 3, b"\0\0\0")
-    batch = Batch(metas[0], 5, [("numbers", Columns(metas, [0] * 3, None))])
+    metas = Metas.numbered(1000, 3, b"\0\0\0")
+    batch = Batch(metas[0], 5, [("numbers", Columns(Metas(metas), [0] * 3, None))])
     notice = MinimalTime(pack_time(0), metas[0], 0, number=1)
     assert len(acks(node.turn([notice, batch], 1.0))) == 1 and node.wake_s == 1.0
     assert len(acks(node.turn([], 1.0))) == 1 and node.wake_s == math.inf
@@ -179,9 +179,9 @@ def test_a_small_share_of_its_own_does_not_wait_where_little_is_corrected(tombst
     graph = drift.Graph("numbers")
     graph.source("numbers").map(abs).group(key=lambda n: n, window=1, name="windows").sink("out")
     node = WorkerNode(Plan(graph.build()), 0, 2)
-    metas = NumberedMetas(2000, 50, b"\0\0\0")
+    metas = Metas.numbered(2000, 50, b"\0\0\0")
     notice = MinimalTime(pack_time(0), pack_time(0), 0, tombstones=tombstones, mapped_items=1000, number=1)
-    sends = node.turn([notice, Batch(metas[0], 5, [("numbers", Columns(metas, list(range(50)), None))])], 1.0)
+    sends = node.turn([notice, Batch(metas[0], 5, [("numbers", Columns(Metas(metas), list(range(50)), None))])], 1.0)
     assert len(acks(sends)) == 1 and len(batches(sends)) == (1 if waits else 2)
     assert node.wake_s == (pytest.approx(1.05) if waits else math.inf)
     assert len(acks(node.turn([], 1.05))) == waits
@@ -192,10 +192,12 @@ def test_a_worker_finishes_older_items_before_it_begins_with_newer_ones() -> Non
     graph = drift.Graph("numbers")
     graph.source("numbers").map(abs).group(key=lambda n: 0, window=1, name="windows").sink("out")
     node = WorkerNode(Plan(graph.build()), 0, 2)
-    raw = [NumberedMetas(1000 * at, 200, b"\0\0\0") for at in (2, 3)]
-    unmapped = [Batch(metas[0], at, [("numbers", Columns(metas, [0] * 200, None))]) for at, metas in enumerate(raw)]
-    old = NumberedMetas(1000, 200, b"\0\0\0\1")
-    windows = Batch(old[0], 9, [("windows", Columns(old, [0] * 200, None))])
+    raw = [Metas.numbered(1000 * at, 200, b"\0\0\0") for at in (2, 3)]
+    unmapped = [
+        Batch(metas[0], at, [("numbers", Columns(Metas(metas), [0] * 200, None))]) for at, metas in enumerate(raw)
+    ]
+    old = Metas.numbered(1000, 200, b"\0\0\0\1")
+    windows = Batch(old[0], 9, [("windows", Columns(Metas(old), [0] * 200, None))])
     sends = node.turn([*unmapped, MinimalTime(pack_time(0), old[0], 0), windows], 1.0)
     acked = [len(acks(sends))]
     while node.wake_s == 1.0:
@@ -210,8 +212,8 @@ def test_a_worker_gives_a_window_once_nothing_in_flight_may_correct_it() -> None
     windowed = graph.source("numbers", time=drift.EventTime(int)).window(drift.windows.tumbling(10))
     windowed.count().sink("out")
     node = WorkerNode(Plan(graph.build()), 0, 1)
-    metas = NumberedMetas(0, 5, b"\0\0\0")
-    sends = node.turn([Batch(metas[0], 5, [("numbers", Columns(metas, list(range(5)), None))])], 1.0)
+    metas = Metas.numbered(0, 5, b"\0\0\0")
+    sends = node.turn([Batch(metas[0], 5, [("numbers", Columns(Metas(metas), list(range(5)), None))])], 1.0)
     for number, in_flight in enumerate((pack_time(9), pack_time(20))):
         assert not batches(sends), "and what waits is acknowledged as such"
         sends = node.turn([MinimalTime(pack_time(0), in_flight, 0, heartbeat=pack_time(50), number=number)], 1.0)
@@ -225,8 +227,8 @@ def test_a_batch_that_cannot_be_carried_goes_in_halves_and_an_item_as_a_failure(
     graph.source("numbers").map(abs, name="abs").sink("out")
     plan = Plan(graph.build())
     node = WorkerNode(plan, 0, 1)
-    metas = NumberedMetas(1000, 3, b"\0\0\0")
-    sends = node.turn([Batch(metas[0], 5, [("numbers", Columns(metas, [1, 2, 3], None))])], 1.0)
+    metas = Metas.numbered(1000, 3, b"\0\0\0")
+    sends = node.turn([Batch(metas[0], 5, [("numbers", Columns(Metas(metas), [1, 2, 3], None))])], 1.0)
     carried: list[Batch] = []
     acker = AckerNode(1, [], [])
     acker.turn([AckMessage([(metas[0], 5)], [])], 1.0)
@@ -264,9 +266,9 @@ def test_a_worker_takes_nothing_back_of_shares_that_it_is_given_at_once(apart: b
     graph = drift.Graph("numbers")
     graph.source("numbers").map(abs).group(key=lambda n: 0, window=2, name="windows").sink("out")
     worker = Worker(Plan(graph.build()))
-    metas = NumberedMetas(1000, 8, b"\0\0\0\1")
+    metas = Metas.numbered(1000, 8, b"\0\0\0\1")
     shares = [bytes((at // 4 if apart else at % 2) == share for at in range(8)) for share in (1, 0)]
-    batches = [Columns(chosen_metas(metas, share), list(compress(range(8), share)), None) for share in shares]
+    batches = [Columns(Metas(metas.chosen(share)), list(compress(range(8), share)), None) for share in shares]
     sends = worker.turn([("windows", columns) for columns in batches])
     sent = [columns for each in sends.values() for _, columns in each]
     windows = sorted(pair for columns in sent for pair in zip(columns.metas, columns.payloads))

@@ -27,6 +27,7 @@ from drift.machines.worker import BARRIER, Router, Worker
 from drift_graph.canonical import canonical, encode_many
 from drift_graph.item import Columns, sorted_by_meta
 from drift_graph.meta import END_OF_TIME, PHASE_TIMERS, later_meta, pack_time, varint
+from drift_graph.metas import Metas
 
 
 @given(payloads, payloads)
@@ -34,7 +35,9 @@ def test_a_difference_holds_nothing_where_old_and_new_are_the_same(old: Any, new
     difference = Difference()
     difference.replace(b"m", old, new)
     equal = canonical(old) == canonical(new)
-    assert difference.columns() == (Columns([], [], None) if equal else Columns([b"m"] * 2, [old, new], [-1, 1]))
+    assert difference.columns() == (
+        Columns(Metas(), [], None) if equal else Columns(Metas([b"m"] * 2), [old, new], [-1, 1])
+    )
     only = Difference()
     only.replace(b"m", NOTHING, new)
     only.replace(b"m", old, NOTHING)
@@ -266,7 +269,7 @@ def test_what_is_left_of_a_batch_has_the_states_behind_what_went(settled: int) -
 def test_a_later_item_that_has_come_waits_no_more_next_to_an_item_above_the_heartbeat() -> None:
     later = later_meta(meta_at(1), varint(0), 3, PHASE_TIMERS)
     assert later is not None
-    batch = columns_of([])._replace(metas=[later, meta_at(9)], payloads=["note", "item"])
+    batch = columns_of([])._replace(metas=Metas([later, meta_at(9)]), payloads=["note", "item"])
     assert split(batch, meta_at(5), meta_at(5)) == (batch, None)
     now, waits = split(batch, meta_at(2), meta_at(2))
     assert now is not None and waits is not None
@@ -455,12 +458,12 @@ def test_a_bucket_whose_items_are_settled_starts_again_with_what_was_logged_sinc
     graph.source("in").group(lambda payload: payload[0], 2, name="g").sink("out")
     stage = Plan(graph.build()).stages()["g"]
     ports: Ports = {}
-    stage.process(Columns([pack_time(3)], [("b", 3)], None), ports)
+    stage.process(Columns(Metas([pack_time(3)]), [("b", 3)], None), ports)
     stage.settle(pack_time(2))
-    stage.process(Columns([pack_time(3)], [("b", 3)], [-1]), ports)
-    stage.process(Columns([pack_time(6)], [("b", 6)], None), ports)
+    stage.process(Columns(Metas([pack_time(3)]), [("b", 3)], [-1]), ports)
+    stage.process(Columns(Metas([pack_time(6)]), [("b", 6)], None), ports)
     stage.settle(pack_time(7))
-    out = stage.process(Columns([pack_time(9), pack_time(11)], [("a", 9), ("b", 11)], [-1, 1]), ports)
+    out = stage.process(Columns(Metas([pack_time(9), pack_time(11)]), [("a", 9), ("b", 11)], [-1, 1]), ports)
     assert out.payloads == [(("b", 6), ("b", 11))]
 
 

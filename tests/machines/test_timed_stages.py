@@ -28,6 +28,7 @@ from drift_barrier.barrier import FAILURES
 from drift_graph.item import Columns, Failure, sorted_by_meta
 from drift_graph.later import Later, placed
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time, later_meta, time_of, varint
+from drift_graph.metas import Metas
 
 #: One of a payload's timers is set for so much later.
 AFTER = (-3, 0, 1, 2, 5)
@@ -148,7 +149,7 @@ class Bench:
         for meta, payload, diff in changes:
             self.came[meta, payload] += diff
         ports: Ports = {}
-        batch = sorted_by_meta(Columns(metas, payloads, diffs if -1 in diffs else None))
+        batch = sorted_by_meta(Columns(Metas(metas), payloads, diffs if -1 in diffs else None))
         least = min(batch.metas[0], self.stage.least_timer or END_OF_TIME)
         self.note(self.stage.process(batch, ports), ports, least)
 

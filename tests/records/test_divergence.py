@@ -40,6 +40,7 @@ from drift.testing import rerun, run_case
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.item import Failure, Item
+from drift_graph.metas import Metas
 
 _numbers = itertools.count()
 
@@ -288,7 +289,9 @@ class Changed:
     def batches(self) -> Iterator[Released]:
         for at in range(0, len(self._items), self._batch_items):
             some = self._items[at : at + self._batch_items]
-            yield Released(at, [item.meta for item in some], [item.payload for item in some], [i.sink for i in some])
+            yield Released(
+                at, Metas([item.meta for item in some]), [item.payload for item in some], [i.sink for i in some]
+            )
 
 
 @pytest.fixture(scope="module")

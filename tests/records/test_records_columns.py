@@ -17,8 +17,9 @@ from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, split
 from drift.records.reader import restored_many
 from drift.strings import Strings, cut, joined, of_arrow, of_list, plain, to_arrow
 from drift_barrier.digest import Digest
-from drift_graph.canonical import canonical, encode_many, encode_metas, stored_each, stored_plain
+from drift_graph.canonical import canonical, encode_many, stored_each, stored_plain
 from drift_graph.meta import global_time, global_time_of, time_of, varint
+from drift_graph.metas import Metas
 
 numbers = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1))
 times = st.integers(-(2**63), 2**63 - 1)
@@ -144,9 +145,9 @@ def test_blocks_are_those_of_the_digest(items: list[Any], data: st.DataObject) -
     while items:
         cut = data.draw(st.integers(1, len(items)))
         part, items = items[:cut], items[cut:]
-        of_metas, of_payloads = [meta for meta, _ in part], [payload for _, payload in part]
+        of_metas, of_payloads = Metas([meta for meta, _ in part]), [payload for _, payload in part]
         column = columns.values(cut, encode_many(of_payloads))
-        made.add(columns.read_bins(cut, encode_metas(of_metas)), column)
+        made.add(columns.read_bins(cut, of_metas.encoded()), column)
         digest.add(of_metas, of_payloads)
     taken = made.take() + ([made.open] if made.open is not None else [])
     assert made.digest.hexdigest() == digest.hexdigest()

@@ -18,8 +18,9 @@ from drift.auditing.intact import check_intact
 from drift.records import writer
 from drift.records.format import Manifest, SourceInfo
 from drift.records.messages import Arrival, Begin, Finish, LateRow, Learned, Message, Output
-from drift_graph.canonical import canonical, encode_many, encode_metas, stored
+from drift_graph.canonical import canonical, encode_many, stored
 from drift_graph.meta import END_OF_TIME, global_time, pack_time, varint
+from drift_graph.metas import Metas
 
 FOLDER = Path(__file__).parents[1] / "data" / "record-3"
 INPUT: list[Any] = [{"z": 1, "a": (2, [3])}, "text", -(2**70), frozenset({1.5})]
@@ -36,11 +37,11 @@ def messages(folder: Path) -> list[Message]:
     return [
         Begin(str(folder), msgspec.json.encode(manifest), 3, 1 << 20, 1000.0),
         Learned("Trip", "graph:Trip"),
-        Arrival(0, 0, 1_000, 2, None, encode_metas(METAS[:2]), b"".join(map(stored, INPUT[:2])), pack_time(5), []),
-        Output(0, 2, None, encode_metas(metas[:2]), encode_many(OUTPUT[:2]), [0, 1]),
-        Arrival(1, 0, 2_000, 2, None, encode_metas(METAS[2:]), b"".join(map(stored, INPUT[2:])), pack_time(7), late),
+        Arrival(0, 0, 1_000, 2, None, Metas(METAS[:2]).encoded(), b"".join(map(stored, INPUT[:2])), pack_time(5), []),
+        Output(0, 2, None, Metas(metas[:2]).encoded(), encode_many(OUTPUT[:2]), [0, 1]),
+        Arrival(1, 0, 2_000, 2, None, Metas(METAS[2:]).encoded(), b"".join(map(stored, INPUT[2:])), pack_time(7), late),
         Arrival(2, 0, 3_000, 0, None, b"", b"", END_OF_TIME, []),
-        Output(2, 1, None, encode_metas(metas[2:]), encode_many(OUTPUT[2:]), 0),
+        Output(2, 1, None, Metas(metas[2:]).encoded(), encode_many(OUTPUT[2:]), 0),
         Finish("finished", "", "", False, "2026-01-01T00:00:01+00:00", ""),
     ]
 

@@ -21,9 +21,9 @@ from drift.records import recorder
 from drift.records.format import Manifest, SourceInfo, read_manifest
 from drift.records.messages import Arrival, Begin, Finish, Output
 from drift.records.reader import Record
-from drift_graph.canonical import encode_many, encode_metas
+from drift_graph.canonical import encode_many
 from drift_graph.meta import END_OF_TIME, pack_time
-from drift_graph.metas import NumberedMetas
+from drift_graph.metas import Metas
 
 
 def words() -> drift.Graph:
@@ -147,8 +147,8 @@ def frames(folder: Path) -> list[bytes]:
         first, numbers = batch * 100, list(range(batch * 100, batch * 100 + 100))
         data = encode_many(numbers)
         made.append(frame(Arrival(batch, 0, batch, 100, first, b"\0\0\0", data, pack_time(first + 100), [])))
-        metas = NumberedMetas(first, 100, b"\0\0\0\0")
-        made.append(frame(Output(first, 100, None, encode_metas(metas), data, 0)))
+        metas = Metas.numbered(first, 100, b"\0\0\0\0")
+        made.append(frame(Output(first, 100, None, metas.encoded(), data, 0)))
     made.append(frame(Arrival(10, 0, 10, 0, None, b"", b"", END_OF_TIME, [])))
     made.append(frame(Finish("finished", "", "", False, "2026-01-01", "")))
     return made

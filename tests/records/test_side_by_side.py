@@ -15,7 +15,7 @@ from drift.auditing.side_by_side import Pair, SideBySide, paired, paired_with_re
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.meta import END_OF_TIME
-from drift_graph.metas import NumberedMetas
+from drift_graph.metas import Metas
 
 LINES = [f"a b{number % 3}" for number in range(12)]
 
@@ -24,7 +24,7 @@ class Numbered:
     """Items of one source in arrival time."""
 
     def __init__(self, name: str, payloads: list[Any]) -> None:
-        self._batch = InputBatch(name, list(NumberedMetas(0, len(payloads), b"\0\0\0")), payloads, END_OF_TIME)
+        self._batch = InputBatch(name, list(Metas.numbered(0, len(payloads), b"\0\0\0")), payloads, END_OF_TIME)
 
     def batches(self) -> Any:
         yield self._batch

@@ -25,7 +25,7 @@ from drift.machines.plan import Plan
 from drift_graph.canonical import canonical_each
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, TIME_MIN, global_time
-from drift_graph.metas import is_increasing
+from drift_graph.metas import Metas
 
 LEFT, RIGHT = {"zone": str, "day": int, "fare": float}, {"zone": str, "day": int, "name": str}
 KEYS: list[tuple[str, ...]] = [("zone",), ("day",), ("zone", "day")]
@@ -118,9 +118,9 @@ def test_rows_in_arrays_are_joined_as_rows_one_by_one(
         at = end
         for stage, payloads, out in zip(machines, (batch, listed), sent):
             stage.heartbeat = stage.complete_below = bound
-            for made in (stage.process(Columns(metas, payloads, None), {}), stage.fire({})):
+            for made in (stage.process(Columns(Metas(metas), payloads, None), {}), stage.fire({})):
                 assert made.diffs is None and len(made.metas) == len(made.payloads)
-                assert type(made.payloads) is not PairRows or is_increasing(list(made.metas))
+                assert type(made.payloads) is not PairRows or list(made.metas).is_increasing()
                 out += zip(made.metas, canonical_each(made.payloads), canonical_each(list(made.payloads)))
         assert sorted(sent[0]) == sorted(sent[1])  # rows one by one give some ahead of others
         if data.draw(st.integers(0, 2)) == 0:
@@ -153,7 +153,7 @@ def test_a_left_row_finds_the_last_right_row_up_to_its_time(seed: int) -> None:
         end = min(start + draw.randrange(1, 15), len(rows))
         metas = [global_time(times[at], 0, at, 0) for at in range(start, end)]
         stage.heartbeat = stage.complete_below = global_time(times[end], 0, end, 0) if end < len(rows) else END_OF_TIME
-        stage.process(Columns(metas, sided(rows[start:end], ("zone",)), None), {})
+        stage.process(Columns(Metas(metas), sided(rows[start:end], ("zone",)), None), {})
         made = stage.fire({})
         assert isinstance(made.payloads, PairRows) or not made.metas
         found += made.payloads
@@ -171,7 +171,7 @@ def test_keys_whose_rows_are_dropped_leave_the_checkpoints() -> None:
         ]
         metas = [global_time(at + number, 0, number, 0) for number in range(10)]
         stage.heartbeat = stage.complete_below = global_time(at + 10, 0, 0, 0)
-        stage.process(Columns(metas, sided(rows, ("zone",)), None), {})
+        stage.process(Columns(Metas(metas), sided(rows, ("zone",)), None), {})
         stage.settle(stage.heartbeat)
         stored.update(stage.changed(stage.heartbeat))
         stored = {each: state for each, state in stored.items() if state is not DELETED}

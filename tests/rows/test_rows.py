@@ -27,9 +27,9 @@ from drift.columns.expressions import Chain, Expressions, Predicate, frame_of
 from drift.columns.rows import Frame, frame_of_batch
 from drift.engines.packing import packed_columns, unpacked_columns
 from drift_graph import payloads
-from drift_graph.canonical import canonical_each, encode_many, encode_metas, hash64_each, stored_each
+from drift_graph.canonical import canonical_each, encode_many, hash64_each, stored_each
 from drift_graph.errors import GraphError, ImpureStep, InputError, PayloadError, SinkError, StepError
-from drift_graph.metas import ChildMetas, Metas, NumberedMetas, chosen_metas, with_suffix
+from drift_graph.metas import Metas
 
 KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-40, 300),
@@ -195,23 +195,6 @@ def test_forms_are_the_same_in_whatever_order_they_are_asked_for(monkeypatch: py
         for start, end in ((30, 50), (0, 9), (11, 13), (3, 5), (20, 40), (0, 50)):
             assert canonical_each(made[start:end]) == expected[start:end]
             assert encode_many(made[start:end]) == b"".join(expected[start:end])
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=30), st.booleans(), st.data())
-def test_the_metas_of_chosen_rows_are_those_of_their_dicts(
-    mask: list[bool], numbered: bool, data: st.DataObject
-) -> None:
-    numbers = NumberedMetas(2**40 - 7, len(mask), b"ab")
-    metas: Metas = numbers if numbered else ChildMetas(numbers, [1] * len(mask), [b"d"])
-    wanted, rows = bytes(mask), Frame(pl.DataFrame({"a": mask}))
-    for _ in range(2):  # chosen from all of them, and then from those
-        made, listed = rows.chosen_metas(metas, wanted), list(chosen_metas(list(metas), wanted))
-        start = data.draw(st.integers(0, len(listed)))
-        assert len(made) == len(listed)
-        assert list(made) == listed and list(made[start:]) == listed[start:]
-        assert encode_metas(with_suffix(made, b"c")) == encode_metas(with_suffix(listed, b"c"))
-        assert encode_metas(made[start:]) == encode_metas(listed[start:])
-        rows, metas, wanted = rows.chosen(wanted), made, bytes(at % 2 for at in range(len(listed)))
 
 
 def test_rows_of_other_fields_are_joined_as_dicts() -> None:
@@ -392,7 +375,7 @@ def test_rows_travel_to_workers_and_back_as_columns(tmp_path: Path) -> None:
         kind=pl.Series(["x", "y", None] * 1000, dtype=pl.Enum(["x", "y"])), parts=pl.concat_list("at", "at")
     )
     some = Frame(frame)[7:2900]
-    metas = [bytes([0, at >> 8, at & 0xFF]) for at in range(len(some))]
+    metas = Metas([bytes([0, at >> 8, at & 0xFF]) for at in range(len(some))])
     there = pickle.loads(pickle.dumps(packed_columns(metas, some, None), 5))
     assert type(there[2]) is bytes
     back = unpacked_columns(*there)

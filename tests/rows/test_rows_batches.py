@@ -13,6 +13,7 @@ from drift.columns.rows import Frame
 from drift_barrier.barrier import Barrier
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME
+from drift_graph.metas import Metas
 
 SCHEMA = {"key": str, "n": int}
 ROWS = [{"key": "abc"[n % 3], "n": n} for n in range(40)]
@@ -40,7 +41,7 @@ def test_rows_that_are_taken_back_leave_the_barrier_without_being_looked_at(monk
     others = [{**row, "n": -1} for row in ROWS[5:15]]
     for first, rows, diffs in ((0, ROWS, None), (5, ROWS[5:25], [-1] * 20), (5, others, None)):
         metas = [meta_at(first + at) for at in range(len(rows))]
-        barrier.add("out", Columns(metas, Frame(pl.DataFrame(rows, schema=SCHEMA)), diffs))  # type: ignore[arg-type]
+        barrier.add("out", Columns(Metas(metas), Frame(pl.DataFrame(rows, schema=SCHEMA)), diffs))  # type: ignore[arg-type]
     looked_at: list[Any] = []
     whole = Frame.__getitem__
 

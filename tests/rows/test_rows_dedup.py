@@ -18,6 +18,7 @@ from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
 from drift_graph.canonical import canonical_each
 from drift_graph.item import Columns
+from drift_graph.metas import Metas
 
 SCHEMA = {"zone": str, "day": int, "fare": float}
 Rows = list[dict[str, Any]]
@@ -94,7 +95,7 @@ def test_batches_of_columns_and_of_dicts_share_what_has_passed(
             some = Frame(pl.DataFrame(some, schema=SCHEMA))
         if data.draw(st.booleans()):
             stage.complete_below = meta_at(end)
-        out = stage.process(Columns([meta_at(at) for at in range(start, end)], some, None), {})
+        out = stage.process(Columns(Metas([meta_at(at) for at in range(start, end)]), some, None), {})
         assert out.diffs is None and len(out.metas) == len(out.payloads) == end - start
         sent += [row for each in out.payloads for row in each]
         start = end

@@ -15,7 +15,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import drift
-from drift.columns.metas import stamp_metas
 from drift.columns.rows import Frame
 from drift.engines.simulated.simulation import Simulation
 from drift.flow.joins import OfSide
@@ -27,7 +26,7 @@ from drift.testing.schedule import Schedule
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, varint
-from drift_graph.metas import count_below
+from drift_graph.metas import Metas
 
 SCHEMA = {"zone": str, "code": int, "at": int, "n": int, "fare": float}
 UNSHRUNK = (Phase.explicit, Phase.generate)  # as in `test_deaths.py`
@@ -69,8 +68,8 @@ class InRows(Simulation):
 
         self.intake.give = in_rows  # type: ignore[assignment]
 
-    def _know(self, name: str, payloads: list[Any], numbers: list[int], arrived: Any) -> None:
-        by_row = dict(zip([row["n"] for row in payloads], numbers))
+    def _know(self, name: str, read: list[tuple[Any, int]], arrived: Any) -> None:
+        by_row = {row["n"]: number for row, number in read}
         self._items.update((meta, (name, by_row[row["n"]])) for meta, row in zip(arrived.metas, arrived.payloads))
 
 
@@ -171,11 +170,11 @@ class Going:
         self._name, *_ = self._plan.first(self._plan.stages())
         rows = [{"zone": "abc"[n * n % 3], "code": 0, "at": at, "n": n, "fare": n / 7} for n, at in enumerate(times)]
         ties = np.arange(len(rows)).astype(np.uint64)
-        metas = stamp_metas(np.array(times, np.int64), ties, varint(0), varint(0))
+        metas = Metas.stamped(np.array(times, np.int64), ties, varint(0), varint(0))
         payloads: Any = Frame(pl.DataFrame(rows, schema=SCHEMA))
         if kind in JOINS:
             payloads = self._of_both_sides(payloads)
-        self._rows = Columns(metas, payloads, None)
+        self._rows = Columns(Metas(metas), payloads, None)
         self.bounds = [BEGINNING, *metas.listed(), END_OF_TIME]
         self._kept: dict[Any, Any] = {}  # by the checkpoints
         self.sent: list[tuple[bytes, Any]] = []
@@ -195,7 +194,7 @@ class Going:
 
     def go_to(self, bound: bytes, minimal_time: bytes) -> None:
         """Give it the rows below a bound, and fire the timers."""
-        start, end = (count_below(self._rows.metas, each) for each in (self.bound, bound))
+        start, end = (self._rows.metas.count_below(each) for each in (self.bound, bound))
         self.stage.complete_below = self.stage.heartbeat = self.bound = bound
         self.stage.ended = bound == END_OF_TIME
         for out in (self.stage.process(self._rows.slice(start, end), {}), self.stage.fire({})):

@@ -9,12 +9,12 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drift.columns.metas import stamp_metas
 from drift.columns.rows import Frame
 from drift.flow.choosing import all_items
 from drift.flow.fields import key_of as key_by
 from drift.machines.keys import Partitioner
 from drift_graph.meta import varint
+from drift_graph.metas import Metas
 
 fields = st.lists(
     st.tuples(st.none() | st.text(max_size=20), st.integers(-(2**63), 2**63 - 1), st.none() | st.integers(0, 3)),
@@ -39,6 +39,6 @@ def test_rows_whose_keys_are_not_known_in_columns_have_no_numbers() -> None:
 @given(st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 3), st.integers(0, 300)), min_size=1))
 def test_the_least_and_the_greatest_of_metas_in_arrays_are_those_of_a_list(stamps: list[tuple[int, int, int]]) -> None:
     times, ties, ordinals = (np.array(each, np.int64) for each in zip(*stamps))
-    metas = stamp_metas(times, ties.astype(np.uint64), varint(1), varint(0) + b"\x05")
+    metas = Metas.stamped(times, ties.astype(np.uint64), varint(1), varint(0) + b"\x05")
     for some in (metas, metas.with_ordinals(dict(enumerate(ordinals.tolist())))):
         assert (some.least(), some.greatest()) == (min(some.listed()), max(some.listed()))

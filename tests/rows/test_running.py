@@ -21,7 +21,6 @@ import drift
 from drift.columns import aggregates
 from drift.columns import rows as rows_module
 from drift.columns.groups import groups_of
-from drift.columns.metas import stamp_metas
 from drift.columns.rows import Frame
 from drift.flow.accumulators import Aggregate
 from drift.flow.fields import function_of
@@ -35,6 +34,7 @@ from drift_graph.canonical import canonical, canonical_each, encode_many
 from drift_graph.errors import GraphError
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, varint
+from drift_graph.metas import Metas
 
 SCHEMA = {"zone": str, "day": int, "n": int, "fare": float}
 Rows = list[dict[str, Any]]
@@ -177,7 +177,7 @@ def test_columns_give_what_the_step_gives_however_they_are_cut(
         end = data.draw(st.integers(start + 1, len(rows)))
         some = rows[start:end]
         expected: list[Any] = []
-        step.on_batch(one_by_one, KeyedItems([key_of(row) for row in some], some, []), expected.append)
+        step.on_batch(one_by_one, KeyedItems([key_of(row) for row in some], some, Metas()), expected.append)
         frame = Frame(pl.DataFrame(some, schema=SCHEMA))
         out = step.on_rows(key_of, frame, fetch, in_columns.update)
         if out is None:
@@ -229,8 +229,8 @@ def test_windows_of_rows_in_any_order_are_those_of_dicts(
         if stays or data.draw(st.booleans()):
             some = Frame(pl.DataFrame(some, schema=SCHEMA))
             if data.draw(st.booleans()):
-                metas = stamp_metas(np.array(batch, np.int64), np.zeros(len(batch)), varint(0), varint(0))
-        send(stage.process(Columns(metas, some, None), {}))
+                metas = Metas.stamped(np.array(batch, np.int64), np.zeros(len(batch), np.uint64), varint(0), varint(0))
+        send(stage.process(Columns(Metas(metas), some, None), {}))
         if data.draw(st.booleans()):
             heartbeat = data.draw(st.integers(min(left, default=len(rows)), len(rows) + 7))
             stage.heartbeat = max(stage.heartbeat, meta_at(heartbeat))
@@ -261,7 +261,7 @@ def test_windows_in_arrays_end_where_dicts_begin_others() -> None:
         some: Any = rows[start : start + 7]
         stage.complete_below = meta_at(start + 7)
         as_rows = Frame(pl.DataFrame(some, schema=SCHEMA)) if start % 2 == 0 else some
-        out = stage.process(Columns([meta_at(start + at) for at in range(7)], as_rows, None), {})
+        out = stage.process(Columns(Metas([meta_at(start + at) for at in range(7)]), as_rows, None), {})
         sent += zip(out.metas, canonical_each(out.payloads))
     assert len(sent) == 8 and len(set(sent)) == 8, "all but those of the last batch"
     ends = [each.payload["end"] for each in drift.run(graph, {"rows": rows}, engine="reference")]
@@ -310,7 +310,7 @@ def test_rows_in_any_order_are_corrected(rows: Rows, data: st.DataObject) -> Non
         if data.draw(st.booleans()):  # or what is known comes later than the batch
             stage.complete_below = meta_at(min(left, default=len(rows)))
         frame = Frame(pl.DataFrame([rows[at] for at in batch], schema=SCHEMA))
-        out = stage.process(Columns([meta_at(at) for at in batch], frame, None), {})
+        out = stage.process(Columns(Metas([meta_at(at) for at in batch]), frame, None), {})
         for place, diff in zip(zip(out.metas, canonical_each(out.payloads)), out.diffs or [1] * len(out.metas)):
             sent[place] = sent.get(place, 0) + diff
     expected = [canonical(item.payload) for item in drift.run(graph, {"rows": rows}, engine="reference")]

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from test_running import AGGREGATES, KEYS, SCHEMA, Rows, names_in_columns, rows_of, tame
 
 import drift
-from drift.columns.metas import stamp_metas
 from drift.columns.rows import Frame
 from drift.columns.sessions import Sessions
 from drift.machines.keyed import KeyedStage
@@ -24,7 +23,7 @@ from drift.machines.plan import Plan
 from drift_graph.canonical import canonical_each, same
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, varint
-from drift_graph.metas import is_increasing
+from drift_graph.metas import Metas
 
 steps = st.lists(st.sampled_from([0, 0, 1, 1, 1, 2, 3, 9]), min_size=40, max_size=40)
 
@@ -55,9 +54,10 @@ def test_rows_in_arrays_prolong_sessions_as_rows_do(
         batch = times[at : at + size][: len(rows) - at]
         frame = Frame(pl.DataFrame(rows[at : at + size], schema=SCHEMA))
         numbers = np.array([240 + at + each for each in range(len(batch))], np.uint64)  # of one byte, and of two
-        metas: Any = stamp_metas(np.array(batch, np.int64), numbers, varint(0), varint(0))
+        ordinals = np.zeros(len(batch), np.int64)
         if counted and data.draw(st.integers(0, 1)):
-            metas = metas.with_ordinals({len(batch) // 2: 300 * size})
+            ordinals[len(batch) // 2] = 300 * size
+        metas = Metas.stamped(np.array(batch, np.int64), numbers, varint(0), b"", ordinals)
         at += size
         bound = meta_at(times[at])[:8] if at < len(rows) else END_OF_TIME
         is_parted = metas[-1] >= bound  # rows of one time are in two batches, between which is no checkpoint
@@ -71,7 +71,7 @@ def test_rows_in_arrays_prolong_sessions_as_rows_do(
             fired = stage.fire({})
             assert is_due or not fired.metas
             for made in (processed, fired):
-                assert isinstance(made.metas, list) or is_increasing(list(made.metas))  # as their kind states
+                assert made.metas.is_increasing()
                 out.update(zip(made.metas, canonical_each(made.payloads)))
         assert sent[0] == sent[1]
         assert machines[0].held == machines[1].held and machines[0].least_timer == machines[1].least_timer
@@ -93,11 +93,11 @@ def test_sessions_that_end_at_one_time_are_in_the_order_of_their_first_rows() ->
     stage = stage_of(("zone",), ["count"], 5)
     rows = [{"zone": zone, "day": 0, "n": 1, "fare": 1.0} for zone in "abab"]
     ties = np.array([200, 3, 1, 2], np.uint64)  # that of the first row is the greatest
-    metas = stamp_metas(np.array([0, 1, 2, 2], np.int64), ties, varint(0), varint(0))
+    metas = Metas.stamped(np.array([0, 1, 2, 2], np.int64), ties, varint(0), varint(0))
     stage.heartbeat = stage.complete_below = END_OF_TIME
     stage.process(Columns(metas, Frame(pl.DataFrame(rows, schema=SCHEMA)), None), {})
     made = stage.fire({})
-    assert [window.key for window in made.payloads] == ["a", "b"] and is_increasing(list(made.metas))
+    assert [window.key for window in made.payloads] == ["a", "b"] and made.metas.is_increasing()
 
 
 @pytest.mark.parametrize("key", [(), *KEYS])

@@ -12,20 +12,20 @@ import numpy as np
 import polars as pl
 import pytest
 from columns import meta_at
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from test_running import AGGREGATES, KEYS, SCHEMA, Rows, names_in_columns, rows_of, tame
 
 import drift
 from drift.columns.merging import Kind, Merging, Slices
-from drift.columns.metas import next_later_metas, stamp_metas
 from drift.columns.rows import Frame
 from drift.flow.windows import Slice
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
 from drift_graph.canonical import canonical_each, encode_many, same, stored_each
 from drift_graph.item import Columns
-from drift_graph.meta import END_OF_TIME, global_time, later_metas, varint
+from drift_graph.meta import END_OF_TIME, varint
+from drift_graph.metas import Metas
 from drift_graph.payloads import joined
 
 KINDS = [(9, 4), (3, 5), (6, 3), (10, 1), (8, 2), (4, 4)]
@@ -35,26 +35,6 @@ steps = st.lists(st.sampled_from([1, 1, 1, 2, 3, 30]), min_size=40, max_size=40)
 NUMBERS = st.integers(0, 3) | st.sampled_from([0xF6, 0xF7, 0xF8, 300, 2**40])
 HOPS = st.sampled_from([1, 1, 1, 1, 2, 0, 0xF6, 0xF7, 0xF8, 300])
 PATHS = st.sampled_from([b"", b"", b"\1\2"])
-
-
-roots_of_timers = st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, HOPS, PATHS), min_size=1, max_size=9)
-
-
-@given(roots_of_timers, st.lists(st.sampled_from([8, 9, 10, 11]), min_size=9, max_size=9) | st.just([10] * 9))
-@example([(0, 300, 0, 1, b""), (0, 0, 0, 1, b"\1\2")], [10, 10])
-def test_metas_of_next_timers_are_those_of_each(
-    roots: list[tuple[int, int, int, int, bytes]], times: list[int]
-) -> None:
-    """Also where parents have parts of other lengths, are of another moment, or are no later items."""
-    parents = []
-    for rank, tie, ordinal, hops, path in roots:
-        parent = global_time(-1000, rank, tie, ordinal)
-        for at in range(hops):
-            (parent,) = later_metas([parent], varint(7), 10 - hops + at - (rank == 3), 2)
-        parents.append(parent + path)
-    times = times[: len(parents)]
-    expected = [later_metas([parent + b"\3"], varint(5), time, 6)[0] for parent, time in zip(parents, times)]
-    assert next_later_metas(parents, b"\3", varint(5), np.array(times), 6) == expected
 
 
 def stages_of(key: tuple[str, ...], names: list[str], kind: tuple[int, int]) -> Any:
@@ -87,12 +67,12 @@ def test_slices_in_arrays_are_merged_as_slices_are(
         metas: Any = [meta_at(time) for time in batch]
         if ties:
             numbers = np.array([256 - at - each for each in range(len(batch))], np.uint64)  # of one byte, and of two
-            metas = stamp_metas(np.array(batch, np.int64), numbers, varint(0), varint(0))
+            metas = Metas.stamped(np.array(batch, np.int64), numbers, varint(0), varint(0))
         at += size
         bound = meta_at(times[at] if at < len(rows) else times[-1] + 99)
         for stage in (slicing, merging, plain):
             stage.heartbeat = stage.complete_below = bound
-        slicing.process(Columns(metas, some, None), {})
+        slicing.process(Columns(Metas(metas), some, None), {})
         slices = slicing.fire({})
         as_list = slices._replace(payloads=list(slices.payloads))
         if mixed and data.draw(st.integers(0, 3)) == 0:

@@ -14,14 +14,11 @@ from hypothesis import strategies as st
 
 import drift
 from drift.columns import opened
-from drift.columns.metas import WrittenMetas, stamp_metas
 from drift.columns.rows import Frame
 from drift.columns.windows import WindowRows, window_rows
 from drift_barrier.barrier import Barrier
 from drift_graph.canonical import canonical_each, encode_many, stored_each
 from drift_graph.item import Columns
-from drift_graph.meta import later_metas, varint
-from drift_graph.metas import is_increasing, joined_metas, sorted_metas, with_suffix
 from drift_graph.payloads import joined
 
 texts = st.text(max_size=3) | st.sampled_from(["x" * 20, "y" * 250, "z" * 70_000])
@@ -77,41 +74,6 @@ def test_windows_of_other_values_are_not_joined_in_columns() -> None:
     )
     assert [each.value for each in joined([one, other])] == [{"n": 5}, {"m": 5}]
     assert list(joined([one, Frame(pl.DataFrame({"n": [1]}))])) == [*one, {"n": 1}]
-
-
-ties = st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([0, 247, 248, 255, 256, 2**56 - 1, 2**56]), min_size=1)
-
-
-@given(ties | st.lists(st.integers(300, 9000), min_size=1), st.integers(-(2**62), 2**62), st.integers(0, 300))
-def test_metas_of_ends_are_those_of_the_timers_of_first_rows(ties: list[int], time: int, rank: int) -> None:
-    times = time + np.arange(len(ties))
-    metas = stamp_metas(times, np.array(ties, np.uint64), varint(rank), varint(0) + b"\x05\x00")
-    parents = with_suffix(metas, b"\x07")
-    expected = [later_metas([parent], b"\x01\x00", at + 9, 4)[0] for parent, at in zip(parents, times.tolist())]
-    made = metas.later(b"\x07", b"\x01\x00", times + 9, 4)
-    assert list(made) == expected and list(with_suffix(made, b"xy")) == [each + b"xy" for each in expected]
-    if len({len(each) for each in expected}) == 1:
-        assert not isinstance(made, list) and made.joined(b"h") == b"".join(b"h" + each for each in expected)
-        assert list(made[1:]) == expected[1:] and made[-1] == expected[-1]
-
-
-parts_of = st.lists(
-    st.binary(min_size=3, max_size=3) | st.sampled_from([b"\0\0\1", b"\0\1\0", b"\xff\0\0"]), max_size=9
-)
-
-
-@given(parts_of, parts_of, st.sampled_from([b"", b"\1\2"]))
-def test_written_metas_are_those_in_a_list(one: list[bytes], other: list[bytes], suffix: bytes) -> None:
-    """Also where two runs overlap, and where both have a meta."""
-    parts = [sorted(set(each)) for each in (one, other)]
-    written = [WrittenMetas(np.array([list(meta) for meta in each], np.uint8).reshape(-1, 3), suffix) for each in parts]
-    made, expected = joined_metas(written), [meta + suffix for each in parts for meta in each]
-    assert isinstance(made, WrittenMetas) and list(made) == expected
-    assert is_increasing(made) == is_increasing(expected)
-    for metas in (made, pickle.loads(pickle.dumps(made))):
-        order, ordered = sorted_metas(metas)
-        assert list(ordered) == sorted(expected) and is_increasing(ordered) == (len(set(expected)) == len(expected))
-        assert list(order) == sorted(range(len(expected)), key=expected.__getitem__)
 
 
 NUMBERED = {"key": pl.Int32, "name": str, "at": int, "n": pl.Int16, "x": float, "day": pl.Date}

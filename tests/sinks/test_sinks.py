@@ -32,7 +32,7 @@ from drift import SettingsError, SinkError, sinks
 from drift.sinks import Sink, as_sink
 from drift.sinks.base import PlainSink
 from drift_graph.meta import global_time, time_of
-from drift_graph.metas import NumberedMetas
+from drift_graph.metas import Metas
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -443,7 +443,7 @@ def test_a_callable_that_raises_is_a_sink_error_that_names_it_and_the_position()
 
 
 def test_items_of_a_list_and_of_a_callable_know_their_metas() -> None:
-    metas = NumberedMetas(5, 3, b"\x00\x00\x00")
+    metas = Metas.numbered(5, 3, b"\x00\x00\x00")
     taken: list[drift.Item[str]] = []
     called: list[drift.Item[str]] = []
     for sink in (as_sink("out", taken), as_sink("out", called.append)):

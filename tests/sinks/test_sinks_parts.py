@@ -35,6 +35,7 @@ from drift.places import Remote
 from drift.running.sinks import Sinks
 from drift_barrier.barrier import Released
 from drift_graph.meta import global_time
+from drift_graph.metas import Metas
 
 DAYS = ("2013-01-01", "2013-01-02", None, "a/b é=%")
 
@@ -252,7 +253,7 @@ def test_a_sink_hears_that_time_passes_while_nothing_is_released(tmp_path: Path)
     sink = opened(sinks.parquet(tmp_path, part_every=1))
     write(sink, 0, 1)
     sink._filling.now_s = lambda: 1e12  # type: ignore[method-assign]
-    Sinks({"out": sink}).take(Released(1, [], [], ""))
+    Sinks({"out": sink}).take(Released(1, Metas(), [], ""))
     assert len(rows_in(tmp_path)) == 1
     sink.close()
 

@@ -35,6 +35,7 @@ from drift.spark.streaming_store import Commit, Store, commit_bytes, commit_of
 from drift.testing.values import Flags, Noted
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.metas import Metas
 from drift_graph.times import SourceMachine
 
 # Without Spark: the state that a level writes is all that it needs.
@@ -52,7 +53,7 @@ def all_items(case: Case) -> list[tuple[bytes, str, Any]]:
 def micro_batch(work: Work, items: list[tuple[bytes, str, Any]], states: list[BatchRow], start: int) -> tuple[Any, ...]:
     """What `Stream` does with Spark: states to go on with, digest parts, error and position after some items."""
     levels = work.opened()
-    rows = [row_of(0, 0, name, Columns([meta], [payload], None)) for meta, name, payload in items]
+    rows = [row_of(0, 0, name, Columns(Metas([meta]), [payload], None)) for meta, name, payload in items]
     for_sinks = [row for row in states if row.port == LATER and row.level == levels.last]
     others = [row for row in states if row not in for_sinks]
     batches = [*run_level(work, 0, [record_batch(rows)]), record_batch(others)]

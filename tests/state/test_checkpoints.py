@@ -24,6 +24,7 @@ from drift.machines.worker import BARRIER, Part, Worker
 from drift_graph.canonical import canonical
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, global_time
+from drift_graph.metas import Metas
 
 seeds = st.integers(0, 2**32)
 
@@ -200,8 +201,8 @@ def test_what_came_back_on_a_loop_and_what_it_was_made_of_change_at_once_and_a_c
                 released[sink, meta, canonical(payload)] += diff
 
     worker.settle(BEGINNING, END_OF_TIME)
-    take([("in", Columns([second], ["b"], None))])  # comes back at 8 and 11
-    take([("in", Columns([first], ["a"], None))])  # another state for all of these
+    take([("in", Columns(Metas([second]), ["b"], None))])  # comes back at 8 and 11
+    take([("in", Columns(Metas([first]), ["a"], None))])  # another state for all of these
     for place in [place for place in released if place[1] >= checkpoint]:
         del released[place]
     assert not worker.rewind(checkpoint)
@@ -260,7 +261,7 @@ def test_a_process_has_several_items_at_one_meta_while_a_tombstone_is_on_its_way
     for number, (payload, diff) in enumerate([*changes, ("", 0)]):
         if number == fired_after:
             stage.heartbeat = END_OF_TIME
-        for columns in (stage.process(Columns([meta], [payload], [diff]), {}) if diff else None, stage.fire({})):
+        for columns in (stage.process(Columns(Metas([meta]), [payload], [diff]), {}) if diff else None, stage.fire({})):
             if columns is not None:
                 for where, made, one in zip(columns.metas, columns.payloads, columns.diffs or [1] * 9):
                     sent[where, made] += one
@@ -292,13 +293,13 @@ def test_an_item_at_the_checkpoint_is_not_below_it(kind: str) -> None:
     )  # a timer comes at 7, before the last
     (one,) = Plan(graph.build()).stages().values()
     (other,) = Plan(graph.build()).stages().values()
-    other.process(Columns([first], ["a"], None), {})
+    other.process(Columns(Metas([first]), ["a"], None), {})
     for stage in (one, other):
         stage.track()
-    one.process(Columns([first, at_checkpoint, above], ["a", "b", "c"], None), {})
+    one.process(Columns(Metas([first, at_checkpoint, above]), ["a", "b", "c"], None), {})
     below = list(other.as_of(at_checkpoint, [None]))
     assert list(one.changed(at_checkpoint)) == below != list(one.as_of(END_OF_TIME, [None]))
-    one.process(Columns([at_checkpoint], ["overtaken"], [-1]), {})
+    one.process(Columns(Metas([at_checkpoint]), ["overtaken"], [-1]), {})
     assert one.held > other.held + 2
     one.rewind(at_checkpoint)
     assert list(one.as_of(END_OF_TIME, [None])) == below and one.held == other.held

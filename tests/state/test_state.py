@@ -39,6 +39,7 @@ from drift.state.tables import manifest, merged_in, number_of, numbers_in
 from drift.testing.values import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.item import Columns
+from drift_graph.metas import Metas
 
 
 def whole(dataflow: drift.Dataflow, sources: dict[str, Any], **more: Any) -> tuple[str, list[Any]]:
@@ -142,7 +143,7 @@ def test_the_snapshot_of_a_barrier_comes_between_what_is_below_the_checkpoint_an
     graph.source("in").sink("out")
     node = BarrierNode(graph.build(), "xxh3_128")
     metas = [b"\x80" + bytes(6) + bytes([at, 0, 0]) for at in (1, 2, 3)]
-    node.turn([Batch(metas[0], 1, [("out", Columns([meta + b"\0" for meta in metas], [1, 2, 3], None))])], 0.0)
+    node.turn([Batch(metas[0], 1, [("out", Columns(Metas([meta + b"\0" for meta in metas]), [1, 2, 3], None))])], 0.0)
     notices = [
         MinimalTime(metas[1], metas[1], -1, 0, metas[1], 0, 7),
         MinimalTime(metas[2], metas[2], -1, 0, metas[2], 0),

@@ -45,7 +45,6 @@ from drift_acker.table import AckTable
 from drift_barrier.barrier import Barrier, Released
 from drift_graph.errors import DriftBug, SettingsError
 from drift_graph.meta import global_time_of
-from drift_graph.metas import least_meta
 from drift_graph.times import SourceMachine
 
 #: Differences between the clock of a node and those of the others, and durations of a turn.
@@ -262,7 +261,7 @@ class Network:
             self.in_flight.append(event)
 
     def _send_batch(self, sender: int, send: Send, batch: Batch, *, is_half: bool = False) -> None:
-        least = global_time_of(min(least_meta(columns.metas) for _, columns in batch.parts))
+        least = global_time_of(min(columns.metas.least() for _, columns in batch.parts))
         name = self._names[sender] if sender != CALLER else self._items[batch.granule][0]
         if batch.granule < self.acker.minimal_time:
             raise DriftBug(f"{batch.parts[0][0]!r} is sent items at {batch.granule.hex()}, which is below minimal time")

@@ -81,6 +81,7 @@ from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded, OpenBlock
 from drift_graph.errors import GraphError, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.metas import Metas
 from drift_graph.segments import has_borders
 
 _LOG = logging.getLogger("drift")
@@ -249,7 +250,9 @@ class ZeromqEngine:
                 self._carry(node.turn([self._inbound.popleft()], time.monotonic()))
                 if node.rewind_log is not None and node.rewind_log.is_complete:
                     self._encoded = ()
-                    yield Released(progress.items_out, [], [], "")  # everything below the checkpoint has been released
+                    yield Released(
+                        progress.items_out, Metas(), [], ""
+                    )  # everything below the checkpoint has been released
                     node.rewind_log.drop_handover()
                 messages = node.take_released()
                 for message in messages:
@@ -272,10 +275,10 @@ class ZeromqEngine:
                 return
             self._check_processes(ready, busy=received or bool(fed))
             if not received and not fed:
-                yield Released(progress.items_out, [], [], "")
+                yield Released(progress.items_out, Metas(), [], "")
                 self._check_for_losses()
             elif is_polled:
-                yield Released(progress.items_out, [], [], "")
+                yield Released(progress.items_out, Metas(), [], "")
             else:
                 self._quiet_since_s = None
 
@@ -465,7 +468,7 @@ class ZeromqEngine:
         self._hosts = Hosts(settings.listen, key, self._folder, settings.silence_max_s, self._dataflow.name)
         for what in self._hosts.awaited(settings.workers):
             self.progress.held_by = what
-            yield Released(self.progress.items_out, [], [], "")
+            yield Released(self.progress.items_out, Metas(), [], "")
         self._poller.register(self._hosts.socket, zmq.POLLIN)
         self._readable.add(self._hosts.socket)
 

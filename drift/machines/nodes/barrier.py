@@ -32,6 +32,7 @@ from drift_graph.errors import DriftBug
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME
+from drift_graph.metas import Metas
 from drift_graph.segments import has_borders
 
 
@@ -113,7 +114,7 @@ class BarrierNode(Node):
         full = len(self.machine.digest.blocks)
         released = self.machine.release(self.minimal_time)
         if released is None and has_borders(self._dataflow):  # the next segment needs to know that no more items come
-            released, self.machine.encoded = Released(self.machine.position, [], [], ""), ()
+            released, self.machine.encoded = Released(self.machine.position, Metas(), [], ""), ()
         if released is not None:
             blocks = self.machine.digest.blocks[full:]
             message = ReleasedMessage(released, self.minimal_time, self.machine.encoded, full, blocks)

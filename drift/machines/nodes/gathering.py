@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from drift.machines.nodes.intake import Fed, Intake
 from drift_graph.item import Columns, joined
+from drift_graph.metas import Metas
 
 
 class Gathering:
@@ -59,5 +60,5 @@ def _as_one(several: list[Fed]) -> Fed:
         return several[0]
     name, rank, last = several[-1]
     batches = [Columns(fed.arrived.metas, fed.arrived.payloads, None) for fed in several if fed.arrived.metas]
-    metas, payloads, _ = joined(batches) if batches else Columns([], [], None)
+    metas, payloads, _ = joined(batches) if batches else Columns(Metas(), [], None)
     return Fed(name, rank, last._replace(metas=metas, payloads=payloads))

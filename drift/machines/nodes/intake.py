@@ -13,7 +13,7 @@ from drift.machines.nodes.batching import BatchPolicy
 from drift_graph.errors import SettingsError
 from drift_graph.inputs import Inputs
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
-from drift_graph.metas import least_meta
+from drift_graph.metas import Metas
 from drift_graph.payloads import are_rows
 from drift_graph.rereading import Position, Rereading
 from drift_graph.times import Arrived, SourceMachine
@@ -80,9 +80,9 @@ class Intake:
         metas, payloads, heartbeat, late, error = arrived
         if heartbeat >= checkpoint:  # no more items below the checkpoint
             self._checkpoints[rank] = BEGINNING
-        if metas and least_meta(metas) < checkpoint:
+        if metas and metas.least() < checkpoint:
             new = [at for at, meta in enumerate(metas) if meta >= checkpoint]
-            metas, payloads = [metas[at] for at in new], [payloads[at] for at in new]
+            metas, payloads = metas.take(new), [payloads[at] for at in new]
         passed = [each for each in late if pack_time(each.heartbeat) < checkpoint]
         self.late_below += len(passed)
         return Arrived(metas, payloads, max(heartbeat, checkpoint), late[len(passed) :], error)
@@ -235,7 +235,7 @@ class Intake:
         """Note a heartbeat without items."""
         heartbeat = max(heartbeat, self._checkpoints[rank])
         self._last_heartbeats[rank] = heartbeat
-        return self._fed(rank, Arrived([], [], heartbeat, [], None))
+        return self._fed(rank, Arrived(Metas(), [], heartbeat, [], None))
 
     def repeat(self, rank: int, arrived: Arrived) -> Fed:
         """Give what the source gave in the recorded run, for a replay."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from drift.machines.worker import Part, gathered
 from drift_graph.item import Columns, sorted_by_meta
 from drift_graph.meta import global_time_of
-from drift_graph.metas import greatest_meta
 from drift_graph.sizes import BATCH_BYTES
 
 #: Above every meta.
@@ -66,7 +65,7 @@ class LinkLogs:
         """Log a batch that is sent; the transport may replace its content with the bytes it was sent as."""
         if to in self._lasting:
             return None
-        batch = LoggedBatch(self.generation, max(map(greatest_meta, (columns.metas for _, columns in parts))), parts)
+        batch = LoggedBatch(self.generation, max(columns.metas.greatest() for _, columns in parts), parts)
         self._batches.setdefault(to, []).append(batch)
         self._uncounted.append(batch)
         return batch

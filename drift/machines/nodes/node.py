@@ -40,7 +40,6 @@ from drift_graph.failures import formless, unsendable
 from drift_graph.graph import Dataflow
 from drift_graph.item import Columns
 from drift_graph.meta import global_time_of, varint
-from drift_graph.metas import least_meta
 from drift_graph.operators import Sink
 
 #: Receivers besides a worker's index and BARRIER: the acker, and the calling process.
@@ -146,7 +145,7 @@ class Node:
 
 def granule_of(parts: Iterable[Part]) -> bytes:
     """The least global time in a source's batch, at which everything that it causes is tracked."""
-    return global_time_of(min(least_meta(columns.metas) for _, columns in parts))
+    return global_time_of(min(columns.metas.least() for _, columns in parts))
 
 
 def tracked(batch: Batch) -> tuple[bytes, int]:
@@ -198,7 +197,7 @@ def _unsendable(name: str, columns: Columns, error: Exception, dataflow: Dataflo
     path = [each.operator for each in dataflow.passed(metas[0]) if not isinstance(each.operator, Sink)]
     failure = unsendable(path[-1], error, payloads[0])
     if name in dataflow.groups:  # the item may be on its way to others as well
-        metas = [metas[0] + varint(dataflow.ranks[name])]
+        metas = metas[:1].with_suffix(varint(dataflow.ranks[name]))
     return FAILURES, Columns(metas, [failure], diffs)
 
 

@@ -18,7 +18,6 @@ from drift.machines.nodes.batching import BatchPolicy
 from drift.machines.nodes.intake import Fed
 from drift_graph.item import Columns, joined, sorted_by_meta
 from drift_graph.meta import END_OF_TIME
-from drift_graph.metas import count_below
 from drift_graph.payloads import are_rows
 
 #: What is above the most items by less than this part is taken with them: a batch costs more than some of its items.
@@ -52,7 +51,7 @@ class _Run:
         """Take the items below a bound."""
         metas, start = self._columns.metas, self._start
         takes_all = metas[-1] < bound
-        self._start = end = len(metas) if takes_all else count_below(metas, bound, start)
+        self._start = end = len(metas) if takes_all else metas.count_below(bound, start)
         if takes_all and not start:
             return self._columns
         taken = self._columns.slice(start, end)
@@ -66,7 +65,7 @@ class _Run:
 
 def _merged(older: Columns, newer: Columns) -> Columns:
     """Two sorted batches as one; only the part in which they overlap is sorted again."""
-    begin, end = count_below(older.metas, newer.metas[0]), count_below(newer.metas, older.metas[-1])
+    begin, end = older.metas.count_below(newer.metas[0]), newer.metas.count_below(older.metas[-1])
     if begin == len(older.metas):
         return joined([older, newer])
     both = sorted_by_meta(joined([older.slice(begin, len(older.metas)), newer.slice(0, end)]))

@@ -35,7 +35,6 @@ from drift_graph.errors import DriftBug, PayloadError, ProcessError
 from drift_graph.functions import safe_text
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, MetaParts
-from drift_graph.metas import greatest_meta
 
 
 class Complete(NamedTuple):
@@ -188,7 +187,7 @@ class RewindLog:
         """Note a fed batch, all of which is below `above`."""
         metas = fed.arrived.metas
         if metas and above <= fed.arrived.heartbeat:  # at the greatest time there is no meta above
-            above = greatest_meta(metas) + b"\0"
+            above = metas.greatest() + b"\0"
         self._fed.append((max(above, fed.arrived.heartbeat), fed))
 
     def settle(self, minimal_time: bytes) -> None:
