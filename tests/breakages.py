@@ -40,6 +40,7 @@ import broken_core
 import broken_files
 import broken_followed
 import broken_joins
+import broken_metas
 import broken_outside
 import broken_purity
 import broken_readers
@@ -60,6 +61,7 @@ BREAKAGES += broken_files.BREAKAGES
 BREAKAGES += broken_readers.BREAKAGES
 BREAKAGES += [*broken_recovery.BREAKAGES, *broken_outside.BREAKAGES, *broken_callers.BREAKAGES]
 BREAKAGES += [*broken_calls.BREAKAGES, *broken_columns.BREAKAGES, *broken_followed.BREAKAGES, *broken_joins.BREAKAGES]
+BREAKAGES += broken_metas.BREAKAGES
 
 
 def controls(breakages: Sequence[Breakage]) -> list[Breakage]:

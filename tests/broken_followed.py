@@ -28,7 +28,7 @@ BREAKAGES: list[Breakage] = [
     one(
         "rows at or above a checkpoint are in it",
         _FOLLOWED,
-        "below = count_below(columns.metas, bound)",
+        "below = columns.metas.count_below(bound)",
         "below = len(columns.metas)",
         DEATHS,
         _UNSEEN,
@@ -71,14 +71,6 @@ BREAKAGES: list[Breakage] = [
         "other._unread = self._unread and self._unread.copied()",
         "other._unread = self._unread",
         DEATHS,
-        _UNSEEN,
-    ),
-    one(
-        "the greatest meta in an array is the least",
-        "drift/columns/metas.py",
-        "self._extreme(np.max)",
-        "self._extreme(np.min)",
-        SHARES,
         _UNSEEN,
     ),
     one(

@@ -37,14 +37,6 @@ BREAKAGES = [
         NO_SPARK,
     ),
     one(
-        "sorted stamps are said to increase where some are equal",
-        "graph/drift_graph/metas/event.py",
-        "ordered.increasing = not any(",
-        "ordered.increasing = True or not any(",
-        TASKS,
-        NO_SPARK,
-    ),
-    one(
         "batches are joined as they came",
         _BATCHES,
         "        columns = sorted_by_meta(joined(batches))\n",

@@ -128,7 +128,7 @@ class LocalEngine:
             if fed:
                 yield from self._processed(self._beats(fed))
             elif feed.is_at_rest(self._acker.minimal_time):
-                yield Released(barrier.position, [], [], "")
+                yield Released(barrier.position, Metas(), [], "")
                 time.sleep(_TICK_S)  # until the caller has taken its items
             elif waiting and feed.error is None:  # nothing else to do: process items above the heartbeat
                 yield from self._processed(self._beats(fed), ahead=True)

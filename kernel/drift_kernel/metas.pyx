@@ -14,7 +14,7 @@ from xxhash import xxh3_128_digest as _digest
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 cdef enum:
@@ -970,12 +970,13 @@ def late_of(const int64_t[::1] times, int64_t greatest, int64_t least, lateness)
     """See `drift_graph.lateness.late_of`."""
     cdef Py_ssize_t at
     cdef list found = []
-    cdef bint lateness_fits = lateness <= INT64_MAX
-    cdef int64_t bound, limit = lateness if lateness_fits else 0
+    cdef bint is_known = lateness <= UINT64_MAX
+    cdef uint64_t limit = lateness if is_known else 0
+    cdef int64_t bound
     for at in range(times.shape[0]):
         bound = least
-        if lateness_fits and greatest >= INT64_MIN + limit:
-            bound = max(least, greatest - limit)
+        if is_known and limit <= <uint64_t>greatest + _SIGN_BIT:  # else the bound is below all times of 64 bits
+            bound = max(least, <int64_t>(<uint64_t>greatest - limit))
         if times[at] < bound:
             found.append((at, times[at], bound))
         if times[at] > greatest:
