@@ -443,11 +443,6 @@ def begin_elsewhere(
                 f"{store.where} has no checkpoint to resume from; the run that stored its state there took none"
             )
         growth.check(algorithm, store.where)
-        if growth.begins_at.is_last:
-            raise SettingsError(
-                f"the run whose state is in {store.where} is over: its input was complete, so nothing that a stream "
-                f"reads would have a place in the output; begin that run with complete=False, or end it with run.stop()"
-            )
         if growth.dataflow.ranks != dataflow.ranks or growth.moves:
             raise SettingsError(
                 f"{store.where} is the state of a graph that was changed since it began, which a stream on Spark "

@@ -385,7 +385,7 @@ def test_what_a_paused_run_holds_comes_with_the_next_calls(engine: Any, tmp_path
     st.sampled_from([1, 2, 100]),
     st.booleans(),
 )
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 def test_calls_with_a_pause_between_give_together_what_one_run_gives(
     case: Case, pauses: list[list[int]], batch_items: int, waits: bool
 ) -> None:

@@ -102,6 +102,27 @@ def test_a_call_to_the_end_goes_on_where_a_live_run_was_stopped(server: Server, 
     assert sorted(set(got)) == list(range(8)) and len(got) == 8
 
 
+def test_a_call_to_the_end_gives_items_of_a_live_run_the_times_that_the_clock_gave_them(
+    server: Server, tmp_path: Path
+) -> None:
+    state = drift.Checkpoints(tmp_path / "state", every_s=0)
+    server.add(range(20))
+    live = drift.run(graph(drift.ArrivalTime()), {"s": server.source(False)}, state=state, batch_items=4)
+    given_live = {}
+    for item in live:
+        given_live[item.payload] = item.meta
+        if len(given_live) == 10:
+            break  # the item in hand comes again
+    live.close()
+    rest = {
+        item.payload: item.meta
+        for item in drift.run(graph(drift.ArrivalTime()), {"s": server.source(True)}, state=state)
+    }
+    assert sorted(given_live.keys() | rest) == list(range(20))
+    again = given_live.keys() & rest.keys()
+    assert again and {n: given_live[n] for n in again} == {n: rest[n] for n in again}
+
+
 @TIMES
 def test_calls_to_the_end_go_on_behind_a_pause_and_are_refused_behind_the_end(
     server: Server, time: Any, tmp_path: Path
