@@ -1,9 +1,11 @@
 """Files wherever they are: on this machine, or behind a URL, in an object store or on a web server.
 
 Invariant: a path of this machine goes straight to the operating system, a URL to fsspec; whatever fails is an OSError.
-What is read of an object is of one content, that of its ETag where it has one, or reading fails.
+What is read of an object is of one content, or reading fails.
 
 Why: fsspec asks an object store for the ETag that it has opened. Who reads compares it at the end, and when it goes on.
+A web server may replace a file between two requests: a part is given only once the server says, after the part, that
+the file still has the strong ETag that it was opened with; a file without one is taken with a single request.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import re
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatch
@@ -28,6 +31,8 @@ from drift_graph.errors import InputError, SettingsError
 
 _REQUEST_BYTES = 1 << 23  # of an object, read at once
 _BUFFER_BYTES = 1 << 18
+_REPLACED = "it was replaced or removed while it was read; run again, from the beginning if it is another file now"
+_SILENT_S = 60.0  # a web server may be, in the middle of a file
 _HIDDEN = (".", "_")
 _ONE_FILE = ("http", "https")  # servers that list nothing, and whose URLs may have a question mark
 _LOCAL = "file://"
@@ -176,9 +181,46 @@ class Remote:
         return fsspec.filesystem(self._scheme, use_listings_cache=False, **self._options)
 
     def open(self, path: str) -> Opened:
+        if self._scheme in _ONE_FILE:
+            return self._open_page(path)
         file = asked(path, lambda: self.files.open(path, "rb", block_size=_REQUEST_BYTES))
         known = getattr(file, "details", None) or {}
         return Opened(io.BufferedReader(_Object(path, file), _BUFFER_BYTES), known.get("size") or 0, _etag(known))
+
+    def _open_page(self, path: str) -> Opened:
+        """A file of a web server: by parts, if each can be told to be of the same content, else all of it now."""
+        info = asked(path, lambda: self.files.info(path))
+        etag, size = _etag(info), info["size"] or 0
+        if not etag or not size or not info.get("partial", True):
+            return self._open_copy(path)
+
+        def fetch(start: int, end: int) -> bytes:
+            data: bytes = asked(path, lambda: self.files.cat_file(path, start=start, end=end))
+            now = self.stat(path)
+            if now is None or now.etag != etag or len(data) != end - start:
+                raise OSError(errno.ESTALE, _REPLACED, without_secrets(path))
+            return data
+
+        return Opened(io.BufferedReader(_Page(size, fetch), _BUFFER_BYTES), size)
+
+    def _open_copy(self, path: str) -> Opened:
+        import aiohttp
+
+        unlimited = aiohttp.ClientTimeout(total=None, sock_read=_SILENT_S)  # for all of it; between two pieces of it
+        copy = tempfile.TemporaryFile(buffering=_BUFFER_BYTES)  # noqa: SIM115 (who reads closes it)
+        try:
+            # with a size it is not asked for the file's, by a call that has a `timeout` of its own
+            file = asked(path, lambda: self.files.open(path, "rb", block_size=0, size=1, timeout=unlimited))
+            try:
+                while data := asked(path, lambda: file.read(_BUFFER_BYTES)):
+                    copy.write(data)
+            finally:
+                file.close()
+            copy.seek(0)
+        except BaseException:
+            copy.close()
+            raise
+        return Opened(copy, os.fstat(copy.fileno()).st_size)
 
     def stat(self, path: str) -> Stat | None:
         try:
@@ -304,6 +346,43 @@ class _Object(io.RawIOBase):
         super().close()
 
 
+class _Page(io.RawIOBase):
+    """A file of so many bytes that is read by parts.
+
+    Args:
+        fetch: the bytes from one place to another one.
+    """
+
+    def __init__(self, size: int, fetch: Callable[[int, int], bytes]) -> None:
+        self._size = size
+        self._fetch = fetch
+        self._at = 0
+        self._part, self._part_at = b"", 0  # what was fetched last, and where that begins
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._part_at <= self._at < self._part_at + len(self._part):
+            end = min(self._at + max(len(buffer), _REQUEST_BYTES), self._size)
+            self._part, self._part_at = self._fetch(self._at, end) if self._at < end else b"", self._at
+        begin = self._at - self._part_at
+        data = self._part[begin : begin + len(buffer)]
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = max(0, offset + (0, self._at, self._size)[whence])
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+
 def is_url(path: str) -> bool:
     """Whether a path is that of an object, and not of a file of this machine."""
     scheme, colon, _ = path.partition("://")
@@ -368,7 +447,8 @@ class Files:
         try:
             return self.storage.stat(path)
         except OSError as error:
-            raise InputError(f"it is not known whether {path} is still there: {error.strerror}; run again") from None
+            shown = without_secrets(path)
+            raise InputError(f"it is not known whether {shown} is still there: {error.strerror}; run again") from None
 
     def _inside(self, path: str) -> str:
         return path[len(self._start) :] if self.storage.remote else Path(path).relative_to(self.folder).as_posix()

@@ -3,9 +3,10 @@
 Invariant: the result of `without_secrets` has no password of a URL or of a connection string of libpq, anywhere; and no
 client gets a URL of `checked_url` that it would split within the password.
 
-Why: a password is between a colon and the last @, or after the name of a password parameter; nothing is parsed, so an
-address that is no URL, for example one with a typing error, or with a password that has characters which separate the
-parts of a URL, is treated alike. Where it is not certain what the password is, more is hidden.
+Why: a password is between a colon and the last @, or after the name of a password parameter; in an address of a web
+server all before the @ may be a token, and so may a parameter that is named as one, or as a signature or key; nothing
+is parsed, so an address that is no URL, for example one with a typing error, or with a password that has characters
+which separate the parts of a URL, is treated alike. Where it is not certain what the password is, more is hidden.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from urllib.parse import quote, unquote
 from drift_graph.errors import SettingsError
 
 _OF_USER = re.compile(r"(:/+[^:\s]*:).*@", re.S)
-_OF_QUERY = re.compile(r"([?&][\w.-]*(?:password|passwd|secret|token)=)[^&]*", re.I)
+_OF_PAGE = re.compile(r"(https?:/+)[^/?#@\s]+@", re.I)
+_OF_QUERY = re.compile(
+    r"([?&](?:[\w.-]*(?:password|passwd|pwd|secret|token|signature|credentials?|key|key_?id|access_?id|auth|jwt)|sig|code)"
+    r"=)[^&\s'\"]*",
+    re.I,
+)
 _OF_PARAMETER = re.compile(r"((?:^|\s)\w*(?:password|passwd|secret|token)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^&\s]*)", re.I)
 _PARTS = re.compile(r"(?P<user>[\w+.-]*://[^:/?#@\s]*:)(?P<password>.*)@(?P<rest>[^@]*)", re.S)
 _PLAIN = "!$%&'()*+,;=:"  # what a password may have as it is, as well as letters, digits and -._~
@@ -28,8 +34,9 @@ Chained = TypeVar("Chained", bound=BaseException)
 
 
 def without_secrets(text: str) -> str:
-    """A text with *** in place of each password in it."""
-    return _OF_PARAMETER.sub(r"\1***", _OF_QUERY.sub(r"\1***", _OF_USER.sub(r"\1***@", text)))
+    """A text with *** in place of each password in it, and of what else lets its owner in: tokens, signatures, keys."""
+    text = _OF_PAGE.sub(r"\1***@", _OF_USER.sub(r"\1***@", text))
+    return _OF_PARAMETER.sub(r"\1***", _OF_QUERY.sub(r"\1***", text))
 
 
 def checked_url(url: str) -> str:

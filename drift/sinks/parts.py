@@ -319,7 +319,7 @@ def check_columns(by: str | Sequence[str] | None) -> list[str]:
     if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
         raise SettingsError(f"partition_by={by!r:.80} is no list of names that differ")
     for name in names:
-        if name in OF_ITEMS or "/" in name or "=" in name or name[0] in "._":
+        if name in OF_ITEMS or not {"/", "=", "\0"}.isdisjoint(name) or name[0] in "._":
             raise SettingsError(
                 f"partition_by has {name!r}, by which no folder can be named: it is the {name} of the item"
                 if name in OF_ITEMS
@@ -353,9 +353,9 @@ def with_names(table: pa.Table, name: str) -> pa.Table:
         )
     if is_text:
         column = column.cast(pa.string())
-        for refused in ("", _NONE):
-            if pc.any(pc.equal(column, refused)).as_py():
-                raise PayloadError(f"partition_by has {name!r}, and no folder stands for {refused!r} in it: map it")
+        for value in pc.unique(column).to_pylist():
+            if value is not None and (value in ("", _NONE) or "\0" in value):
+                raise PayloadError(f"partition_by has {name!r}, and no folder stands for {value!r:.80} in it: map it")
     return table.set_column(at, name, column)
 
 

@@ -12,6 +12,7 @@ place where more may come is put back, and read again from memory.
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import re
 import select
@@ -25,6 +26,7 @@ from drift.sources.base import NothingYet
 from drift.sources.compressed import BROKEN, Members, packing_of
 from drift.sources.known import TAIL_BYTES, Known
 from drift.sources.positions import position_lost
+from drift.urls import without_secrets
 from drift_graph.diverted import diverted
 from drift_graph.errors import DriftError, InputError, SettingsError
 
@@ -116,7 +118,7 @@ class File:
     def __init__(
         self, path: str, lines: Lines, diverts_as: str = "", *, grows: bool = False, storage: Storage | None = None
     ) -> None:
-        self.name = "standard input" if path == "-" else path
+        self.name = "standard input" if path == "-" else without_secrets(path)
         self._path = path
         self._storage = storage or Local()
         self.lines = lines
@@ -132,12 +134,12 @@ class File:
         self._parts: list[bytes] = []  # read behind the last block, without a newline
         self._part_bytes = 0
         self._again = (b"", "")  # a chunk that is read again, before anything else
-        self._last = b""  # the last bytes read of a file that grows
+        self._last = b""  # the last bytes read of a file that somebody may write over
         self._decoder = _decoder(lines, diverts_as)
         try:
             opened, self._size, self._etag, self.pipe = self._storage.open(path)
         except OSError as error:
-            raise InputError(f"{path} cannot be opened: {error.strerror}; {_advice(error)}") from None
+            raise InputError(f"{self.name} cannot be opened: {error.strerror}; {_advice(error)}") from None
         except AttributeError:
             raise InputError("standard input is closed, or replaced by something without bytes") from None
         self._raw: Any = opened
@@ -148,11 +150,14 @@ class File:
                 self._unpack()
         except OSError as error:
             self.close()
-            raise InputError(f"{path} cannot be read: {error.strerror}; {_advice(error)}") from None
+            raise InputError(f"{self.name} cannot be read: {error.strerror}; {_advice(error)}") from None
         except DriftError:
             self.close()
             raise
         self.grows = grows and not self._packed
+        is_here = self._own and self.pipe is None and not self._packed and not self._storage.remote
+        self._here = self._raw.fileno() if is_here else -1  # the descriptor of a file that somebody may write over
+        self._changed_ns = os.fstat(self._here).st_mtime_ns if is_here else 0
 
     def _unpack(self) -> None:
         """Have the contents unpacked, if they are compressed.
@@ -322,13 +327,20 @@ class File:
         except BROKEN as error:
             return b"", self._broken(error)
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno == errno.ESTALE and self._storage.remote:
+                return b"", str(error.strerror)
             if type(self._bytes) is Members:  # bzip2 has no class of its own
                 return b"", self._broken(error)
             return b"", f"reading failed ({error}); look at the disk or the connection"
-        if self.grows or self._last:
-            self._last = (self._last + data)[-TAIL_BYTES:]
+        if self._here >= 0:
+            self._last = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._last + data)[-TAIL_BYTES:]
         if not data and self.grows:
             raise NothingYet(f"{self.name} has no more yet")
+        if not data and self._here >= 0:
+            at_end = os.fstat(self._here)
+            is_same = (at_end.st_size, at_end.st_mtime_ns) == (self._size, self._changed_ns)
+            if not is_same and at_end.st_size <= self._size:  # one that is longer has more behind what was read
+                return b"", self._written_over(at_end.st_size)
         if not data and self.pipe is None:
             self.ended_at = self._raw.tell()
         return data, ""
@@ -337,14 +349,16 @@ class File:
         return f"the {self._packed} data are broken ({error}); get the file again, or unpack what is sound of it"
 
     def _rewritten(self) -> str:
-        """The fault if a file that grows has no longer what was read last."""
-        fileno, here = self._raw.fileno(), self._raw.tell()
-        if os.pread(fileno, len(self._last), here - len(self._last)) == self._last:
+        """The fault if a file of this machine has no longer what was read last."""
+        here = self._raw.tell()
+        if os.pread(self._here, len(self._last), here - len(self._last)) == self._last:
             return ""
+        return self._written_over(os.fstat(self._here).st_size)
+
+    def _written_over(self, size: int) -> str:
         return (
-            f"the file was cut or written over while it was read: it has {os.fstat(fileno).st_size:,} bytes, and has "
-            f"something else before byte {here:,}, up to which it was read; start a new file, and leave this one as "
-            f"it is"
+            f"the file was cut or written over while it was read: it has {size:,} bytes, and has something else before "
+            f"byte {self._raw.tell():,}, up to which it was read; start a new file, and leave this one as it is"
         )
 
     def take(self, lines: int) -> None:

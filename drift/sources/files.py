@@ -31,7 +31,7 @@ from drift.sources.json_lines import rows_of_json, values_of
 from drift.sources.json_values import Values
 from drift.sources.lines import ReadLines, lines_of
 from drift.sources.positions import position_fields, position_lost, position_of
-from drift.urls import path_text
+from drift.urls import path_text, without_secrets
 from drift_graph.errors import InputError, SettingsError
 
 _CHUNKS_OF_ROWS = 8  # that stay columns: a batch costs some milliseconds, however few rows it has
@@ -211,7 +211,7 @@ class FileSource(Diverting, TakesSchema):
         return is_named(self.storage, self._path, file)
 
     def __repr__(self) -> str:
-        return f"{self._kind}({self._path!r})"
+        return f"{self._kind}({without_secrets(self._path)!r})"
 
 
 class _FileReader:

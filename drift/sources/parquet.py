@@ -26,7 +26,7 @@ from drift.sources.frames import Payload
 from drift.sources.paths import PathSource
 from drift.sources.positions import position_fields, position_lost
 from drift.sources.rows import Maker, RowsReader, check_payload, without
-from drift.urls import path_text
+from drift.urls import path_text, without_secrets
 from drift_graph.errors import InputError
 
 if TYPE_CHECKING:
@@ -139,14 +139,23 @@ class ParquetSource(Diverting):
 
         from drift.arrow import check_schema
 
-        path = self._path
+        path = without_secrets(self._path)
         etag = ""
+
+        def of_unit(unit: str | None) -> pq.ParquetFile:
+            """The file, with moments of its INT96 in a unit; Arrow's own is nanoseconds, which end in 2262."""
+            nonlocal etag
+            if not self._storage.remote:
+                return pq.ParquetFile(self._path, coerce_int96_timestamp_unit=unit)
+            opened = self._storage.open(self._path)
+            etag = opened.etag
+            return pq.ParquetFile(opened.file, pre_buffer=True, coerce_int96_timestamp_unit=unit)
+
         try:
-            if self._storage.remote:
-                opened = self._storage.open(path)
-                file, etag = pq.ParquetFile(opened.file, pre_buffer=True), opened.etag
-            else:
-                file = pq.ParquetFile(path)
+            file = of_unit("us")
+            physical = [file.schema.column(at) for at in range(len(file.schema))]
+            int96 = {each.path.partition(".")[0] for each in physical if each.physical_type == "INT96"}
+            exact = of_unit(None) if int96 else None
         except (OSError, pa.ArrowException) as error:
             raise InputError(f"{path} cannot be read as Parquet: {error}; check the path and the file") from None
         try:
@@ -155,7 +164,7 @@ class ParquetSource(Diverting):
             file.close()
             raise
         own = file.schema_arrow.names
-        further = {} if self._folders is None else self._folders.columns(path)
+        further = {} if self._folders is None else self._folders.columns(self._path)
         further = {name: value for name, value in further.items() if name not in own}
         names = [*own, *further]
         missing = [name for name in self._columns or () if name not in names]
@@ -174,7 +183,11 @@ class ParquetSource(Diverting):
                 while group < groups and rows >= passed + file.metadata.row_group(group).num_rows:
                     passed += file.metadata.row_group(group).num_rows
                     group += 1
-                found = file.iter_batches(size, row_groups=list(range(group, groups)), columns=read)
+                rest = list(range(group, groups))
+                found: Iterator[pa.RecordBatch] = file.iter_batches(size, row_groups=rest, columns=read)
+                moments = [name for name in own if name in int96 and (read is None or name in read)]
+                if exact is not None and moments:
+                    found = _in_microseconds(found, exact.iter_batches(size, row_groups=rest, columns=moments))
                 try:
                     for batch in without(rows - passed, found):
                         for name, value in further.items():
@@ -193,30 +206,70 @@ class ParquetSource(Diverting):
                     size, is_damaged = _FIRST_ROWS if size > _FIRST_ROWS else 1, True
 
         make = Maker(path, wanted, self._payload, self._kind)
-        return _ParquetReader(
-            self._storage, etag, path, behind(0), make, file.metadata.num_rows, file.close, behind, self._diverts_as
-        )
+
+        def close() -> None:
+            file.close()
+            if exact is not None:
+                exact.close()
+
+        where, rows = (self._storage, self._path, etag), file.metadata.num_rows
+        return _ParquetReader(*where, path, behind(0), make, rows, close, behind, self._diverts_as)
 
     def reads(self, file: Path) -> bool:
         return is_named(self._storage, self._path, file)
 
     def __repr__(self) -> str:
-        return f"parquet({self._path!r})"
+        return f"parquet({without_secrets(self._path)!r})"
+
+
+def _in_microseconds(found: Iterator[pa.RecordBatch], exact: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches whose columns of INT96 are in microseconds; where one has a part of a microsecond it is as in `exact`.
+
+    Args:
+        exact: these columns in nanoseconds, which wrap where there are none of 64 bits.
+    """
+    for batch, moments in zip(found, exact, strict=True):
+        for name, column in zip(moments.schema.names, moments.columns):
+            at = batch.schema.get_field_index(name)
+            if not _are_equal(batch.column(at), column):
+                batch = batch.set_column(at, name, column)
+        yield batch
+
+
+def _are_equal(micros: pa.Array, nanos: pa.Array) -> bool:
+    """Whether moments in microseconds, at any depth, are those in nanoseconds, modulo 2**64 of these."""
+    import numpy as np
+    import pyarrow as pa
+
+    kinds = pa.types
+    if kinds.is_timestamp(micros.type) and micros.type != nanos.type:
+        left, right = (
+            each.drop_null().view(pa.int64()).to_numpy(zero_copy_only=False).view(np.uint64) for each in (micros, nanos)
+        )
+        return bool(np.array_equal(left * np.uint64(1000), right))
+    if kinds.is_struct(micros.type):
+        return all(map(_are_equal, micros.flatten(), nanos.flatten()))
+    if kinds.is_map(micros.type):
+        return _are_equal(micros.keys, nanos.keys) and _are_equal(micros.items, nanos.items)
+    if kinds.is_list(micros.type) or kinds.is_large_list(micros.type):
+        return _are_equal(micros.flatten(), nanos.flatten())
+    return True
 
 
 class _ParquetReader(RowsReader):
     """Reads the rows of a file, which is known again by its length and its end; an object in a store by its ETag."""
 
-    def __init__(self, storage: Storage, etag: str, *args: Any) -> None:
+    def __init__(self, storage: Storage, path: str, etag: str, *args: Any) -> None:
         super().__init__(*args)
         self._storage = storage
+        self._path = path
         self._etag = etag
 
     @cached_property
     def _identity(self) -> str:
         if self._etag:
             return self._etag
-        with self._storage.open(self._name).file as file:
+        with self._storage.open(self._path).file as file:
             length = file.seek(-8, os.SEEK_END) + 8
             of_end = int.from_bytes(file.read(4), "little")
             file.seek(max(length - 8 - of_end, 0))

@@ -21,6 +21,7 @@ from drift.places import Files, Storage, is_named
 from drift.sources.base import Diverting, Diverts, Positioned, Reader, Source, TakesSchema
 from drift.sources.followed import FollowedReader
 from drift.sources.positions import position_fields, position_lost, position_of
+from drift.urls import without_secrets
 from drift_graph.errors import InputError
 
 Make = TypeVar("Make", bound=Callable[..., Any])
@@ -65,7 +66,8 @@ class PathSource(Diverting, TakesSchema):
             files = Files(self._storage, self._path)
             names = [] if self.live else files.names()
         except OSError as error:
-            raise InputError(f"{self._path} cannot be listed: {error.strerror}; check the path") from None
+            shown = without_secrets(self._path)
+            raise InputError(f"{shown} cannot be listed: {error.strerror}; check the path") from None
 
         def open_one(name: str, grows: bool = False) -> Reader:
             source = self._make(files.path_of(name))
@@ -80,7 +82,7 @@ class PathSource(Diverting, TakesSchema):
             reason = (
                 "no file matches the pattern" if self._storage.is_pattern(self._path) else "the folder has no files"
             )
-            raise InputError(f"{self._path}: {reason}; check the path")
+            raise InputError(f"{without_secrets(self._path)}: {reason}; check the path")
         return open_one(names[0]) if files.one else ManyReader(files, names, open_one)
 
     def reads(self, file: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -94,6 +95,27 @@ def test_a_text_has_no_password(password: str, rest: str) -> None:
     ):
         assert BEGIN not in without_secrets(text) and END not in without_secrets(text)
 
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://SECRET@host/a.csv", "https://me:SECRET@host/a.csv", "http://host/a?token=SECRET&b=1",
+        "https://b.s3.amazonaws.com/a?X-Amz-Credential=SECRET&X-Amz-Signature=SECRET&X-Amz-Security-Token=SECRET&b=1",
+        "https://b.s3.amazonaws.com/a?AWSAccessKeyId=SECRET&Signature=SECRET&Expires=1",
+        "https://b.storage.googleapis.com/a?GoogleAccessId=SECRET&X-Goog-Signature=SECRET",
+        "https://a.blob.core.windows.net/b/c.csv?sv=2024&sig=SECRET", "https://host/a?api_key=SECRET",
+        "postgresql://me:SECRET@host/db", "host=h password=SECRET dbname=d", "postgresql://host/db?password=SECRET",
+    ],
+)  # fmt: skip
+def test_what_lets_its_owner_in_is_in_no_text_of_a_source(url: str) -> None:
+    assert "SECRET" not in without_secrets(url) and "SECRET" not in without_secrets(f"cannot get '{url}': no route")
+    if url.startswith("http"):
+        closed = re.sub(r"(//(.*@)?)[^/]*/", r"\g<1>127.0.0.1:1/", url.replace("https", "http"))
+        for make in (drift.sources.text, drift.sources.csv, drift.sources.jsonl, drift.sources.parquet):
+            source = make(closed)
+            with pytest.raises(drift.InputError) as refused:
+                source.open()
+            assert "SECRET" not in repr(source) + str(refused.value)
 
 @pytest.mark.parametrize("password", ["simple", "a%2Fb", "", "a:b", "a+b=c&d"])
 def test_a_url_whose_password_is_escaped_is_passed_on_as_it_is(password: str) -> None:

@@ -170,7 +170,8 @@ def test_every_reader_sees_the_partitions(tmp_path: Path) -> None:
     ("value", "says"),
     [
         (1.5, "which is double"), (b"x", "which is binary"), ([1], "which is list"), ("", "no folder stands for ''"),
-        ("__HIVE_DEFAULT_PARTITION__", "no folder stands for"), (dt.datetime(2013, 1, 1), "which is timestamp"),
+        ("__HIVE_DEFAULT_PARTITION__", "no folder stands for"),
+        ("a\0b", r"no folder stands for 'a.x00b'"), (dt.datetime(2013, 1, 1), "which is timestamp"),
     ],
 )  # fmt: skip
 def test_a_value_by_which_no_folder_can_be_named_is_refused(tmp_path: Path, value: Any, says: str) -> None:

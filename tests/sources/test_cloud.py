@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 from outside_files import Bucket, Objects
 from servers import ObjectStore, object_store
-from sourced import all_of, fault_of, in_thread
+from sourced import all_of, drained, fault_of, in_thread
 from test_sources_followed import opened, read_all, woken
 from test_sources_positions import check
 
 import drift
-from drift import InputError, SettingsError, SinkError, sinks, sources
+from drift import InputError, SettingsError, SinkError, places, sinks, sources
 from drift.cli.specs import sink_of, source_of
 from drift.places import Local, Opened, Remote, Stat
 from drift.sinks.parquet import ParquetSink
@@ -312,6 +312,65 @@ def test_a_page_of_a_web_server_is_read(tmp_path: Path) -> None:
             assert [row["n"] for row in all_of(sources.csv(f"{url}?version=1"))] == ["1", "2", "3", "4"]
             check(lambda: sources.csv(url), items_max=1)
             assert "cannot be opened" in fault_of_opening(sources.csv(f"{url}x"))
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("validator", ["ETag", "Last-Modified", ""])
+def test_a_page_that_is_replaced_while_it_is_read_gives_lines_of_one_file(
+    validator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_REQUEST_BYTES", 1 << 14)
+    monkeypatch.setattr(places, "_BUFFER_BYTES", 1 << 12)
+    old, new = (b"".join(b"%s %05d\n" % (word, n) for n in range(9000)) for word in (b"old", b"new"))
+    asked = count()
+    replaced_at = 0
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.do_GET(body=False)
+
+        def do_GET(self, *, body: bool = True) -> None:
+            data, version = (old, 1) if next(asked) < replaced_at else (new, 2)
+            part, begin = data, 0
+            if wanted := self.headers.get("Range"):
+                begin, end = map(int, wanted.removeprefix("bytes=").split("-"))
+                part = data[begin : end + 1]
+            self.send_response(206 if wanted else 200)
+            self.send_header("Content-Length", str(len(part)))
+            self.send_header("Accept-Ranges", "bytes")
+            if wanted:
+                self.send_header("Content-Range", f"bytes {begin}-{begin + len(part) - 1}/{len(data)}")
+            if validator == "ETag":
+                self.send_header("ETag", f'"{version}"')
+            elif validator:
+                self.send_header(validator, f"Mon, 0{version} Jan 2024 00:00:00 GMT")
+            self.end_headers()
+            if body:
+                self.wfile.write(part)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        server.daemon_threads = True
+        thread = in_thread(server.serve_forever)
+        try:
+            for replaced_at in (0, 1, 2, 3, 4, 5, 10, 10_000):
+                asked = count()
+                source = sources.text(f"http://127.0.0.1:{server.server_port}/a.txt")
+                try:
+                    payloads, error = drained(source)
+                except InputError as refused:
+                    payloads, error = [], refused
+                words = {line[:3] for line in payloads}
+                assert len(words) <= 1, replaced_at
+                assert (len(payloads) == 9000) == (error is None), (replaced_at, error)
+                assert error is None or validator == "ETag"
+                assert error is None or "was replaced or removed while it was read" in str(error)
         finally:
             server.shutdown()
             thread.join()

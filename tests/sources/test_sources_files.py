@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -398,3 +400,58 @@ def test_a_json_object_with_two_equal_keys_is_named(tmp_path: Path, before: list
     payloads, fault = fault_of(sources.jsonl(path))
     assert payloads == [json.loads(each) for each in before if each]
     assert f"line {len(before) + 1}: cannot be decoded as JSON: the key {key!r} is there twice" in fault
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: os.truncate(path, 300_000),
+        lambda path: os.truncate(path, 0),
+        lambda path: path.write_text("new 0000\n" * 100_000),
+        lambda path: path.write_text("another line\n" * 200_000),
+    ],
+)
+def test_a_file_that_is_cut_or_written_over_while_it_is_read_is_an_error(tmp_path: Path, change: Any) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"old {n:04}\n" for n in range(100_000)))
+    with closing(sources.text(path).open()) as reader:
+        lines = list(reader.read(10) or ())
+        change(path)
+        with pytest.raises(InputError, match="the file was cut or written over while it was read: it has"):
+            while (batch := reader.read(4096)) is not None:
+                lines += batch
+    assert {line[:3] for line in lines} == {"old"}
+
+
+def test_a_file_that_is_replaced_or_appended_to_while_it_is_read_is_read_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old line\n" * 100_000)
+    with closing(sources.text(path).open()) as reader:
+        lines = list(reader.read(10) or ())
+        (tmp_path / "b.txt").write_text("new line\n" * 100_000)
+        (tmp_path / "b.txt").replace(path)
+        while (batch := reader.read(4096)) is not None:
+            lines += batch
+    assert lines == ["old line"] * 100_000
+    with closing(sources.text(path).open()) as reader:
+        assert reader.read(10)
+        with path.open("a") as file:
+            file.write("more\n")
+        while reader.read(4096) is not None:
+            pass
+
+
+def test_moments_of_int96_are_read_in_microseconds_or_refused(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    moments = [datetime(*each) for each in ((2024, 3, 1, 12), (9999, 12, 31), (2300, 1, 1), (1500, 1, 1), (1, 1, 1))]
+    inside = pa.array([[{"at": moment}] for moment in moments], pa.list_(pa.struct([("at", pa.timestamp("us"))])))
+    table = pa.table({"id": range(5), "at": pa.array([*moments[:4], None], pa.timestamp("us")), "inside": inside})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True, row_group_size=2)
+    for payload in ("dict", "rows"):
+        read = all_of(sources.parquet(tmp_path / "a.parquet", payload=payload))  # type: ignore[arg-type]
+        assert [row["at"] for row in read] == [*moments[:4], None]
+        assert [row["inside"] for row in read] == [[{"at": moment}] for moment in moments]
+    nanos = pa.table({"id": range(3), "at": pa.array([1000, 1001, 2000], pa.timestamp("ns"))})
+    pq.write_table(nanos, tmp_path / "b.parquet", use_deprecated_int96_timestamps=True)
+    assert "row 2: column 'at'" in fault_of(sources.parquet(tmp_path / "b.parquet"))[1]
+    assert [row["id"] for row in all_of(sources.parquet(tmp_path / "b.parquet", columns=["id"]))] == [0, 1, 2]
