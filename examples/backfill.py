@@ -76,13 +76,7 @@ hourly = spark.sql("""
 # The record can be asked as well: what came in, by hour of the day.
 
 # %%
-drift.spark.register(spark)
-taken_in = (
-    spark.read.format("drift")
-    .option("table", "input")
-    .option("columns", "dep_delay string, origin string")
-    .load(str(record))
-)
+taken_in = spark.createDataFrame(drift.Record(record).table("input", columns=["dep_delay", "origin"]).to_pandas())
 taken_in.createOrReplaceTempView("flights")
 by_hour = spark.sql("""
     select origin, pmod(time div 60 - 5, 24) as hour, avg(int(dep_delay)) as delay, count(*) as flights

@@ -7,7 +7,6 @@ from broken import one
 TASKS = ("tests/spark/test_spark_kernels.py",)
 STREAMED = ("tests/spark/test_spark_streaming.py", "tests/spark/test_spark_later.py", "-k", "cut_anywhere")
 DYING = ("tests/spark/test_spark_streaming.py", "-k", "dies or killed")
-WRITTEN = ("tests/spark/test_spark_writing.py", "-k", "killed")
 LATE = ("tests/spark/test_spark_streaming.py", "-k", "late")
 PARTS = ("tests/spark/test_spark_parts.py", "-k", "added_up_are or exact")
 NO_SPARK = "the harness runs nothing on Spark"
@@ -223,14 +222,6 @@ BREAKAGES = [
         "            known = {} if everything or self._layered is None else self._layered.of(name)\n",
         "            known: dict[object, object] = {}\n",
         STREAMED,
-        NO_SPARK,
-    ),
-    one(
-        "a micro-batch is in a record each time that Spark gives it",
-        "drift/spark/datasink.py",
-        "    if batch == last:\n        return True\n    if batch.number == last.number + 1:\n",
-        "    if batch.number <= last.number + 1:\n",
-        WRITTEN,
         NO_SPARK,
     ),
     one(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -323,11 +323,9 @@ class RecordWriter:
             values = [[table] * len(blocks), *zip(*blocks)]
             self._tables["blocks"].add([pa.array(each, field.type) for each, field in zip(values, SCHEMAS["blocks"])])
 
-    def seal(self, safe: Callable[[], None] | None = None) -> None:
-        """Make everything so far durable, and list it; `safe` is called in between."""
+    def seal(self) -> None:
+        """Make everything so far durable, and list it."""
         files = self._seal_tables()
-        if safe is not None:
-            safe()
         added = self._journal.append(msgspec.to_builtins(files), self.manifest.growing())
         if added is None:
             self._write_manifest()

@@ -15,7 +15,7 @@ from drift.spark.sessions import session
 if TYPE_CHECKING:
     from drift.spark.streaming import Stream
 
-__all__ = ["dataframe", "end_record", "register", "session", "source", "stream"]
+__all__ = ["dataframe", "session", "source", "stream"]
 
 
 def source(
@@ -71,34 +71,6 @@ def dataframe(
     from drift.spark.output import output_frame
 
     return output_frame(graph, sources, spark, sink, columns, times or {}, on_late, partitions, more)
-
-
-def register(spark: Any) -> None:
-    """Let a session read records, `spark.read.format("drift")`, and follow and write them: `readStream`, `writeStream`.
-
-    See `drift.spark.datasource.RecordSource` for its options.
-    """
-    need("spark", "drift.spark.register")
-    from drift.spark.datasource import RecordSource
-
-    spark.dataSource.register(RecordSource)
-
-
-def end_record(path: str | Path) -> None:
-    """Mark the input in a record written by `df.writeStream` as ended, so that a replay releases everything.
-
-    No query may be writing the record. Afterwards nothing can be appended to it.
-
-    Raises:
-        SettingsError: the input has ended already, or a run wrote the record.
-    """
-    from drift.load import load_dataflow
-    from drift.records.appending import Appender
-    from drift.records.format import read_manifest
-
-    manifest = read_manifest(Path(path))
-    by, *_ = manifest.settings.get("written") or [""]
-    Appender(Path(path).absolute(), load_dataflow(manifest.target), manifest.target, by).end()
 
 
 def stream(

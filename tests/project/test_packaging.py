@@ -117,7 +117,6 @@ for asked in (
     lambda: drift.spark.session(),
     lambda: drift.spark.dataframe(graph, lines),
     lambda: drift.spark.stream(graph, lines, checkpoint="nowhere"),
-    lambda: drift.spark.register(None),
     lambda: drift.run(graph, lines, record="nowhere"),
     lambda: drift.audit("nowhere"),
 ):

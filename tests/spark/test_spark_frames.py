@@ -27,18 +27,15 @@ def same_time(row: Any) -> int:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_moments_are_columns_of_the_output_in_any_zone_of_the_session(spark: Any, tmp_path: Any, zone: str) -> None:
+def test_moments_are_columns_of_the_output_in_any_zone_of_the_session(spark: Any, zone: str) -> None:
     feed = {"rows": [(MOMENT, [MOMENT, None], {"a": MOMENT}, {"at": MOMENT})]}
-    drift.run(rows_to_output(), feed, record=tmp_path / "record").finish()
-    drift.spark.register(spark)
-    record = spark.read.format("drift").option("columns", MOMENTS).load(str(tmp_path / "record"))
     with configured(spark, **{"spark.sql.session.timeZone": zone}):
-        for frame in (drift.spark.dataframe(rows_to_output(), feed, spark=spark, columns=MOMENTS), record):
-            in_micros = frame.selectExpr(
-                "array(unix_micros(at), unix_micros(list[0]), unix_micros(by_name['a']), unix_micros(row.at)) AS all"
-            )
-            since = MOMENT - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-            assert in_micros.first()["all"] == [since // datetime.timedelta(microseconds=1)] * 4
+        frame = drift.spark.dataframe(rows_to_output(), feed, spark=spark, columns=MOMENTS)
+        in_micros = frame.selectExpr(
+            "array(unix_micros(at), unix_micros(list[0]), unix_micros(by_name['a']), unix_micros(row.at)) AS all"
+        )
+        since = MOMENT - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+        assert in_micros.first()["all"] == [since // datetime.timedelta(microseconds=1)] * 4
 
 
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin", datetime.timezone(datetime.timedelta(hours=-3, minutes=-30))])

@@ -9,12 +9,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 
 import drift
-from drift.records.format import encoded
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -170,47 +168,10 @@ def test_a_dataframe_says_what_does_not_fit(spark: Any) -> None:
         frame.collect()
 
 
-def test_a_record_is_read_in_sparks_own_way(spark: Any, monday: Path) -> None:
-    drift.spark.register(spark)
+def test_a_record_is_parquet_that_spark_reads(spark: Any, monday: Path) -> None:
     record = drift.Record(monday)
-    means = spark.read.format("drift").option("columns", MEANS).load(str(monday))
-    rows = means.orderBy("position").collect()
-    assert [(row.position, bytes(row.meta), tuple(row)[5:]) for row in rows] == [
-        (item.position, item.meta, item.payload) for item in record.items()
+    rows = spark.read.parquet(*record.files("output")).orderBy("position").collect()
+    assert [(row.position, row.time, record.restored(bytes(row.payload))) for row in rows] == [
+        (item.position, item.time, item.payload) for item in record.items()
     ]
-    means.createOrReplaceTempView("means")
-    assert spark.sql("select count(*) from means where airport = 'JFK'").first()[0] > 1000
-    taken_in = spark.read.format("drift").option("table", "input").load(str(monday))
-    assert taken_in.count() == record.manifest.items_in
-    assert spark.read.format("drift").option("table", "late").load(str(monday)).count() == 0
-
-
-def test_a_record_that_grows_is_a_stream(spark: Any, tmp_path: Path) -> None:
-    drift.spark.register(spark)
-    path, checkpoint = tmp_path / "record", tmp_path / "checkpoint"
-    seen: list[int] = []
-
-    def take(batch: Any, number: int) -> None:
-        positions = sorted(row.position for row in batch.select("position").collect())
-        assert len(positions) <= 3000
-        seen.extend(positions)
-
-    def stream() -> None:
-        source = spark.readStream.format("drift").option("maxRowsPerBatch", "3000").load(str(path))
-        query = source.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
-        query.trigger(availableNow=True).start().awaitTermination()
-
-    feed = flights.departures()
-    drift.run(flights.graph, {"flights": feed}, record=drift.Recording(path, part_items_max=2000)).finish()
-    whole = (path / "manifest.json").read_bytes()
-    manifest = drift.Record(path).manifest
-    outputs = [file for file in manifest.files if file.table == "output"]
-    assert len(outputs) > 1
-    earlier = [file for file in manifest.files if file not in outputs[1:]]
-    (path / "manifest.json").write_bytes(encoded(msgspec.structs.replace(manifest, files=earlier)))
-    stream()
-    some = len(seen)
-    assert some == outputs[0].rows
-    (path / "manifest.json").write_bytes(whole)
-    stream()
-    assert seen == list(range(len(feed)))
+    assert spark.read.parquet(*record.files("input")).count() == record.manifest.items_in
