@@ -120,6 +120,22 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     one("a column is what values are in", _LOOKED_UP, '    "Boolean.IsIn": _is_in,\n', "", LOOKED_UP, _UNSEEN),
+    one(
+        "values to replace are those of a column",
+        _LOOKED_UP,
+        "elif each in several and rule is None and names is OF_ROWS:",
+        "elif False:",
+        LOOKED_UP,
+        _UNSEEN,
+    ),
+    one(
+        "categories are compared by numbers",
+        _LOOKED_UP,
+        '("MaxHorizontal", "MinHorizontal", "Clip", ',
+        '("Clip", ',
+        LOOKED_UP,
+        _UNSEEN,
+    ),
     one("floats are added by any thread", _LOOKED_UP, '    "SumHorizontal": _added,\n', "", LOOKED_UP, _UNSEEN),
     one(
         "a category has a number",

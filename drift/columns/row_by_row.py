@@ -153,15 +153,13 @@ _SPACES = frozenset(
         Boolean Business Pow Range Trigonometry FillNullWithStrategy Diff Interpolate Sql TruncArith RowEncode""",
     )
 )
-#: Functions that take constants of several values behind their first argument.
-_TAKE_SEVERAL = frozenset(
-    _names(
-        "",
-        """Boolean.IsIn Sql.IsIn Replace ReplaceStrict StringExpr.ContainsAny StringExpr.ReplaceMany
-        StringExpr.ExtractMany StringExpr.FindMany Business.BusinessDayCount Business.AddBusinessDay
-        Business.IsBusinessDay""",
-    )
-)
+#: Functions with arguments that are constants of several values: they would take those of a column from all rows.
+_TAKE_SEVERAL: dict[str, slice] = {
+    **dict.fromkeys(_names("", "Boolean.IsIn Sql.IsIn"), slice(1, 2)),
+    **dict.fromkeys(_names("", "Replace ReplaceStrict"), slice(1, 3)),
+    **dict.fromkeys(_names("StringExpr.", "ContainsAny ReplaceMany ExtractMany FindMany"), slice(1, 3)),
+    **dict.fromkeys(_names("Business.", "BusinessDayCount AddBusinessDay IsBusinessDay"), slice(-1, None)),
+}
 _SHOWN = {
     "StringExpr": "str.",
     "ListExpr": "list.",
@@ -368,9 +366,12 @@ class _Look:
         why = None if rule is None else rule(self, inputs, more, place, names)
         if why is not None:
             raise self._refused(_shown(name), why)
-        for at, each in enumerate(inputs):
-            if at and name in _TAKE_SEVERAL and _is_constant(each):
+        several = inputs[_TAKE_SEVERAL[name]] if name in _TAKE_SEVERAL else []
+        for each in inputs:
+            if each in several and _is_constant(each):
                 self._constant(each, place, several=True)
+            elif each in several and rule is None and names is OF_ROWS:
+                raise self._refused(_shown(name), f"with values of a column {_OTHER_ROWS}, or a list of constants")
             else:
                 self._each(place, names, each)
 
@@ -547,6 +548,12 @@ def _bits(look: _Look, inputs: list[Node], more: Any, place: _Place, names: Name
     return None
 
 
+def _ordered(look: _Look, inputs: list[Node], more: Any, place: _Place, names: Names) -> str | None:
+    if _physical(look, inputs, more, place, names) is None:
+        return None
+    return "compares categories by the numbers that a process gives to them, another in each; cast to text or an Enum"
+
+
 def _added(look: _Look, inputs: list[Node], more: Any, place: _Place, names: Names) -> str | None:
     kinds = [kind for each in inputs for kind in look.kinds(each, place)]
     if any(kind.is_float() for kind in kinds):
@@ -588,6 +595,7 @@ _RULES: dict[str, _Rule] = {
     "StringExpr.Strptime": _of_text,
     "ToPhysical": _physical,
     "Reinterpret": _bits,
+    **dict.fromkeys(("MaxHorizontal", "MinHorizontal", "Clip", "CumMax", "CumMin"), _ordered),
     "SumHorizontal": _added,
     "MeanHorizontal": _averaged,
     "Unique": _in_order,

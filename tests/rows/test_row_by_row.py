@@ -264,6 +264,13 @@ SAYS: list[tuple[pl.Expr, str]] = [
     (pl.struct("c").struct.with_fields(pl.field("c").to_physical()), "another in each; cast to text"),
     (c("s").cast(pl.Categorical()).cast(pl.Int32), "another in each; cast to text"),
     (c("x").reinterpret(signed=True), "of floats shows bits"),
+    *((each, "compares categories by the numbers that a process gives") for each in (
+        pl.max_horizontal("c", c("t").cast(pl.Categorical())), pl.min_horizontal("c", "c"),
+        c("c").clip(c("c"), c("c")))),
+    *((each, "with values of a column is not row by row") for each in (
+        c("s").replace(c("t"), c("s")), c("s").replace_strict(["a"], c("t"), default=None),
+        c("s").str.contains_any(c("t")), c("s").str.replace_many(c("ts"), ["x"]), c("s").str.extract_many(c("t")),
+        c("s").str.find_many(c("t")), c("d").dt.is_business_day(holidays=c("d").implode()))),
     (pl.sum_horizontal("x", "y"), r"of floats depends on how many threads Polars has.*a \+ b \+ c"),
     (pl.sum_horizontal(cs.numeric()), "of floats depends on how many threads"),
     (pl.mean_horizontal("a", "b"), "depends on how many threads Polars has"),
