@@ -431,19 +431,26 @@ def _computed(frame: pl.DataFrame, steps: Sequence[Step]) -> pl.DataFrame:
     Raises:
         PolarsError: it cannot be computed. (Polars panics at some arguments; its panics are no exceptions to Python.)
     """
-    is_alone = frame.height == 1
-    query = _twice(frame).lazy() if is_alone else frame.lazy()
+    if frame.height != 1:
+        return _collected(frame, steps)
+    try:
+        return _collected(_twice(frame), steps).slice(0, 1)
+    except pl.exceptions.PolarsError:
+        _collected(frame, steps)  # whose error is about one row, and not about two
+        raise
+
+
+def _collected(frame: pl.DataFrame, steps: Sequence[Step]) -> pl.DataFrame:
+    query = frame.lazy()
     try:
         for kind, wanted in steps:
             query = getattr(query, kind)(list(map(_restored, wanted)))
         if not frame.height:  # there are functions that fail without rows
             return pl.DataFrame(schema=query.collect_schema())
         found = query.collect(engine="in-memory", optimizations=_AS_WRITTEN)
-        if found.height != (2 if is_alone else frame.height):  # of literals alone there is one
-            found = _of_literals(frame, steps)
+        return found if found.height == frame.height else _of_literals(frame, steps)  # of literals alone there is one
     except pl.exceptions.PanicException as error:
         raise pl.exceptions.ComputeError(f"Polars panicked, {error}") from None
-    return found.slice(0, 1) if is_alone else found
 
 
 def _of_literals(frame: pl.DataFrame, steps: Sequence[Step]) -> pl.DataFrame:
