@@ -41,6 +41,8 @@ class Tried(_ByValue, frozen=True):
     function: Callable[..., Any]
     of: Arity
 
+    gives_users: ClassVar = True
+
     @property
     def user_function(self) -> Callable[..., Any]:
         return self.function
@@ -167,6 +169,9 @@ class _Members(Rows):
 
 class TriedStep(_ByValue, frozen=True):
     """A user's step of a scan; if it raises, the state stays the same."""
+
+    hands_state: ClassVar = True
+    gives_users: ClassVar = True
 
     name: str
     step: Callable[[Any, Any], tuple[Any, Any]]

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 from msgspec.structs import replace
 
-from drift_graph.functions import LibraryFunction, brief, field_of, same_function
+from drift_graph.functions import LibraryFunction, brief, field_of, is_ours, line_of, same_function
 from drift_graph.later import Later
 from drift_graph.meta import PHASE_TIMERS
 from drift_graph.metas import Metas
 from drift_graph.operators import as_sequence
 from drift_graph.payloads import Rows
+from drift_graph.unchanged import Noting
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,12 @@ class LoopFunction(_ByValue, frozen=True):
     gives: ClassVar[Literal["state", "timers", "output"]]
     carries_state: ClassVar[bool] = False
     most: ClassVar[Literal["one", "many"]] = "one"
+
+    @property
+    def gives_users(self) -> bool:
+        """Whether its output is, or may be, what a user's function has returned."""
+        return self.gives == "output"
+
     __call__: ClassVar[Callable[..., Any]]
 
     def watched(self, watch: WatchFunction) -> Self:
@@ -204,7 +212,7 @@ class ScanKey(_ByValue, frozen=True):
         return () if type(payload) in _returned else (payload,)
 
 
-class ScanOutput(LoopFunction, frozen=True):
+class ScanOutput(LoopFunction, frozen=True, dict=True):
     """A window of a scan -> the output for its last payload, if that is an item and the state before it has come."""
 
     loop: ClassVar[str] = "scan"
@@ -218,7 +226,12 @@ class ScanOutput(LoopFunction, frozen=True):
         return (pair[1],) if pair else ()
 
     def handed(self, window: tuple[Any, ...]) -> Sequence[Any]:
-        return _handed(window, self.initials)
+        return _handed(window if self.hands_state else window[-1:], self.initials)
+
+    @cached_property
+    def hands_state(self) -> bool:
+        """Whether the step hands its state to a function of a user."""
+        return hands_state(self.step)
 
     @property
     def initials(self) -> tuple[Any, ...]:
@@ -229,7 +242,7 @@ class ScanOutput(LoopFunction, frozen=True):
         return replace(self, step=watch("", self.step, "pair", self.initial))
 
 
-class ScanState(LoopFunction, frozen=True):
+class ScanState(LoopFunction, frozen=True, dict=True):
     """A window of a scan -> the next state, to be fed back."""
 
     loop: ClassVar[str] = "scan"
@@ -245,7 +258,12 @@ class ScanState(LoopFunction, frozen=True):
         return (State(self.key(window[-1]), pair[0]),) if pair else ()
 
     def handed(self, window: tuple[Any, ...]) -> Sequence[Any]:
-        return _handed(window, self.initials)
+        return _handed(window if self.hands_state else window[-1:], self.initials)
+
+    @cached_property
+    def hands_state(self) -> bool:
+        """Whether the step hands its state to a function of a user."""
+        return hands_state(self.step)
 
     @property
     def initials(self) -> tuple[Any, ...]:
@@ -295,6 +313,9 @@ class CountStep(_ByValue, frozen=True):
 
 class ReduceStep(_ByValue, frozen=True):
     """The step of `reduce`; its state is () before a key's first item and (value,) after it."""
+
+    hands_state: ClassVar = True
+    gives_users: ClassVar = True
 
     key: Callable[[Any], Any]
     function: Callable[[Any, Any], Any]
@@ -517,7 +538,46 @@ class ProlongsWindows(ProcessFunction):
         return None
 
 
-class Process(_ByValue, frozen=True):
+def _folds_inside(given: Any, *, then: bool) -> bool:
+    """Whether a function of a user that gets accumulators, or with `then` results, is somewhere in a function."""
+    if not isinstance(given, LibraryFunction):
+        return any(_folds_inside(each, then=then) for each in given) if isinstance(given, tuple) else False
+    if field_of(given, "hands_state", False) or (then and field_of(given, "hands_results", False)):
+        return True
+    if field_of(given, "folds") is not None or field_of(given, "initials"):
+        return True
+    fields = getattr(given, "__struct_fields__", ())
+    return any(_folds_inside(getattr(given, name), then=then) for name in fields)
+
+
+def hands_state(function: Callable[..., Any], *, then: bool = False) -> bool:
+    """Whether a function hands the state that it gets to a function of a user. A state of the library's own may be as
+    large as all items of a key, and nobody but the library has it.
+    """
+    given: Any = function
+    return not isinstance(given, LibraryFunction) or _folds_inside(given, then=then)
+
+
+def noted_inside(function: Any, noting: Noting) -> Any:
+    """The function, where the results of users' functions in it are noted that fold, or make results of aggregates."""
+    if isinstance(function, tuple):
+        return tuple(noted_inside(each, noting) for each in function)
+    if not isinstance(function, _ByValue):
+        return function
+    makes = getattr(function, "folds", None) is not None or getattr(function, "hands_results", False)
+    changed = {}
+    for name in function.__struct_fields__:
+        part = getattr(function, name)
+        is_users = callable(part) and not isinstance(part, LibraryFunction) and not is_ours(line_of(part) or "")
+        changed[name] = noting.of(part) if is_users and makes and name in _MAKERS else noted_inside(part, noting)
+    changed = {name: part for name, part in changed.items() if part is not getattr(function, name)}
+    return replace(function, **changed) if changed else function
+
+
+_MAKERS = frozenset({"user_function", "step", "merged"})
+
+
+class Process(_ByValue, frozen=True, dict=True):
     """The functions of a process, and the position of its timers in the order at a time.
 
     Args:
@@ -542,6 +602,19 @@ class Process(_ByValue, frozen=True):
     def initials(self) -> tuple[Any, ...]:
         """What the functions get for a key without a state: the initial state, and as `initials` what `on_item` has."""
         return self.initial, *field_of(self.on_item, "initials", ())
+
+    def noted(self, noting: Noting) -> Process:
+        """The process, where what users' functions return is noted."""
+        on_item, on_time = (
+            noting.of(each) if not isinstance(each, LibraryFunction) else noted_inside(each, noting)
+            for each in (self.on_item, self.on_time)
+        )
+        return replace(self, on_item=on_item, on_time=on_time)
+
+    @cached_property
+    def hands_state(self) -> tuple[bool, bool]:
+        """Whether `on_item` and `on_time` hand states to functions of users."""
+        return hands_state(self.on_item), hands_state(self.on_time, then=True)
 
     def timer(self, key: Any, asked: Later[Any]) -> Later[Timer]:
         """A `drift.at(time, note)` of one of the functions, as the item that goes back to the grouping."""
@@ -575,7 +648,8 @@ class _OfProcess(LoopFunction, frozen=True):
         return last.key if type(last) is Timer else self.process.key(last)
 
     def handed(self, window: tuple[Any, ...]) -> Sequence[Any]:
-        return _handed(window, self.process.initials)
+        is_handed = self.process.hands_state[type(window[-1]) is Timer]
+        return _handed(window if is_handed else window[-1:], self.process.initials)
 
     def watched(self, watch: WatchFunction) -> Self:
         process = self.process

@@ -821,9 +821,9 @@ BREAKAGES = [
     ),
     one(
         "key identity by ==",
-        _KEYS,
-        "_themselves = frozenset({str, int, type(None)})",
-        "_themselves = frozenset({str, int, type(None), bool, float})",
+        _CANONICAL,
+        "THEMSELVES = frozenset({str, int, type(None)})",
+        "THEMSELVES = frozenset({str, int, type(None), bool, float})",
     ),
     Breakage(
         "partition by hash()",

@@ -10,6 +10,8 @@ NO_TWINS = "the harness compares outputs; this is another check"
 _CHECK, _TRIALS = "drift/purity/check.py", "drift/purity/trials.py"
 _TWIN, _WATCH = "drift/purity/replica.py", "drift/purity/watch.py"
 
+_UNCHANGED = "graph/drift_graph/unchanged.py"
+
 BREAKAGES = [
     *(
         one(name, file, f"{old}\n", f"{new}\n", ("tests/core/test_unchanged.py", "-k", tests), NO_TWINS)
@@ -41,6 +43,74 @@ BREAKAGES = [
                 '            check_payloads(samples, policy, "tie", self.name)',
                 "            pass",
                 "tie_function",
+            ),
+        )
+    ),
+    *(
+        one(name, file, old, new, ("tests/core/test_unchanged.py", "-k", tests), NO_TWINS)
+        for name, file, old, new, tests in (
+            (
+                "values are compared now and then",
+                _UNCHANGED,
+                "samples.append(_SampleOfAll(",
+                "0 and samples.append((",
+                "thousands",
+            ),
+            (
+                "only the value itself is what somebody else has",
+                _UNCHANGED,
+                "level, references = _members(level)",
+                "level, references = []",
+                "returned",
+            ),
+            (
+                "results are noted when the batch ends",
+                "drift/machines/maps.py",
+                "not are_fresh(results, payloads)",
+                "False",
+                "returned",
+            ),
+            (
+                "a lazy family is noted when it is whole",
+                "drift/machines/maps.py",
+                "noted = result = as_noted(result, lambda child: self._check(note((child,), arguments)))",
+                "noted = result = as_sequence(result)",
+                "yields",
+            ),
+            (
+                "what a step of a state returned is not compared",
+                "drift/machines/keyed.py",
+                "if noting is not None and (changed := noting.check(sent.payloads)):",
+                "if False:",
+                "returned",
+            ),
+            (
+                "the reference does not note what is returned",
+                "graph/drift_graph/reference.py",
+                "                    self._note(operator, family, handed)\n",
+                "",
+                "returned",
+            ),
+            (
+                "payloads that a timer changed are not looked at",
+                "drift/machines/windowing.py",
+                "        self._shared.check(samples)\n        self._shared.note_fired",
+                "        self._shared.note_fired",
+                "thousands",
+            ),
+            (
+                "payloads that a call changed are not looked at",
+                "drift/calling/asker.py",
+                "                raise InPlace(changed_argument, each.difference)",
+                "                pass",
+                "thousands",
+            ),
+            (
+                "answers that a call changed are not looked at",
+                "drift/calling/asker.py",
+                "                raise InPlace(changed_later, changed)\n\n",
+                "                pass\n\n",
+                "returned",
             ),
         )
     ),

@@ -20,6 +20,7 @@ from typing import Any
 
 from drift.calling.asks import Asks, Call, is_coroutine, key_of, key_together, takes_call
 from drift.sources.wake import Wake
+from drift_graph.unchanged import InPlace, Returned, Sample, Sampler, changed_argument, changed_later
 
 #: The wait before the first retry; each further one is twice as long, up to the most; a random half of it is waited.
 _WAIT_S = 0.1
@@ -210,6 +211,8 @@ class Asker:
         self._together = together
         self._ended = ended
         self._is_coroutine = is_coroutine(asks.function)
+        self._returned = Returned()
+        self._noting = threading.Lock()
         self._takes_call = takes_call(asks.function)
         self._waiting: deque[Question] = deque()
         self._again: deque[list[Question]] = deque()  # what was asked about together before a death
@@ -250,7 +253,7 @@ class Asker:
         key = key_of(*self._name, question.meta) if self._takes_call else ""
         arguments = (question.payload, Call(key, (key,), 1, None)) if self._takes_call else (question.payload,)
         try:
-            question.answer = self.asks.function(*arguments)
+            question.answer = self._called(*arguments)
         except Exception as error:
             question.error = error
         self._ended([question])
@@ -266,6 +269,37 @@ class Asker:
         """Begin no further call; returns whether none is in flight."""
         self._stopped = True
         return not self._in_flight and not self._new
+
+    # Where the function is called.
+
+    def _called(self, *arguments: Any) -> Any:
+        """What the function returns.
+
+        Raises:
+            InPlace: it has changed what it was handed, or what it had returned before.
+        """
+        samples = Sampler().sample(self._payloads_of(arguments))
+        answer = self.asks.function(*arguments)
+        self._check(samples, answer, arguments)
+        return answer
+
+    async def _awaited(self, *arguments: Any) -> Any:
+        samples = Sampler().sample(self._payloads_of(arguments))
+        answer = await self.asks.function(*arguments)
+        self._check(samples, answer, arguments)
+        return answer
+
+    def _payloads_of(self, arguments: tuple[Any, ...]) -> Sequence[Any]:
+        return tuple(arguments[0]) if self.asks.batch else arguments[:1]
+
+    def _check(self, samples: Sequence[Sample], answer: Any, arguments: tuple[Any, ...]) -> None:
+        for each in samples:
+            if each.is_changed:
+                raise InPlace(changed_argument, each.difference)
+        answers = answer if self.asks.batch and isinstance(answer, (list, tuple)) else (answer,)
+        with self._noting:
+            if changed := self._returned.note(answers, arguments[0] if self.asks.batch else arguments):
+                raise InPlace(changed_later, changed)
 
     # In the loop's thread.
 
@@ -338,6 +372,8 @@ class Asker:
                         return
                     if isinstance(raised, asyncio.CancelledError):
                         error = RuntimeError("it was cancelled, and not by the run")
+                    if isinstance(raised, InPlace):
+                        break
                 if attempt <= self.asks.retries:
                     wait_s = min(_WAIT_S * 2 ** (attempt - 1), _WAIT_MOST_S) * (0.5 + random.random() / 2)
                     await asyncio.sleep(wait_s)
@@ -361,7 +397,7 @@ class Asker:
         asked = [each.payload for each in group] if asks.batch else group[0].payload
         deadline = None if asks.timeout_s is None else self._loop.now.time() + asks.timeout_s
         arguments = (asked, Call(key_together(keys), keys, attempt, deadline)) if self._takes_call else (asked,)
-        called = asks.function(*arguments) if self._is_coroutine else self._loop.in_thread(asks.function, arguments)
+        called = self._awaited(*arguments) if self._is_coroutine else self._loop.in_thread(self._called, arguments)
         answer = await called if deadline is None else await self._by(deadline, called, attempt)
         if inspect.iscoroutine(answer):
             answer.close()
@@ -390,7 +426,15 @@ class Asker:
             self._watches = True
             self._loop.now.call_at(deadline_s, self._expire)
         try:
-            return await called
+            answer = await called
+            late_s = self._loop.now.time() - deadline_s
+            if self._is_coroutine and late_s > 0:  # nothing could end it before
+                raise TimeoutError(
+                    f"no answer within {self.asks.timeout_s} s (attempt {attempt}): it came {late_s:.1f} s later, "
+                    f"since a coroutine of a call blocked the event loop meanwhile; await what waits, or give a plain "
+                    f"function, which has a thread of its own"
+                )
+            return answer
         except asyncio.CancelledError:
             if not this.expired or self._loop.closed:
                 raise
@@ -417,6 +461,9 @@ class Asker:
     def _flush(self) -> None:
         """Log what has ended in this turn of the loop, and let it be used."""
         new, self._new = self._new, []
+        with self._noting:
+            if changed := self._returned.sweep():
+                new[0].error = InPlace(changed_later, changed)
         try:
             self._ended(new)
         except BaseException as error:

@@ -102,6 +102,10 @@ class Tabular(Rows):
     def made(self, count: int) -> list[Any]:
         return [] if self._values is None else self._values[:count]
 
+    def made_anew(self) -> list[Any]:
+        """The values, made once more."""
+        return self._made_values()
+
     def _made_values(self) -> list[Any]:
         raise NotImplementedError
 

@@ -17,7 +17,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain, compress, islice
-from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, TypeVar, overload
 
 from drift.flow.sides import Side, appended
 from drift.flow.sketches import (
@@ -180,6 +180,8 @@ def itself(payload: Any) -> Any:
 
 
 class Then(_ByValue, Aggregate[Any, Any], frozen=True):
+    hands_results: ClassVar = True
+
     before: Aggregate[Any, Any]
     user_function: Callable[[Any], Any]
 

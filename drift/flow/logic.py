@@ -123,6 +123,8 @@ class BrokenLogic(TypeError):
 
 
 class _OfLogic(_ByValue, frozen=True):
+    hands_state: ClassVar[bool] = True
+
     logic: Logic[Any, Any, Any]
 
     def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:

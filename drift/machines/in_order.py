@@ -31,7 +31,8 @@ class Shared(NamedTuple):
         get: fetches the states of keys, whose rows come now; see `KeyedState.get`.
         note_fired: notes that timers have fired, by their metas and keys.
         fire: fires the timers of the stage below a bound, and adds what they make; False if a call has raised.
-        sample, check: of what the user's functions get, and whether it is unchanged.
+        sample, sample_states, check: of payloads, and of states at an end, that the user's functions get, and whether
+            they are unchanged.
     """
 
     states: dict[Any, Any]
@@ -41,6 +42,7 @@ class Shared(NamedTuple):
     note_fired: Callable[[Sequence[bytes], Sequence[Any]], None]
     fire: Callable[[bytes, list[Columns]], bool]
     sample: Callable[[Sequence[Any]], list[Sample]]
+    sample_states: Callable[[Sequence[Any]], list[Sample]]
     check: Callable[[Sequence[Sample]], None]
 
 

@@ -45,7 +45,7 @@ from drift_graph.meta import BEGINNING, END, END_OF_TIME, time_of, varint
 from drift_graph.metas import Metas
 from drift_graph.operators import Group, Map
 from drift_graph.payloads import are_rows, have_fields
-from drift_graph.unchanged import SAMPLED_MAX, Sample, Sampler, check_unchanged
+from drift_graph.unchanged import SAMPLED_MAX, Sample, Sampler, changed_later, check_unchanged
 
 #: In place of a state after a call that raised: later rows of the key make nothing until that is corrected.
 BLOCKED: Any = type("Blocked", (), {"__repr__": lambda self: "blocked"})()
@@ -145,10 +145,15 @@ class KeyedStage(KeyedState):
 
     def _shared(self, ranks: Sequence[bytes]) -> Shared:
         def sample(payloads: Sequence[Any]) -> list[Sample]:
-            return self._sampler.sample(payloads, *self._logic.initials)
+            return self._sampled(payloads)
 
         states, timers = self._states, self._timers
-        return Shared(states, timers, ranks, self.get, self._note_fired, self._fire_timers, sample, self._check)
+
+        def sample_states(states: Sequence[Any]) -> list[Sample]:
+            return self._sampled_for_timers((), states)
+
+        samples = sample, sample_states, self._check
+        return Shared(states, timers, ranks, self.get, self._note_fired, self._fire_timers, *samples)
 
     @property
     def opens(self) -> OpensWindows | None:
@@ -158,7 +163,21 @@ class KeyedStage(KeyedState):
     # Rows in order.
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
-        """Process a batch sorted by meta; returns outputs and tombstones, whose metas still lack the suffix."""
+        """Process a batch sorted by meta; returns outputs and tombstones, whose metas still lack the suffix.
+
+        Raises:
+            ImpureStep: a user's function has changed what it was handed, or what it had returned before.
+        """
+        sent = self._processed(columns, ports)
+        self._check_returned(sent)
+        return sent
+
+    def _check_returned(self, sent: Columns) -> None:
+        noting = self._logic.noting
+        if noting is not None and (changed := noting.check(sent.payloads)):
+            raise changed_later(self._state_map or self._group, changed)
+
+    def _processed(self, columns: Columns, ports: Ports) -> Columns:
         metas, payloads, diffs = columns
         if not metas:
             return columns
@@ -174,7 +193,8 @@ class KeyedStage(KeyedState):
             made = self._in_columns(metas, payloads) if have_fields(payloads) else None
             if made is not None:
                 return Columns(metas, made, None)
-        if not is_complete or self._in_one_loop is None or self.wants_keys or self._blocked:
+        in_one_loop = self._in_one_loop is not None and not (self._logic.noting and self._logic.noting.has_kept)
+        if not is_complete or not in_one_loop or self.wants_keys or self._blocked:
             return self._leaving(self._process(columns, ports, is_complete), ports)
         outputs = self._run_at_once(payloads)
         done = len(outputs)
@@ -196,23 +216,20 @@ class KeyedStage(KeyedState):
 
     def _run_at_once(self, payloads: list[Any]) -> list[Any]:
         """Compute keys and process items in one loop; the outputs up to the item at which it stops."""
-        states, key_of, initial, run = self._states, self._keys.key, self._initial, self._in_one_loop
+        states, key_of, run = self._states, self._keys.key, self._in_one_loop
         assert run is not None
         outputs = self._logic.outputs(payloads)
         kind = self._kind
         samples: list[Sample] = []
         try:
-            if kind is None or self._sampler.is_due:
-                given = Sampler().sample(payloads)
+            if kind is None:
+                given = Sampler().sample(payloads[:SAMPLED_MAX])
                 key, *_ = map(key_of, islice(payloads, SAMPLED_MAX))
                 check_unchanged(self._keys, given)
                 kind = self._kind = type(key)
             if not stands_for_itself(kind):
                 return outputs
-            if self._sampler.is_due:
-                samples = self._sampler.sample(payloads, states.get(key, initial), *self._logic.initials)
-            else:
-                self._sampler.pass_by(len(payloads))
+            samples = self._sampled(payloads)
             run(states, key_of, kind, payloads, outputs.append)
         except ImpureStep:
             raise
@@ -221,6 +238,17 @@ class KeyedStage(KeyedState):
         else:
             self._check(samples)
         return outputs
+
+    def _sampled(self, payloads: Sequence[Any], keys: Sequence[Any] = ()) -> list[Sample]:
+        """What the user's functions get for these, as it is: payloads, states that may change, and initial values."""
+        states: Sequence[Any] = ()
+        if keys and self._logic.hands_state:
+            are_kept = self._logic.noting is not None and self._logic.noting.has_kept
+            states = [self._states.get(key, self._initial) for key in (dict.fromkeys(keys) if are_kept else keys[:1])]
+        return self._sampler.sample(payloads, *states, *self._logic.initials)
+
+    def _sampled_for_timers(self, notes: Sequence[Any], states: Sequence[Any]) -> list[Sample]:
+        return self._sampler.sample(notes, *states, *self._logic.initials) if self._logic.noting is not None else []
 
     def _check(self, samples: Sequence[Sample]) -> None:
         if samples and self._state_map is not None:
@@ -269,7 +297,7 @@ class KeyedStage(KeyedState):
         metas, keys, payloads = batch
         fired: list[_Fired] = []
         befores: dict[Any, Any] | None = None if is_complete else {}
-        samples = self._sampler.sample(payloads, self._states.get(keys[0], self._initial), *self._logic.initials)
+        samples = self._sampled(payloads, keys)
         try:
             self._run(batch, made, fired, befores)
         except BaseException as raised:  # raised again row by row, where it is reported
@@ -324,7 +352,7 @@ class KeyedStage(KeyedState):
             if not keys:
                 return rest
         made: list[Any] = []
-        samples = self._sampler.sample(payloads, *list(states.values())[:1], *self._logic.initials)
+        samples = self._sampled(payloads, keys)
         try:
             self._logic.on_taken(states, KeyedItems(keys, payloads, metas), made.append)
         except BaseException as raised:  # raised again row by row, where it is reported
@@ -343,8 +371,7 @@ class KeyedStage(KeyedState):
 
     def _take_in_order(self, batch: Keyed, in_order: InOrder, sent: list[Columns]) -> Keyed:
         """Process rows, and the timers before them, in the form that the logic has for that; returns the others."""
-        first = self._states.get(batch.keys[0], self._initial)
-        samples = self._sampler.sample(batch.payloads, first, *self._logic.initials)
+        samples = self._sampled(batch.payloads, batch.keys)
         done, outputs = in_order.process(batch)
         sent += outputs
         if done < len(batch.keys):
@@ -363,7 +390,7 @@ class KeyedStage(KeyedState):
             has_timers = least is not None and least < first
             if has_timers and (first > self.heartbeat or not self._fire_timers(first, sent)):
                 break
-            samples = self._sampler.sample(some.payloads, *self._logic.initials)
+            samples = self._sampled(some.payloads)
             befores = in_order.append(some, until)
             if befores is None:
                 break
@@ -481,7 +508,12 @@ class KeyedStage(KeyedState):
     # Timers.
 
     def fire(self, ports: Ports) -> Columns:
-        """Fire the timers below the heartbeat; returns their outputs."""
+        """Fire the timers below the heartbeat; returns their outputs; raises as `process`."""
+        sent = self._fired(ports)
+        self._check_returned(sent)
+        return sent
+
+    def _fired(self, ports: Ports) -> Columns:
         if (least := self.least_timer) is not None:
             self._settle_complete(least)
         sent: list[Columns] = []
@@ -528,15 +560,17 @@ class KeyedStage(KeyedState):
         befores = list(map(states.get, keys, repeat(initial)))
         metas = [due.meta for due in timers]
         made: list[Any] = []
+        notes = [due.timer.note for due in timers]
+        samples = self._sampled_for_timers(notes, befores)
         try:
             check_lengths(self._group, metas)
-            rows = KeyedItems(keys, [due.timer.note for due in timers], Metas(metas))
-            self._logic.on_timers(states, rows, made.append)
+            self._logic.on_timers(states, KeyedItems(keys, notes, Metas(metas)), made.append)
         except BaseException as raised:  # raised again timer by timer, where it is reported
             pass_interrupts(raised)
             for key, before in zip(keys, befores):
                 self._put_state(key, before)
             return []
+        self._check(samples)
         if self._logic.fires_alike and time_of(metas[0]) != END:
             return self._fired_alike(keys, timers, metas, made, befores)
         for key, due in dues.items():
@@ -579,6 +613,7 @@ class KeyedStage(KeyedState):
             if before is BLOCKED:
                 made.append(())
             else:
+                samples = self._sampled_for_timers((note,), (before,))
                 try:
                     check_lengths(self._group, (meta,))
                     rows = KeyedItems((key,), (note,), Metas([meta]), iter(((key, note, time_of(meta)),)))
@@ -587,6 +622,7 @@ class KeyedStage(KeyedState):
                     pass_interrupts(error)
                     made.append(self._failed(key, before, due.timer, error))
                 else:
+                    self._check(samples)
                     if made[0]:
                         made[0] = self._without_timers(key, meta, made[0])
             fired.append(_Fired(meta, key, due, made[0], before))

@@ -27,6 +27,8 @@ from drift.operators import (
     Process,
     ScanState,
     Timer,
+    hands_state,
+    noted_inside,
     pair_of,
     state_and_outputs,
 )
@@ -35,6 +37,7 @@ from drift_graph.functions import field_of
 from drift_graph.later import Later
 from drift_graph.meta import END, time_of
 from drift_graph.payloads import Plain
+from drift_graph.unchanged import Noting, gives_users
 
 #: Passes what a row made: its output, or for logics that give many a sequence of outputs and timers.
 Give = Callable[[Any], None]
@@ -61,6 +64,8 @@ class Logic(Protocol):
         key: of an item.
         initial: the state of a key without one.
         initials: what the user's functions get beside payloads and states; see `drift_graph.unchanged`.
+        hands_state: whether states are handed to users' functions.
+        noting: of what these return; None if there are none.
         form: names the form of the states in stored checkpoints.
         gives_many: whether a row gives a sequence of outputs; else it gives one output.
         is_timed: whether outputs may be timers.
@@ -84,6 +89,8 @@ class Logic(Protocol):
     key: Callable[[Any], Any]
     initial: Any
     initials: tuple[Any, ...]
+    hands_state: bool
+    noting: Noting | None
     form: str
     gives_many: bool
     is_timed: bool
@@ -133,6 +140,7 @@ class _Untimed:
     gives_many = is_timed = fires_alike = only_at_ends = keeps_owner = False
     phase = 0
     takes = in_order = None
+    noting: Noting | None = None
 
     def on_taken(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         raise AssertionError("it takes none")
@@ -152,11 +160,20 @@ class ScanLogic(_Untimed):
     """A scan: `step(state, payload)` gives the next state and one output."""
 
     form = "ScanStage"
+    _noted: Callable[..., Any] | None = None
 
     def __init__(self, key: Callable[[Any], Any], function: ScanState) -> None:
         self.key = key
         self.initial, self.initials, step = function.initial, function.initials, function.step
+        self.hands_state = hands_state(step)
         self._step = field_of(step, "__call__", step)  # bound, which is called as fast as a function
+        if gives_users(step):
+            self.noting = Noting()
+            self._noted = self.noting.of(step)
+        elif hands_state(step, then=True):
+            self.noting = Noting()
+            step = noted_inside(step, self.noting)
+            self._step = field_of(step, "__call__", step)
         self.in_one_loop: Any = self._in_one_loop
         self.on_rows: Any = field_of(step, "on_rows")
         on_batch = field_of(step, "on_batch")
@@ -164,13 +181,18 @@ class ScanLogic(_Untimed):
             self.on_batch, self.in_one_loop = on_batch, None  # type: ignore[method-assign]
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
-        find, step, initial = states.get, self._step, self.initial
+        find, step, initial = states.get, self._chosen, self.initial
         for key, payload in zip(rows.keys, rows.payloads):
             made = step(find(key, initial), payload)
             if type(made) is not tuple or len(made) != 2:
                 made = pair_of(made)
             states[key], output = made
             give(output)
+
+    @property
+    def _chosen(self) -> Callable[..., Any]:
+        """The step; while its results are noted, the one that does so."""
+        return self._noted if self._noted is not None and self.noting is not None and self.noting.is_on else self._step
 
     def _in_one_loop(
         self,
@@ -180,7 +202,7 @@ class ScanLogic(_Untimed):
         payloads: Sequence[Any],
         give: Give,
     ) -> None:
-        find, step, initial = states.get, self._step, self.initial
+        find, step, initial = states.get, self._chosen, self.initial
         for payload in payloads:
             key = key_of(payload)
             if type(key) is not kind:
@@ -203,6 +225,7 @@ class GroupLogic(_Untimed):
 
     initial = ()
     initials = ()
+    hands_state = False
     form = "GroupStage"
 
     def __init__(self, key: Callable[[Any], Any], window: int) -> None:
@@ -255,6 +278,11 @@ class ProcessLogic:
 
     def __init__(self, process: Process, *, is_timed: bool = True, in_cycle: bool = False) -> None:
         self.is_timed = is_timed
+        self.hands_state = any(process.hands_state)
+        is_noted = any(hands_state(each, then=True) for each in (process.on_item, process.on_time))
+        self.noting = Noting() if is_noted else None
+        if self.noting is not None:
+            process = process.noted(self.noting)
         on_item, on_time = process.on_item, process.on_time
         self.form, form = _in_order.get(
             field_of(on_item, "in_order", ""), ("ProcessStage" if is_timed else "StepStage", None)

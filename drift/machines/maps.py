@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, compress
 from operator import not_
 from typing import Any, NamedTuple
@@ -33,9 +34,17 @@ from drift_graph.later import Later, Moves, Undeclared, placed
 from drift_graph.meta import child_suffixes, global_time_of, is_later, time_of, varint
 from drift_graph.metas import Metas
 from drift_graph.moments import results_of
-from drift_graph.operators import Border, Map, Operator, Sink, as_sequence
+from drift_graph.operators import Border, Map, Operator, Sink, as_noted, as_sequence
 from drift_graph.payloads import are_rows, chosen
-from drift_graph.unchanged import SAMPLED_MAX, Sampler, check_unchanged
+from drift_graph.unchanged import (
+    Returned,
+    Sampler,
+    are_fresh,
+    are_unchangeable,
+    changed_later,
+    check_unchanged,
+    gives_users,
+)
 
 
 class _Batch(NamedTuple):
@@ -124,9 +133,12 @@ class _MapStep:
         self._children: Sequence[bytes] = child_suffixes(rank, 64)
         self._rank_number = rank
         self._moves: Moves | None = field_of(operator.function, "moves") if operator.arity == "one" else None
-        self.sampler = Sampler()
+        self._sampler = Sampler()
         self._is_sampled = not field_of(operator.function, "leaves_arguments", False)
+        self._returned = Returned()
+        self._gives_users = gives_users(operator.function) and operator.arity != "keep"
         self._gives_numbers = False  # as its last batch did
+        self.is_plain_so_far = False  # whether nobody could change anything of its last batch
 
     @property
     def is_plain(self) -> bool:
@@ -147,19 +159,55 @@ class _MapStep:
     ) -> Sequence[_Batch]:
         """The outputs of this map for a batch; failures go to their port."""
         made = Later.made
-        samples = self.sampler.sample(batch.payloads) if self._is_sampled else ()
+        samples = self._sampler.sample(batch.payloads) if self._is_sampled else ()
+        outputs: Sequence[_Batch]
         try:
             out = self._run(batch, ended, origins, None if self._gives_numbers else room)
-            if samples:
-                check_unchanged(self.operator, samples)
             if Later.made != made and not self.operator.later:
                 _refuse_later(out.payloads)
-            return (out,) if not self.operator.later else self._split(out)
+            outputs = (out,) if not self.operator.later else self._split(out)
         except (ImpureStep, Full):
             raise
         except BaseException as raised:
             pass_interrupts(raised)
-            return self._run_one_by_one(batch, ports, ended, origins, room)
+            outputs = self._run_one_by_one(batch, ports, ended, origins, room)
+        if samples:
+            check_unchanged(self.operator, samples)
+            self.is_plain_so_far = False
+        if self._returned.is_watched and (changed := self._returned.sweep()):
+            raise changed_later(self.operator, changed)
+        return outputs
+
+    def _called_once(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, of which each call is noted."""
+        note, arity = self._returned.note, self.operator.arity
+
+        def call(*arguments: Any) -> Any:
+            result = function(*arguments)
+            noted: Sequence[Any] = (result,)
+            if arity == "many":
+                noted = result = as_noted(result, lambda child: self._check(note((child,), arguments)))
+            self._check(note(noted, arguments))
+            return result
+
+        return call
+
+    def _note_child(self, payload: Any, child: Any) -> None:
+        self._check(self._returned.note((child,), (payload,)))
+
+    def _check(self, changed: str) -> None:
+        if changed:
+            raise changed_later(self.operator, changed)
+
+    def _are_noted(self, results: Any, payloads: Sequence[Any]) -> bool:
+        """Whether nobody else has the results of calls, or each call was noted; otherwise the calls are to be made
+        again, so that each is.
+        """
+        if not self._gives_users or self._returned.is_watched or are_rows(results):
+            return True
+        self.is_plain_so_far = are_unchangeable(results)
+        self._returned.is_watched = not self.is_plain_so_far and not are_fresh(results, payloads)
+        return not self._returned.is_watched
 
     def _run(self, batch: _Batch, ended: bool, origins: Origins | None, room: Room | None) -> _Batch:
         metas, suffix, payloads, diffs = batch
@@ -167,10 +215,12 @@ class _MapStep:
         if self._moves is not None:
             return self._moved(batch, self._moves, origins)
         results = self._called(metas, payloads, room)
+        if not self._are_noted(results, payloads):
+            results = self._called(metas, payloads, room)
         self._gives_numbers = are_numbers(results)
         if self.operator.later:
             families: list[Sequence[Any]]
-            families = [(each,) for each in results] if arity == "one" else list(map(as_sequence, results))
+            families = [(each,) for each in results] if arity == "one" else results
             return self._placed(batch, families, ended, origins)
         if arity == "one":
             return _Batch(metas, suffix + self.only_child, results, diffs)
@@ -185,17 +235,20 @@ class _MapStep:
             if type(counts) is not bytes:
                 return self._with_children(metas, suffix, counts, rows, diffs)
             return _chosen(batch, counts if 0 in counts else None, suffix + self.only_child, rows)
-        families = results
-        if not types_of(families) <= {list, tuple}:
-            families = list(map(as_sequence, families))
-        return self._flat(metas, suffix, families, diffs)
+        return self._flat(metas, suffix, results, diffs)
 
     def _called(self, metas: Metas, payloads: list[Any], room: Room | None) -> list[Any]:
-        if not self.operator.timed:
-            return called(self.operator.function, payloads, room)
-        results = listed(map(self.operator.function, payloads, metas.times()), len(payloads), room)
-        if len(results) != len(payloads):
-            raise RuntimeError("the function raised StopIteration")
+        function = self.operator.function
+        if self._returned.is_watched:
+            function = self._called_once(function)
+        if self.operator.timed:
+            results = listed(map(function, payloads, metas.times()), len(payloads), room)
+            if len(results) != len(payloads):
+                raise RuntimeError("the function raised StopIteration")
+        else:
+            results = called(function, payloads, room)
+        if self.operator.arity == "many" and not are_rows(results) and not types_of(results) <= {list, tuple}:
+            results = list(map(as_sequence, results))
         return results
 
     def _moved(self, batch: _Batch, moves: Moves, origins: Origins | None) -> _Batch:
@@ -259,7 +312,8 @@ class _MapStep:
     def _run_one_by_one(
         self, batch: _Batch, ports: Ports, ended: bool, origins: Origins | None, room: Room | None
     ) -> Sequence[_Batch]:
-        """Like `run`, if the function raises for some payloads."""
+        """Like `run`, if the function raises for some payloads; each call is noted."""
+        returned = self._returned if self._gives_users else None
         metas: list[bytes] = []
         payloads: list[Any] = []
         families: list[Sequence[Any]] = []
@@ -268,9 +322,16 @@ class _MapStep:
         count = len(batch.metas)
         for done, (meta, payload, diff) in enumerate(zip(batch.metas, batch.payloads, batch.diffs or [1] * count), 1):
             try:
-                family = self.operator.children(payload, time_of(meta))
+                if returned is None:
+                    family = self.operator.children(payload, time_of(meta))
+                else:
+                    note = partial(self._note_child, payload)
+                    family = self.operator.children(payload, time_of(meta), note)
+                    self._check(returned.note(family, (payload,)))
                 if self.operator.later:
                     self._placed(_Batch(Metas([meta]), batch.suffix, [payload], None), [family], ended, None)
+            except ImpureStep:
+                raise
             except BaseException as error:
                 pass_interrupts(error)
                 failures.metas.append(meta + batch.suffix + self._rank)
@@ -293,7 +354,7 @@ class _MapStep:
 
 
 class _StepsInRow:
-    """Steps in a row: each gives one payload for each, to the next step only."""
+    """Steps in a row: each gives one payload for each, to the next step only; while nobody can change any of these."""
 
     def __init__(self, steps: Sequence[_MapStep]) -> None:
         self._steps = steps
@@ -304,33 +365,20 @@ class _StepsInRow:
 
     def run(self, batch: _Batch, room: Room | None) -> _Batch | None:
         """The outputs of the last step for a batch; None if a call raised, so the steps have to run separately."""
+        if not all(step.is_plain_so_far for step in self._steps) or not are_unchangeable(batch.payloads):
+            return None  # what they are handed and return is looked at step by step
         made = Later.made
-        payloads: Sequence[Any] = batch.payloads
         try:
-            room = None if self._gives_numbers else room
-            is_due = any(step.sampler.is_due for step in self._steps)
-            first = self._run_sampled(batch.payloads[:SAMPLED_MAX], room) if is_due else []
-            results = called_in_a_row(self._functions, payloads[len(first) :] if first else payloads, room)
+            results = called_in_a_row(self._functions, batch.payloads, None if self._gives_numbers else room)
         except (ImpureStep, Full):
             raise
         except BaseException as raised:
             pass_interrupts(raised)
             return None
-        if Later.made != made:
+        if Later.made != made or not are_unchangeable(results):
             return None
         self._gives_numbers = are_numbers(results)
-        for step in self._steps:
-            step.sampler.pass_by(len(results))
-        return _Batch(batch.metas, batch.suffix + self._suffix, first + results if first else results, batch.diffs)
-
-    def _run_sampled(self, payloads: list[Any], room: Room | None) -> list[Any]:
-        """Run the steps one after the other on a few payloads, to sample the payloads between them."""
-        for step in self._steps:
-            samples = step.sampler.sample(payloads)
-            payloads = called(step.operator.function, payloads, room)
-            if samples:
-                check_unchanged(step.operator, samples)
-        return payloads
+        return _Batch(batch.metas, batch.suffix + self._suffix, results, batch.diffs)
 
 
 class _Chain:

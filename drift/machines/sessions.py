@@ -68,6 +68,7 @@ class Prolonging(InArrays):
         assert isinstance(process.on_item, ProlongsWindows)
         self._prolongs, self._initial = process.on_item, process.initial
         self._states, self._timers, self._note_fired = shared.states, shared.timers, shared.note_fired
+        self._sample_states, self._check = shared.sample_states, shared.check
         self._moment_ending = _moment_ending(process.phase)
         grouping, self._first_timer, _ = self._timers_of
         self._hashed_ending = grouping + self._first_timer
@@ -164,6 +165,7 @@ class Prolonging(InArrays):
                 try:
                     until = min(state[1] + prolongs.gap - 1, END)
                     if until <= due.time:
+                        samples = self._sample_states((state,))
                         output = prolongs.result(state, due.timer.note, until)
                 except BaseException as raised:  # raised again in a step, where it is reported
                     pass_interrupts(raised)
@@ -171,6 +173,7 @@ class Prolonging(InArrays):
                 metas.append(meta)
                 keys.append(key)
                 if until <= due.time:
+                    self._check(samples)
                     heappop(upcoming)
                     self._end(key, due, until, output, out)
                     continue

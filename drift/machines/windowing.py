@@ -241,12 +241,15 @@ class Opening(InOrder):
         keys = sorted(self._accumulators, key=self._timers.__getitem__)
         timers = list(map(self._timers.__getitem__, keys))
         notes = list(map(self._notes.get, keys, keys)) if self._notes else keys
+        accumulators = list(map(self._accumulators.__getitem__, keys))
+        samples = self._shared.sample_states(accumulators)
         try:
-            outputs = self.opens.outputs(notes, list(map(self._accumulators.__getitem__, keys)), self._until)
+            outputs = self.opens.outputs(notes, accumulators, self._until)
         except BaseException as raised:  # raised again in a step, where it is reported
             pass_interrupts(raised)
             self.hand_back()
             return False
+        self._shared.check(samples)
         self._shared.note_fired(timers, keys)
         output = self._output
         sent.append(Columns(Metas(timers).with_suffix(output), outputs, None))

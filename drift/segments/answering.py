@@ -22,6 +22,7 @@ from drift_graph.item import FAILURES, Failure
 from drift_graph.meta import global_time_of
 from drift_graph.operators import Map
 from drift_graph.sizes import about_bytes
+from drift_graph.unchanged import InPlace
 
 #: Bytes of questions and answers that wait, from which on no more are taken.
 _BYTES_MAX = 64 << 20
@@ -267,6 +268,8 @@ def judge(operator: Map, question: Question) -> None:
             return
         except Exception as none:
             error = none
+    if isinstance(error, InPlace):
+        raise error.error(operator, error.difference)
     asks = operator.function
     assert isinstance(asks, Asks)
     question.error = error

@@ -6,7 +6,7 @@ is a cycle through a group, and all state is in buckets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -133,12 +133,16 @@ class Map(Operator):
     def functions(self) -> dict[str, Callable[..., Any]]:
         return {"function": self.function}
 
-    def children(self, payload: Any, time: int) -> Sequence[Any]:
-        """The meaning of the map, for one payload and its time."""
+    def children(self, payload: Any, time: int, note: Callable[[Any], None] | None = None) -> Sequence[Any]:
+        """The meaning of the map, for one payload and its time.
+
+        Args:
+            note: called with each child that the function yields, before it goes on.
+        """
         result = self.function(payload, time) if self.timed else self.function(payload)
         if self.arity == "keep":
             return (payload,) if result else ()
-        family = (result,) if self.arity == "one" else as_sequence(result)
+        family = (result,) if self.arity == "one" else as_noted(result, note)
         if not self.later and any(type(child) is Later for child in family):
             raise Undeclared
         return family
@@ -237,6 +241,19 @@ def location_of(operator: Operator) -> str:
     """ "file:line" of the user's function, or else of the declaration."""
     function = function_of(operator)
     return (line_of(function) if function is not None else None) or operator.where
+
+
+def as_noted(children: Any, note: Callable[[Any], None] | None) -> Sequence[Any]:
+    """What a function has returned as a sequence; each child that it yields is noted before it goes on."""
+    if note is None or not isinstance(children, Iterator):
+        return as_sequence(children)
+
+    def each() -> Iterator[Any]:
+        for child in children:
+            note(child)
+            yield child
+
+    return as_sequence(each())
 
 
 def as_sequence(result: Any) -> Sequence[Any]:

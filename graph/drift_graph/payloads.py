@@ -169,6 +169,10 @@ class Rows:
         """The first values, if the values were made of the columns; none if they were not, or are not made of them."""
         return []
 
+    def made_anew(self) -> list[Any]:
+        """The values, made once more, if `made` gives any."""
+        raise NotImplementedError
+
     def digests(self, digest: Callable[[bytes], bytes]) -> bytes:
         """What a function makes of the canonical bytes of each row, joined; it always makes as many bytes."""
         return b"".join(map(digest, self.forms()))

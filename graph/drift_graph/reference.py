@@ -10,7 +10,8 @@ still give sorts at or above their heartbeats. So a bucket is only appended to, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
@@ -20,10 +21,10 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.identifiable import checked_operators
 from drift_graph.item import Failure
-from drift_graph.later import placed_all
+from drift_graph.later import Later, placed_all
 from drift_graph.meta import END_OF_TIME, time_of, varint
 from drift_graph.operators import Border, Group, Map, Operator, Sink, Source
-from drift_graph.unchanged import UNCHECKED, Handed
+from drift_graph.unchanged import UNCHECKED, Handed, Returned, changed_later, gives_users
 
 #: In place of a rank: a failed call, and its exception.
 _FAILED = -1
@@ -84,6 +85,7 @@ class Reference:
         self._heap: list[tuple[bytes, int, int, Any, Any]] = []
         self._pushed = 0
         self._checked = checked_operators(dataflow)
+        self._returned: dict[str, Returned] = {}
         self._buckets: dict[tuple[int, bytes], deque[Any]] = {}
         self._marks: dict[tuple[int, bytes], deque[Any]] = {}
 
@@ -164,8 +166,9 @@ class Reference:
                         self.push(operator.name, child, answer, (mark,))
                 elif isinstance(operator, Map):
                     handed = self._handed(operator.function, payload)
-                    family = operator.children(payload, time_of(incoming))
+                    family = operator.children(payload, time_of(incoming), partial(self._note_child, operator, handed))
                     handed.check_unchanged(operator)
+                    self._note(operator, family, handed)
                     for made in placed_all(incoming, varint(rank), family, below == END_OF_TIME):
                         self.push(operator.name, *made, (mark,))
                 elif isinstance(operator, Group):
@@ -173,6 +176,22 @@ class Reference:
             except BaseException as error:
                 pass_interrupts(error)
                 self._fail(operator.name, meta, failed_step(operator, error, payload), error, mark)
+
+    def _note_child(self, operator: Map, handed: Handed, child: Any) -> None:
+        self._note(operator, (child,), handed)
+
+    def _note(self, operator: Map, family: Sequence[Any], handed: Handed) -> None:
+        """Note what a user's function has returned.
+
+        Raises:
+            ImpureStep: it has changed what it returned before.
+        """
+        if self._observer is None and operator.arity != "keep" and gives_users(operator.function):
+            returned = self._returned.setdefault(operator.name, Returned())
+            if changed := returned.note(
+                [each.payload if type(each) is Later else each for each in family], handed.values
+            ):
+                raise changed_later(operator, changed)
 
     def _handed(self, function: Callable[..., Any], argument: Any) -> Handed:
         return Handed(function, argument) if self._observer is None else UNCHECKED

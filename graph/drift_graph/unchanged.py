@@ -1,42 +1,218 @@
-"""Detects functions that change their arguments in place, by comparing a sample's bytes before and after the call.
+"""Detects objects that change while a run has them: what functions are handed, and what they have returned.
 
-Invariant: a function that changes its argument on every call is found at the first call; one that does so now and then
-is found in time. Plain values (scalars, and tuples of these) cannot be changed and cost nothing.
+Invariant: a run in which a function of a user changes in place what it is handed, or an object that it has returned
+before, ends with an error that names the function; no value is left out. Values that nobody can change (numbers, text,
+tuples of these) are only looked at for their types.
 
-Why: a payload or a state is one object for everybody who receives it, and machines store it for corrections. The first
-calls are checked, then fewer and fewer, down to one batch in some thousand items, and fewer if values are large. So
-checking takes a few hundredths of the time at most. The reference checks every call.
+Why: a payload or a state is one object for everybody who receives it, and machines store it for corrections. So its
+encoding before a call, or a batch of calls, is compared with that after it. An object that comes out of a function, and
+that nobody else has a reference to, can be changed by nobody but those it is handed to later; if the function, or
+anybody else, still has it, it is encoded when it comes, call by call, and compared when it comes again, at the next
+calls, and when the batch ends. So a constant that is returned each time, and an argument that is returned as it is, are
+as good as new objects.
+
+The encoding is msgspec's, the fastest there is. It has no word for some differences of type (a list that becomes a
+tuple, a Decimal that becomes text), so the first values of each kind are compared by their canonical form too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import datetime
+import decimal
+import enum
+import fractions
+import types
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from sys import getrefcount
 from typing import Any, NamedTuple
 
-from drift_graph.canonical import NoCanonicalForm, are_plain, stored, stored_each
+import msgspec
+import xxhash
+
+from drift_graph.canonical import NoCanonicalForm, stored, stored_each, types_of
+from drift_graph.content import shape_of
 from drift_graph.errors import ImpureStep
-from drift_graph.functions import field_of, safe_text
+from drift_graph.functions import LibraryFunction, field_of, safe_text
 from drift_graph.operators import Operator, location_of
-from drift_graph.payloads import are_rows
+from drift_graph.payloads import are_forms, are_known_plain, are_rows
 from drift_graph.restore import CannotRestore, restored
 
-SAMPLED_MAX = 32  # per batch that is checked
-_BYTES_MAX = 4096  # after this many bytes a check stops
-_INTERVAL_ITEMS_MAX = 16384  # items between two checks
-_INTERVAL_ITEMS_PER_BYTE = 4
+SAMPLED_MAX = 32  # values that are compared by their canonical form too
+_PIECE = 256  # values that are encoded at once
+_KEPT_BYTES_MAX = 1 << 16  # of a piece; of a larger one its hash is kept
+_RECENT = 8
+_SWEPT_MIN = 64
+
+_SCALARS = frozenset({str, int, float, bool, bytes, type(None)})
+_UNCHANGEABLE = _SCALARS | {
+    complex, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal, fractions.Fraction,
+    uuid.UUID, range, type, types.FunctionType, types.BuiltinFunctionType,
+}  # fmt: skip
+
+
+# Which values anybody can change.
+
+
+def are_unchangeable(values: Sequence[Any]) -> bool:
+    """Whether nobody can change any of the values, by their types alone: scalars, and tuples of these at any depth."""
+    kinds = types_of(values)
+    if kinds <= _UNCHANGEABLE or are_known_plain(values) or are_forms(values):
+        return True
+    if tuple not in kinds or not kinds - {tuple} <= _UNCHANGEABLE:
+        return False
+    tuples = values if len(kinds) == 1 else [each for each in values if type(each) is tuple]
+    inside = set(map(type, chain.from_iterable(tuples)))
+    return inside <= _UNCHANGEABLE or (tuple in inside and are_unchangeable(list(chain.from_iterable(tuples))))
+
+
+def _changeable(values: Iterable[Any]) -> list[Any]:
+    """The values that may change: those in tuples in place of the tuples, and of windows that overlap each once."""
+    found: list[Any] = []
+    todo, count = list(values), 0
+    while todo:
+        count += len(todo)
+        tuples = [each for each in todo if type(each) is tuple]
+        found += [each for each in todo if type(each) not in _UNCHANGEABLE and type(each) is not tuple]
+        todo = list(chain.from_iterable(tuples))
+    return found if 2 * len(found) < count else list({id(each): each for each in found}.values())
+
+
+def _members(values: Sequence[Any]) -> list[Any]:
+    """What is inside of values, one level down."""
+    inside: list[Iterable[Any]] = []
+    if set(map(type, values)) <= _SEQUENCES:
+        return list(chain.from_iterable(values))
+    for each in values:
+        kind = type(each)
+        if kind in _UNCHANGEABLE:
+            continue
+        if kind is dict:
+            inside.append(each.values())
+        elif kind in (list, tuple, set, frozenset):
+            inside.append(each)
+        elif not isinstance(each, enum.Enum) and (shape := shape_of(kind)) is not None:
+            inside.append(getattr(each, name, None) for name in shape.names)
+        elif hasattr(each, "__dict__"):
+            inside.append(vars(each).values())
+    return list(chain.from_iterable(inside))
+
+
+#: The references to an object that only a list has, while `map` asks for them.
+_OF_ONE_LIST = max(map(getrefcount, [object()]))
+
+
+def are_fresh(values: list[Any], given: Sequence[Any]) -> bool:
+    """Whether nobody but this list has a reference to any of the values, or to what is in them and may change; but for
+    what is part of what was given, which is whoever's it was before.
+    """
+    level, references = values, _OF_ONE_LIST
+    known: set[int] | None = None
+    while True:
+        kinds = set(map(type, level))
+        if kinds <= _UNCHANGEABLE:
+            return True
+        if kinds <= _MUTABLE and max(map(getrefcount, level)) <= references:
+            if kinds == {dict} and set(map(type, chain.from_iterable(map(dict.values, level)))) <= _UNCHANGEABLE:
+                return True
+        else:
+            shared = _shared(level, references)
+            if shared and known is None:
+                known = set(map(id, given))
+            if shared and not shared <= known:  # type: ignore[operator]
+                known |= _parts(given)  # type: ignore[operator]
+                if not shared <= known:
+                    return False
+            level = [each for each in level if type(each) not in _UNCHANGEABLE and id(each) not in shared]
+        level, references = _members(level), _OF_ONE_LIST + 1  # what they are in, and the new list
+
+
+def _shared(level: Sequence[Any], references: int) -> set[int]:
+    """The identities of those that may change, and that somebody else has."""
+    counts = [*map(getrefcount, level)]  # before any of them has a name
+    return {
+        id(each)
+        for each, count in zip(level, counts)
+        if count > references and type(each) not in _SHAREABLE and not isinstance(each, enum.Enum)
+    }
+
+
+def _parts(values: Sequence[Any]) -> set[int]:
+    """The identities of all that is in values, and may change."""
+    found: set[int] = set()
+    level: Sequence[Any] = values
+    while level and not types_of(level) <= _UNCHANGEABLE:
+        found.update(id(each) for each in level if type(each) not in _UNCHANGEABLE)
+        level = _members(level)
+    return found
+
+
+_MUTABLE = frozenset({dict, list, set})
+_SEQUENCES = frozenset({tuple, list, set, frozenset})
+_SHAREABLE = _UNCHANGEABLE | {tuple, frozenset}
+
+
+# Encodings.
+
+
+def _hook(value: Any) -> Any:
+    try:
+        return stored(value)
+    except NoCanonicalForm:
+        return type(value).__qualname__
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=_hook).encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+def _printed(values: Sequence[Any]) -> bytes:
+    """An encoding in which a change of any of the values shows."""
+    try:
+        return _encode(values)
+    except (OverflowError, UnicodeEncodeError, RecursionError, ValueError, TypeError):
+        return b"\xc1".join(form or b"" for form in _bytes_of(values))
+
+
+def _prints(values: Sequence[Any]) -> list[bytes]:
+    """The same in pieces; of large ones a hash."""
+    pieces = [values] if len(values) <= _PIECE else [values[at : at + _PIECE] for at in range(0, len(values), _PIECE)]
+    prints = map(_printed, pieces)
+    return [each if len(each) <= _KEPT_BYTES_MAX else xxhash.xxh3_128_digest(each) for each in prints]
+
+
+def _bytes_of(values: Sequence[Any]) -> list[bytes | None]:
+    """`stored` of each; None for a value that has no canonical form."""
+    try:
+        return [*stored_each(values)]
+    except NoCanonicalForm:
+        return [_bytes_of((value,))[0] for value in values] if len(values) > 1 else [None]
+
+
+def _text_of(data: bytes, value: Any) -> str:
+    """The text of a value as it was when it had these bytes."""
+    try:
+        return safe_text(repr, restored(data, (type(value),)), 200)
+    except CannotRestore:
+        return "another value"
+
+
+# What is handed out.
 
 
 class Sample(NamedTuple):
     """A value that was handed out, with its bytes and its text as they were."""
 
     value: Any
-    data: bytes
+    data: Any
     shown: str
 
     @property
     def is_changed(self) -> bool:
         try:
-            return stored(self.value) != self.data
+            return bool(stored(self.value) != self.data)
         except NoCanonicalForm:
             return True
 
@@ -44,6 +220,31 @@ class Sample(NamedTuple):
     def difference(self) -> str:
         """The value before and after, for a message."""
         return f"it was {self.shown} and is {safe_text(repr, self.value, 200)}"
+
+
+class _SampleOfAll(Sample):
+    """All values that were handed out and may change, with their encodings as they were."""
+
+    __slots__ = ()
+
+    @property
+    def is_changed(self) -> bool:
+        return bool(_prints(self.value) != self.data)
+
+    @property
+    def difference(self) -> str:
+        for at, then in enumerate(self.data):
+            values = self.value[at * _PIECE : (at + 1) * _PIECE]
+            if _prints(values) != [then]:
+                try:
+                    before = list(_decode(then))
+                except (msgspec.DecodeError, ValueError, TypeError):  # of a hash, or of forms
+                    before = ["another value"] * len(values)
+                for was, value in zip(before, values):
+                    if _printed([was]) != _printed([value]):
+                        was_shown = was if was == "another value" else safe_text(repr, was, 200)
+                        return f"it was {was_shown} and is {safe_text(repr, value, 200)}"
+        return "it is another value than before"
 
 
 class _SampleOfRows(Sample):
@@ -63,54 +264,48 @@ class _SampleOfRows(Sample):
 
     def _changed(self) -> Sample | None:
         """The first value that is not as its columns have it; None if all are, or none was made."""
-        made = self.value.made(SAMPLED_MAX)
-        forms = self.value[: len(made)].forms(stored=True) if made else ()
-        for value, data in zip(made, forms):
-            if Sample(value, data, "").is_changed:
-                return Sample(value, data, _text_of(data, value))
-        return None
+        made = self.value.made(len(self.value))
+        if not made:
+            return None
+        sample = _SampleOfAll(made, _prints(self.value.made_anew()), "")
+        return sample if sample.is_changed else None
 
 
 class Sampler:
-    """Chooses which batches are checked, by how many items have passed."""
+    """Encodes what is handed out, so that a change shows."""
 
-    __slots__ = ("_passed", "_due")
+    __slots__ = ("_compared",)
 
     def __init__(self) -> None:
-        self._passed = 0
-        self._due = 0
-
-    @property
-    def is_due(self) -> bool:
-        """Whether `sample` would check something now."""
-        return self._passed >= self._due
-
-    def pass_by(self, count: int) -> None:
-        """Count items that were handed out unchecked."""
-        self._passed += count
+        self._compared = 0
 
     def sample(self, values: Sequence[Any], *more: Any) -> list[Sample]:
-        """A sample of the values handed out now, and `more`; empty if no check is due."""
-        before = self._passed
-        self._passed = before + len(values)
-        if before < self._due:
-            return []
+        """The values handed out now, and `more`, as they are; empty if nobody can change any of them."""
         samples: list[Sample] = []
-        size = 0
-        first = values[:SAMPLED_MAX]
-        if are_rows(first):  # values that are made of these would be others than those that are handed out
+        if are_rows(values):  # values that are made of these would be others than those that are handed out
             samples.append(_SampleOfRows(values, b"", ""))
-            first = ()
-        for value in (*more, *first):
-            each = _sample_of(value)
-            if each is not None:
-                samples.append(each)
-                size += len(each.data)
-                if size > _BYTES_MAX:
-                    break
-        if self._passed > SAMPLED_MAX or size > _BYTES_MAX:
-            self._due = self._passed + min(self._passed, _INTERVAL_ITEMS_MAX) + _INTERVAL_ITEMS_PER_BYTE * size
+            values = ()
+        are_plain = are_unchangeable(values)
+        if are_plain and are_unchangeable(more):
+            return samples
+        changeable: list[Any] = [] if are_plain else [*values]
+        if not are_plain and tuple in set(map(type, values)):
+            changeable = _changeable(values)
+        changeable[:0] = _changeable(more)
+        if self._compared < SAMPLED_MAX:
+            first = map(_sample_of, changeable[: SAMPLED_MAX - self._compared])
+            samples.extend(each for each in first if each is not None)
+            self._compared += len(values)
+        samples.append(_SampleOfAll(changeable, _prints(changeable), ""))
         return samples
+
+
+def _sample_of(value: Any) -> Sample | None:
+    try:
+        data = stored(value)
+    except NoCanonicalForm:
+        return None
+    return Sample(value, data, safe_text(repr, value, 200))
 
 
 class Handed:
@@ -121,13 +316,13 @@ class Handed:
         argument: of the operator's function.
     """
 
-    __slots__ = ("_values", "_before")
+    __slots__ = ("values", "_before")
 
     def __init__(self, function: Callable[..., Any], argument: Any) -> None:
         handed = field_of(function, "handed")
         values = (argument,) if handed is None else handed(argument)
-        self._values = [value for value in values if type(value) not in _unchangeable]
-        self._before = _bytes_of(self._values) if self._values else []
+        self.values = () if are_unchangeable(values) else _changeable(values)
+        self._before = _bytes_of(self.values) if self.values else []
 
     def check_unchanged(self, operator: Operator) -> None:
         """Called after the call.
@@ -135,43 +330,14 @@ class Handed:
         Raises:
             ImpureStep: the function has changed one of the values.
         """
-        if self._values and (after := _bytes_of(self._values)) != self._before:
-            for value, data, now in zip(self._values, self._before, after):
+        if self.values and (after := _bytes_of(self.values)) != self._before:
+            for value, data, now in zip(self.values, self._before, after):
                 if data is not None and now != data:
                     check_unchanged(operator, [Sample(value, data, _text_of(data, value))])
 
 
-_unchangeable = frozenset({str, int, float, bool, bytes, type(None)})
-
-
 #: Of a call that is not checked.
 UNCHECKED = Handed(len, None)
-
-
-def _bytes_of(values: Sequence[Any]) -> list[bytes | None]:
-    """`stored` of each; None for a value that has no canonical form."""
-    try:
-        return [*stored_each(values)]
-    except NoCanonicalForm:
-        return [_bytes_of((value,))[0] for value in values] if len(values) > 1 else [None]
-
-
-def _text_of(data: bytes, value: Any) -> str:
-    """The text of a value as it was when it had these bytes."""
-    try:
-        return safe_text(repr, restored(data, (type(value),)), 200)
-    except CannotRestore:
-        return "another value"
-
-
-def _sample_of(value: Any) -> Sample | None:
-    if are_plain((value,)):
-        return None
-    try:
-        data = stored(value)
-    except NoCanonicalForm:
-        return None
-    return Sample(value, data, safe_text(repr, value, 200) if len(data) <= _BYTES_MAX else "another value")
 
 
 def check_unchanged(operator: Operator, samples: Sequence[Sample]) -> None:
@@ -182,14 +348,195 @@ def check_unchanged(operator: Operator, samples: Sequence[Sample]) -> None:
     """
     for each in samples:
         if each.is_changed:
-            has_state = any(field_of(function, "loop") for function in operator.functions.values())
-            what = "a payload or a state" if has_state else "a payload"
-            raise ImpureStep(
-                f"step {operator.step!r} ({operator.label}) changed {what} in place: {each.difference}; it is stored "
-                f"for later items and for corrections: let the function return a new value, as (*state, x) in place of "
-                f"state.append(x)\n"
-                f"  at       {location_of(operator)}\n"
-                f"  declared {operator.where}",
-                step=operator.step,
-                where=location_of(operator),
-            )
+            raise changed_argument(operator, each.difference)
+
+
+def changed_argument(operator: Operator, difference: str) -> ImpureStep:
+    """The error for a function that has changed what it was handed."""
+    has_state = any(field_of(function, "loop") for function in operator.functions.values())
+    what = "a payload or a state" if has_state else "a payload"
+    return ImpureStep(
+        f"step {operator.step!r} ({operator.label}) changed {what} in place: {difference}; it is stored "
+        f"for later items and for corrections: let the function return a new value, as (*state, x) in place of "
+        f"state.append(x)\n"
+        f"  at       {location_of(operator)}\n"
+        f"  declared {operator.where}",
+        step=operator.step,
+        where=location_of(operator),
+    )
+
+
+class InPlace(Exception):
+    """The function of a call has changed what it was handed, or what it had returned before.
+
+    Attributes:
+        error: makes the error of an operator, for the difference.
+        difference: "it was ... and is ...".
+    """
+
+    def __init__(self, error: Callable[[Operator, str], ImpureStep], difference: str) -> None:
+        super().__init__(error, difference)
+        self.error = error
+        self.difference = difference
+
+
+# What is returned.
+
+
+class Returned:
+    """What one function has returned while somebody else may still have it.
+
+    Attributes:
+        is_watched: whether each call is to be noted, since an object came that somebody else has.
+    """
+
+    __slots__ = ("is_watched", "_held", "_recent", "_sweep_at")
+
+    def __init__(self) -> None:
+        self.is_watched = False
+        self._held: dict[int, _SampleOfAll] = {}
+        self._recent: deque[_SampleOfAll] = deque(maxlen=_RECENT)
+        self._sweep_at = _SWEPT_MIN
+
+    def note(self, results: Sequence[Any], given: Sequence[Any] = ()) -> str:
+        """Called with what one call has returned, before anything else is called.
+
+        Args:
+            given: what the call was handed, which may be among the results.
+
+        Returns:
+            "", or how an object that was returned before has changed, "it was ... and is ...".
+        """
+        if are_unchangeable(results):
+            return ""
+        known = {id(each) for each in _changeable(given)} if given else ()
+        for value in _changeable(results):
+            sample = self._held.get(id(value))
+            if sample is not None and sample.is_changed:
+                return sample.difference
+            if sample is None and id(value) not in known:
+                sample = _SampleOfAll([value], _prints([value]), "")
+                self._held[id(value)] = sample
+                self._recent.append(sample)
+        if changed := self._changed(self._recent):
+            return changed
+        if len(self._held) >= self._sweep_at:
+            return self.sweep()
+        return ""
+
+    def sweep(self) -> str:
+        """Compare all that is held, and let go of what nobody else has; as `note`."""
+        if changed := self._changed(self._held.values()):
+            return changed
+        self._recent.clear()
+        for key in [*self._held]:
+            (value,) = self._held[key].value
+            if getrefcount(value) <= _OF_ONE_LIST + 1:  # the list of the sample, and the name
+                del self._held[key]
+        self._sweep_at = max(_SWEPT_MIN, 2 * len(self._held))
+        return ""
+
+    def _changed(self, samples: Iterable[_SampleOfAll]) -> str:
+        return next((each.difference for each in samples if each.is_changed), "")
+
+
+def changed_later(operator: Operator, difference: str) -> ImpureStep:
+    """The error for a function that has changed what it returned before."""
+    return ImpureStep(
+        f"step {operator.step!r} ({operator.label}) changed in place what it had returned before: {difference}; others "
+        f"have it already: let the function return a new object each time, as {{**row, key: x}} or [*old, x]\n"
+        f"  at       {location_of(operator)}\n"
+        f"  declared {operator.where}",
+        step=operator.step,
+        where=location_of(operator),
+    )
+
+
+def gives_users(function: Callable[..., Any]) -> bool:
+    """Whether a function returns what a user's function makes."""
+    return bool(field_of(function, "gives_users", False)) or not isinstance(function, LibraryFunction)
+
+
+class Noting:
+    """What the functions of one stage have returned, call by call, until it is compared at the end of a batch.
+
+    Attributes:
+        is_on: whether calls are noted. They are in the first batch, and then while something that may change leaves the
+            stage, or is returned.
+    """
+
+    __slots__ = ("is_on", "_results", "_prints")
+
+    def __init__(self) -> None:
+        self.is_on = True
+        self._results: list[Any] = []
+        self._prints: list[bytes] = []
+
+    def of(self, function: Callable[..., Any]) -> Noted:
+        """A function whose results are noted."""
+        return Noted(function, self._results.append, self._prints.append, self)
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether something that may change was returned lately."""
+        return bool(self._results)
+
+    def check(self, outputs: Sequence[Any]) -> str:
+        """Called at the end of a batch with what leaves the stage.
+
+        Returns:
+            "", or how an object that was returned before has changed, "it was ... and is ...".
+        """
+        results, prints = self._results, self._prints
+        if results:
+            if _printed(results)[_header_bytes(len(results)) :] != b"".join(prints):
+                for result, then in zip(results, prints):
+                    if _printed_one(result) != then:
+                        return f"it was {_shown(then)} and is {safe_text(repr, result, 200)}"
+            self.is_on = not are_unchangeable(results)
+            del results[: -_RECENT if self.is_on else None], prints[: -_RECENT if self.is_on else None]
+        elif outputs and not are_rows(outputs) and not are_unchangeable(outputs):
+            self.is_on = True
+        return ""
+
+
+def _header_bytes(count: int) -> int:
+    """The bytes before the values of an array."""
+    return 1 if count < 16 else 3 if count < 1 << 16 else 5
+
+
+def _shown(data: bytes) -> str:
+    try:
+        return safe_text(repr, _decode(data), 200)
+    except (msgspec.DecodeError, ValueError, TypeError):  # it is a form
+        return "another value"
+
+
+def _printed_one(value: Any) -> bytes:
+    try:
+        return _encode(value)
+    except (OverflowError, UnicodeEncodeError, RecursionError, ValueError, TypeError):
+        return _printed((value,))
+
+
+class Noted(LibraryFunction):
+    """A function of a user whose results are noted."""
+
+    __slots__ = ("user_function", "_keep", "_print", "_noting")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        keep: Callable[[Any], None],
+        print_: Callable[[bytes], None],
+        noting: Noting,
+    ) -> None:
+        self.user_function = function
+        self._keep, self._print, self._noting = keep, print_, noting
+
+    def __call__(self, *arguments: Any) -> Any:
+        result = self.user_function(*arguments)
+        if self._noting.is_on:
+            self._print(_printed_one(result))
+            self._keep(result)
+        return result
