@@ -3,9 +3,10 @@
 Invariant: every item shown of either lineage is in one row, next to its counterpart if it has one; if a first
 difference is named, both lineages agree in everything made before it.
 
-Why: the parents of an item are paired by their order, and by their steps if that has changed. Computing the recorded
-lineage takes the recorded code. Without it, an item is known to be the same if no step at fault had a part in it, since
-the input is the same and all other functions are pure; of other items only the recorded output item is known.
+Why: the parents of an item are paired by their order, and by the input item behind them if that has changed. Computing
+the recorded lineage takes the recorded code. Without it, an item is known to be the same if no step at fault had a part
+in it, since the input is the same and all other functions are pure; of other items only the recorded output item is
+known.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from drift.auditing.show import CHARACTERS_MAX, left_out_words, shown_payload, w
 from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.functions import safe_text
 from drift_graph.item import Failure, Item
+from drift_graph.meta import is_later, root_of
 
 _SHOWN_MAX = 6  # parents of one item, as in an outline
 NOT_KNOWN = "not known: it takes the recorded code"
@@ -239,13 +241,21 @@ class _OneKnown(_Walk):
 
 
 def _coupled(old: Sequence[Made], new: Sequence[Made]) -> list[_Couple]:
-    """The parents of two items, paired: by position in the order, then by step, then in order."""
+    """The parents of two items, paired: by position in the order, then by the input item behind them and by step.
+
+    What comes of an input item is no counterpart of what comes of another one: one of them entered, the other left.
+    States and timers, which come of many, and what comes at a later time, are paired by step, then in order.
+    """
+
+    def place(made: Made) -> bytes | None:
+        return None if made.kind in ("state", "timer") or is_later(made.meta) else root_of(made.meta)
+
     couples: dict[int, Made] = {}
     left = list(old)
     for key in (
         lambda made: (made.kind, made.step, made.meta),
-        lambda made: (made.kind, made.step),
-        lambda made: made.kind,
+        lambda made: (made.kind, place(made), made.step),
+        lambda made: (made.kind, place(made)),
     ):
         for made in new:
             if id(made) not in couples:

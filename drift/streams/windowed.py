@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from drift.flow import aggregates as agg
-from drift.flow.accumulators import Aggregate, check_aggregate
+from drift.flow.accumulators import Aggregate, check_aggregate, itself
 from drift.flow.aggregates import several
 from drift.flow.choosing import all_items
 from drift.flow.filling import NOT_FILLED, Filling, key_of_result
@@ -16,6 +16,8 @@ from drift_graph.errors import GraphError
 from drift_graph.functions import caller
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from drift.streams.stream import Stream
 
 T = TypeVar("T")
@@ -160,49 +162,73 @@ class WindowedStream(Generic[K, T]):
         """
         return self.aggregate(agg.count() if where is None else agg.count(where), name=name)
 
-    def sum(self, of: Callable[[T], V], *, name: str | None = None) -> Stream[Window[K, V]]:
-        """The sum of `of(payload)` in each window.
+    @overload
+    def sum(self, *, name: str | None = ...) -> Stream[Window[K, T]]: ...
+    @overload
+    def sum(self, of: Callable[[T], V], *, name: str | None = ...) -> Stream[Window[K, V]]: ...
+    @overload
+    def sum(self, of: str | pl.Expr, *, name: str | None = ...) -> Stream[Window[K, Any]]: ...
+    def sum(self, of: Any = itself, *, name: str | None = None) -> Stream[Any]:
+        """The sum of `of(payload)` in each window; `of` as of `drift.agg.sum`, here and in `mean`, `min` and `max`.
 
         >>> import drift
         >>> graph = drift.Graph("example")
         >>> windows = graph.source("numbers").window(drift.windows.count(2))
-        >>> windows.sum(lambda number: number).map(lambda window: window.value).sink("out")
+        >>> windows.sum().map(lambda window: window.value).sink("out")
         >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
         [3, 8]
         """
         return self.aggregate(agg.sum(of), name=name)
 
-    def mean(self, of: Callable[[T], Any], *, name: str | None = None) -> Stream[Window[K, Any]]:
+    @overload
+    def mean(self, *, name: str | None = ...) -> Stream[Window[K, Any]]: ...
+    @overload
+    def mean(self, of: Callable[[T], Any], *, name: str | None = ...) -> Stream[Window[K, Any]]: ...
+    @overload
+    def mean(self, of: str | pl.Expr, *, name: str | None = ...) -> Stream[Window[K, Any]]: ...
+    def mean(self, of: Any = itself, *, name: str | None = None) -> Stream[Any]:
         """The mean of `of(payload)` in each window.
 
         >>> import drift
         >>> graph = drift.Graph("example")
         >>> windows = graph.source("numbers").window(drift.windows.count(2))
-        >>> windows.mean(lambda number: number).map(lambda window: window.value).sink("out")
+        >>> windows.mean().map(lambda window: window.value).sink("out")
         >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
         [1.5, 4.0]
         """
         return self.aggregate(agg.mean(of), name=name)
 
-    def min(self, of: Callable[[T], V], *, name: str | None = None) -> Stream[Window[K, V]]:
+    @overload
+    def min(self, *, name: str | None = ...) -> Stream[Window[K, T]]: ...
+    @overload
+    def min(self, of: Callable[[T], V], *, name: str | None = ...) -> Stream[Window[K, V]]: ...
+    @overload
+    def min(self, of: str | pl.Expr, *, name: str | None = ...) -> Stream[Window[K, Any]]: ...
+    def min(self, of: Any = itself, *, name: str | None = None) -> Stream[Any]:
         """The least `of(payload)` in each window.
 
         >>> import drift
         >>> graph = drift.Graph("example")
         >>> windows = graph.source("numbers").window(drift.windows.count(2))
-        >>> windows.min(lambda number: number).map(lambda window: window.value).sink("out")
+        >>> windows.min().map(lambda window: window.value).sink("out")
         >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
         [1, 3]
         """
         return self.aggregate(agg.min(of), name=name)
 
-    def max(self, of: Callable[[T], V], *, name: str | None = None) -> Stream[Window[K, V]]:
+    @overload
+    def max(self, *, name: str | None = ...) -> Stream[Window[K, T]]: ...
+    @overload
+    def max(self, of: Callable[[T], V], *, name: str | None = ...) -> Stream[Window[K, V]]: ...
+    @overload
+    def max(self, of: str | pl.Expr, *, name: str | None = ...) -> Stream[Window[K, Any]]: ...
+    def max(self, of: Any = itself, *, name: str | None = None) -> Stream[Any]:
         """The greatest `of(payload)` in each window.
 
         >>> import drift
         >>> graph = drift.Graph("example")
         >>> windows = graph.source("numbers").window(drift.windows.count(2))
-        >>> windows.max(lambda number: number).map(lambda window: window.value).sink("out")
+        >>> windows.max().map(lambda window: window.value).sink("out")
         >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
         [2, 5]
         """

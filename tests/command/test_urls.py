@@ -117,6 +117,7 @@ def test_what_lets_its_owner_in_is_in_no_text_of_a_source(url: str) -> None:
                 source.open()
             assert "SECRET" not in repr(source) + str(refused.value)
 
+
 @pytest.mark.parametrize("password", ["simple", "a%2Fb", "", "a:b", "a+b=c&d"])
 def test_a_url_whose_password_is_escaped_is_passed_on_as_it_is(password: str) -> None:
     for url in (f"redis://me:{password}@host:6379/0#name", "unix:///a/socket?db=0", "redis://host:6379/0#a@b"):

@@ -24,6 +24,7 @@ class Numbered:
     """Items of one source in arrival time."""
 
     def __init__(self, name: str, payloads: list[Any]) -> None:
+        self.payloads = payloads
         self._batch = InputBatch(name, list(Metas.numbered(0, len(payloads), b"\0\0\0")), payloads, END_OF_TIME)
 
     def batches(self) -> Any:
@@ -93,6 +94,25 @@ def test_what_only_one_was_made_of_stands_alone_and_what_it_made_parts() -> None
     assert parting.new is not None and parting.new.kind == "window"
     alone = [pair for pair in both.pairs if pair.new is None and not pair.left_out]
     assert alone and all(pair.old is not None for pair in alone)
+
+
+def test_an_item_that_entered_a_window_and_one_that_left_it_are_marked() -> None:
+    def windowed(leave_out: int) -> Dataflow:
+        graph = drift.Graph("entered")
+        kept = graph.source("lines").map(len).filter(lambda n: n != leave_out, name="kept")
+        kept.group(key=lambda n: 0, window=2, name="pairs").sink("out")
+        return graph.build()
+
+    given = Numbered("lines", ["a", "bb", "ccc", "dddd"])
+    one, other = (
+        lineage_of(dataflow, given, list(drift.run(dataflow, {"lines": given.payloads}))[-1].meta, position=0)
+        for dataflow in (windowed(3), windowed(2))
+    )
+    both = paired(one, other)
+    alone = [(pair.old and pair.old.payload, pair.new and pair.new.payload) for pair in both.pairs if not pair.same]
+    assert ("bb", None) in alone and (None, "ccc") in alone and ("bb", "ccc") not in alone
+    lines = list(side_by_side_lines(both))
+    assert any(line.split()[:2] == ["+", "'ccc'"] for line in lines), lines
 
 
 def test_where_states_that_differ_are_cut_no_location_is_named() -> None:
