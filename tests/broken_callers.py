@@ -59,14 +59,7 @@ BREAKAGES = [
         "            self.intake.paused.add(rank)\n            return None\n",
         "            self.intake.paused.add(rank)\n"
         "            return self.intake.beat(rank, self.intake.machines[rank].above_all_items())\n",
-        "together",
-    ),
-    again(
-        "a run pauses while what its sources have reached is not processed",
-        "drift/running/observers.py",
-        "        if reached >= least and self._feed.is_at_rest(reached):\n",
-        "        if self._feed.is_at_rest(reached):\n",
-        "holds_comes or together",
+        "last_time",
     ),
     again(
         "a run that goes back before its end does not ask what sinks have",

@@ -379,6 +379,17 @@ def test_what_a_paused_run_holds_comes_with_the_next_calls(engine: Any, tmp_path
         drift.run(paired(), {"left": left, "right": [*right, -64]}, **more)
 
 
+def test_items_of_the_last_time_and_those_within_lateness_come_behind_a_pause(tmp_path: Path) -> None:
+    graph = drift.Graph("ties")
+    graph.source("s", time=drift.EventTime(time=lambda item: item[0], lateness=3)).sink("out")
+    items = [(5, "b"), (5, "a"), (5, "c"), (3, "d"), (9, "e"), (9, "f")]
+    expected, got = outputs(drift.run(graph, {"s": items})), []
+    for count in range(2, 7):
+        run = drift.run(graph, {"s": items[:count]}, state=tmp_path / "state", complete=count == 6)
+        got += outputs(run)
+    assert got == expected
+
+
 @given(
     cases(items_max=10),
     st.lists(st.lists(st.integers(0, 10), min_size=3, max_size=3), max_size=3),
