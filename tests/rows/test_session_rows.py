@@ -71,7 +71,7 @@ def test_rows_in_arrays_prolong_sessions_as_rows_do(
             fired = stage.fire({})
             assert is_due or not fired.metas
             for made in (processed, fired):
-                assert made.metas.is_increasing()
+                assert type(made.payloads) is list or made.metas.is_increasing()
                 out.update(zip(made.metas, canonical_each(made.payloads)))
         assert sent[0] == sent[1]
         assert machines[0].held == machines[1].held and machines[0].least_timer == machines[1].least_timer
