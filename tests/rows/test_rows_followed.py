@@ -175,7 +175,7 @@ class Going:
         if kind in JOINS:
             payloads = self._of_both_sides(payloads)
         self._rows = Columns(Metas(metas), payloads, None)
-        self.bounds = [BEGINNING, *metas.listed(), END_OF_TIME]
+        self.bounds = [BEGINNING, *metas, END_OF_TIME]
         self._kept: dict[Any, Any] = {}  # by the checkpoints
         self.sent: list[tuple[bytes, Any]] = []
         self.stage = self._new()

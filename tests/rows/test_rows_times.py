@@ -119,9 +119,9 @@ def test_times_of_columns_are_found_at_once(kind: str, tie: str | None, monkeypa
         arrived = machine.take(Frame(frame_of([(start + at * 7 % 20, start + at) for at in range(20)], kind)))
         ordered = sorted_by_meta(Columns(arrived.metas, arrived.payloads, None))
         assert type(ordered.payloads) is Frame
-        found = ordered.metas.time_array()
-        assert found.dtype == np.int64 and found.tolist() == sorted(arrived.metas.times())
-        assert found.tolist() == [policy.time_of(row["at"]) for row in ordered.payloads]
+        found = ordered.metas.times()
+        assert list(found) == sorted(arrived.metas.times())
+        assert list(found) == [policy.time_of(row["at"]) for row in ordered.payloads]
 
 
 @pytest.mark.parametrize("tie", ["id", None])
