@@ -329,8 +329,11 @@ def unpacked(data: bytes) -> Frame:
     return Frame(pl.read_ipc_stream(data))
 
 
-def frame_of_batch(names: Sequence[str], batch: pa.RecordBatch) -> Frame:
+def frame_of_batch(names: Sequence[str], batch: pa.RecordBatch, *, has_texts: bool = False) -> Frame:
     """A batch of Arrow as rows, with the values of `drift.arrow`.
+
+    Args:
+        has_texts: whether its texts are known to be UTF-8.
 
     Raises:
         InputError: Python has no value for one of the batch, or Polars no type.
@@ -341,7 +344,8 @@ def frame_of_batch(names: Sequence[str], batch: pa.RecordBatch) -> Frame:
             raise InputError(f"a column of rows cannot have the name {name!r}; rename it, or take payload='dict'")
         try:
             common = column if column.type in _TEXT_TYPES else common_column(column)
-            check_values(common)
+            if not (has_texts and common.type in _TEXT_TYPES):
+                check_values(common)
             columns.append(pl.Series(name, common))
         except (pa.ArrowException, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
             raise InputError(

@@ -142,9 +142,12 @@ class Maker:
 
     Args:
         kind: each payload is converted to it, for instance a dataclass or a msgspec Struct; None for the plain payload.
+        has_texts: whether texts are known to be UTF-8.
     """
 
-    def __init__(self, name: str, columns: Sequence[str], payload: Payload, kind: Any) -> None:
+    def __init__(
+        self, name: str, columns: Sequence[str], payload: Payload, kind: Any, *, has_texts: bool = False
+    ) -> None:
         if payload == "value" and len(columns) != 1:
             raise InputError(f"{name}: payload='value' takes a table of one column, and this has {', '.join(columns)}")
         if payload in ("dict", "rows") and len(set(columns)) < len(columns):
@@ -154,13 +157,14 @@ class Maker:
         self._columns = columns
         self._payload: Payload = payload
         self._kind = kind
+        self._has_texts = has_texts
 
     def plain(self, batch: pa.RecordBatch) -> list[Any]:
         """The payloads, not converted."""
         if self._payload == "rows":
             from drift.columns.rows import frame_of_batch
 
-            return frame_of_batch(self._columns, batch)  # type: ignore[return-value]
+            return frame_of_batch(self._columns, batch, has_texts=self._has_texts)  # type: ignore[return-value]
         from drift.arrow import payloads_of
 
         return payloads_of(batch.columns, self._columns, self._payload, batch.num_rows)

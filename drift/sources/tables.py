@@ -87,7 +87,7 @@ class TableSource(Diverting):
         return RowsReader(
             name,
             stream.batches(),
-            Maker(name, stream.schema.names, payload, self._kind),
+            Maker(name, stream.schema.names, payload, self._kind, has_texts=_has_texts(self._frame)),
             stream.rows,
             close=stream.close,
             behind=None if _is_read_once(self._frame) else stream.behind,
@@ -96,6 +96,11 @@ class TableSource(Diverting):
 
     def __repr__(self) -> str:
         return f"table({type(self._frame).__name__})"
+
+
+def _has_texts(frame: Any) -> bool:
+    """Whether its library takes no bytes as texts that are not UTF-8."""
+    return type(frame).__module__.partition(".")[0] in ("polars", "pandas", "duckdb", "_duckdb")
 
 
 def _is_read_once(frame: Any) -> bool:

@@ -162,11 +162,8 @@ def test_numbers_of_rows_that_were_left_out_are_no_loss() -> None:
 def test_booleans_in_bytes_are_booleans() -> None:
     column = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([0, 1, None], pa.int8()))
     for payload in ("dict", "rows"):
-        assert [row["b"] for row in read(drift.sources.table(pa.table({"b": column}), payload=payload), 9)] == [
-            False,
-            True,
-            None,
-        ]
+        rows = read(drift.sources.table(pa.table({"b": column}), payload=payload), 9)  # type: ignore[arg-type]
+        assert repr([row["b"] for row in rows]) == "[False, True, None]"
 
 
 def test_rows_of_a_lake_are_diverted_one_by_one(tmp_path: Path) -> None:
