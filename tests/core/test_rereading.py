@@ -144,3 +144,15 @@ def test_a_position_that_is_none_is_refused(damage: Any) -> None:
     plain = as_plain(Rereading(machine).here(0))
     with pytest.raises(InputError, match="source 's' cannot resume from"):
         from_plain("s", {**plain, **damage} if isinstance(damage, dict) else damage)
+
+
+def test_a_position_is_in_front_of_what_waits_to_be_judged() -> None:
+    machine = SourceMachine("s", 0, EventTime(int, late="divert", future_max=10))
+    rereading, given = Rereading(machine), []
+    for number, batch in enumerate([[1, 2, 3, 4], [500]]):
+        before = rereading.here(number)
+        arrived = machine.take(batch)
+        rereading.add(before, arrived)
+        given += [time_of(meta) for meta in arrived.metas]
+    assert given == [1, 2, 3, 4] and machine.has_held
+    assert rereading.at(machine.heartbeat + b"\xff", rereading.here(2)).reader == 1

@@ -775,3 +775,17 @@ def test_graphs_with_windows_are_equal_when_they_are_written_alike() -> None:
 
     assert written(4) == written(4)
     assert written(4) != written(6)
+
+
+def test_windows_take_what_an_aggregate_takes() -> None:
+    graph = drift.Graph("short")
+    numbers = graph.source("numbers").window(drift.windows.count(2))
+    rows = graph.source("rows", schema={"v": int}).window(drift.windows.count(2))
+    forms: dict[str, list[Any]] = {"sum": [3, 8], "mean": [1.5, 4.0], "min": [1, 3], "max": [2, 5]}
+    for name in forms:
+        getattr(numbers, name)().map(lambda window: window.value).sink(name)
+        getattr(rows, name)("v").map(lambda window: window.value).sink(f"{name} of a field")
+    found: dict[str, list[Any]] = {}
+    for item in drift.run(graph, {"numbers": [1, 2, 5, 3], "rows": [{"v": n} for n in (1, 2, 5, 3)]}):
+        found.setdefault(item.sink, []).append(item.payload)
+    assert found == {**forms, **{f"{name} of a field": values for name, values in forms.items()}}
