@@ -87,13 +87,13 @@ def _members(values: Sequence[Any]) -> list[Any]:
         return list(chain.from_iterable(values))
     for each in values:
         kind = type(each)
-        if kind in _UNCHANGEABLE:
+        if kind in _UNCHANGEABLE or isinstance(each, (enum.Enum, type)):  # which lead to their classes, and back
             continue
         if kind is dict:
             inside.append(each.values())
         elif kind in (list, tuple, set, frozenset):
             inside.append(each)
-        elif not isinstance(each, enum.Enum) and (shape := shape_of(kind)) is not None:
+        elif (shape := shape_of(kind)) is not None:
             inside.append(getattr(each, name, None) for name in shape.names)
         elif hasattr(each, "__dict__"):
             inside.append(vars(each).values())
@@ -144,8 +144,9 @@ def _parts(values: Sequence[Any]) -> set[int]:
     found: set[int] = set()
     level: Sequence[Any] = values
     while level and not types_of(level) <= _UNCHANGEABLE:
-        found.update(id(each) for each in level if type(each) not in _UNCHANGEABLE)
-        level = _members(level)
+        new = {id(each): each for each in level if type(each) not in _UNCHANGEABLE and id(each) not in found}
+        found.update(new)
+        level = _members(list(new.values()))  # each once: a value may be in itself
     return found
 
 
