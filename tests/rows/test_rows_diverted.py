@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import drift
 from drift.columns.rows import Frame
 from drift.diverting import ErrorsOnly, PartlyDiverted, TriedRows, WithoutErrors
-from drift_graph.metas import Metas
 from drift_graph.payloads import chosen
 
 SCHEMA = {"n": int, "text": str}
@@ -81,8 +80,6 @@ def test_what_can_be_computed_stays_columns() -> None:
     good = chosen(made, WithoutErrors().each(made))
     assert type(good) is Frame and good.frame["n"].to_list() == [n for n in range(100) if n not in (3, 64)]
     assert chosen(made, bytes(3) + b"\1" + bytes(96)) == [made[3]] and made[3][1] == "read"
-    metas = Metas.numbered(0, 100, b"\0\0\0")
-    assert list(made.chosen_metas(metas, made.flags)) == [metas[n] for n in range(100) if n not in (3, 64)]
     reports = ErrorsOnly().each(made).members
     assert [each["payload"]["n"] for each in reports[1]] == [3, 64] and reports[0].count(1) == 2
     clean = tried.each(rows[4:50])
