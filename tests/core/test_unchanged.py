@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -417,6 +418,17 @@ def test_what_nobody_else_has_is_known_from_what_somebody_has(value: Any) -> Non
     assert not are_fresh([value], ()) and are_fresh([value], (value,)) and not are_fresh([(value, 1)], ())
     assert are_fresh([1, "a", (2, None), CONSTANT["b"]["c"]], ()) and not are_unchangeable([value])
     assert are_unchangeable([1, "a", (2, (None, b"x"))]) and not are_unchangeable([(1, (2, value))])
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+def test_values_that_lead_back_to_themselves_are_looked_through_once() -> None:
+    ring: list[Any] = []
+    ring.append(ring)
+    for value in (Colour.RED, ring, Colour):
+        assert isinstance(are_fresh([[value], (value, [value])], [value]), bool)
 
 
 @pytest.mark.parametrize("change", [2**70, "\ud800", 1.5, True, None, b"1", [1], ("1",)])
