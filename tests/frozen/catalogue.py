@@ -740,3 +740,21 @@ _entry(
 _entry(
     "an output without canonical form", lambda rows, other: rows.map(lambda row: object() if row["id"] == 40 else row)
 )
+
+
+# Joins of which few rows have a match.
+
+
+def _few_match(rows: Any, other: Any, how: Any, within: Any, flat: bool) -> Any:
+    return rows.join(other.filter(f.is_large), "n", within=within(), how=how, **({"flat": True} if flat else {}))
+
+
+for _span in ("of all rows", "within (4, 6)", "in tumbling windows"):
+    for _how in ("inner", "left", "right", "full", "semi", "anti"):
+        _flat = _how in ("inner", "left", "right", "full") and _span != "of all rows"
+        _entry(
+            f"{_how} join {_span}, of which few match",
+            lambda rows, other, how=_how, within=_WITHIN[_span], flat=_flat: _few_match(rows, other, how, within, flat),
+            2,
+            _flat,
+        )
