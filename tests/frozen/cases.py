@@ -79,6 +79,17 @@ def _made(name: str, entry: Entry, form: Form, times: str, count: int, keys: int
     return graph.build(), sources
 
 
+#: Entries with forms of their own where there are thousands of rows.
+_LARGE = {
+    "shifted fields and differences", "rolling sums and bounds", "rolling medians and collected values",
+    "running bounds", "left join as of its time, not older than 5, flat rows",
+    "inner join as of its time, flat rows", "left join with a mapping, flat rows",
+    "right join within (4, 6), flat rows",
+    "full join within (9, -2), flat rows", "full join in tumbling windows, flat rows",
+    "sliding windows by key: counts and sums", "aggregates of expressions",
+}  # fmt: skip
+
+
 def _of_catalogue() -> Iterator[Case]:
     """Each entry with few rows; every sixth, and those over NaN, with thousands of them, in columns."""
     for sentence, entry in ENTRIES.items():
@@ -86,7 +97,7 @@ def _of_catalogue() -> Iterator[Case]:
         forms: list[Form] = ["rows", "columns"] if entry.schema else ["dicts", "columns", "rows"]
         times = draw.of(list(_TIMES)) if entry.of != "days" else draw.of(_EVENT)
         yield _case(sentence, entry, draw.of(forms), times, draw.between(14, 34), draw.between(2, 4))
-        if entry.of == "odd fares" or (draw.one_in(6) and "few match" not in sentence):
+        if entry.of == "odd fares" or sentence in _LARGE or (draw.one_in(6) and "few match" not in sentence):
             yield _case(sentence, entry, "columns", times, 2500, 40)
 
 
