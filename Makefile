@@ -8,10 +8,10 @@ BIN := .venv/bin
 # Tests and benchmarks start many processes: they load what others have compiled, also where the environment forbids it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test lint quick versions docs bench nexmark noir breakages kills garbage release clean
+.PHONY: help demo test lint quick versions docs bench nexmark noir breakages kernel-checks kills garbage release clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: .venv/demo ## counts the words of Hamlet
 	$(BIN)/python examples/wordcount.py
@@ -60,6 +60,10 @@ noir: .venv/test ## the programs of the Noir papers, timed
 
 breakages: .venv/test .venv/kernel ## breaks the code on purpose: is each breakage caught?
 	$(BIN)/python tests/breakages.py
+
+CHECKS ?= 1000
+kernel-checks: .venv/test .venv/kernel ## the kernel under a sanitizer, with drawn values, and where memory runs out
+	$(BIN)/python tests/kernel_checks.py $(CHECKS)
 
 KILLS ?= 20
 kills: .venv/test ## kills real processes for minutes

@@ -45,8 +45,8 @@ def compiled(root: Path) -> Path:
     made = source.with_name("_kernel" + sysconfig.get_config_var("EXT_SUFFIX"))
     flags = shlex.split(f"{sysconfig.get_config_var('CFLAGS') or ''} -g0 -O3 -fPIC {os.environ.get('CFLAGS', '')}")
     new = made.with_name(f"{os.getpid()}.so")
-    include = f"-I{sysconfig.get_path('include')}"
-    command = [*compiler, *linker[1:], *flags, include, str(source), "-o", str(new)]
+    includes = [f"-I{sysconfig.get_path('include')}", f"-I{root / FOLDER}"]
+    command = [*compiler, *linker[1:], *flags, *includes, str(source), "-o", str(new)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OSError(f"{compiler[0]}: {done.stderr.strip()}")

@@ -5,7 +5,7 @@ Invariant: string i of a `Strings` is data[offsets[i]:offsets[i + 1]]; offsets n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -56,16 +56,6 @@ class Strings:
             every[rows] = strings
         made: list[bytes] = every.tolist()
         return made
-
-    def digests(self, digest: Callable[[bytes], bytes]) -> bytes:
-        """What a function makes of each, joined; it always makes as many bytes."""
-        if self.step or not len(self):
-            return b"".join(map(digest, self.listed()))
-        parts = [(rows, b"".join(map(digest, strings))) for rows, strings in self._by_length()]
-        made = np.empty(len(self), f"V{len(parts[0][1]) // len(parts[0][0])}")
-        for rows, part in parts:
-            made[rows] = np.frombuffer(part, made.dtype)
-        return made.tobytes()
 
     def _by_length(self) -> Iterator[tuple[Numbers, list[bytes]]]:
         """The places of the strings of each length, and these strings: numpy lists them twice as fast as slices."""

@@ -40,6 +40,7 @@ import broken_core
 import broken_files
 import broken_followed
 import broken_joins
+import broken_kernel
 import broken_metas
 import broken_outside
 import broken_purity
@@ -61,6 +62,7 @@ BREAKAGES += broken_files.BREAKAGES
 BREAKAGES += broken_readers.BREAKAGES
 BREAKAGES += [*broken_recovery.BREAKAGES, *broken_outside.BREAKAGES, *broken_callers.BREAKAGES]
 BREAKAGES += [*broken_calls.BREAKAGES, *broken_columns.BREAKAGES, *broken_followed.BREAKAGES, *broken_joins.BREAKAGES]
+BREAKAGES += broken_kernel.BREAKAGES
 BREAKAGES += broken_metas.BREAKAGES
 
 
@@ -111,7 +113,7 @@ def broken_copy(breakage: Breakage, tree: Path) -> None:
         (tree / file).write_text(text, encoding="utf-8")
     if any(file.startswith("kernel/") and not file.endswith(".py") for file in texts):
         shutil.copy(ROOT / "hatch_build.py", tree)
-        built = _ran(breakage.name, ["hatch_build.py"], tree, bounded=False)
+        built = _ran(breakage.name, ["hatch_build.py"], tree, bounded=False, CFLAGS="-O0")
         if built.returncode != 0 or built.stdout:
             raise ValueError(f"{breakage.name}: the kernel cannot be built: {built.stdout}{built.stderr[-2000:]}")
 
@@ -131,12 +133,14 @@ def _environment(tree: Path) -> dict[str, str]:
     }
 
 
-def _ran(name: str, command: Sequence[str], tree: Path, *, bounded: bool) -> subprocess.CompletedProcess[str]:
+def _ran(
+    name: str, command: Sequence[str], tree: Path, *, bounded: bool, **environment: str
+) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             [sys.executable, *command],
             cwd=tree,
-            env=_environment(tree),
+            env=_environment(tree) | environment,
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,

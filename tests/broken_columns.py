@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broken import Breakage, one
 
-_FORMS, _METAS = "drift/columns/forms.py", "drift/columns/metas.py"
+_METAS = "drift/columns/metas.py"
 ROWS = ("tests/rows/test_rows.py", "-k", "form or metas")
 OUTPUTS = ("tests/rows/test_rows.py", "-k", "outputs or travel or tables or files")
 TYPED = ("tests/sinks/test_typed.py",)
@@ -213,28 +213,6 @@ BREAKAGES: list[Breakage] = [
         ("tests/rows/test_rows.py", "-k", "any_batch"),
         _UNSEEN,
     ),
-    one("a NaN has the bits it came with", _FORMS, "if np.isnan(values).any():", "if False:", ROWS, _UNSEEN),
-    one(
-        "null is encoded as the value below it",
-        _FORMS,
-        "        codes[~valid] = _NIL[0]\n",
-        "        pass\n",
-        ROWS,
-        _UNSEEN,
-    ),
-    one("moments have whole seconds", _FORMS, "is_whole = micros == 0", "is_whole = micros >= 0", ROWS, _UNSEEN),
-    one("a moment of null is that of 1970", _FORMS, "lengths[~valid], starts[~valid] = 1,", "_, _ = 1,", ROWS, _UNSEEN),
-    one(
-        "a value's form is that of the first",
-        _FORMS,
-        "forms.starts[places],",
-        "forms.starts[places * 0],",
-        ROWS,
-        _UNSEEN,
-    ),
-    one("a text's last bits are left out", _FORMS, "bit_length()):", "bit_length() - 1):", ROWS, _UNSEEN),
-    one("a long text has a short header", _FORMS, "(0, short - 1,", "(0, short,", ROWS, _UNSEEN),
-    one("integers of two sizes overlap", _FORMS, "(1 << 8, (1 << 16) - 1", "(1 << 7, (1 << 16) - 1", ROWS, _UNSEEN),
     one(
         "an expression has one value for all rows",
         "drift/columns/rows.py",
@@ -267,28 +245,6 @@ BREAKAGES: list[Breakage] = [
         EXPRESSIONS,
         _UNSEEN,
     ),
-    one(
-        "forms of the first rows for all",
-        "drift/columns/rows.py",
-        "self._forms[1].part(first, ",
-        "self._forms[1].part(0, ",
-        ROWS,
-        _UNSEEN,
-    ),
-    one(
-        "what is too much of a piece stays",
-        _FORMS,
-        "piece.size - _least(piece) <= rest",
-        "True",
-        ROWS,
-        _UNSEEN,
-    ),
-    one(
-        "small integers without their last bits", _FORMS, "values >> np.uint32(8)", "values >> 24 << 16", ROWS, _UNSEEN
-    ),
-    one("null is as long as other values", _FORMS, "        lengths[~valid] = 1\n", "        pass\n", ROWS, _UNSEEN),
-    one("a text of twelve bytes loses some", _FORMS, "lengths.max()) > 8:", "lengths.max()) > 12:", ROWS, _UNSEEN),
-    one("the memory of forms is not copied", "drift/columns/rows.py", "[bytes(some.j", "[(some.j", ROWS, _UNSEEN),
     # Expressions in a row.
     one(
         "a second predicate counts from the first row",
@@ -604,14 +560,6 @@ BREAKAGES: list[Breakage] = [
         "not in_objects and self._arrays is",
         "self._arrays is",
         IN_ARRAYS,
-        _UNSEEN,
-    ),
-    one(
-        "windows have short headers",
-        _FORMS,
-        "<= 0xFF:\n        return [b",
-        "<= 0xFFF:\n        return [b",
-        RESULTS,
         _UNSEEN,
     ),
     one(
@@ -1029,10 +977,6 @@ BREAKAGES: list[Breakage] = [
         LISTED,
         _UNSEEN,
     ),
-    one(
-        "hashes are of shorter strings too", "drift/strings.py", "lengths == size)", "lengths <= size)", LISTED, _UNSEEN
-    ),
-    one("a hash is that of its place", "drift/strings.py", "made[rows] =", "made[: len(rows)] =", LISTED, _UNSEEN),
     one(
         "rows and objects that wait are one run",
         "drift/machines/nodes/ordering.py",

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, Phase, settings
 from spark_archive import options
 
 import drift
+import drift_kernel
 
 _common = {
     "deadline": None,
@@ -170,6 +171,19 @@ def unit_of(test: str) -> str:
         if stem in stems:
             return unit
     return name.partition("[")[2].rstrip("]") if stem == "docs" and ".md]" in name else file
+
+
+@pytest.fixture(scope="module", params=["kernel", "twins"])
+def with_the_kernel_and_without(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The tests of a file run twice: as they are, and with plain code in place of each call of the kernel."""
+    compiled = drift_kernel.kernel
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "twins" and compiled is not None:
+            patch.setenv("DRIFT_KERNEL", "without")  # for processes that tests start
+            for module in [each for name, each in sys.modules.items() if name.startswith("drift")]:
+                if vars(module).get("kernel") is compiled:
+                    patch.setattr(module, "kernel", None)
+        yield
 
 
 @pytest.fixture(scope="session")

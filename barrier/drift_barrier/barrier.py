@@ -24,7 +24,7 @@ from drift_graph.item import FAILURES as FAILURES
 from drift_graph.item import Columns, Failure, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, MetaParts
 from drift_graph.metas import Metas
-from drift_graph.payloads import are_forms, are_of_one_kind, are_rows, chosen, in_order
+from drift_graph.payloads import are_rows, chosen, in_order
 
 _IMPURE = (
     "this happens where a function gives two answers for one payload: it reads a clock, a random number, a global or "
@@ -117,7 +117,7 @@ class Barrier:
         return self._held
 
     def add(self, sink: str, columns: Columns) -> None:
-        """Items and tombstones for a sink, in any order; payloads may be `Forms`, and are released as such then."""
+        """Items and tombstones for a sink, in any order."""
         if not columns.metas:
             return
         run = _Run(sink, columns)
@@ -185,7 +185,7 @@ class Barrier:
 
     def _hand_over(self, metas: Metas, payloads: list[Any], sinks: str | list[str]) -> Released:
         error: Exception | None = None
-        if self._failures and not self._passes_failures and not are_forms(payloads):
+        if self._failures and not self._passes_failures:
             first = next((index for index, payload in enumerate(payloads) if type(payload) is Failure), len(metas))
             if first < len(metas):
                 error = step_error(payloads[first], metas[first])
@@ -239,7 +239,7 @@ class Barrier:
     def _compact(self) -> None:
         """Cancel what can be cancelled already, so that held tombstones do not outgrow the items they cancel."""
         sinks: dict[str, list[Columns]] = {}
-        for sink, columns in _of_one_kind(self._take_below(b"\xff" * 16)):
+        for sink, columns in self._take_below(b"\xff" * 16):
             sinks.setdefault(sink, []).append(columns)
         for sink, batches in sinks.items():
             columns = _without_pairs(_in_order(batches), final=False)
@@ -255,7 +255,6 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
     Raises:
         DriftBug: something is left at a meta that is not exactly one item.
     """
-    taken = _of_one_kind(taken)
     names = dict.fromkeys(sink for sink, _ in taken)
     of_sinks = [
         _without_pairs(_in_order([columns for sink, columns in taken if sink == name]), final=True) for name in names
@@ -263,7 +262,7 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
     for metas, payloads, diffs in of_sinks:
         if diffs is not None:
             at = diffs.index(-1)
-            shown = f"{MetaParts(metas[at])} {safe_text(repr, _values(payloads)[at], 500)}"
+            shown = f"{MetaParts(metas[at])} {safe_text(repr, payloads[at], 500)}"
             raise DriftBug(f"a tombstone is left that takes nothing back, at {shown}; {_IMPURE}")
     metas, payloads, _ = joined(of_sinks)
     sinks: str | list[str] = taken[0][0]
@@ -280,19 +279,6 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
 def _in_order(batches: list[Columns]) -> Columns:
     """One batch of several, in the order of metas."""
     return sorted_by_meta(joined(batches))
-
-
-def _of_one_kind(taken: list[tuple[str, Columns]]) -> list[tuple[str, Columns]]:
-    """The same with values instead of forms, unless all are forms."""
-    if are_of_one_kind([columns.payloads for _, columns in taken]):
-        return taken
-    return [(sink, columns._replace(payloads=_values(columns.payloads))) for sink, columns in taken]
-
-
-def _values(payloads: list[Any]) -> list[Any]:
-    from drift_graph.restore import plain_values  # rarely needed, and slow to import
-
-    return plain_values(len(payloads), b"".join(payloads)) if are_forms(payloads) else payloads
 
 
 def _without_pairs(columns: Columns, *, final: bool) -> Columns:

@@ -15,9 +15,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import xxhash
 
-from drift_graph.canonical import encode_plain, joined_forms
+from drift_graph.canonical import joined_by_block
 from drift_graph.metas import Metas
-from drift_graph.payloads import of_kind
 
 BLOCK_ITEMS = 4096
 Algorithm = Literal["xxh3_128", "sha256"]
@@ -103,14 +102,9 @@ def encoded_by_block(metas: Metas, payloads: list[Any], room: int = BLOCK_ITEMS)
     """
     parts: list[Encoded] = []
     start = 0
-    while start < len(metas):
+    for payload_bytes, is_plain, _ in joined_by_block(payloads, room, BLOCK_ITEMS):
         end = min(start + room, len(metas))
-        is_all = end - start == len(metas)
-        values = payloads if is_all else of_kind(payloads, payloads[start:end])
-        plain = encode_plain(values)
-        payload_bytes = joined_forms(values) if plain is None else plain
-        meta_bytes = metas[start:end].encoded()
-        parts.append(Encoded(end - start, meta_bytes, payload_bytes, plain is not None))
+        parts.append(Encoded(end - start, metas[start:end].encoded(), payload_bytes, is_plain))
         start, room = end, BLOCK_ITEMS
     return parts
 

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from drift.columns.computed import Computed
 from drift.columns.expressions import Fields, unknown_field
-from drift.columns.forms import VIEW, VIEW_MAX
 from drift.columns.rows import Frame
 from drift.strings import plain
 
@@ -40,6 +39,7 @@ _kinds = pa.types
 _INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 _EXACT_MAX = 1 << 62  # sums of integers below it do not overflow
 _MEAN_MAX = 1 << 53  # up to here integers are floats
+_VIEW_BYTES, _VIEW_MAX = 16, 12  # of a text as a view, and the longest that is in it whole
 _CELLS_PER_ROW = 4  # of matrices
 _SPREAD = np.uint64(0x9E37_79B9_7F4A_7C15)  # odd: what is multiplied by it differs in all bits
 
@@ -198,10 +198,10 @@ def _codes_of_short(texts: pl.Series) -> tuple[Array, list[Any]] | None:
     column = texts.to_arrow(compat_level=pl.CompatLevel.newest())
     if column.null_count or not len(column):
         return None
-    views = np.frombuffer(column.buffers()[1], np.uint64, 2 * len(column), column.offset * VIEW.itemsize).reshape(-1, 2)
+    views = np.frombuffer(column.buffers()[1], np.uint64, 2 * len(column), column.offset * _VIEW_BYTES).reshape(-1, 2)
     heads, tails = views.T
     are_whole = not tails.any()  # in their heads
-    if not are_whole and int(heads.astype(np.uint32).max()) > VIEW_MAX:
+    if not are_whole and int(heads.astype(np.uint32).max()) > _VIEW_MAX:
         return None
     codes, numbers = encoded(heads if are_whole else heads ^ tails * _SPREAD)
     if are_whole:
@@ -211,7 +211,7 @@ def _codes_of_short(texts: pl.Series) -> tuple[Array, list[Any]] | None:
         different = views[firsts_of(codes, len(numbers))]
         if not (views == different[codes]).all():
             return None
-    if int(different[:, 0].astype(np.uint32).max()) > VIEW_MAX:
+    if int(different[:, 0].astype(np.uint32).max()) > _VIEW_MAX:
         return None
     values = pa.Array.from_buffers(pa.string_view(), len(different), [None, pa.py_buffer(different)])
     return codes, values.to_pylist()

@@ -12,23 +12,24 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 from datetime import tzinfo
-from itertools import chain
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from drift.arrow import check_values, common_column, payloads_of
-from drift.columns.forms import Piece, RowForms, pieces_of_rows
+from drift.columns.forms import forms_of_rows, pieces_of_rows
 from drift.columns.gathered import Gathered, joined
 from drift.columns.times import TimedRows, Times, times_of_column
-from drift.strings import Strings
+from drift_graph.canonical import canonical_each, encode_many, hash64_each, stored_each
 from drift_graph.errors import InputError
 from drift_graph.payloads import Rows, Timed
+from drift_kernel import kernel
 
-#: Rows whose columns are looked at once for their forms, and of these those whose forms are made at once.
-_ROWS_AT_ONCE, _FORMS_AT_ONCE = 1 << 16, 1 << 13
+if TYPE_CHECKING:
+    from drift_kernel._kernel import Piece, RowForms
+
 _AS_VIEWS, _TEXTS = pl.CompatLevel.newest(), (pl.String, pl.Binary)  # short texts are in the views, and not copied
 _NOT_MADE = pl.DataFrame()
 #: Of one type in Polars, so that no common one has to be made of them before.
@@ -38,15 +39,14 @@ _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa
 class Tabular(Rows):
     """Values that are made from the rows of a DataFrame of Polars."""
 
-    __slots__ = ("_frame", "_whole", "_start", "_values", "_forms", "_made")
+    __slots__ = ("_frame", "_whole", "_start", "_values", "_forms")
 
     def __init__(self, frame: pl.DataFrame, whole: Self | None = None, start: int = 0) -> None:
         self._frame = frame
         self._whole = whole  # these rows are consecutive ones of it, from `start` on: both are encoded at once
         self._start = start
         self._values: list[Any] | None = None
-        self._forms: Any = (-1, None)  # of the rows with this number, in so many thousands
-        self._made: Any = (-1, None)
+        self._forms: RowForms | None = None
 
     def __len__(self) -> int:
         return self.frame.height
@@ -109,8 +109,8 @@ class Tabular(Rows):
     def _made_values(self) -> list[Any]:
         raise NotImplementedError
 
-    def _pieces(self, start: int, count: int, in_order: bool) -> list[Piece]:
-        """The pieces of the forms of so many rows from `start` on; see `drift.columns.forms`."""
+    def _pieces(self, in_order: bool) -> list[Piece]:
+        """The pieces of the forms of the rows; see `drift.columns.forms`."""
         raise NotImplementedError
 
     def chosen(self, wanted: Sequence[int]) -> Self:
@@ -131,38 +131,31 @@ class Tabular(Rows):
         return written.getvalue()
 
     def encoded(self) -> bytes:
-        parts = [bytes(some.joined()) for some in self._canonical()]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        if kernel is None:
+            return encode_many(self.values)
+        forms, start = self._canonical()
+        return forms.joined(start, start + len(self))
 
     def forms(self, *, stored: bool = False) -> list[bytes]:
-        if not stored:
-            return list(chain.from_iterable(some.listed() for some in self._canonical()))
-        count = len(self)
-        return RowForms(self._pieces(0, count, False), count, count).part(0, count).listed() if count else []
+        if kernel is None:
+            return (stored_each if stored else canonical_each)(self.values)
+        if stored:
+            return forms_of_rows(self._pieces(False), len(self), False).each(0, len(self))
+        forms, start = self._canonical()
+        return forms.each(start, start + len(self))
 
-    def digests(self, digest: Callable[[bytes], bytes]) -> bytes:
-        return b"".join(some.digests(digest) for some in self._canonical())
+    def hashes(self) -> bytes:
+        if kernel is None:
+            return hash64_each(self.values)
+        forms, start = self._canonical()
+        return forms.hashes(start, start + len(self))
 
-    def _canonical(self) -> Iterator[Strings]:
-        """The forms, some rows at a time."""
-        whole, at = (self, 0) if self._whole is None else (self._whole, self._start)
-        end = at + len(self)
-        while at < end:
-            chunk, first = divmod(at, _FORMS_AT_ONCE)
-            taken = min(end - at, _FORMS_AT_ONCE - first)
-            yield whole._chunk(chunk).slice(first, first + taken)
-            at += taken
-
-    def _chunk(self, number: int) -> Strings:
-        if self._made[0] != number:  # the last ones only: they are asked for in order, and each chunk takes its place
-            of, first = divmod(number * _FORMS_AT_ONCE, _ROWS_AT_ONCE)
-            count = min(len(self) - of * _ROWS_AT_ONCE, _ROWS_AT_ONCE)
-            if self._forms[0] != of:
-                pieces = self._pieces(of * _ROWS_AT_ONCE, count, True)
-                self._forms = of, RowForms(pieces, count, _FORMS_AT_ONCE)
-            self._made = number, self._forms[1].part(first, min(first + _FORMS_AT_ONCE, count))
-        made: Strings = self._made[1]
-        return made
+    def _canonical(self) -> tuple[RowForms, int]:
+        """The forms of these rows among others, and the first of them."""
+        whole = self if self._whole is None else self._whole
+        if whole._forms is None:
+            whole._forms = forms_of_rows(whole._pieces(True), len(whole), True)
+        return whole._forms, self._start
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -305,12 +298,10 @@ class Frame(Tabular):
         ties = None if tie is None else self.column(tie)
         return None if ties is None and tie is not None else TimedRows(times, self, ties)
 
-    def _pieces(self, start: int, count: int, in_order: bool) -> list[Piece]:
+    def _pieces(self, in_order: bool) -> list[Piece]:
         if self._batch is not None or not in_order:
-            batch = self.batch.slice(start, count)
-            return pieces_of_rows(batch.schema.names, batch.columns, count, in_order)
-        frame = self.frame.slice(start, count)
-        return pieces_of_rows(frame.columns, arrow_columns(frame), count, in_order)
+            return pieces_of_rows(self.batch.schema.names, self.batch.columns, len(self), in_order)
+        return pieces_of_rows(self.frame.columns, arrow_columns(self.frame), len(self), in_order)
 
     def __reduce__(self) -> Any:
         return unpacked, (self.packed(),)

@@ -9,16 +9,19 @@ Why: what asks for values gets them, made once for a batch; forms of pairs are t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 
 from drift.columns.aggregates import Array
-from drift.columns.forms import Piece, pieces_of_rows, pieces_of_values
+from drift.columns.forms import pieces_of_rows, pieces_of_values
 from drift.columns.rows import Frame, Tabular, arrow_columns
 from drift_graph.canonical import canonical_each, encode_many, stored_each
 from drift_graph.payloads import Rows
+
+if TYPE_CHECKING:
+    from drift_kernel._kernel import Piece
 
 _PAIR = b"\x92"  # an array of two
 
@@ -218,11 +221,10 @@ class PairRows(Tabular):
             right = [row if is_there else None for row, is_there in zip(right, self.frame.to_series(-1))]
         return list(zip(left, right))
 
-    def _pieces(self, start: int, count: int, in_order: bool) -> list[Piece]:
-        if self._is_outer and not self.frame.to_series(-1).slice(start, count).all():
-            return [*pieces_of_values(self[start : start + count].values, in_order)]
-        columns = arrow_columns(self.frame.slice(start, count))
-        end = len(self.left)
+    def _pieces(self, in_order: bool) -> list[Piece]:
+        if self._is_outer and not self.frame.to_series(-1).all():
+            return pieces_of_values(self.values)
+        columns, count, end = arrow_columns(self.frame), len(self), len(self.left)
         left = pieces_of_rows(self.left, columns[:end], count, in_order)
         right = pieces_of_rows(self.right, columns[end : end + len(self.right)], count, in_order)
         return [_PAIR, *left, *right]

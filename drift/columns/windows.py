@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import polars as pl
 
 from drift.columns.aggregates import Array
-from drift.columns.forms import Piece, pieces_of_rows, pieces_of_structs, pieces_of_tuples
+from drift.columns.forms import pieces_of_rows, pieces_of_structs, pieces_of_tuples
 from drift.columns.groups import Keys, columns_of_keys
 from drift.columns.rows import Frame, Tabular, arrow_columns
 from drift_graph.payloads import Rows
+
+if TYPE_CHECKING:
+    from drift_kernel._kernel import Piece
 
 _FALSE = b"\xc2"
 
@@ -65,15 +68,15 @@ class WindowRows(Tabular):
         of: Iterable[Any] = keys[0] if self._keys == 1 else zip(*keys) if keys else repeat(None)
         return list(map(self._kind, of, starts, ends, values))
 
-    def _pieces(self, start: int, count: int, in_order: bool) -> list[Piece]:
-        columns = arrow_columns(self.frame.slice(start, count))
+    def _pieces(self, in_order: bool) -> list[Piece]:
+        columns = arrow_columns(self.frame)
         keys, bounds, values = columns[: self._keys], columns[self._keys : self._keys + 2], columns[self._keys + 2 :]
         value = pieces_of_tuples(values)
         if self._names is not None:
-            value = pieces_of_rows(self._names, values, count, in_order)
+            value = pieces_of_rows(self._names, values, len(self), in_order)
         fields = [("key", pieces_of_tuples(keys)), ("value", value)]
         fields[1:1] = [(name, pieces_of_tuples([each])) for name, each in zip(("start", "end"), bounds)]
-        return pieces_of_structs("Window", [*fields, ("early", [_FALSE])], count)
+        return pieces_of_structs("Window", [*fields, ("early", [_FALSE])])
 
     def flat(self, names: Sequence[str]) -> Frame | None:
         if self._names is None or self._keys > 1:

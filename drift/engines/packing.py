@@ -3,9 +3,8 @@
 Invariant: `unpacked_columns` restores the arguments of `packed_columns`.
 
 Why: payloads that MessagePack restores exactly are packed with it, in half the time of a pickle; all others are left
-for pickle. Tuples of scalars are read back as tuples; no other payload packed so is a sequence. The output barrier
-needs no values: it gets canonical forms, if these are complete, and does not decode them. Rows, and windows of
-rows, stay columns, as an IPC stream of Arrow, to the barrier too.
+for pickle. Tuples of scalars are read back as tuples; no other payload packed so is a sequence. Rows, and windows
+of rows, stay columns, as an IPC stream of Arrow.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ import msgspec
 
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Encoded
-from drift_graph.canonical import plain_forms
 from drift_graph.item import Columns
 from drift_graph.metas import Metas
-from drift_graph.payloads import Forms, are_forms, are_rows, have_fields
+from drift_graph.payloads import are_rows, have_fields
 from drift_graph.restore import plain_values
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -31,20 +29,17 @@ _scalars = frozenset({str, int, float, bool, type(None), bytes})
 _unpack_payloads: dict[int, Callable[[Any], list[Any]]] = {
     1: msgspec.msgpack.Decoder(list[Any]).decode,
     2: msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode,
-    3: lambda data: Forms(_unpack_bytes(data)),
-    4: lambda data: _rows(data),
+    3: lambda data: _rows(data),
 }
-#: How payloads are packed: 0 as they are, for pickle; as MessagePack 1 scalars, 2 tuples of them, 3 the canonical form
-#: of each; 4 rows, as Arrow's IPC.
+#: How payloads are packed: 0 as they are, for pickle; as MessagePack 1 scalars, 2 tuples of them; 3 rows, as
+#: Arrow's IPC.
 Packed = tuple[Metas, int, Any, list[int] | None]
 
 
 def packed_columns(metas: Metas, payloads: list[Any], diffs: list[int] | None) -> Packed:
     """Columns for pickle, in which payloads that MessagePack restores exactly are packed already."""
-    if are_forms(payloads):
-        return metas, 3, _pack(payloads), diffs
     if have_fields(payloads):
-        return metas, 4, payloads.packed(), diffs
+        return metas, 3, payloads.packed(), diffs
     if are_rows(payloads):
         return metas, 0, payloads, diffs
     kinds = set(map(type, payloads))
@@ -65,29 +60,22 @@ def _rows(data: bytes) -> Any:
     return unpacked(data)
 
 
-def in_forms(columns: Columns) -> Columns:
-    """Columns for the output barrier: with canonical forms in place of the payloads, if the forms are complete."""
-    forms = None if are_rows(columns.payloads) else plain_forms(columns.payloads)
-    return columns if forms is None else Columns(columns.metas, forms, columns.diffs)
-
-
-def in_values(released: Released, encoded: Sequence[Encoded]) -> Iterator[tuple[Released, Sequence[Encoded]]]:
-    """Released items with values in place of canonical forms, part by part: values of all at once may be too large.
+def in_parts(released: Released, encoded: Sequence[Encoded]) -> Iterator[tuple[Released, Sequence[Encoded]]]:
+    """Released items block by block, or as they are where there are no bytes of them.
 
     Args:
         encoded: the same items as bytes, in parts.
     """
-    if not are_forms(released.payloads):
+    position, metas, payloads, sinks, error = released
+    if len(encoded) < 2:
         yield released, encoded
         return
-    position, metas, _, sinks, error = released
     start = 0
     for part in encoded:
         end = start + part.items
         its_sinks = sinks if isinstance(sinks, str) else sinks[start:end]
-        values = plain_values(part.items, part.payloads)
         last_error = error if end == len(metas) else None
-        yield Released(position + start, metas[start:end], values, its_sinks, last_error), (part,)
+        yield Released(position + start, metas[start:end], payloads[start:end], its_sinks, last_error), (part,)
         start = end
 
 

@@ -218,7 +218,7 @@ class KeyedStage(KeyedState):
         """Compute keys and process items in one loop; the outputs up to the item at which it stops."""
         states, key_of, run = self._states, self._keys.key, self._in_one_loop
         assert run is not None
-        outputs = self._logic.outputs(payloads)
+        outputs: list[Any] = []
         kind = self._kind
         samples: list[Sample] = []
         try:
@@ -262,7 +262,7 @@ class KeyedStage(KeyedState):
         if not metas:
             return []
         self.get(metas, keys)
-        outputs = self._logic.outputs(payloads)
+        outputs: list[Any] = []
         batch = Keyed(metas, keys, payloads)
         if self._in_order is not None and (not is_complete or self._blocked or self._logic.takes is not None):
             self._in_order.hand_back(keys)
@@ -1036,9 +1036,7 @@ class KeyedStage(KeyedState):
 
     def put(self, entries: Iterable[tuple[Any, Any]]) -> None:
         if not self.is_timed:
-            entries = dict(entries)
             self._states.update(entries)
-            self._logic.met(list(entries.values()))
             return
         for key, (state, timers) in entries:
             self._put_state(key, state)

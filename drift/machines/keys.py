@@ -10,7 +10,6 @@ canonical bytes, and bytes are neither text nor a tuple.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 import xxhash
@@ -18,7 +17,7 @@ import xxhash
 from drift.machines.changes import Difference
 from drift.machines.maps import Ports, called
 from drift_barrier.barrier import FAILURES
-from drift_graph.canonical import THEMSELVES, alike, canonical, hash64, identity, types_of
+from drift_graph.canonical import THEMSELVES, canonical, hash64, identity
 from drift_graph.errors import ImpureStep
 from drift_graph.failures import check_lengths, failed_step
 from drift_graph.functions import pass_interrupts
@@ -26,6 +25,7 @@ from drift_graph.item import Columns
 from drift_graph.operators import Group
 from drift_graph.restore import CannotRestore, restored
 from drift_graph.unchanged import Sampler, check_unchanged
+from drift_kernel import kernel
 
 _OWNERS_MAX = 100_000
 
@@ -41,10 +41,7 @@ def identities(keys: Sequence[Any]) -> Sequence[Any]:
     Raises:
         NoCanonicalForm: for a key without one.
     """
-    kinds = types_of(keys)
-    if kinds <= THEMSELVES:
-        return keys
-    if kinds == {tuple} and (alike(keys, THEMSELVES) or set(map(type, chain.from_iterable(keys))) <= THEMSELVES):
+    if kernel is not None and kernel.are_identities(keys):
         return keys
     return list(map(identity, keys))
 

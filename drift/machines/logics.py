@@ -32,11 +32,9 @@ from drift.operators import (
     pair_of,
     state_and_outputs,
 )
-from drift_graph.canonical import are_plain
 from drift_graph.functions import field_of
 from drift_graph.later import Later
 from drift_graph.meta import END, time_of
-from drift_graph.payloads import Plain
 from drift_graph.unchanged import Noting, gives_users
 
 #: Passes what a row made: its output, or for logics that give many a sequence of outputs and timers.
@@ -121,17 +119,11 @@ class Logic(Protocol):
         `states` has those of these keys only. It may end before an item that would set a timer.
         """
 
-    def outputs(self, payloads: Sequence[Any]) -> list[Any]:
-        """An empty list for what these payloads make."""
-
     def on_timers(self, states: dict[Any, Any], due: KeyedItems, give: Give) -> None:
         """The same for timers, whose notes are the payloads. Several are of one moment, and of as many keys."""
 
     def timer(self, key: Any, asked: Later[Any]) -> Later[Timer]:
         """A timer among the outputs of a row, as the item that goes back to the grouping."""
-
-    def met(self, states: Sequence[Any]) -> None:
-        """Hear that states were restored."""
 
 
 class _Untimed:
@@ -213,12 +205,6 @@ class ScanLogic(_Untimed):
             states[key], output = made
             give(output)
 
-    def outputs(self, payloads: Sequence[Any]) -> list[Any]:
-        return []
-
-    def met(self, states: Sequence[Any]) -> None:
-        pass
-
 
 class GroupLogic(_Untimed):
     """A grouping: the state of a key is its last window, the output the window that ends in the item."""
@@ -232,7 +218,6 @@ class GroupLogic(_Untimed):
         self.key = key
         self._tail_start = 1 - window or 1  # from this index on the next window has the last one's payloads
         self._loop = loop_over(window)
-        self._plain = True  # so far all windows consisted of plain payloads
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
         find, tail_start = states.get, self._tail_start
@@ -250,16 +235,9 @@ class GroupLogic(_Untimed):
     ) -> None:
         self._loop(states, key_of, kind, payloads, give)
 
-    def outputs(self, payloads: Sequence[Any]) -> list[Any]:
-        self._plain = self._plain and are_plain(payloads)
-        return Plain() if self._plain else []
-
     @property
     def stored(self) -> Callable[[Any], Any]:
         return itemgetter(slice(self._tail_start, None))
-
-    def met(self, states: Sequence[Any]) -> None:
-        self._plain = self._plain and are_plain(states)
 
 
 class ProcessLogic:

@@ -23,7 +23,6 @@ from drift.machines.room import ROOM_BYTES, Full, Room, are_numbers, listed
 from drift.machines.rows import called_in_a_row
 from drift.operators import MapsEach
 from drift_barrier.barrier import FAILURES
-from drift_graph.canonical import types_of
 from drift_graph.errors import ImpureStep
 from drift_graph.failures import failed_step
 from drift_graph.functions import field_of, pass_interrupts
@@ -247,7 +246,7 @@ class _MapStep:
                 raise RuntimeError("the function raised StopIteration")
         else:
             results = called(function, payloads, room)
-        if self.operator.arity == "many" and not are_rows(results) and not types_of(results) <= {list, tuple}:
+        if self.operator.arity == "many" and not are_rows(results) and not set(map(type, results)) <= {list, tuple}:
             results = list(map(as_sequence, results))
         return results
 

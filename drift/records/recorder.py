@@ -44,7 +44,7 @@ from drift.records.storable import Storable
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_by_block
-from drift_graph.canonical import stored, stored_each, stored_plain
+from drift_graph.canonical import joined, stored, stored_each, stored_plain
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import DriftBug, PayloadError, ProcessError, SettingsError, SinkError
 from drift_graph.item import Failure
@@ -182,7 +182,7 @@ class Recorder:
         count, data = self._read
         is_other = rank in self._diverting and any(map(is_diverted, arrived.payloads))
         if is_other or len(arrived.payloads) != count:  # some were late, or one was refused
-            data = b"".join(stored_each(arrived.payloads))
+            data = joined(arrived.payloads, in_order=False).data
         late = [LateRow(each.time, each.heartbeat, each.reason, stored(each.payload)) for each in arrived.late]
         first_time, metas = split_metas(arrived.metas)
         self._arrive(

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from drift.records.format import NOT_STORABLE
-from drift_graph.canonical import NoCanonicalForm, stored, stored_each
+from drift_graph.canonical import NoCanonicalForm, joined, stored
 from drift_graph.content import shape_of
 from drift_graph.errors import PayloadError
 from drift_graph.functions import safe_text
@@ -69,7 +69,7 @@ class Storable:
         if bad is not None:
             payloads = payloads[: bad[0]]
         try:
-            return b"".join(stored_each(payloads)), bad
+            return joined(payloads, in_order=False).data, bad
         except (NoCanonicalForm, RecursionError):  # a class that is not tried, as an object of a library
             return _before_formless(payloads, what)
 

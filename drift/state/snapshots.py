@@ -27,7 +27,7 @@ from drift.machines.sent import LaterSent
 from drift.machines.worker import Snapshot
 from drift.operators import State, Timer
 from drift.state.checkpoint import StateDamaged
-from drift_graph.canonical import NoCanonicalForm, encode_plain, stored, stored_each, stored_plain
+from drift_graph.canonical import NoCanonicalForm, encode_many, joined, stored
 from drift_graph.errors import PayloadError
 from drift_graph.functions import safe_text
 from drift_graph.graph import Dataflow
@@ -93,7 +93,6 @@ _encode = msgspec.msgpack.Encoder().encode
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _as_themselves = msgspec.msgpack.Decoder(list[int | str | None]).decode  # keys that are their own identity
 _HEADER = Struct(">BI")  # of an array of MessagePack
-_SCALARS = frozenset({int, str, bool, type(None)})  # types whose stored form is that of msgspec
 
 
 class Forms:
@@ -138,15 +137,10 @@ class Forms:
         """An array of the stored forms of values."""
         if values:
             self._check(name, self._form(name, values[0]))
-        if set(map(type, values)) <= _SCALARS and (array := _encoded(values)) is not None:
-            return array
-        joined = stored_plain(values)
-        if joined is None:
-            try:
-                joined = b"".join(stored_each(values))
-            except NoCanonicalForm:
-                joined = b"".join([self._form(name, value) for value in values])
-        return _array(len(values), joined)
+        try:
+            return _array(len(values), joined(values, in_order=False).data)
+        except NoCanonicalForm:
+            return _array(len(values), b"".join([self._form(name, value) for value in values]))
 
     def form(self, name: str, value: Any) -> bytes:
         """The stored form of a state, which was read back.
@@ -221,18 +215,7 @@ def _keys(keys: Sequence[Any]) -> bytes:
     kinds = set(map(type, keys))
     if kinds == {bytes}:
         return _array(len(keys), b"".join(keys))
-    if kinds <= _SCALARS and (array := _encoded(keys)) is not None:
-        return array
-    forms = None if bytes in kinds else encode_plain(keys)
-    return _array(len(keys), b"".join(map(form_of_identity, keys)) if forms is None else forms)
-
-
-def _encoded(scalars: Sequence[Any]) -> bytes | None:
-    """An array of scalars; None if some need extension types: huge integers and lone surrogates."""
-    try:
-        return _encode(scalars)
-    except (OverflowError, UnicodeEncodeError):
-        return None
+    return _array(len(keys), b"".join(map(form_of_identity, keys)) if bytes in kinds else encode_many(keys))
 
 
 def _array(items: int, joined: bytes) -> bytes:

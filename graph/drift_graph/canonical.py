@@ -10,8 +10,8 @@ its type and length. Types that MessagePack lacks are extensions: tuples are pla
 so on down `_forms`. Maps and sets are sorted by the canonical bytes of their entries. A NaN has one form. `1`, `1.0`
 and `True` are three values, as are `0.0` and `-0.0`.
 
-`encode_many` is the hot path: where all values are plain by their types, it is one call into msgspec, with the same
-result as joining `canonical(value)`.
+What this file does with many values is one call of the kernel (`encode.pyx`), with the same result; `_canonical` and
+`_stored` are its twins for one value, and it asks them for what it does not know.
 """
 
 from __future__ import annotations
@@ -23,35 +23,25 @@ import fractions
 import struct
 import types
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import chain, repeat
-from operator import countOf, ne
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any, NamedTuple
 
 import msgspec
 import xxhash
 
-from drift_graph.content import shape_of
+from drift_graph.content import Shape, shape_of
 from drift_graph.functions import safe_text
-from drift_graph.payloads import Forms, are_forms, are_known_plain, are_rows
+from drift_graph.payloads import are_rows
 from drift_graph.scalars import parts_of
-
-T = TypeVar("T")
+from drift_kernel import kernel
 
 _encode = msgspec.msgpack.Encoder().encode
 _NAN = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
 _exact = frozenset({str, int, bool, type(None), bytes})
 #: Types whose values of different value or type are never equal: keys of these stand for themselves.
 THEMSELVES = frozenset({str, int, type(None)})
-_scalars = _exact | {float}
-_PLAIN_DEPTH_MAX = 50
-_COLUMNS_MAX = 8  # longer tuples are not checked column by column
-_inspected = _scalars | {tuple}
-_with_form = _scalars | {
-    bytearray, complex, datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
-}  # fmt: skip
-_of_others = frozenset({tuple, list, set, frozenset})
-
 
 _USE = (
     "; use numbers, text, bytes, None, tuples, lists, dicts, sets, dates, Decimal, UUID, Enum, dataclasses or msgspec "
@@ -78,10 +68,7 @@ def canonical(value: Any) -> bytes:
     Raises:
         NoCanonicalForm: for a type outside the list, at any depth, and for values nested too deep or in themselves.
     """
-    try:
-        return _canonical(value)
-    except RecursionError:
-        raise NoCanonicalForm(type(value), ", nested too deep or in itself,") from None
+    return _whole_canonical(value) if kernel is None else kernel.encode_one(value, *CANONICAL)
 
 
 def stored(value: Any) -> bytes:
@@ -93,52 +80,78 @@ def stored(value: Any) -> bytes:
     Raises:
         NoCanonicalForm: as `canonical` does.
     """
+    return _whole_stored(value) if kernel is None else kernel.encode_one(value, *STORED)
+
+
+class Joined(NamedTuple):
+    """The canonical bytes of many values, joined.
+
+    Attributes:
+        is_plain: all are scalars and tuples of these, and no extension is among the bytes.
+        is_restorable: `plain_values` restores them: they are plain, or all are dicts of scalars to plain values.
+    """
+
+    data: bytes
+    is_plain: bool
+    is_restorable: bool
+
+
+def joined(values: Sequence[Any], *, in_order: bool = True) -> Joined:
+    """The canonical bytes of all values.
+
+    Args:
+        in_order: whether entries of dicts are sorted; else the bytes are those of `stored`.
+
+    Raises:
+        NoCanonicalForm: a value has none.
+    """
+    if are_rows(values):
+        return Joined(values.encoded() if in_order else b"".join(values.forms(stored=True)), False, True)
+    if kernel is None:
+        data = b"".join(map(canonical if in_order else stored, values))
+        plain = all(map(is_plain, values))
+        return Joined(data, plain, plain or all(map(_is_plain_dict, values)))
+    return _joined(*kernel.encode_joined(values, *(CANONICAL if in_order else STORED)))
+
+
+def _joined(data: bytes, seen: int) -> Joined:
+    return Joined(data, not seen & 3, not seen & 1 and seen & 6 != 6)
+
+
+def joined_by_block(values: Sequence[Any], first: int, size: int) -> list[Joined]:
+    """`joined` for the first so many values, at most `size`, and for each `size` of those behind them."""
+    if kernel is not None and type(values) is list:
+        return [_joined(*block) for block in kernel.encode_blocks(values, first, size, *CANONICAL)]
+    starts = range(first - size, len(values), size) if len(values) else ()
+    return [joined(values[max(start, 0) : start + size]) for start in starts]
+
+
+def stored_plain(values: Sequence[Any]) -> bytes | None:
+    """The forms of all values with dicts as they are, if `plain_values` restores them."""
     try:
-        return _stored(value)
-    except RecursionError:
-        raise NoCanonicalForm(type(value), ", nested too deep or in itself,") from None
+        data, _, is_restorable = joined(values, in_order=False)
+    except NoCanonicalForm:
+        return None
+    return data if is_restorable else None
 
 
 def encode_many(values: Sequence[Any]) -> bytes:
-    """The canonical bytes of all values, joined: equal to b"".join(map(canonical, values)), and much faster."""
-    plain = encode_plain(values)
-    return joined_forms(values) if plain is None else plain
-
-
-def joined_forms(values: Sequence[Any]) -> bytes:
-    """b"".join(canonical_each(values)), at once where the values are rows."""
-    return values.encoded() if are_rows(values) else b"".join(canonical_each(values))
-
-
-def encode_plain(values: Sequence[Any]) -> bytes | None:
-    """`encode_many` for scalars and tuples of any depth; None if a value is anything else, or a rare scalar."""
-    if are_forms(values):
-        return b"".join(values)
-    if are_known_plain(values) or are_plain(values):
-        try:
-            return _encode(values)[len(_array_header(len(values))) :]
-        except (OverflowError, UnicodeEncodeError):
-            pass  # huge integers and lone surrogates need extensions
-    return None
-
-
-def plain_forms(values: Sequence[Any]) -> Forms | None:
-    """The canonical bytes of each value, under the conditions of `encode_plain`."""
-    if are_forms(values):
-        return values
-    if are_known_plain(values) or are_plain(values):
-        try:
-            return Forms(map(_encode, values))
-        except (OverflowError, UnicodeEncodeError):
-            pass
-    return None
+    """b"".join(map(canonical, values))."""
+    return joined(values).data
 
 
 def canonical_each(values: Sequence[Any]) -> list[bytes]:
-    """[canonical(value) for value in values], faster."""
+    """[canonical(value) for value in values]."""
     if are_rows(values):
         return values.forms()
-    return values if are_forms(values) else _of_each(values, list)
+    return list(map(canonical, values)) if kernel is None else kernel.encode_each(values, *CANONICAL)
+
+
+def stored_each(values: Sequence[Any]) -> list[bytes]:
+    """[stored(value) for value in values]."""
+    if are_rows(values):
+        return values.forms(stored=True)
+    return list(map(stored, values)) if kernel is None else kernel.encode_each(values, *STORED)
 
 
 def hash64_each(values: Sequence[Any]) -> bytes:
@@ -147,105 +160,40 @@ def hash64_each(values: Sequence[Any]) -> bytes:
     Raises:
         NoCanonicalForm: a value has none.
     """
-    return values.digests(xxhash.xxh64_digest) if are_rows(values) else _of_each(values, _joined_hashes)
+    if are_rows(values):
+        return values.hashes()
+    if kernel is None:
+        return b"".join(map(xxhash.xxh64_digest, map(canonical, values)))
+    return kernel.hash_each(values, *CANONICAL)
 
 
-def _joined_hashes(forms: Iterable[bytes]) -> bytes:
-    return b"".join(map(xxhash.xxh64_digest, forms))
+def is_plain(value: Any) -> bool:
+    """Whether a value is a scalar, or a tuple of such, whose form needs no extension and no other bytes of a NaN."""
+    kind = type(value)
+    if kind is tuple:
+        return all(map(is_plain, value))
+    if kind is int:
+        return bool(-(2**63) <= value < 2**64)
+    if kind is str:
+        return bool(value.isascii()) or _has_no_surrogate(value)
+    return kind in _exact or (kind is float and bool(value == value))
 
 
-def _of_each(values: Sequence[Any], taken: Callable[[Iterable[bytes]], T]) -> T:
-    """What `taken` makes of the canonical bytes of each value; it may be called again, with all of them."""
-    if are_forms(values):
-        return taken(values)
-    ready = values if are_plain(values) else _sorted_rows(values)
-    if ready is not None:
-        try:
-            return taken(map(_encode, ready))
-        except (OverflowError, UnicodeEncodeError):
-            pass
-    return taken(_of_one_class(values, _sorted_rows) or map(canonical, values))
-
-
-def _of_one_class(
-    values: Sequence[Any], rows_form: Callable[[Sequence[Any]], Sequence[Any] | None]
-) -> list[bytes] | None:
-    """The forms of instances of one class whose fields each have plain values, or all dicts; otherwise None.
-
-    Args:
-        rows_form: makes of dicts from text to plain values those to encode; None for other values.
-    """
-    kinds = types_of(values)
-    kind = next(iter(kinds), type(None))
-    shape = shape_of(kind) if len(kinds) == 1 and not issubclass(kind, enum.Enum) else None
-    if shape is None or shape.refused or 2 * len(shape.names) + 1 >= _SHORT:
-        return None
-    parts: list[Iterable[Any]] = [repeat(kind.__qualname__)]
-    for name, column in zip(shape.names, shape.columns(values) or ()):
-        ready = column if _is_plain_column(column) else rows_form(column)
-        if ready is None:
-            return None
-        parts += (repeat(name), ready)
-    if len(parts) == 1:  # a field is unset, or there is another attribute
-        return None
-    heads = _Heads(shape.code)
+def _has_no_surrogate(value: str) -> bool:
     try:
-        return [heads[len(row)] + row[1:] for row in map(_encode, zip(*parts))]
-    except (OverflowError, UnicodeEncodeError):
-        return None
-
-
-class _Heads(dict[int, bytes]):
-    """The header of an extension, by the length of its body and the array header before it, which is one byte."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__()
-        self._code = code
-
-    def __missing__(self, length: int) -> bytes:
-        body = bytes(length - 1)
-        head = self[length] = _extension(self._code, body)[: -len(body)]
-        return head
-
-
-def _is_plain_column(values: list[Any]) -> bool:
-    """Whether msgspec's encoding of each value, or of tuples of them, is the canonical one."""
-    kinds = set(map(type, values))
-    if float in kinds and not all(value == value for value in values if type(value) is float):
+        value.encode()
+    except UnicodeEncodeError:
         return False
-    tuples = [value for value in values if type(value) is tuple] if tuple in kinds else []
-    return kinds <= _inspected and set(map(type, chain.from_iterable(tuples))) <= _exact
+    return True
 
 
-def stored_plain(values: Sequence[Any]) -> bytes | None:
-    """`stored` of each, joined, if all are scalars, tuples, dicts of these, or rows; otherwise None."""
-    if are_rows(values):
-        return b"".join(values.forms(stored=True))
-    inside: Collection[Any] = values
-    plain = False
-    if set(map(type, values)) == {dict}:
-        if not set(map(type, chain.from_iterable(values))) <= _exact:
-            return None
-        plain = set(map(type, chain.from_iterable(map(dict.values, values)))) <= _exact
-        inside = () if plain else list(chain.from_iterable(map(dict.values, values)))
-    if plain or are_plain(inside):
-        try:
-            return _encode(values)[len(_array_header(len(values))) :]
-        except (OverflowError, UnicodeEncodeError):
-            pass
-    return None
-
-
-def stored_each(values: Sequence[Any]) -> list[bytes]:
-    """[stored(value) for value in values], faster."""
-    if are_rows(values):
-        return values.forms(stored=True)
-    if are_plain(values) or _are_rows(values):
-        try:
-            return list(map(_encode, values))
-        except (OverflowError, UnicodeEncodeError):
-            pass
-    return _of_one_class(values, _rows_as_they_are) or list(map(stored, values))
+def _is_plain_dict(value: Any) -> bool:
+    return (
+        type(value) is dict
+        and set(map(type, value)) <= _exact
+        and all(map(is_plain, value))
+        and all(map(is_plain, value.values()))
+    )
 
 
 def hash64(value: Any) -> int:
@@ -286,9 +234,7 @@ def form_of(value: Any) -> bytes:
 
 
 def forms_of(values: Sequence[Any]) -> list[bytes]:
-    """[form_of(value) for value in values], faster; values that are forms already are returned as they are."""
-    if are_forms(values):
-        return values
+    """[form_of(value) for value in values]."""
     try:
         return stored_each(values)
     except NoCanonicalForm:
@@ -305,142 +251,8 @@ def identity(key: Any) -> Any:
     return key if kind in THEMSELVES or (kind is tuple and set(map(type, key)) <= THEMSELVES) else canonical(key)
 
 
-def types_of(values: Collection[Any]) -> set[type]:
-    """The types of all values; fastest if they have one type."""
-    first = type(next(iter(values), None))
-    if values and countOf(map(type, values), first) == len(values):
-        return {first}
-    return set(map(type, values))
-
-
-def _columns(rows: Collection[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
-    """First entries of all rows, second ones, and so on; None if rows differ in length or are long."""
-    width = len(next(iter(rows)))
-    if not 0 < width <= _COLUMNS_MAX:
-        return None
-    try:
-        return list(zip(*rows, strict=True))
-    except ValueError:
-        return None
-
-
-def alike(rows: Collection[tuple[Any, ...]], kinds: frozenset[object]) -> bool:
-    """Whether all rows are pairs, or all triples, whose entries have the given types. May return False for other
-    shapes.
-    """
-    match tuple(map(type, next(iter(rows)))):
-        case first, second if first in kinds and second in kinds:
-            try:
-                return not [1 for one, two in rows if type(one) is not first or type(two) is not second]
-            except ValueError:  # rows differ in length
-                return False
-        case first, second, third if first in kinds and second in kinds and third in kinds:
-            try:
-                return not [
-                    1
-                    for one, two, three in rows
-                    if type(one) is not first or type(two) is not second or type(three) is not third
-                ]
-            except ValueError:
-                return False
-    return False
-
-
-def are_plain(values: Collection[Any], depth: int = 0) -> bool:
-    """Whether msgspec's own encoding of every value is its canonical form (huge ints and surrogates excepted)."""
-    if depth > _PLAIN_DEPTH_MAX or are_rows(values):
-        return False
-    kinds = types_of(values)
-    if not kinds <= _inspected:
-        return False
-    if float in kinds and any(map(ne, values, values)):  # a NaN is not equal to itself
-        return False
-    if kinds <= _scalars:
-        return True
-    if kinds == {tuple}:
-        if alike(values, _exact):
-            return True
-        columns = _columns(values)
-        if columns is not None:
-            return all(are_plain(column, depth + 1) for column in columns)
-        inside = set(map(type, chain.from_iterable(values)))
-        return inside <= _exact or are_plain(list(chain.from_iterable(values)), depth + 1)
-    return are_plain(list(chain.from_iterable(value for value in values if type(value) is tuple)), depth + 1)
-
-
-def have_forms(values: Collection[Any], depth: int = 0) -> bool:
-    """Whether every value has a canonical form, judged by types; False also for some rare types that have one."""
-    if are_rows(values):
-        return True
-    if depth > _PLAIN_DEPTH_MAX:
-        return False
-    kinds = set(map(type, values))
-    if kinds == {tuple} and alike(values, _with_form):
-        return True
-    for kind in kinds - _with_form:
-        these: Collection[Any] = values if len(kinds) == 1 else [each for each in values if type(each) is kind]
-        parts: list[Iterable[Any]]
-        if kind in _of_others:
-            parts = [these]
-        elif kind is dict:
-            parts = [these, map(dict.values, these)]
-        elif (shape := shape_of(kind)) is not None and not shape.refused and all(map(shape.fits, these)):
-            parts = [map(shape.content, these)]
-        else:
-            return False
-        for part in parts:
-            inside = list(chain.from_iterable(part))
-            if not set(map(type, inside)) <= _with_form and not have_forms(inside, depth + 1):
-                return False
-    return True
-
-
-_key_orders: dict[tuple[Any, ...], tuple[str, ...]] = {}
-_KEY_ORDERS_MAX = 4096
-
-
-def _key_order(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """The keys of a map in the order of their canonical bytes, cached for the next row with the same keys."""
-    order = _key_orders.get(keys)
-    if order is None:
-        if len(_key_orders) >= _KEY_ORDERS_MAX:
-            _key_orders.clear()
-        order = _key_orders[keys] = tuple(sorted(keys, key=_encode))
-    return order
-
-
-def _are_rows(values: Collection[Any]) -> bool:
-    """Whether all are dicts from text to plain values."""
-    return (
-        set(map(type, values)) == {dict}
-        and set(map(type, chain.from_iterable(values))) <= {str}
-        and are_plain(list(chain.from_iterable(map(dict.values, values))))
-    )
-
-
-def _sorted_rows(rows: Sequence[Any]) -> Sequence[dict[str, Any]] | None:
-    """Dicts from text to plain values, with their entries in canonical order; otherwise None."""
-    if not _are_rows(rows):
-        return None
-    if max(map(len, rows)) < 2:
-        return rows
-    try:
-        return [{key: row[key] for key in _key_order(tuple(row))} for row in rows]
-    except UnicodeEncodeError:
-        return None
-
-
-def _rows_as_they_are(rows: Sequence[Any]) -> Sequence[Any] | None:
-    return rows if _are_rows(rows) else None
-
-
 def _sorted_map(value: dict[Any, Any]) -> bytes:
     """A map sorted by the canonical bytes of its keys."""
-    if set(map(type, value)) == {str} and are_plain(value.values()):
-        try:
-            return _encode({key: value[key] for key in _key_order(tuple(value))})
-        except (OverflowError, UnicodeEncodeError):
-            pass
     pairs = sorted((_canonical(key), _canonical(item)) for key, item in value.items())
     return _map_header(len(pairs)) + b"".join(chain.from_iterable(pairs))
 
@@ -508,10 +320,6 @@ def _member(kind: type[enum.Enum], value: enum.Enum) -> str | int:
     return value._name_
 
 
-#: An array of fewer items has a header of one byte.
-_SHORT = 16
-
-
 def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes]:
     """The function from a value to its canonical bytes; `map_form` encodes dicts."""
 
@@ -527,11 +335,6 @@ def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes
         if kind is float:
             return _encode(value) if value == value else _NAN
         if kind is tuple:
-            if set(map(type, value)) <= _exact:
-                try:
-                    return _encode(value)
-                except (OverflowError, UnicodeEncodeError):
-                    pass
             return _array_header(len(value)) + b"".join(map(form, value))
         if kind is dict:
             return map_form(value)
@@ -582,17 +385,40 @@ def _forms(map_form: Callable[[dict[Any, Any]], bytes]) -> Callable[[Any], bytes
             return _extension(19, items(scalar))
         if shape.refused or not shape.fits(value):
             raise NoCanonicalForm(kind, why=shape.refused or "it has more entries, or fewer, than its class has names")
-        parts = (kind.__qualname__, *shape.content(value))
-        if len(parts) < _SHORT and set(map(type, parts)) <= _exact:
-            try:
-                # without the header of the array, which is one byte here
-                return _extension(shape.code, _encode(parts)[1:])
-            except (OverflowError, UnicodeEncodeError):
-                pass
-        return _extension(shape.code, items(parts))
+        return _extension(shape.code, items((kind.__qualname__, *shape.content(value))))
 
     return form
 
 
 _canonical = _forms(_sorted_map)
 _stored = _forms(_map_as_it_is)
+
+
+def _whole_canonical(value: Any) -> bytes:
+    try:
+        return _canonical(value)
+    except RecursionError:
+        raise NoCanonicalForm(type(value), ", nested too deep or in itself,") from None
+
+
+def _whole_stored(value: Any) -> bytes:
+    try:
+        return _stored(value)
+    except RecursionError:
+        raise NoCanonicalForm(type(value), ", nested too deep or in itself,") from None
+
+
+def _plan_of(kind: type) -> tuple[int, bytes, tuple[str, ...], tuple[bytes, ...], frozenset[str] | None] | None:
+    """What the kernel needs to encode instances of a class; None where the twin has to be asked for each."""
+    shape = None if issubclass(kind, enum.Enum) else shape_of(kind)
+    return None if shape is None or shape.refused else _plan(shape, kind.__qualname__)
+
+
+@lru_cache(4096)
+def _plan(shape: Shape, name: str) -> tuple[int, bytes, tuple[str, ...], tuple[bytes, ...], frozenset[str] | None]:
+    return shape.code, _canonical(name), shape.names, tuple(map(_canonical, shape.names)), shape.known
+
+
+#: What the kernel is given beside values: twins for one value, see `Encoding` there, and whether dicts are sorted.
+CANONICAL = (_canonical, _whole_canonical, _plan_of, True)
+STORED = (_stored, _whole_stored, _plan_of, False)

@@ -17,7 +17,6 @@ import types
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -77,16 +76,10 @@ class Shape:
             found.append({name: value.__dict__[name] for name in sorted(value.__dict__.keys() - self._known)})
         return found
 
-    def columns(self, values: Sequence[Any]) -> list[list[Any]] | None:
-        """The values of each field of many instances; None if a field is unset or there is another attribute."""
-        if self.code == 15 or not self.names:
-            return None
-        if self._has_dict and not all(value.__dict__.keys() <= self._known for value in values):
-            return None
-        try:
-            return [list(map(attrgetter(name), values)) for name in self.names]
-        except AttributeError:
-            return None
+    @property
+    def known(self) -> frozenset[str] | None:
+        """The names that `content` does not take for other attributes; None where instances have no others."""
+        return self._known if self._has_dict else None
 
     def fits(self, value: Any) -> bool:
         """Whether a named tuple has as many entries as names."""

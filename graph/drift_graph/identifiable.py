@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from drift_graph.canonical import NoCanonicalForm, canonical, have_forms
+from drift_graph.canonical import NoCanonicalForm, canonical, encode_many
 from drift_graph.failures import without_form
 from drift_graph.functions import field_of
 from drift_graph.graph import Dataflow
 from drift_graph.item import Failure
 from drift_graph.operators import Operator
+from drift_graph.payloads import are_rows
 from drift_graph.ranks import reached
 
 
@@ -32,8 +33,12 @@ class Identifiable:
         self._operator = operator
 
     def are(self, payloads: list[Any]) -> bool:
-        """Whether all have a canonical form, as far as their types show."""
-        return have_forms(payloads)
+        """Whether all have a canonical form."""
+        try:
+            are_rows(payloads) or encode_many(payloads)
+        except NoCanonicalForm:
+            return False
+        return True
 
     def failure(self, payload: Any) -> Failure | None:
         """The failure that replaces a payload without canonical form."""

@@ -1,18 +1,18 @@
-"""The payloads of a batch: values in a list, values known to be plain, canonical forms in place of values, or rows.
+"""The payloads of a batch: values in a list, or rows.
 
 Invariant: nobody outside this file asks for the kind of payloads; a selection from payloads has their kind.
 
-Why: what a kind states (each value is plain; each value is its canonical form) holds for every single value, so also
-for any selection in any order, but not for values that are added. So two kinds are subclasses of list: selecting and
-joining work as for lists, and `of_kind` restores the kind. Rows are no list: they make their values when somebody asks.
+Why: rows are no list: they make their values when somebody asks, and are selected and joined as columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import tzinfo
 from itertools import chain, compress
 from typing import Any, Self, TypeGuard
+
+import xxhash
 
 from drift_graph.errors import DriftError, InputError
 from drift_graph.metas import Integers
@@ -173,34 +173,12 @@ class Rows:
         """The values, made once more, if `made` gives any."""
         raise NotImplementedError
 
-    def digests(self, digest: Callable[[bytes], bytes]) -> bytes:
-        """What a function makes of the canonical bytes of each row, joined; it always makes as many bytes."""
-        return b"".join(map(digest, self.forms()))
+    def hashes(self) -> bytes:
+        """The xxh64 of the canonical bytes of each row, 8 bytes big-endian, joined."""
+        return b"".join(map(xxhash.xxh64_digest, self.forms()))
 
 
 Sequence.register(Rows)
-
-
-class Plain(list[Any]):
-    """Values whose types `encode_many` need not check: the code that made them has checked all their parts."""
-
-    __slots__ = ()
-
-
-class Forms(list[bytes]):
-    """Canonical bytes in place of values, for code that only sorts, counts and hashes them."""
-
-    __slots__ = ()
-
-
-def are_forms(values: Collection[Any]) -> TypeGuard[Forms]:
-    """Whether these are canonical forms in place of values."""
-    return type(values) is Forms
-
-
-def are_known_plain(values: Collection[Any]) -> bool:
-    """Whether all are known to be plain."""
-    return type(values) is Plain
 
 
 def are_rows(values: object) -> TypeGuard[Rows]:
@@ -213,46 +191,25 @@ def have_fields(values: object) -> TypeGuard[Rows]:
     return isinstance(values, Rows) and values.has_fields
 
 
-def of_kind(values: Any, chosen: Any) -> Any:
-    """`chosen`, a selection from `values`, as the same kind of list."""
-    return chosen if type(values) is list or isinstance(values, Rows) else type(values)(chosen)
-
-
 def slice(values: Any, start: int, end: int) -> Any:
     """The values from index `start` up to `end`."""
-    return of_kind(values, values[start:end])
+    return values[start:end]
 
 
 def chosen(values: Any, wanted: Sequence[int]) -> Any:
     """The values for which `wanted` has a 1."""
-    if isinstance(values, Rows):
-        return values.chosen(wanted)
-    return of_kind(values, list(compress(values, wanted)))
+    return values.chosen(wanted) if isinstance(values, Rows) else list(compress(values, wanted))
 
 
 def in_order(values: Any, order: Sequence[int]) -> Any:
     """The values at these indices, in this order."""
-    if isinstance(values, Rows):
-        return values.in_order(order)
-    return of_kind(values, list(map(values.__getitem__, order)))
+    return values.in_order(order) if isinstance(values, Rows) else list(map(values.__getitem__, order))
 
 
 def joined(several: Sequence[Any]) -> Any:
-    """The values of several lists, one after the other; forms and values must not be mixed."""
+    """The values of several lists, one after the other."""
     if several and all(isinstance(each, Rows) for each in several):
         found = several[0].joined(several[1:])
         if found is not None:
             return found
-    return _of_kinds(several, list(chain.from_iterable(several)))
-
-
-def _of_kinds(several: Sequence[list[Any]], made: list[Any]) -> list[Any]:
-    """`made`, a list combined from several lists, as their kind if they have one."""
-    kinds = set(map(type, several))
-    assert len(kinds) <= 1 or Forms not in kinds
-    return of_kind(several[0], made) if len(kinds) == 1 else made
-
-
-def are_of_one_kind(several: Sequence[list[Any]]) -> bool:
-    """Whether all are forms, or none is."""
-    return len({type(values) is Forms for values in several}) <= 1
+    return list(chain.from_iterable(several))

@@ -32,12 +32,12 @@ from typing import Any, NamedTuple
 import msgspec
 import xxhash
 
-from drift_graph.canonical import NoCanonicalForm, stored, stored_each, types_of
+from drift_graph.canonical import NoCanonicalForm, stored, stored_each
 from drift_graph.content import shape_of
 from drift_graph.errors import ImpureStep
 from drift_graph.functions import LibraryFunction, field_of, safe_text
 from drift_graph.operators import Operator, location_of
-from drift_graph.payloads import are_forms, are_known_plain, are_rows
+from drift_graph.payloads import are_rows
 from drift_graph.restore import CannotRestore, restored
 
 SAMPLED_MAX = 32  # values that are compared by their canonical form too
@@ -58,8 +58,8 @@ _UNCHANGEABLE = _SCALARS | {
 
 def are_unchangeable(values: Sequence[Any]) -> bool:
     """Whether nobody can change any of the values, by their types alone: scalars, and tuples of these at any depth."""
-    kinds = types_of(values)
-    if kinds <= _UNCHANGEABLE or are_known_plain(values) or are_forms(values):
+    kinds = set(map(type, values))
+    if kinds <= _UNCHANGEABLE:
         return True
     if tuple not in kinds or not kinds - {tuple} <= _UNCHANGEABLE:
         return False
@@ -143,7 +143,7 @@ def _parts(values: Sequence[Any]) -> set[int]:
     """The identities of all that is in values, and may change."""
     found: set[int] = set()
     level: Sequence[Any] = values
-    while level and not types_of(level) <= _UNCHANGEABLE:
+    while level and not set(map(type, level)) <= _UNCHANGEABLE:
         new = {id(each): each for each in level if type(each) not in _UNCHANGEABLE and id(each) not in found}
         found.update(new)
         level = _members(list(new.values()))  # each once: a value may be in itself

@@ -12,7 +12,10 @@ from __future__ import annotations
 import os
 import warnings
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from drift_kernel._kernel import Kernel
 
 _CHOICES = ("", "require", "without")
 
@@ -59,6 +62,6 @@ def _load() -> tuple[Any, str]:
     return None, f"without the kernel, which {why}"
 
 
-#: The compiled module, whose functions have their types in `_kernel.pyi`; or None.
-kernel: Any
+#: The compiled module, or None.
+kernel: Kernel | None
 kernel, STATUS = _load()

@@ -1,13 +1,80 @@
 """The types of the compiled module; its functions are described where they are, in the .pyx files."""
 
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias
 
-#: The checksum of the sources that it was built from.
-SOURCE: int
+from typing_extensions import Buffer
 
-#: Its methods are those of `drift_graph.metas.ListedMetas`.
-Metas: Any
-#: Its methods are those of `drift_graph.stamp_counts.ListedStamps`.
-Stamps: Any
+_Twin = Callable[[Any], bytes]
+_PlanOf = Callable[[type], tuple[int, bytes, tuple[str, ...], tuple[bytes, ...], frozenset[str] | None] | None]
 
-def late_of(times: Any, greatest: int, least: int, lateness: int) -> list[tuple[int, int, int]]: ...
+class Column:
+    def __init__(
+        self,
+        kind: str,
+        width: int,
+        start: int,
+        count: int,
+        valid: Buffer | None,
+        data: Buffer,
+        others: Iterable[Buffer] = (),
+    ) -> None: ...
+
+#: Constants, columns, and extensions: a code and pieces.
+Piece: TypeAlias = bytes | Column | tuple[int, "Sequence[Piece]"]
+
+class RowForms:
+    def __init__(
+        self, pieces: Sequence[Piece], count: int, twin: _Twin, whole: _Twin, plan_of: _PlanOf, in_order: bool
+    ) -> None: ...
+    def joined(self, start: int, end: int) -> bytes: ...
+    def each(self, start: int, end: int) -> list[bytes]: ...
+    def hashes(self, start: int, end: int) -> bytes: ...
+
+_Column: TypeAlias = Column
+_RowForms: TypeAlias = RowForms
+
+class Kernel(Protocol):
+    """The module."""
+
+    #: The checksum of the sources that it was built from.
+    SOURCE: int
+
+    # hash.pyx
+    def xxh64(self, data: bytes) -> int: ...
+    def xxh3_64(self, data: bytes) -> int: ...
+    def xxh3_128(self, data: bytes) -> bytes: ...
+
+    # encode.pyx
+    def encode(
+        self, values: Iterable[Any], twin: _Twin, whole: _Twin, plan_of: _PlanOf, in_order: bool
+    ) -> tuple[bytes, bytes, int]: ...
+    def encode_joined(
+        self, values: Iterable[Any], twin: _Twin, whole: _Twin, plan_of: _PlanOf, in_order: bool
+    ) -> tuple[bytes, int]: ...
+    def encode_blocks(
+        self, values: list[Any], first: int, size: int, twin: _Twin, whole: _Twin, plan_of: _PlanOf, in_order: bool
+    ) -> list[tuple[bytes, int]]: ...
+    def encode_one(self, value: Any, twin: _Twin, whole: _Twin, plan_of: _PlanOf, in_order: bool) -> bytes: ...
+    def encode_each(
+        self, values: Iterable[Any], twin: _Twin, whole: _Twin, plan_of: _PlanOf, in_order: bool
+    ) -> list[bytes]: ...
+    def hash_each(
+        self, values: Iterable[Any], twin: _Twin, whole: _Twin, plan_of: _PlanOf, in_order: bool
+    ) -> bytes: ...
+
+    # keys.pyx
+    def are_identities(self, keys: Iterable[Any]) -> bool: ...
+
+    # arrow.pyx
+    Column: type[_Column]
+    RowForms: type[_RowForms]
+    def values_column(self, values: list[Any]) -> _Column: ...
+    def coded_column(self, forms: list[bytes], codes: Buffer, count: int) -> _Column: ...
+
+    # metas.pyx
+    #: Its methods are those of `drift_graph.metas.ListedMetas`.
+    Metas: Any
+    #: Its methods are those of `drift_graph.stamp_counts.ListedStamps`.
+    Stamps: Any
+    def late_of(self, times: Any, greatest: int, least: int, lateness: int) -> list[tuple[int, int, int]]: ...

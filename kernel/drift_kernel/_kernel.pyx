@@ -10,4 +10,8 @@ cdef extern from *:
 
 SOURCE = DRIFT_KERNEL_SOURCE
 
+include "hash.pyx"
+include "encode.pyx"
+include "keys.pyx"
+include "arrow.pyx"
 include "metas.pyx"

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from strategies import payloads
 
 import drift
-from drift.engines.packing import in_forms
 from drift_barrier.barrier import FAILURES, Barrier, Released
 from drift_barrier.digest import BLOCK_ITEMS, Digest, block_head, hash_block
 from drift_graph.canonical import canonical, canonical_each, encode_many
@@ -28,7 +27,7 @@ from drift_graph.metas import Metas
 def test_the_barrier_releases_what_tombstones_leave_in_order(
     final: dict[int, Any], cancelled: list[tuple[int, Any]], data: st.DataObject
 ) -> None:
-    """Any items, and items with their tombstones, in any order and any batches, as values or forms, over two sinks."""
+    """Any items, and items with their tombstones, in any order and any batches, over two sinks."""
     changes = [(number, payload, 1) for number, payload in final.items()]
     for number, payload in cancelled:
         changes += [(number, payload, 1), (number, payload, -1)]
@@ -39,7 +38,7 @@ def test_the_barrier_releases_what_tombstones_leave_in_order(
         batch, changes = changes[:size], changes[size:]
         for parity, sink in enumerate(("even", "odd")):
             columns = columns_of([change for change in batch if change[0] % 2 == parity])
-            barrier.add(sink, in_forms(columns) if data.draw(st.booleans()) else columns)
+            barrier.add(sink, columns)
         if data.draw(st.booleans()):
             barrier._compact()
     released: list[tuple[int, bytes, bytes, str]] = []

@@ -12,7 +12,7 @@ from waiting import wait_until
 
 import drift
 import drift_graph.canonical
-from drift.engines.packing import in_values
+from drift.engines.packing import in_parts
 from drift.sources import IterableSource
 from drift.sources.iterables import IterableReader
 from drift_barrier.barrier import Released
@@ -117,12 +117,11 @@ def test_what_zeromq_releases_at_once_becomes_values_block_by_block() -> None:
 
 def test_parts_of_a_release_have_their_own_positions_sinks_and_values_and_the_last_has_the_error() -> None:
     metas = [bytes([number]) for number in range(5)]
-    forms = drift_graph.canonical.plain_forms([*"abcde"])
-    assert forms is not None
+    forms = drift_graph.canonical.canonical_each([*"abcde"])
     parts = [Encoded(2, b"", b"".join(forms[:2]), True), Encoded(3, b"", b"".join(forms[2:]), True)]
     error = ValueError()
     released = [
-        each for each, _ in in_values(Released(7, Metas(metas), forms, ["x", "x", "y", "x", "y"], error), parts)
+        each for each, _ in in_parts(Released(7, Metas(metas), [*"abcde"], ["x", "x", "y", "x", "y"], error), parts)
     ]
     assert released == [
         Released(7, Metas(metas[:2]), ["a", "b"], ["x", "x"], None),

@@ -68,7 +68,7 @@ def run(
     metas = [meta_at(time) for time in times or range(len(rows))]
     for start, end in zip([0, *ends], [*ends, len(rows)]):
         if start < end:
-            made = logic.outputs(rows[start:end])
+            made: list[Any] = []
             logic.on_batch(states, KeyedItems(keys[start:end], rows[start:end], Metas(metas[start:end])), made.append)
             if logic.is_timed:
                 made = [[(each.time, each.payload) if type(each) is Later else each for each in some] for some in made]

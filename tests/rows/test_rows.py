@@ -186,9 +186,7 @@ def test_forms_of_many_rows_are_those_of_their_dicts_whatever_varies_in_length(l
             assert with_batch.batch.num_rows == count and encode_many(with_batch) == b"".join(expected)
 
 
-def test_forms_are_the_same_in_whatever_order_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "_FORMS_AT_ONCE", 4)
-    monkeypatch.setattr(rows_module, "_ROWS_AT_ONCE", 12)
+def test_forms_are_the_same_in_whatever_order_they_are_asked_for() -> None:
     frame = pl.DataFrame({"n": range(50), "text": ["x" * (at % 14) for at in range(50)]})
     for some in (frame, frame.select("n")):
         made, expected = Frame(some), canonical_each(some.to_dicts())

@@ -29,7 +29,7 @@ from drift.engines.base import Progress
 from drift.engines.feed import Feed
 from drift.engines.memory import rare_collections
 from drift.engines.observed import Observed, ProcessState, added, own_state
-from drift.engines.packing import in_values
+from drift.engines.packing import in_parts
 from drift.engines.surroundings import surroundings
 from drift.engines.zeromq.calls import last_call
 from drift.engines.zeromq.child import EngineChild, LocalProcess
@@ -258,7 +258,7 @@ class ZeromqEngine:
                 for message in messages:
                     progress.minimal_bytes = node.minimal_time
                     end = message.released.position + len(message.released.metas)
-                    for released, self._encoded in in_values(message.released, message.encoded):
+                    for released, self._encoded in in_parts(message.released, message.encoded):
                         progress.items_out = released.position + len(released.metas)
                         if progress.items_out == end:
                             progress.released_below = message.minimal_time

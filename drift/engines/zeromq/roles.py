@@ -21,7 +21,6 @@ import zmq
 
 from drift.engines.observed import Timeline, own_state
 from drift.engines.overflow import Overflow
-from drift.engines.packing import in_forms
 from drift.engines.zeromq.calls import CallWriter
 from drift.engines.zeromq.control import SignOfLife
 from drift.engines.zeromq.settings import ZeromqSettings
@@ -94,7 +93,7 @@ class Carrier:
                 continue
             if send.message is not last:  # one message for many receivers is encoded once
                 try:
-                    frame = self._frame(send)
+                    frame = self._codec.encode(send.message)
                 except Exception as error:  # pickling a payload may raise anything
                     here += self.carry(unsent(send, error), unsent)
                     continue
@@ -117,13 +116,6 @@ class Carrier:
             for part in self.shelf.parts(name):
                 box.send(self._codec.encode(part))
         self._sent = names
-
-    def _frame(self, send: Send) -> bytes:
-        message = send.message
-        if send.to == BARRIER and isinstance(message, Batch):
-            parts = [(name, in_forms(columns)) for name, columns in message.parts]
-            message = Batch(message.granule, message.checksum, parts)
-        return self._codec.encode(message)
 
 
 class Loop:
