@@ -77,7 +77,7 @@ class Struct(msgspec.Struct):
 
 Named = namedtuple("Named", "one other")
 
-_numbers = st.sampled_from([0, 127, 128, 255, 256, 65535, 65536, 2**31, 2**32, 2**63, 2**64, 2**70])
+_numbers = st.sampled_from([0, 32, 127, 2**15, 128, 255, 256, 65535, 65536, 2**31, 2**32, 2**63, 2**64, 2**70])
 scalars = st.one_of(
     st.builds(lambda number, by, sign: sign * number + by, _numbers, st.integers(-1, 1), st.sampled_from([-1, 1])),
     st.sampled_from(AWKWARD),
@@ -140,7 +140,7 @@ def test_blocks_are_encoded_as_each_by_itself(given_values: list[Any], first: in
     assert forms.joined_by_block(tuple(given_values), first, size) == expected
 
 
-@pytest.mark.parametrize("depth", [40, 59, 60, 61, 70, 200, 100_000])
+@pytest.mark.parametrize("depth", [40, 59, 60, 61, 70, 200, 900, 100_000])
 @pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: (inner,), lambda inner: {"a": inner}, Fields])
 def test_what_is_nested_deep_is_what_the_twin_says(depth: int, wrap: Any) -> None:
     value: Any = 1
@@ -288,6 +288,17 @@ def test_rows_of_columns_have_the_forms_of_their_dicts(data: st.DataObject) -> N
         assert made.each(first, rows - start) == expected[first:]
         assert made.joined(0, first) == b"".join(expected[:first])  # type: ignore[arg-type]
         assert made.hashes(0, first) == b"".join(map(xxhash.xxh64_digest, expected[:first]))
+
+
+@pytest.mark.parametrize("length", [*range(36), *range(250, 262), 65_530, 65_536])
+def test_texts_and_lists_of_each_length_have_the_headers_of_their_forms_in_columns_too(length: int) -> None:
+    text = "x" * length
+    for value in (text, text.encode(), [0] * length, (0,) * length, {text: 1, text[:-1]: 2}):
+        assert compiled(value) == twin(value)
+    for kind in (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()):
+        column = pa.array([text if "string" in str(kind) else text.encode()], kind)
+        made = forms_of_rows(pieces_of_rows(["a"], [column], 1, True), 1, True)
+        assert made.each(0, 1) == [twin({"a": column[0].as_py()})]
 
 
 @pytest.mark.parametrize(

@@ -198,8 +198,6 @@ def test_forms_are_the_same_in_whatever_order_they_are_asked_for() -> None:
 def test_rows_of_other_fields_are_joined_as_dicts() -> None:
     one, other = Frame(pl.DataFrame({"a": [1, 2]})), Frame(pl.DataFrame({"b": ["x"]}))
     assert payloads.joined([one, other]) == [{"a": 1}, {"a": 2}, {"b": "x"}]
-    assert payloads.merged([one, other], [0, 1, 0]) == [{"a": 1}, {"b": "x"}, {"a": 2}]
-    assert payloads.merged([one, one], [1, 0, 0, 1]).values == [{"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}]
     assert one[-1] == {"a": 2} and one[::-1].values == [{"a": 2}, {"a": 1}]
     with pytest.raises(IndexError):
         one[2]
