@@ -65,8 +65,8 @@ BREAKAGES = [
     one(
         "of the old row of Postgres what is not known is None",
         "drift/sources/pgoutput.py",
-        " and (is_key or not only_key)\n",
-        "\n",
+        " and (is_key or not only_key):\n",
+        ":\n",
         CHANGES,
         NO_POSTGRES,
     ),
@@ -378,8 +378,8 @@ BREAKAGES = [
     one(
         "a Postgres that goes away as soon as it is there is a bare error",
         "drift/sources/changes.py",
-        "            self._run(_FORMS)\n",
-        "            self._connection.execute(_FORMS.encode())\n",
+        "        except psycopg.Error as error:\n            raise self._unreadable(\n                error, ",
+        "        except psycopg.ProgrammingError as error:\n            raise self._unreadable(\n                error, ",
         (*WHOLE, "-k", "Changes"),
         NO_SERVERS,
     ),
