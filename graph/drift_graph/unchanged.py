@@ -51,6 +51,7 @@ _UNCHANGEABLE = _SCALARS | {
     complex, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal, fractions.Fraction,
     uuid.UUID, range, type, types.FunctionType, types.BuiltinFunctionType,
 }  # fmt: skip
+_UNCHANGEABLE_OR_TUPLE = _UNCHANGEABLE | {tuple}
 
 
 # Which values anybody can change.
@@ -74,9 +75,11 @@ def _changeable(values: Iterable[Any]) -> list[Any]:
     todo, count = list(values), 0
     while todo:
         count += len(todo)
-        tuples = [each for each in todo if type(each) is tuple]
-        found += [each for each in todo if type(each) not in _UNCHANGEABLE and type(each) is not tuple]
-        todo = list(chain.from_iterable(tuples))
+        kinds = set(map(type, todo))
+        if kinds != {tuple}:
+            found += [each for each in todo if type(each) not in _UNCHANGEABLE_OR_TUPLE]
+            todo = [each for each in todo if type(each) is tuple] if tuple in kinds else []
+        todo = list(chain.from_iterable(todo))
     return found if 2 * len(found) < count else list({id(each): each for each in found}.values())
 
 
@@ -84,7 +87,7 @@ def _members(values: Sequence[Any]) -> list[Any]:
     """What is inside of values, one level down."""
     inside: list[Iterable[Any]] = []
     if set(map(type, values)) <= _SEQUENCES:
-        return list(chain.from_iterable(values))
+        return [each for each in chain.from_iterable(values) if type(each) not in _UNCHANGEABLE]
     for each in values:
         kind = type(each)
         if kind in _UNCHANGEABLE or isinstance(each, (enum.Enum, type)):  # which lead to their classes, and back
@@ -117,7 +120,7 @@ def are_fresh(values: list[Any], given: Sequence[Any]) -> bool:
         if kinds <= _MUTABLE and max(map(getrefcount, level)) <= references:
             if kinds == {dict} and set(map(type, chain.from_iterable(map(dict.values, level)))) <= _UNCHANGEABLE:
                 return True
-        else:
+        elif not kinds <= _SHAREABLE:
             shared = _shared(level, references)
             if shared and known is None:
                 known = set(map(id, given))
@@ -135,7 +138,8 @@ def _shared(level: Sequence[Any], references: int) -> set[int]:
     return {
         id(each)
         for each, count in zip(level, counts)
-        if count > references and type(each) not in _SHAREABLE and not isinstance(each, enum.Enum)
+        if count > references
+        and (type(each) in _MUTABLE or (type(each) not in _SHAREABLE and not isinstance(each, enum.Enum)))
     }
 
 
@@ -152,7 +156,7 @@ def _parts(values: Sequence[Any]) -> set[int]:
 
 _MUTABLE = frozenset({dict, list, set})
 _SEQUENCES = frozenset({tuple, list, set, frozenset})
-_SHAREABLE = _UNCHANGEABLE | {tuple, frozenset}
+_SHAREABLE = _UNCHANGEABLE_OR_TUPLE | {frozenset}
 
 
 # Encodings.

@@ -377,6 +377,21 @@ def test_a_generator_that_yields_one_list_again_is_found(settings: dict[str, Any
         drift.run(graph, {"in": range(3)}, **settings).finish()
 
 
+def test_a_map_that_changes_what_it_returned_long_ago_is_found_when_its_batch_ends() -> None:
+    returned: list[dict[str, int]] = []
+
+    def changing(number: int) -> dict[str, int]:
+        returned.append({"n": number})
+        if number == 30:
+            returned[-25]["n"] = -1
+        return returned[-1]
+
+    graph = drift.Graph("long ago")
+    graph.source("in").map(changing).sink("out")
+    with pytest.raises(drift.ImpureStep, match=r"had returned before: it was {'n': 6} and is {'n': -1}"):
+        drift.run(graph, {"in": range(40)}).finish()
+
+
 @functools.cache
 def cached(number: int) -> list[int]:
     return [number]

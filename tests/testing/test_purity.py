@@ -27,10 +27,12 @@ from typing import Any
 
 import numpy
 import pytest
+from hypothesis import settings, strategies
 from test_records_cli import call
 from waiting import HANG_S, processes_with, wait_until
 
 import drift
+import drift.testing
 from drift.purity import PurityCheck
 from drift_graph.errors import GraphError, ImpureStep
 
@@ -777,3 +779,23 @@ def test_the_command_line_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "0 items were released before this; they stand\n"
     )
     assert call("run", "flow.py:graph", "--source", "lines.txt", "--quiet").exit_code == 0
+
+
+@pytest.mark.parametrize("names", ["ab", "abc", "abcd"])
+def test_a_function_that_numbers_few_names_as_they_come_is_found(names: str) -> None:
+    numbers_of: dict[str, int] = {}
+
+    def numbered(word: str) -> tuple[str, int]:
+        if word not in numbers_of:
+            numbers_of[word] = len(numbers_of)
+        return word, numbers_of[word]
+
+    graph = drift.Graph("numbered")
+    graph.source("words").map(numbered).sink("out")
+
+    @settings(max_examples=1, database=None)
+    @drift.testing.deterministic(graph, words=strategies.lists(strategies.sampled_from(names), max_size=6))
+    def numbers_words() -> None: ...
+
+    with pytest.raises(ImpureStep, match="numbered"):
+        numbers_words()
