@@ -8,7 +8,7 @@ BIN := .venv/bin
 # Tests and benchmarks start many processes: they load what others have compiled, also where the environment forbids it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test lint quick versions docs bench nexmark noir breakages kernel-checks kills garbage release clean
+.PHONY: help demo test lint quick versions versions-extras docs bench nexmark noir breakages kernel-checks kills garbage release clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -43,6 +43,10 @@ versions: ## quick, on each other CPython that is here
 	    $$folder/bin/pytest -n 2 $(QUICK) $(PART); \
 	    rm -rf $$folder; \
 	done
+
+EXTRAS ?=
+versions-extras: .venv/test ## tests of connectors, with each version of their libraries that is allowed; EXTRAS="duckdb --ends"
+	$(BIN)/python tests/versions.py $(EXTRAS)
 
 docs: .venv/docs ## the documents as a site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

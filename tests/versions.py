@@ -1,0 +1,93 @@
+"""Tests of a connector with the versions of its library that drift allows: the lowest, the newest, each minor between.
+
+    .venv/bin/python tests/versions.py [PACKAGE ...] [--ends] [--turn N]
+
+Each version is installed into an environment of its own, above that of `make test`, so that all else is as it is there.
+Prints a row of a Markdown table for each, and fails if tests of one failed. `--ends`: only the lowest and the newest.
+`--turn N`: of one package, the N-th in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+#: For each package its tests: arguments of pytest.
+TESTS = {
+    "duckdb": ["tests/flow/test_tables.py", "tests/rows/test_rows.py", "-k", "duckdb"],
+    "polars": ["tests/rows/test_rows.py", "tests/rows/test_schema_rows.py", "tests/rows/test_rows_read.py"],
+    "pyarrow": ["tests/flow/test_tables.py", "tests/records/test_records.py", "tests/sinks/test_sinks_parts.py"],
+    "pandas": ["tests/flow/test_tables.py", "tests/core/test_scalars.py", "tests/core/test_moments.py"],
+    "deltalake": ["tests/sinks/test_delta.py"],
+    "pyiceberg": ["tests/sinks/test_iceberg.py"],
+    "redis": ["tests/sources/test_sources_brokers.py", "tests/state/test_state_storage.py", "-k", "redis"],
+    "confluent-kafka": ["tests/sources/test_sources_brokers.py", "-k", "kafka"],
+    "psycopg": ["tests/sources/test_changes.py", "tests/sinks/test_sinks_refused.py"],
+}
+
+
+def allowed(package: str) -> list[Version]:
+    """The newest patch of each minor version that an extra allows, and the lowest version, in order."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *(line for lines in project["optional-dependencies"].values() for line in lines)]
+    bounds = [each for each in map(Requirement, lines) if each.name == package]
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "index", "versions", package], check=True, capture_output=True, text=True
+    )
+    known = listed.stdout.partition("Available versions:")[2].split("\n")[0]
+    found = sorted(map(Version, re.findall(r"[\d.]+\d", known)))
+    found = [version for version in found if all(each.specifier.contains(version) for each in bounds)]
+    newest = {version.release[:2]: version for version in found}
+    return sorted({found[0], *newest.values()})
+
+
+def environment(package: str, version: Version) -> Path:
+    """Makes an environment with this version; returns its interpreter."""
+    folder = ROOT / ".venv" / "versions" / f"{package}-{version}"
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    own = next(folder.glob("lib/python*/site-packages"))
+    below = sysconfig.get_path("purelib")
+    (own / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
+    name = f"{package}[binary]" if package == "psycopg" else package
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--target", own]
+    subprocess.run([*pip, "--upgrade", f"{name}=={version}"], check=True)
+    return folder / "bin" / "python"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=", ".join(TESTS))
+    parser.add_argument("--ends", action="store_true")
+    parser.add_argument("--turn", type=int)
+    options = parser.parse_args()
+    packages = options.packages or list(TESTS)
+    if options.turn is not None:
+        packages = [list(TESTS)[options.turn % len(TESTS)]]
+    failed = False
+    for package in packages:
+        versions = allowed(package)
+        for version in [versions[0], versions[-1]] if options.ends else versions:
+            python = environment(package, version)
+            command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS[package]]
+            run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            failed = failed or run.returncode != 0
+            print(f"| {package} | {version} | {run.stdout.strip().splitlines()[-1].strip('= ')} |", flush=True)
+            if run.returncode:
+                print(run.stdout[-6000:], run.stderr[-2000:], file=sys.stderr, flush=True)
+            shutil.rmtree(python.parents[1])
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
