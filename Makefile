@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help demo test lint quick versions versions-extras docs bench nexmark noir breakages kernel-checks kills garbage release clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: .venv/demo ## counts the words of Hamlet
 	$(BIN)/python examples/wordcount.py
@@ -45,7 +45,7 @@ versions: ## quick, on each other CPython that is here
 	done
 
 EXTRAS ?=
-versions-extras: .venv/test ## tests of connectors, with each version of their libraries that is allowed; EXTRAS="duckdb --ends"
+versions-extras: .venv/test ## connectors with each version of their libraries: EXTRAS="duckdb --ends"
 	$(BIN)/python tests/versions.py $(EXTRAS)
 
 docs: .venv/docs ## the documents as a site
