@@ -24,7 +24,7 @@ from drift_graph.item import FAILURES as FAILURES
 from drift_graph.item import Columns, Failure, joined, sorted_by_meta
 from drift_graph.meta import BEGINNING, MetaParts
 from drift_graph.metas import Metas
-from drift_graph.payloads import are_rows, chosen, in_order
+from drift_graph.payloads import are_rows, chosen, in_order, interleaved
 
 _IMPURE = (
     "this happens where a function gives two answers for one payload: it reads a clock, a random number, a global or "
@@ -264,13 +264,14 @@ def _settle(taken: list[tuple[str, Columns]]) -> tuple[Metas, list[Any], str | l
             at = diffs.index(-1)
             shown = f"{MetaParts(metas[at])} {safe_text(repr, payloads[at], 500)}"
             raise DriftBug(f"a tombstone is left that takes nothing back, at {shown}; {_IMPURE}")
-    metas, payloads, _ = joined(of_sinks)
     sinks: str | list[str] = taken[0][0]
     if len(of_sinks) > 1:
         sinks = [name for name, columns in zip(names, of_sinks) for _ in columns.metas]
-        order, metas = metas.sorted()
-        payloads = in_order(payloads, order)
+        order, metas = Metas.joined([columns.metas for columns in of_sinks]).sorted()
+        payloads = interleaved([columns.payloads for columns in of_sinks], order)
         sinks = [sinks[index] for index in order]
+    else:
+        metas, payloads, _ = of_sinks[0]
     if not metas.is_increasing():
         raise DriftBug(f"two items with the same meta are released; {_IMPURE}")
     return metas, payloads, sinks

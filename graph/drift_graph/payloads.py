@@ -7,7 +7,8 @@ Why: rows are no list: they make their values when somebody asks, and are select
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import builtins
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import tzinfo
 from itertools import chain, compress
 from typing import Any, Self, TypeGuard
@@ -181,6 +182,79 @@ class Rows:
 Sequence.register(Rows)
 
 
+class Interleaved(Rows):
+    """Payloads of several sinks in the order of their metas, each where it was: in columns, or in a list.
+
+    Why: as one list, all rows would become dicts, where only their bytes are wanted and each sink takes its own.
+
+    Args:
+        parts: the payloads.
+        owners, places: for each payload which of the parts it is in, and where; places in one part increase.
+    """
+
+    __slots__ = ("_parts", "_owners", "_places")
+
+    has_fields = False
+
+    def __init__(self, parts: Sequence[Any], owners: Sequence[int], places: Sequence[int]) -> None:
+        self._parts = parts
+        self._owners = owners
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def __getitem__(self, at: Any) -> Any:
+        owners, places = self._owners[at], self._places[at]
+        return (
+            Interleaved(self._parts, owners, places) if isinstance(at, builtins.slice) else self._parts[owners][places]
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._in_turn(lambda part: part)
+
+    def _in_turn(self, of_each: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+        """What a function makes of the payloads of each part, one for each, in the order of all."""
+        next_of = [iter(of_each(self._of(part))).__next__ for part in range(len(self._parts))]
+        return (next_of[owner]() for owner in self._owners)
+
+    def _of(self, part: int) -> Any:
+        """The payloads that are in one part."""
+        places = list(compress(self._places, map(part.__eq__, self._owners)))
+        values = self._parts[part]
+        if places and places[-1] - places[0] + 1 == len(places):
+            return slice(values, places[0], places[-1] + 1)
+        return in_order(values, places)
+
+    @property
+    def nbytes(self) -> int:
+        sizes = (each.nbytes if isinstance(each, Rows) else 0 for each in self._parts)
+        return sum(sizes) * len(self) // max(sum(map(len, self._parts)), 1)
+
+    def chosen(self, wanted: Sequence[int]) -> Any:
+        return self.in_order(list(compress(range(len(self)), wanted)))
+
+    def in_order(self, order: Sequence[int]) -> Any:
+        """The payloads at these increasing indices; of one part they are that part's own."""
+        owners = [self._owners[at] for at in order]
+        made = Interleaved(self._parts, owners, [self._places[at] for at in order])
+        return made._of(owners[0]) if len(set(owners)) == 1 else made
+
+    def joined(self, others: Sequence[Self]) -> None:
+        return None
+
+    def encoded(self) -> bytes:
+        return b"".join(self.forms())
+
+    def forms(self, *, stored: bool = False) -> list[bytes]:
+        from drift_graph.canonical import canonical_each, stored_each  # which imports this file
+
+        return list(self._in_turn(stored_each if stored else canonical_each))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+
 def are_rows(values: object) -> TypeGuard[Rows]:
     """Whether these are stored as columns."""
     return isinstance(values, Rows)
@@ -213,3 +287,12 @@ def joined(several: Sequence[Any]) -> Any:
         if found is not None:
             return found
     return list(chain.from_iterable(several))
+
+
+def interleaved(several: Sequence[Any], order: Sequence[int]) -> Any:
+    """The values of several batches at these places of all of them, one batch after the other; in each in order."""
+    if not any(isinstance(each, Rows) for each in several):
+        return in_order(list(chain.from_iterable(several)), order)
+    owners = [owner for owner, each in enumerate(several) for _ in range(len(each))]
+    places = [place for each in several for place in range(len(each))]
+    return Interleaved(several, [owners[at] for at in order], [places[at] for at in order])
