@@ -37,6 +37,7 @@ from drift.cli.specs import source_of
 from drift.sinks import Sink, as_sink
 from drift.sinks.base import Committing
 from drift_graph.meta import global_time
+from drift_graph.metas import Metas
 
 ROOT = Path(__file__).parents[2]
 numbers = count()
@@ -249,7 +250,7 @@ def test_what_a_sink_and_a_source_guarantee_is_data_on_the_class() -> None:
 def write(sink: Sink, start: int, end: int) -> None:
     for at in range(start, end, 3):
         ids = range(at, min(at + 3, end))
-        sink.write(ids, [global_time(id, 0, 0, 0) for id in ids], [rows_of(id + 1)[id] for id in ids])
+        sink.write(ids, Metas([global_time(id, 0, 0, 0) for id in ids]), [rows_of(id + 1)[id] for id in ids])
 
 
 @by_key_too
@@ -398,7 +399,9 @@ def test_rows_are_compared_as_the_database_has_them(
         start = 0
         while start < len(payloads):
             end = len(payloads) if start == len(payloads) - 1 else data.draw(st.integers(start + 1, len(payloads) - 1))
-            sink.write(range(start, end), [global_time(n, 0, 0, 0) for n in range(start, end)], payloads[start:end])
+            sink.write(
+                range(start, end), Metas([global_time(n, 0, 0, 0) for n in range(start, end)]), payloads[start:end]
+            )
             start = end
             if start >= len(payloads) - 1 or data.draw(st.booleans()):
                 committed = sink.commit()

@@ -21,6 +21,7 @@ import drift
 from drift import InputError, SettingsError, SinkError, sinks, sources
 from drift.sinks.delta import DeltaSink
 from drift_graph.meta import global_time
+from drift_graph.metas import Metas
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -34,7 +35,7 @@ def row_at(position: int) -> dict[str, Any]:
 
 
 def write(sink: Any, start: int, end: int, row: Callable[[int], Any] = row_at) -> None:
-    sink.write(range(start, end), list(map(meta_at, range(start, end))), list(map(row, range(start, end))))
+    sink.write(range(start, end), Metas(list(map(meta_at, range(start, end)))), list(map(row, range(start, end))))
 
 
 def opened(sink: Any, resumes: tuple[int, Any] | None = None) -> Any:
@@ -173,7 +174,7 @@ def test_another_output_is_refused_and_replaced_on_request(tmp_path: Path) -> No
     wrote(tmp_path, 0, 4)
     other = opened(sinks.delta(tmp_path))
     with pytest.raises(SinkError, match="has an item at position 3 that this run does not give"):
-        other.write(range(5), [global_time(7, 0, 0, n) for n in range(5)], [row_at(n) for n in range(5)])
+        other.write(range(5), Metas([global_time(7, 0, 0, n) for n in range(5)]), [row_at(n) for n in range(5)])
     with pytest.raises(SinkError, match="has items already"):
         sinks.delta(tmp_path, resume="error").open()
     wrote(tmp_path, 0, 2, lambda n: {"n": str(n), "day": "z"}, resume="replace")
@@ -211,7 +212,7 @@ def test_a_table_that_somebody_emptied_is_replaced(tmp_path: Path) -> None:
 def test_rows_that_the_table_has_no_types_for_are_refused(tmp_path: Path, then: Any, now: Any, says: str) -> None:
     wrote(tmp_path, 0, 1, lambda n: then)
     sink = opened(sinks.delta(tmp_path, part_items=1))
-    sink.write([0], [meta_at(0)], [then])
+    sink.write([0], Metas([meta_at(0)]), [then])
     with pytest.raises(SinkError, match=f"positions 1 to 1: .*{says}.*up to 0 are safe"):
         write(sink, 1, 2, lambda n: now)
     sink.close()

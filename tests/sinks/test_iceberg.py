@@ -17,6 +17,7 @@ from test_delta import drained, expected, meta_at, opened, row_at, write
 import drift
 from drift import InputError, SettingsError, SinkError, sinks, sources
 from drift.sinks.iceberg import IcebergSink
+from drift_graph.metas import Metas
 
 pyiceberg = pytest.importorskip("pyiceberg")
 
@@ -173,7 +174,7 @@ def test_another_output_is_refused_and_replaced_on_request(tmp_path: Path) -> No
     wrote(tmp_path, 0, 4)
     other = opened(sink_in(tmp_path))
     with pytest.raises(SinkError, match="has an item at position 3 that this run does not give"):
-        other.write(range(5), [meta_at(n + 1) for n in range(5)], [row_at(n) for n in range(5)])
+        other.write(range(5), Metas([meta_at(n + 1) for n in range(5)]), [row_at(n) for n in range(5)])
     with pytest.raises(SinkError, match="has items already"):
         sink_in(tmp_path, resume="error").open()
     wrote(tmp_path, 0, 2, lambda n: {"n": n, "day": "z"}, resume="replace")
@@ -205,7 +206,7 @@ def test_a_table_that_somebody_emptied_is_replaced(tmp_path: Path) -> None:
 def test_rows_that_the_table_has_no_types_for_are_refused(tmp_path: Path, then: Any, now: Any, says: str) -> None:
     wrote(tmp_path, 0, 1, lambda n: then)
     sink = opened(sink_in(tmp_path, part_items=1))
-    sink.write([0], [meta_at(0)], [then])
+    sink.write([0], Metas([meta_at(0)]), [then])
     with pytest.raises(SinkError, match=f"positions 1 to 1: .*{says}.*up to 0 are safe"):
         write(sink, 1, 2, lambda n: now)
     sink.close()

@@ -20,6 +20,7 @@ import drift
 from drift import SinkBehind, SinkError
 from drift.state.run_checkpoints import store_of
 from drift_graph.meta import global_time
+from drift_graph.metas import Metas
 
 LENGTH = 24
 RUNS_MAX = 5
@@ -44,7 +45,7 @@ def run_once(far: Far, choose: Schedule, checkpoint: tuple[int, Any] | None) -> 
         sink.open()
         while start < LENGTH:
             end = min(start + 1 + choose(6), LENGTH)
-            sink.write(range(start, end), METAS[start:end], list(range(start, end)))
+            sink.write(range(start, end), Metas(METAS[start:end]), list(range(start, end)))
             start = end
             if choose(4) == 3:
                 checkpoint = start, json.loads(json.dumps(sink.commit()))
@@ -106,7 +107,7 @@ def test_what_a_topic_loses_behind_the_last_acknowledgement_is_missed_at_the_end
     topic = Topic(lambda count: 0, 2, None)
     sink = topic.sink()
     sink.open()
-    sink.write(range(LENGTH), METAS, list(range(LENGTH)))
+    sink.write(range(LENGTH), Metas(METAS), list(range(LENGTH)))
     sink.commit()
     del topic.logs[0][LENGTH // 2 :]
     with pytest.raises(SinkError, match="has lost messages that it had acknowledged"):

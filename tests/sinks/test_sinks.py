@@ -57,7 +57,7 @@ def written(sink: Sink, payloads: list[Any], ends: list[int] | None = None) -> N
         sink.open()
         for start, end in pairwise(edges):
             if start < end:
-                sink.write(range(start, end), [meta_at(at) for at in range(start, end)], payloads[start:end])
+                sink.write(range(start, end), Metas([meta_at(at) for at in range(start, end)]), payloads[start:end])
     finally:
         sink.close()
 
@@ -218,7 +218,7 @@ def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
     first.open()
     with pytest.raises(SinkError, match=r"another run writes to .*out.jsonl"):
         written(sinks.jsonl(path, resume="replace"), [1])
-    first.write([0], [meta_at(0)], [1])
+    first.write([0], Metas([meta_at(0)]), [1])
     first.close()
     assert path.read_bytes() == lines_of([1])
 
@@ -448,7 +448,7 @@ def test_items_of_a_list_and_of_a_callable_know_their_metas() -> None:
     called: list[drift.Item[str]] = []
     for sink in (as_sink("out", taken), as_sink("out", called.append)):
         sink.open()
-        sink.write(range(10, 13), metas, ["a", "b", "c"])
+        sink.write(range(10, 13), Metas(metas), ["a", "b", "c"])
         sink.close()
     assert taken == called
     assert [(item.payload, item.position, item.meta, item.time, item.sink) for item in taken] == [

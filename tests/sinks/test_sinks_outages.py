@@ -17,10 +17,11 @@ from waiting import wait_until
 
 from drift import SettingsError, SinkError, sinks, sources
 from drift_graph.meta import global_time
+from drift_graph.metas import Metas
 
 
 def write(sink: Any, start: int, end: int) -> None:
-    sink.write(range(start, end), [global_time(n, 0, 0, 0) for n in range(start, end)], list(range(start, end)))
+    sink.write(range(start, end), Metas([global_time(n, 0, 0, 0) for n in range(start, end)]), list(range(start, end)))
 
 
 @pytest.mark.parametrize("how", ["down", "hangs"])
@@ -60,7 +61,7 @@ def test_a_message_that_is_too_large_is_an_error_and_those_before_it_are_stored(
     sink.open()
     payloads = [b"a", b"b", b"x" * 10_000, b"c"]
     with pytest.raises(SinkError, match=r"the payload at position 2, a bytes, is not taken: .* too large"):
-        sink.write(range(4), [global_time(n, 0, 0, 0) for n in range(4)], payloads)
+        sink.write(range(4), Metas([global_time(n, 0, 0, 0) for n in range(4)]), payloads)
     sink.close()
     assert drained(sources.kafka(kafka.servers, topic, until_end=True))[0] == [b"a", b"b"]
 

@@ -49,7 +49,7 @@ def row_at(position: int) -> dict[str, Any]:
 
 
 def write(sink: Any, start: int, end: int, row: Callable[[int], Any] = row_at) -> None:
-    sink.write(range(start, end), list(map(meta_at, range(start, end))), list(map(row, range(start, end))))
+    sink.write(range(start, end), Metas(list(map(meta_at, range(start, end)))), list(map(row, range(start, end))))
 
 
 def opened(sink: Any, resumes: tuple[int, Any] | None = None) -> Any:

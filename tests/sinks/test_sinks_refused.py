@@ -19,6 +19,7 @@ from test_sinks import file_bytes_max
 import drift
 from drift import SettingsError, SinkError, sinks
 from drift_graph.meta import global_time
+from drift_graph.metas import Metas
 
 numbers = count()
 MADE = "create table {} (position bigint primary key, time bigint, word text not null, n bigint check (n < 100))"
@@ -64,7 +65,9 @@ def write(sink: Any, payloads: list[Any], ends: list[int]) -> None:
     sink.open()
     try:
         for start, end in zip([0, *ends], [*ends, len(payloads)]):
-            sink.write(range(start, end), [global_time(n, 0, 0, 0) for n in range(start, end)], payloads[start:end])
+            sink.write(
+                range(start, end), Metas([global_time(n, 0, 0, 0) for n in range(start, end)]), payloads[start:end]
+            )
         sink.complete()
     finally:
         sink.close()
@@ -90,7 +93,7 @@ def test_what_a_table_refuses_is_set_apart_however_the_output_is_cut_into_batche
     payloads = rows({at: each for at, each in BAD.items() if at != 9})
     if aborted and ends:
         sink.open()
-        sink.write(range(ends[0]), [global_time(n, 0, 0, 0) for n in range(ends[0])], payloads[: ends[0]])
+        sink.write(range(ends[0]), Metas([global_time(n, 0, 0, 0) for n in range(ends[0])]), payloads[: ends[0]])
         sink.close()
         sink = database.make(database.where, table, columns=["word", "n"], on_error="divert")
     write(sink, payloads, ends)

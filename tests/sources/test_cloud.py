@@ -29,6 +29,7 @@ from drift.cli.specs import sink_of, source_of
 from drift.places import Local, Opened, Remote, Stat
 from drift.sinks.parquet import ParquetSink
 from drift_graph.meta import global_time
+from drift_graph.metas import Metas
 
 pytest.importorskip("moto")
 pytest.importorskip("s3fs")
@@ -274,7 +275,7 @@ def numbers_in(path: Path) -> list[int]:
 def test_a_run_that_finds_parts_of_another_one_ends(store: ObjectStore, bucket: str) -> None:
     sink = sinks.parquet(f"{bucket}/out", storage_options=store.options)
     sink.open()
-    sink.write(range(2), [global_time(n, 0, 0, 0) for n in range(2)], [1, 2])
+    sink.write(range(2), Metas([global_time(n, 0, 0, 0) for n in range(2)]), [1, 2])
     store.files.pipe_file(f"{bucket}/out/part-{0:015d}-{5:015d}.parquet", in_parquet(VALUES))
     with pytest.raises(SinkError, match="another run has written part-0"):
         sink.commit()

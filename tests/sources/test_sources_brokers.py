@@ -32,6 +32,7 @@ from drift.sources.aligned import Aligned, Message
 from drift.sources.base import Backlogged, Positioned
 from drift.sources.offsets import Offsets, Range
 from drift_graph.meta import global_time
+from drift_graph.metas import Metas
 
 numbers = count()
 
@@ -550,7 +551,9 @@ def test_what_a_database_cannot_hold_is_refused_in_words(postgres_url: str, tmp_
     def write(sink: Any, *payloads: Any) -> None:
         sink.open()
         try:
-            sink.write(range(len(payloads)), [global_time(n, 0, 0, 0) for n in range(len(payloads))], list(payloads))
+            sink.write(
+                range(len(payloads)), Metas([global_time(n, 0, 0, 0) for n in range(len(payloads))]), list(payloads)
+            )
         finally:
             sink.close()
 
