@@ -7,7 +7,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, get_overloads
 
 import pytest
 
@@ -106,6 +106,7 @@ INSIDE: dict[str, Callable[[Any, Any], Any]] = {
 }
 #: They take no function of payloads, or one that Polars calls with a table.
 OTHERS = {
+    "Stream.filter.predicate",  # of an overload: predicates, of the others
     "windows.names_of.function",
     "windows.fields_of_rows.key",
     "Columnar.map_batches.function",
@@ -131,7 +132,8 @@ def _places() -> set[str]:
         f"{owner}.{name}.{parameter.name}"
         for owner, name, function in _owners()
         if not name.startswith("_") and function.__module__.startswith("drift.")
-        for parameter in inspect.signature(function).parameters.values()
+        for written in (function, *get_overloads(function))
+        for parameter in inspect.signature(written).parameters.values()
         if "Callable" in str(parameter.annotation) or "Logic" in str(parameter.annotation)
     }
 
