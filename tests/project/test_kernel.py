@@ -64,7 +64,7 @@ def test_a_module_of_other_sources_is_not_used(copy: Path, name: str) -> None:
 
 @built
 def test_a_module_without_sources_is_that_of_a_wheel(copy: Path) -> None:
-    for path in (copy / _PACKAGE).glob("*.pyx"):
+    for path in (each for each in (copy / _PACKAGE).iterdir() if each.suffix in (".pyx", ".h")):
         path.unlink()
     assert run(copy, "-c", _SHOWN).stdout == "with the kernel\n"
 
