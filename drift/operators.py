@@ -561,7 +561,10 @@ def hands_state(function: Callable[..., Any], *, then: bool = False) -> bool:
 def noted_inside(function: Any, noting: Noting) -> Any:
     """The function, where the results of users' functions in it are noted that fold, or make results of aggregates."""
     if isinstance(function, tuple):
-        return tuple(noted_inside(each, noting) for each in function)
+        noted = [noted_inside(each, noting) for each in function]
+        if all(each is part for each, part in zip(noted, function)):  # a named tuple stays one
+            return function
+        return function._make(noted) if hasattr(function, "_make") else tuple(noted)
     if not isinstance(function, _ByValue):
         return function
     makes = getattr(function, "folds", None) is not None or getattr(function, "hands_results", False)

@@ -65,7 +65,7 @@ class RowValues(Texts):
     def block(self, data: bytes) -> Frame | None:
         """The rows of lines, one of each; None if they are to be read one by one."""
         end = b"}\r\n{" if b"\r" in data else b"}\n{"
-        data = data.rstrip(b"\r\n")
+        data = data.removesuffix(b"\n").removesuffix(b"\r")  # not blank lines, which are counted
         lines = data.count(b"\n") + 1
         if data[:1] != b"{" or data[-1:] != b"}" or data.count(end) != lines - 1:
             return None  # a value may be of several lines, or several of one

@@ -141,7 +141,7 @@ def test_without_the_extras_three_engines_run_and_what_needs_more_says_what_to_i
     assert done.returncode == 0, done.stderr
     digests, *printed = done.stdout.splitlines()
     assert len(digests.split()) == 1
-    assert printed == ["pip install 'drifting-state[spark]'"] * 5 + ["pip install 'drifting-state[records]'"] * 2
+    assert printed == ["pip install 'drifting-state[spark]'"] * 4 + ["pip install 'drifting-state[records]'"] * 2
 
 
 def test_without_the_extras_the_command_runs_and_what_needs_more_says_what_to_install(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from drift import InputError, SinkError, sinks, sources
 from drift.sinks.base import Committing
 from drift_graph.meta import global_time
+from drift_graph.metas import Metas
 
 texts = st.text(st.sampled_from("ab\n"), min_size=1, max_size=8)
 
@@ -145,7 +146,7 @@ def run(path: Path, kind: str, payloads: list[Any], edges: list[int], checkpoint
     if checkpoint is not None:
         start, state = checkpoint
         sink.resume_at(start, state)
-    metas = [global_time(at, 0, 0, 0) for at in range(len(payloads))]
+    metas = Metas([global_time(at, 0, 0, 0) for at in range(len(payloads))])
     try:
         sink.open()
         for end in sorted({*(edge for edge in edges if start < edge < len(payloads)), len(payloads)}):

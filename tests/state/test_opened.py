@@ -15,6 +15,7 @@ from drift.records.fingerprint import fingerprint
 from drift.state.checkpoint import Checkpoint, Output
 from drift.state.opened import OpenedRows, _decode, opened_in
 from drift_barrier.digest import Digest
+from drift_graph.metas import Metas
 
 ROW_BYTES, BLOCK_ITEMS, KEEP = 50, 16, 2
 
@@ -39,8 +40,8 @@ class Rows:
             del self.rows[key]
 
 
-def metas(begin: int, count: int) -> list[bytes]:
-    return [number.to_bytes(8, "big") for number in range(begin, begin + count)]
+def metas(begin: int, count: int) -> Metas:
+    return Metas([number.to_bytes(8, "big") for number in range(begin, begin + count)])
 
 
 def with_rows(graph: drift.Graph, number: int, digest: Digest, position: int) -> Checkpoint:
