@@ -283,10 +283,12 @@ class _Test:
             use_settings(test, _fitted(settings_of(called)))
             with reaching(), self._purity_checked():
                 try:
-                    if Phase.generate in settings_of(called).phases:
-                        self._check_first_calls()
-                    test(*args, **kwargs)
+                    found = self._first_impure() if Phase.generate in settings_of(called).phases else None
+                    test(*args, **kwargs)  # its examples find a smaller case, if they find one
                     self._run_seeds(checked, args, kwargs)
+                    if found is not None:
+                        self._impure = found
+                        raise found[0]
                 except BaseException as error:
                     self._report(error)
                     raise
@@ -367,14 +369,15 @@ class _Test:
             finally:
                 self._purity = None
 
-    def _check_first_calls(self) -> None:
-        """Check the purity of some cases at once, before the examples, which begin with the smallest.
+    def _first_impure(self) -> tuple[ImpureStep, Case] | None:
+        """What is found where the purity of some cases is checked at once, before the examples, which begin with the
+        smallest.
 
         If the processes got one small example after the other, a function that numbers what it sees would number it
         alike in all of them.
         """
         if self._purity is None:
-            return
+            return None
         strategies = {**self._strategies, _CALLS: self._calls or st.just({})}
         cases = []
         for values in drawn(st.fixed_dictionaries(strategies), 0, _FIRST_CASES):
@@ -382,8 +385,12 @@ class _Test:
             if all(isinstance(payloads, Iterable) for payloads in values.values()):  # else an example says so
                 inputs = in_order(self._dataflow, {name: list(payloads) for name, payloads in values.items()})
                 cases.append(Case(answered(self._dataflow, calls), inputs, Schedule()))
-        if cases:
-            self._purity_of(together(cases), cases)
+        try:
+            if cases:
+                self._purity_of(together(cases), cases)
+        except ImpureStep:
+            return self._impure
+        return None
 
     def _purity_of(self, case: Case, cases: Sequence[Case]) -> None:
         """

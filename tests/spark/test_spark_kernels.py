@@ -23,7 +23,7 @@ import drift
 import drift.spark.batches as batches_module
 import drift.spark.kernels as kernels_module
 import drift.spark.recording as recording_module
-from drift.engines.packing import metas_of, unpacked_output
+from drift.engines.packing import unpacked_output
 from drift.engines.settings import Settings
 from drift.engines.shipping import packed
 from drift.engines.source_feed import SourceFeed
@@ -42,6 +42,7 @@ from drift.spark.streaming_kernels import arrive_rows
 from drift.testing.values import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block
 from drift_graph.meta import BEGINNING, varint
+from drift_graph.metas import Metas
 
 
 def in_lists(case: Case, targets: int, splits: int, *, held_max: int = 1000, fused: bool = True) -> Output:
@@ -281,7 +282,7 @@ def test_rows_that_are_stored_for_a_record_are_in_order_and_give_the_output_of_t
     recorded: list[bytes] = []
     for row in (row for part in stored for batch in part for row in batch.to_pylist()):
         rank, heartbeat = row["rank"], max(heartbeats[row["rank"]], row["heartbeat"])
-        metas = metas_of(row["items"], row["metas"])
+        metas = Metas.decoded(row["items"], row["metas"])
         assert all(meta >= heartbeats[rank] and meta[8:].startswith(varint(rank)) for meta in metas)
         assert heartbeats[rank] <= heartbeat or not row["heartbeat"]
         heartbeats[rank] = heartbeat

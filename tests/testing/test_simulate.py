@@ -131,7 +131,7 @@ def test_an_impure_step_is_reported_with_the_smallest_input(tmp_path: Path) -> N
 
 def test_a_failure_that_hangs_on_what_ran_before_is_reported_as_that(tmp_path: Path) -> None:
     (tmp_path / "tired.py").write_text(
-        "import drift\ncalls = []\n\ndef tired(line):\n    calls.append(line)\n    return len(calls) > 700\n\n"
+        "import drift\ncalls = []\n\ndef tired(line):\n    calls.append(line)\n    return len(calls) > 800\n\n"
         "graph = drift.Graph('tired')\ngraph.source('lines').map(tired).sink('out')\n"
     )
     (tmp_path / "lines.txt").write_text("a line\nanother\n" * 50)
