@@ -121,9 +121,9 @@ class ChangesConnection:
             self._changes.may_fail = True
             raise psycopg.OperationalError("the model is away")
 
-    def execute(self, sql: bytes, values: Sequence[Any] | None = None) -> Any:
+    def execute(self, sql: bytes | str, values: Sequence[Any] | None = None) -> Any:
         self._may_be_away()
-        found = self._answer(sql.decode(), *values or ())
+        found = self._answer(sql.decode() if isinstance(sql, bytes) else sql, *values or ())
         return SimpleNamespace(fetchall=lambda: found)
 
     def _answer(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -187,7 +187,7 @@ def test_what_is_sent_again_comes_in_few_batches_in_the_order_of_metas() -> None
     batches = [dict(parts) for parts in links.between(1, BEGINNING, END_OF_TIME)]
     assert len(batches) == 2 and sum(len(columns.metas) for parts in batches for columns in parts.values()) == 13502
     assert all(list(columns.metas) == sorted(columns.metas) for parts in batches for columns in parts.values())
-    at = batches[1]["all"].metas.index(metas[8000])
+    at = list(batches[1]["all"].metas).index(metas[8000])
     assert batches[1]["all"].slice(at, at + 3) == Columns(Metas([metas[8000]] * 3), [0, 0, 2], [1, -1, 1])
 
 

@@ -40,7 +40,7 @@ def test_moments_are_columns_of_the_output_in_any_zone_of_the_session(spark: Any
 
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin", datetime.timezone(datetime.timedelta(hours=-3, minutes=-30))])
 def test_times_without_a_zone_are_in_that_of_the_policy_and_not_of_the_session(spark: Any, zone: Any) -> None:
-    texts = ["1850-01-01 00:00:00.123456", "2024-03-31 02:30:00", "2024-10-27 02:30:00.999999", "2024-07-01 12:00:00"]
+    texts = ["1850-01-01 00:00:00.123456", "2024-03-31 03:30:00", "2024-10-27 03:30:00.999999", "2024-07-01 12:00:00"]
     frame = spark.createDataFrame([(text,) for text in texts], "text string").selectExpr(
         "cast(text AS timestamp_ntz) AS at"
     )

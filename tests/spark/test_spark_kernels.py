@@ -364,7 +364,7 @@ def test_how_rows_are_read_depends_on_their_order_and_on_what_is_equal_in_them()
 def test_ranges_hash_to_the_digest_of_the_whole(count: int, cut_at: list[int]) -> None:
     from drift.spark.blocks import PartDigest
 
-    metas = [number.to_bytes(4, "big") for number in range(count)]
+    metas = Metas([number.to_bytes(4, "big") for number in range(count)])
     whole = Digest()
     whole.add(metas, list(range(count)))
     places = [0, *sorted(min(at, count) for at in cut_at), count]
