@@ -122,7 +122,7 @@ def _live_page(web: int | str, status: Status) -> LivePage:
     from drift.web.server import LivePage
 
     page = LivePage(as_address(web), {"": status})
-    assert status.pictures  # drawn in this thread, before the run begins
+    assert status.picture  # drawn in this thread, before the run begins
     return page
 
 

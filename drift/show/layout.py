@@ -30,21 +30,11 @@ class Rectangle(NamedTuple):
 
 @dataclass(frozen=True)
 class Box:
-    """Something to place. Boxes of one `frame` are placed together, inside it."""
+    """Something to place."""
 
     name: str
     width: float
     height: float
-    frame: str = ""
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A frame around boxes, with room for a title at its top."""
-
-    name: str
-    title_width: float
-    title_height: float
 
 
 @dataclass(frozen=True)
@@ -73,30 +63,23 @@ class Layout:
     width: float = 0.0
     height: float = 0.0
     boxes: dict[str, Rectangle] = field(default_factory=dict)
-    frames: dict[str, Rectangle] = field(default_factory=dict)
     curves: list[tuple[list[Point], Point]] = field(default_factory=list)
     labels: list[Point | None] = field(default_factory=list)
 
 
-def lay_out(boxes: Sequence[Box], frames: Sequence[Frame], lines: Sequence[Line]) -> Layout:
+def lay_out(boxes: Sequence[Box], lines: Sequence[Line]) -> Layout:
     """Place boxes from top to bottom along the lines.
 
     Raises:
         SettingsError: where pygraphviz is not installed.
     """
-    drawn = _graphviz(boxes, frames, lines)
+    drawn = _graphviz(boxes, lines)
     left, bottom, right, top = map(float, drawn["bb"].split(","))
     layout = Layout(right - left, top - bottom)
-    box_ids = {f"n{index}": box for index, box in enumerate(boxes)}
-    frame_ids = {f"cluster_{index}": frame for index, frame in enumerate(frames)}
-    for each in drawn["objects"]:
-        if each["name"] in box_ids:
-            box = box_ids[each["name"]]
-            x, y = map(float, each["pos"].split(","))
-            layout.boxes[box.name] = Rectangle(x - box.width / 2, top - y - box.height / 2, box.width, box.height)
-        else:
-            x0, y0, x1, y1 = map(float, each["bb"].split(","))
-            layout.frames[frame_ids[each["name"]].name] = Rectangle(x0, top - y1, x1 - x0, y1 - y0)
+    placed = {each["name"]: each["pos"] for each in drawn["objects"]}
+    for index, box in enumerate(boxes):
+        x, y = map(float, placed[f"n{index}"].split(","))
+        layout.boxes[box.name] = Rectangle(x - box.width / 2, top - y - box.height / 2, box.width, box.height)
     edges = {int(each["id"]): each for each in drawn.get("edges", ())}
     layout.curves = [_curve(edges[index]["pos"], top) for index in range(len(lines))]
     for index in range(len(lines)):
@@ -106,7 +89,7 @@ def lay_out(boxes: Sequence[Box], frames: Sequence[Frame], lines: Sequence[Line]
     return layout
 
 
-def _graphviz(boxes: Sequence[Box], frames: Sequence[Frame], lines: Sequence[Line]) -> dict[str, Any]:
+def _graphviz(boxes: Sequence[Box], lines: Sequence[Line]) -> dict[str, Any]:
     """The layout by dot, as its JSON."""
     try:
         from pygraphviz import AGraph
@@ -116,16 +99,12 @@ def _graphviz(boxes: Sequence[Box], frames: Sequence[Frame], lines: Sequence[Lin
             f"the graph as text or Mermaid, which need nothing"
         ) from None
     graph = AGraph(directed=True, strict=False)
-    graph.graph_attr.update(nodesep="0.45", ranksep="0.5", pad="0", newrank="false")
+    graph.graph_attr.update(nodesep="0.45", ranksep="0.5", pad="0")
     ids = {box.name: f"n{index}" for index, box in enumerate(boxes)}
     for box in boxes:
         graph.add_node(
             ids[box.name], shape="box", label="", fixedsize="true", width=box.width / 72, height=box.height / 72
         )
-    for index, frame in enumerate(frames):
-        inside = [ids[box.name] for box in boxes if box.frame == frame.name]
-        title = _room(frame.title_width, frame.title_height)
-        graph.add_subgraph(inside, name=f"cluster_{index}", margin="16", labeljust="l", label=title)
     for index, line in enumerate(lines):
         if line.back and line.origin != line.target:  # drawn from its target, so that it runs with the flow
             ends, more = (line.target, line.origin), {"dir": "back", "tailport": "e", "headport": "e"}

@@ -1,4 +1,4 @@
-"""A graph as a picture: boxes for operators, frames around the operators of one step, dotted lines for feedback edges.
+"""A graph as a picture: a box for each step as it was written, dotted lines for feedback edges between steps.
 
 Invariant: no text is wider than its box. Why: the font is monospaced, so a text's width is its length, and a text that
 is too long is cut with an ellipsis; the box's tooltip has the full text.
@@ -7,14 +7,14 @@ is too long is cut with an ellipsis; the box's tooltip has the full text.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from drift.show.layout import Box, Frame, Layout, Line, Point, Rectangle, lay_out
-from drift.show.steps import columns_of, cut, rank_label, short_location, steps_of, what_it_does
+from drift.show.layout import Box, Line, Point, Rectangle, lay_out
+from drift.show.steps import DeclaredStep, columns_of, cut, short_location, steps_of, what_it_does
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.operators import Edge
@@ -30,25 +30,24 @@ _PNG_ZOOM = 2.0  # pixels for each point
 _NUMBERS = (128.0, 30.0)
 
 _COLOURS = {
-    "ink": "#1c2733", "grey": "#5a6775", "line": "#4a5866", "loop": "#b3402a", "frame": "#f4f6f8", "rule": "#b9c2cc",
+    "ink": "#1c2733", "grey": "#5a6775", "line": "#4a5866", "loop": "#b3402a",
     "source": "#e3f1e5", "source-edge": "#4e8d58", "sink": "#e2ecf8", "sink-edge": "#4a78ad",
     "group": "#fdf0d5", "group-edge": "#c08a2b", "map": "#ffffff", "map-edge": "#7b8794",
 }  # fmt: skip
 
 
-def as_svg(dataflow: Dataflow, *, live: bool = False, steps: bool = False) -> str:
+def as_svg(dataflow: Dataflow, *, live: bool = False) -> str:
     """A picture, from sources at the top to sinks at the bottom.
 
     Args:
         live: whether it is for the page of a run: then its colours are the page's, and each edge has two empty lines
             of text for its numbers. Otherwise it is dark on white, with a title.
-        steps: whether each step is one box, as it was written; otherwise the operators of a step are in a frame.
 
     Raises:
         SettingsError: where the extra `picture` is not installed.
     """
     colours = {name: f"var(--{name})" for name in _COLOURS} if live else _COLOURS
-    return _Picture(dataflow, colours, live, steps).svg()
+    return _Picture(dataflow, colours, live).svg()
 
 
 def write_picture(dataflow: Dataflow, path: str | Path) -> None:
@@ -78,122 +77,74 @@ def _as_png(svg: str) -> bytes:
 
 
 class _Part(NamedTuple):
-    """What a box stands for: an operator, or a step.
+    """What a box shows of a step.
 
     Attributes:
         kind: "source", "sink", "group" or "map".
         texts: three lines: the name, what it does, and where it is.
         full: the text of the tooltip.
-        frame: the frame around it, if any.
     """
 
     name: str
     kind: str
     texts: Sequence[str]
     full: Sequence[str]
-    frame: str = ""
 
 
 class _Picture:
-    def __init__(self, dataflow: Dataflow, colours: Mapping[str, str], live: bool, steps: bool) -> None:
-        self._dataflow = dataflow
+    def __init__(self, dataflow: Dataflow, colours: Mapping[str, str], live: bool) -> None:
+        self._name = dataflow.name
         self._colours = colours
         self._live = live
-        self._steps = steps_of(dataflow)
-        self._parts = list(self._of_steps() if steps else self._of_operators())
-        self._titles = {
-            step.name: [cut(text, _CHARACTERS_MAX) for text in (step.name, short_location(step.where))]
-            for step in self._steps
-            if step.is_sugar and not steps
-        }
-        sized = [(each, _width(each.texts) + 2 * _end_width(each.kind)) for each in self._parts]
-        boxes = [Box(each.name, width, 54.0, each.frame) for each, width in sized]
-        frames = [Frame(name, _width(title) - 2 * _PADDING, 28.0) for name, title in self._titles.items()]
-        part_of = {each.name: step.name if steps else each.name for step in self._steps for each in step.operators}
-        ends = {edge: (part_of[edge.origin], part_of[edge.target]) for edge in dataflow.edges}
+        steps = steps_of(dataflow)
+        self._parts = [_part_of(step) for step in steps]
+        boxes = [Box(each.name, _width(each.texts) + 2 * _end_width(each.kind), 54.0) for each in self._parts]
+        step_of = {each.name: step.name for step in steps for each in step.operators}
+        ends = {edge: (step_of[edge.origin], step_of[edge.target]) for edge in dataflow.edges}
         drawn = {
-            (edge.origin, target, edge.feedback): edge
-            for edge, (origin, target) in ends.items()
-            if not steps or origin != target
+            (edge.origin, target, edge.feedback): edge for edge, (origin, target) in ends.items() if origin != target
         }
         self._edges = list(drawn.values())
         numbers = _NUMBERS if live else None
-        lines = [Line(*ends[edge], edge.feedback, numbers) for edge in self._edges]
-        self._layout = lay_out(boxes, frames, lines)
-        self._frames = {name: _around_loops(name, self._layout, boxes, lines) for name in self._titles}
+        self._layout = lay_out(boxes, [Line(*ends[edge], edge.feedback, numbers) for edge in self._edges])
 
     def svg(self) -> str:
         layout = self._layout
         edges = zip(self._edges, layout.curves, layout.labels)
         parts = [self._live_head() if self._live else self._head()]
-        parts += [self._rect(at, "frame", "rule", 8) for at in self._frames.values()]
         parts += [self._line(edge, *curve, numbers) for edge, curve, numbers in edges]
-        parts += [self._title(at, self._titles[name]) for name, at in self._frames.items()]
         parts += [self._box(each) for each in self._parts]
         return "\n".join([*parts, "</g>", "</svg>", ""])
 
-    def _of_operators(self) -> Iterator[_Part]:
-        for step in self._steps:
-            for each in step.operators:
-                rank, does = rank_label(self._dataflow, each), what_it_does(each)
-                lines = [step.name, does, f"{rank}, {short_location(step.where)}"]
-                if step.is_sugar:
-                    lines = [step.short_name(each), does, rank]
-                full = [each.name, does, short_location(each.where, full=True)]
-                yield _part(each.name, each.kind, lines, full, step.name * step.is_sugar)
-
-    def _of_steps(self) -> Iterator[_Part]:
-        for step in self._steps:
-            kinds = {each.kind for each in step.operators}
-            kind = next(each for each in ("source", "sink", "group", "map") if each in kinds)
-            inside = [f"{step.short_name(each)}: {what_it_does(each)}" for each in step.operators]
-            does = f"{len(inside)} operators" if step.is_sugar else what_it_does(step.operators[0])
-            lines = [step.name, does, short_location(step.where)]
-            yield _part(step.name, kind, lines, [step.name, *inside, short_location(step.where, full=True)])
-
     def _head(self) -> str:
-        title = cut(f"graph {self._dataflow.name}", 100)
+        title = cut(f"graph {self._name}", 100)
         width = max(self._layout.width, columns_of(title) * _TITLE * _CHARACTER) + 2 * _MARGIN
         height = self._layout.height + 2 * _MARGIN + 26
         shift = (width - self._layout.width) / 2
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
             f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{_FONT}">\n'
-            f"<title>{_escaped(self._dataflow.name)}</title>\n"
+            f"<title>{_escaped(self._name)}</title>\n"
             f'<rect width="100%" height="100%" fill="#ffffff"/>\n'
             f"{self._text(_MARGIN, _MARGIN + 6, title, _TITLE, 'grey')}\n"
             f'<g transform="translate({shift:.1f} {_MARGIN + 26:.1f})">'
         )
 
     def _live_head(self) -> str:
-        rights = [at.left + at.width for at in self._frames.values()]
-        rights += [point.x for points, _ in self._layout.curves for point in points]
+        rights = [point.x for points, _ in self._layout.curves for point in points]
         width = max([self._layout.width, *rights]) + 2 * _LIVE_MARGIN
         height = self._layout.height + 2 * _LIVE_MARGIN
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.1f}" height="{height:.1f}" role="img" '
             f'viewBox="{-_LIVE_MARGIN} {-_LIVE_MARGIN} {width:.1f} {height:.1f}" preserveAspectRatio="xMidYMin meet">\n'
-            f"<title>graph {_escaped(self._dataflow.name)}</title>\n<g>"
-        )
-
-    def _title(self, at: Rectangle, title: Sequence[str]) -> str:
-        """A frame's title; a line that happens to pass behind it stops short of the letters."""
-        halo = f'stroke="{self._colours["frame"]}" stroke-width="6" stroke-linejoin="round" paint-order="stroke"'
-        name, location = title
-        return "\n".join(
-            [
-                f"<g {halo}>",
-                self._text(at.left + _PADDING, at.top + 20, name, _TITLE, "ink"),
-                self._text(at.left + _PADDING, at.top + 34, location, _DETAIL, "grey"),
-                "</g>",
-            ]
+            f"<title>graph {_escaped(self._name)}</title>\n<g>"
         )
 
     def _box(self, part: _Part) -> str:
         at, shape = self._layout.boxes[part.name], part.kind
         radius = at.height / 2 if shape in ("source", "sink") else 5.0
         middle = at.left + at.width / 2
-        title, does, rank = part.texts
+        title, does, where = part.texts
         busy = at._replace(left=at.left + radius / 2, top=at.top + at.height - 4, height=2.5)
         return "\n".join(
             [
@@ -202,7 +153,7 @@ class _Picture:
                 *([self._busy(part.name, busy, at.width - radius)] if self._live else []),
                 self._text(middle, at.top + 18, title, _TITLE, "ink", "middle"),
                 self._text(middle, at.top + 33, does, _DETAIL, "ink", "middle"),
-                self._text(middle, at.top + 46, rank, _DETAIL, "grey", "middle"),
+                self._text(middle, at.top + 46, where, _DETAIL, "grey", "middle"),
                 "</g>",
             ]
         )
@@ -254,17 +205,6 @@ def _quoted(name: str) -> str:
     return quote(name, errors="replace")
 
 
-def _around_loops(name: str, layout: Layout, boxes: Sequence[Box], lines: Sequence[Line]) -> Rectangle:
-    """A frame, wide enough for the lines that go back inside it."""
-    at = layout.frames[name]
-    inside = {box.name for box in boxes if box.frame == name}
-    right = at.left + at.width
-    for (points, _), line in zip(layout.curves, lines):
-        if line.back and line.origin in inside and line.target in inside:
-            right = max(right, *(point.x + 4 for point in points))
-    return at._replace(width=right - at.left)
-
-
 def _width(texts: Sequence[str]) -> float:
     """The width of a box around lines of text, of which the first is a title."""
     sizes = (_TITLE, _DETAIL, _DETAIL)
@@ -277,8 +217,13 @@ def _end_width(kind: str) -> float:
     return 10.0 if kind in ("source", "sink") else 0.0
 
 
-def _part(name: str, kind: str, lines: Sequence[str], full: Sequence[str], frame: str = "") -> _Part:
-    return _Part(name, kind, [cut(line, _CHARACTERS_MAX) for line in lines], full, frame)
+def _part_of(step: DeclaredStep) -> _Part:
+    kinds = {each.kind for each in step.operators}
+    kind = next(each for each in ("source", "sink", "group", "map") if each in kinds)
+    inside = [f"{step.short_name(each)}: {what_it_does(each)}" for each in step.operators]
+    does = f"{len(inside)} operators" if step.is_sugar else what_it_does(step.operators[0])
+    texts = [cut(text, _CHARACTERS_MAX) for text in (step.name, does, short_location(step.where))]
+    return _Part(step.name, kind, texts, [step.name, *inside, short_location(step.where, full=True)])
 
 
 def _arrow(end: Point, tip: Point, colour: str) -> str:

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from drift.web.address import Address, host_of, is_loopback
 from drift.web.metrics import CONTENT_TYPE
-from drift.web.status import OPERATORS, STEPS, Row
+from drift.web.status import Row
 
 _SAMPLE_S = 0.5
 #: The interval without viewers: when one connects, there are rates and timelines.
@@ -43,7 +43,8 @@ class Shown(Protocol):
     def sample(self) -> dict[str, Any]: ...
     def history(self) -> list[Row]: ...
     def bars(self, after: int) -> tuple[int, list[list[Any]]]: ...
-    def picture(self, name: bytes) -> str | None: ...
+    @property
+    def picture(self) -> str | None: ...
     def metrics(self) -> bytes | None: ...
 
 
@@ -182,7 +183,7 @@ class LivePage:
                 return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
             async def picture(request: Request) -> Response:
-                found = run.shown.picture(OPERATORS if "operators" in request.query_params else STEPS)
+                found = run.shown.picture
                 return Response(found, media_type="image/svg+xml") if found is not None else Response(status_code=404)
 
             async def status(request: Request) -> Response:

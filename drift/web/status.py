@@ -35,8 +35,8 @@ _RATE_OVER_S = 3.0
 _RECENT = 600  # samples
 _TOLD_EVERY_S = 0.5
 _BARS_S = 30.0  # of the timelines
-#: Names under which the pictures of a graph are stored beside its history, as SVG.
-STEPS, OPERATORS = PICTURES = b"steps", b"operators"
+#: The name under which the picture of a graph is stored beside its history, as SVG.
+PICTURE = b"steps"
 
 #: A row of `Status.history`.
 Row = list[float | None]
@@ -134,27 +134,23 @@ class Status:
         status = self.sample()
         reading = self.reading
         history = History(past_of(reading), status, list(self._whole.rows), reading.clock_ms)
-        return {HISTORY: history.encoded(), **(self._pictures_to_store() if is_first else {})}
+        return {HISTORY: history.encoded(), **(self._picture_to_store() if is_first else {})}
 
-    def _pictures_to_store(self) -> dict[bytes, bytes]:
-        """The pictures, whose edges and boxes show what is counted; none where nothing can draw them."""
+    def _picture_to_store(self) -> dict[bytes, bytes]:
+        """The picture, whose edges and boxes show what is counted; none where nothing can draw it."""
         if not self._run.settings.counted:
             return {}
         try:
-            return {name: text.encode() for name, text in self.pictures.items()}
+            return {PICTURE: self.picture.encode()}
         except SettingsError:  # pygraphviz is not there, or cannot be loaded; nobody has asked for a page
             return {}
 
     # Called by the server.
 
     @cached_property
-    def pictures(self) -> dict[bytes, str]:
-        """The pictures of the graph."""
-        return {name: as_svg(self._run.dataflow, live=True, steps=name == STEPS) for name in PICTURES}
-
-    def picture(self, name: bytes) -> str | None:
-        """The picture of the graph's steps, or of its operators."""
-        return self.pictures[name]
+    def picture(self) -> str:
+        """The picture of the graph."""
+        return as_svg(self._run.dataflow, live=True)
 
     def metrics(self) -> bytes | None:
         """The numbers of the last sample, for Prometheus."""

@@ -16,7 +16,7 @@ from drift.state.run_checkpoints import HISTORY, Checkpoints, store_of
 from drift.state.store import Store
 from drift.urls import without_secrets
 from drift.web.life import History, decoded_history
-from drift.web.status import Row
+from drift.web.status import PICTURE, Row
 from drift_graph.errors import SettingsError, StorageError
 
 
@@ -72,10 +72,11 @@ class StoredRun:
         """None: they are not stored."""
         return after, []
 
-    def picture(self, name: bytes) -> str | None:
-        """The picture of the graph, of its steps or of its operators; None if the run stored none."""
+    @property
+    def picture(self) -> str | None:
+        """The picture of the graph; None if the run stored none."""
         with self._opened() as store:
-            (data,) = store.told(name)
+            (data,) = store.told(PICTURE)
         return None if data is None else data.decode()
 
     def metrics(self) -> bytes | None:

@@ -13,7 +13,7 @@ import pytest
 
 import drift
 from drift.show import as_mermaid, as_svg, as_text, write_picture
-from drift.show.layout import Box, Frame, Layout, Line, Rectangle, lay_out
+from drift.show.layout import Box, Layout, Line, Rectangle, lay_out
 from drift.show.steps import flow_order, steps_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -166,23 +166,18 @@ def overlap(one: Rectangle, other: Rectangle) -> bool:
 
 def laid_out(dataflow: drift.Dataflow) -> tuple[list[Box], Layout]:
     steps = steps_of(dataflow)
-    boxes = [
-        Box(operator.name, 120, 50, step.name if step.is_sugar else "") for step in steps for operator in step.operators
-    ]
-    frames = [Frame(step.name, 100, 28) for step in steps if step.is_sugar]
+    boxes = [Box(operator.name, 120, 50) for step in steps for operator in step.operators]
     lines = [Line(edge.origin, edge.target, edge.feedback) for edge in dataflow.edges]
-    return boxes, lay_out(boxes, frames, lines)
+    return boxes, lay_out(boxes, lines)
 
 
 @pytest.mark.parametrize("make", GRAPHS)
-def test_boxes_do_not_overlap_and_frames_hold_their_own_boxes_only(make: Any) -> None:
+def test_boxes_do_not_overlap(make: Any) -> None:
     pytest.importorskip("pygraphviz")
     boxes, layout = laid_out(make())
     for index, box in enumerate(boxes):
         for other in boxes[index + 1 :]:
             assert not overlap(layout.boxes[box.name], layout.boxes[other.name])
-        for name, frame in layout.frames.items():
-            assert overlap(layout.boxes[box.name], frame) == (box.frame == name)
 
 
 @pytest.mark.parametrize("make", GRAPHS)
@@ -206,11 +201,18 @@ def test_the_picture_is_well_formed_and_holds_every_step_and_line(make: Any, liv
     root = ElementTree.fromstring(as_svg(dataflow, live=live))
     texts = [element.text or "" for element in root.iter(f"{SVG}text")]
     tooltips = [element.text or "" for element in root.iter(f"{SVG}title")]
-    assert all(any(tip.startswith(f"{operator.name}\n") for tip in tooltips) for operator in dataflow.operators)
-    assert sum(text.startswith(("rank ", "source rank ")) for text in texts) == len(dataflow.operators)
+    steps = steps_of(dataflow)
+    assert all(any(tip.startswith(f"{step.name}\n") for tip in tooltips) for step in steps)
+    assert sum(bool(re.fullmatch(r"test_show\.py:\d+", text)) for text in texts) == len(steps)
+    step_of = {each.name: step.name for step in steps for each in step.operators}
+    between = {
+        (step_of[edge.origin], step_of[edge.target], edge.feedback)
+        for edge in dataflow.edges
+        if step_of[edge.origin] != step_of[edge.target]
+    }
     paths = list(root.iter(f"{SVG}path"))
-    assert len(paths) == len(dataflow.edges)
-    assert sum("stroke-dasharray" in path.attrib for path in paths) == sum(edge.feedback for edge in dataflow.edges)
+    assert len(paths) == len(between)
+    assert sum("stroke-dasharray" in path.attrib for path in paths) == sum(feedback for *_, feedback in between)
 
 
 def test_the_picture_of_a_run_names_the_ends_of_each_edge_and_has_two_lines_for_its_numbers() -> None:
@@ -245,7 +247,7 @@ def test_a_picture_of_steps_has_a_box_for_each_and_the_lines_between_them() -> N
     dataflow = two_sources_three_sinks()
     steps = steps_of(dataflow)
     step_of = {each.name: step.name for step in steps for each in step.operators}
-    root = ElementTree.fromstring(as_svg(dataflow, live=True, steps=True))
+    root = ElementTree.fromstring(as_svg(dataflow, live=True))
     boxes = [each.findtext("{*}title") for each in root.findall(".//{*}g[{*}title]")]
     assert len(boxes) == len(steps) < len(step_of)
     assert all((box or "").startswith(f"{step.name}\n") for box, step in zip(boxes, steps))
