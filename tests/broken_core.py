@@ -66,6 +66,54 @@ BREAKAGES = [
         ("tests/machines/test_pacing.py", "-k", "made_itself"),
         ONLY_SPEED,
     ),
+    *(
+        one(name, "drift/machines/nodes/worker.py", old, new, ("tests/core/test_made.py", "-k", "grouping_whose"), seen)
+        for name, old, new, seen in (
+            (
+                "a worker takes batches for groupings however much that it made is in flight",
+                "        if self._has_room:\n            return batches, []\n",
+                "        if True:\n            return batches, []\n",
+                ONLY_SPEED,
+            ),
+            (
+                "a worker asks for turns while it waits for room",
+                "has_more = self._parted(self._at_once)[0] or",
+                "has_more = self._at_once or",
+                ONLY_SPEED,
+            ),
+            (
+                "batches that wait for room are lost where another one is cut",
+                "self._at_once = left + self._at_once",
+                "self._at_once = left",
+                "no run of the harness makes so much",
+            ),
+        )
+    ),
+    one(
+        "what is left of a message is as old as the oldest of it",
+        "drift/machines/nodes/worker.py",
+        "return [Batch(granule_of([part]), self._ledger.checksum(), [part]) for part in parts]",
+        "return [Batch(granule_of(parts), self._ledger.checksum(), parts)] if parts else []",
+        ("tests/core/test_made.py", "-k", "something_old"),
+        ONLY_SPEED,
+    ),
+    Breakage(
+        "a worker whose patience is over makes more however much that it made is in flight",
+        [
+            Edit(
+                "drift/machines/nodes/worker.py",
+                "elif self._waiting and self._has_room and now_s",
+                "elif self._waiting and now_s",
+            ),
+            Edit(
+                "drift/machines/nodes/worker.py",
+                "is_patient = self._waiting and self._has_room",
+                "is_patient = self._waiting",
+            ),
+        ],
+        ("tests/core/test_made.py", "-k", "grouping_whose"),
+        ONLY_SPEED,
+    ),
     # The protocol, which the nodes keep.
     one(
         "windows in order stay open where another end begins",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import flows
@@ -18,7 +19,7 @@ from drift.machines.nodes.feeding import FeedNode
 from drift.machines.nodes.intake import Intake
 from drift.machines.nodes.messages import AckMessage, Batch, MinimalTime
 from drift.machines.nodes.node import Send, tracked
-from drift.machines.nodes.worker import WorkerNode
+from drift.machines.nodes.worker import _PATIENT_ITEMS_MIN, WorkerNode
 from drift.machines.plan import Plan
 from drift.testing.schedule import Player, Schedule
 from drift_acker.ledger import ack_of
@@ -31,6 +32,7 @@ from drift_graph.times import SourceMachine
 
 MEGABYTE = 1 << 20
 LARGE = MEGABYTE // 4
+ONE_LARGE = "x" * MEGABYTE
 #: Calls that may be made between two looks at what they make.
 UNSEEN = 256
 
@@ -143,16 +145,18 @@ def test_nor_with_several_workers_whatever_the_schedule(workers: int) -> None:
         assert (outcome.error, outcome.digest) == (None, expected.digest)
 
 
-def batch(numbers: int, *, time: int) -> Batch:
-    """A batch of a source with so many items."""
-    metas = Metas.numbered(time * 1000, numbers, b"\0\0\0")
-    return Batch(metas[0], time, [("numbers", Columns(Metas(metas), list(range(numbers)), None))])
+def batch(numbers: int, *, time: int, to: str = "numbers", suffix: bytes = b"\0\0\0") -> Batch:
+    """A batch with so many items of a source, for its program or for a grouping."""
+    metas = Metas.numbered(time * 1000, numbers, suffix)
+    return Batch(metas[0], time, [(to, Columns(Metas(metas), list(range(numbers)), None))])
 
 
 def all_turns(node: WorkerNode, sends: list[Send]) -> list[Send]:
-    """And what it sends in the turns that it asks for at once."""
-    while node.wake_s == 1.0:
-        sends = [*sends, *node.turn([], 1.0)]
+    """And what it sends in the turns that it asks for, at once or when its patience is over."""
+    while node.wake_s < math.inf:
+        more = node.turn([], node.wake_s)
+        assert more, "a turn that a worker asks for has something to do"
+        sends = [*sends, *more]
     return sends
 
 
@@ -161,7 +165,7 @@ def made_of(sends: list[Send]) -> int:
 
 
 def large(number: int) -> str:
-    return "x" * MEGABYTE
+    return ONE_LARGE
 
 
 class Receivers:
@@ -171,7 +175,7 @@ class Receivers:
         self.table = AckTable(range(1))
         self.table.handle(ack_of((), map(tracked, fed), [(0, END_OF_TIME)]))
         self.node = node
-        self.sends = all_turns(node, node.turn(fed, 1.0))
+        self.sends = all_turns(node, [send for each in fed for send in node.turn([each], 1.0)])
 
     def take(self) -> list[Send]:
         """Take everything, and tell the worker; returns what it sends then."""
@@ -191,14 +195,42 @@ def test_a_worker_makes_no_more_until_what_it_made_has_arrived(count: int) -> No
     graph = drift.Graph("large")
     graph.source("numbers").map(large).sink("out")
     node = WorkerNode(Plan(graph.build()), 0, count, starts_small=True)
-    receivers = Receivers(node, [batch(60, time=2), batch(60, time=3), batch(1, time=1)])
+    takes_all_at_this_pace(node, [batch(60, time=2), batch(60, time=3), batch(1, time=1)])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_nor_does_a_grouping_whose_items_come_from_the_feed_or_from_neighbours(count: int, mapped: bool) -> None:
+    """Those of neighbours wait for older ones, as long as the worker is patient; with room for more, not longer."""
+    graph = drift.Graph("large")
+    numbers = graph.source("numbers")
+    numbers = numbers.map(abs) if mapped else numbers
+    numbers.scan(lambda n: n, 0, lambda seen, n: (seen + 1, large(n)), name="states").sink("out")
+    node = WorkerNode(Plan(graph.build()), 0, count, starts_small=True)
+    suffix = b"\0\0\0\1" if mapped else b"\0\0\0"
+    sizes = [*((_PATIENT_ITEMS_MIN, time) for time in range(2, 8)), (20, 1)]
+    takes_all_at_this_pace(node, [batch(size, time=time, to="states", suffix=suffix) for size, time in sizes])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_nor_does_the_first_of_two_groupings_in_a_message_that_has_something_old_for_the_second(count: int) -> None:
+    graph = drift.Graph("large")
+    first = graph.source("numbers").scan(lambda n: n, 0, lambda seen, n: (seen + 1, large(n)), name="first")
+    first.scan(lambda text: 0, 0, lambda seen, text: (seen + 1, str(text)), name="second").sink("out")
+    node = WorkerNode(Plan(graph.build()), 0, count, starts_small=True)
+    old, new = batch(1, time=1, to="second"), batch(80, time=2, to="first")
+    takes_all_at_this_pace(node, [batch(60, time=3, to="first"), Batch(old.granule, 4, [*new.parts, *old.parts])])
+
+
+def takes_all_at_this_pace(node: WorkerNode, fed: list[Batch]) -> None:
+    receivers = Receivers(node, fed)
     most = workers._AHEAD_BYTES_MAX + workers._MADE_MAX + FIRST_ITEMS * MEGABYTE
     arrived, times = receivers.sends, 0
     assert workers._AHEAD_BYTES_MAX < made_of(arrived) <= most
     while more := receivers.take():
         assert made_of(more) <= most
         arrived, times = [*arrived, *more], times + 1
-    assert items(arrived) == 121 and times > 3
+    assert items(arrived) == sum(len(columns.metas) for each in fed for _, columns in each.parts) and times > 3
     assert receivers.table.minimal_time == END_OF_TIME
 
 

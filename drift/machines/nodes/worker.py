@@ -8,8 +8,9 @@ while longer: otherwise a neighbour that is only a little behind would have them
 for it, since minimal time waits as well. Batches from the feed come in order, and do not wait.
 
 Memory: a batch of which too much would be made is taken in pieces; the rest is a message of this worker to itself, with
-an own granule. A worker that has made much that may still be in flight takes further input only if nothing older is in
-flight, so it goes on at the pace at which others take what it makes; and the one with the oldest input always goes on.
+an own granule. A worker that has made much that may still be in flight takes further batches, of input or for
+groupings, only if nothing older is in flight, so it goes on at the pace at which others take what it makes; and the one
+with the oldest batch always goes on.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _PATIENT_ITEMS_MIN = 100
 _JUDGED_ITEMS, _LITTLE = 1000, 0.1
 #: What a worker should make in a turn.
 _MADE_MAX = 2 * BATCH_BYTES
-#: What a worker may have made of its input while it may be in flight.
+#: What a worker may have made while it may be in flight.
 _AHEAD_BYTES_MAX = 4 * BATCH_BYTES
 
 
@@ -238,18 +239,20 @@ class WorkerNode(Node):
             at_once.append(heappop(self._waiting)[2])
         while self._workers == 1 and self._may_map:
             at_once.append(self._next_input())
+        at_once, self._at_once = self._parted(at_once)
         if at_once or self.machine.is_due:
             sends += self._work(at_once, now_s)
             self._waiting_since_s = now_s
         elif self._may_map:
             sends += self._map(self._next_input(), now_s)
-        elif self._waiting and now_s >= self._patient_until_s():
+        elif self._waiting and self._has_room and now_s >= self._patient_until_s():
             sends += self._work([heappop(self._waiting)[2]], now_s)
         if self._worked and self._relief is not None:
             self._relief.relieve(self.machine)
         is_oldest = bool(self._waiting) and self._waiting[0][0] <= self._waiting_above
-        has_more = self._at_once or self.machine.is_due or self._may_map or is_oldest
-        self.wake_s = now_s if has_more else self._patient_until_s() if self._waiting else math.inf
+        has_more = self._parted(self._at_once)[0] or self.machine.is_due or self._may_map or is_oldest
+        is_patient = self._waiting and self._has_room  # without room it waits for a notice
+        self.wake_s = now_s if has_more else self._patient_until_s() if is_patient else math.inf
         return sends
 
     def unsent(self, send: Send, error: Exception) -> list[Send]:
@@ -337,16 +340,28 @@ class WorkerNode(Node):
         heappush(self._waiting, (batch.granule, self._arrivals, batch))
 
     @property
+    def _has_room(self) -> bool:
+        """Whether little that was made is in flight; else only batches are taken that nothing in flight is below."""
+        return self._made_bytes <= _AHEAD_BYTES_MAX
+
+    def _parted(self, batches: list[Batch]) -> tuple[list[Batch], list[Batch]]:
+        """The batches to take now, and those that wait until what was made has arrived."""
+        if self._has_room:
+            return batches, []
+        taken = [batch for batch in batches if batch.granule <= self._in_flight]
+        return taken, [batch for batch in batches if batch.granule > self._in_flight]
+
+    @property
     def _may_map(self) -> bool:
         """Whether to take a batch of input now: little that was made is in flight, or nothing older than the batch."""
-        if self._made_bytes <= _AHEAD_BYTES_MAX:
+        if self._has_room:
             return bool(self._unmapped)
         return any(batch.granule <= self._in_flight for batch in self._unmapped)
 
     def _next_input(self) -> Batch:
         """Take the next batch of input; if much that was made is in flight, one that is older than all of that."""
         at = 0
-        if self._made_bytes > _AHEAD_BYTES_MAX:
+        if not self._has_room:
             at = next(at for at, batch in enumerate(self._unmapped) if batch.granule <= self._in_flight)
         batch = self._unmapped[at]
         del self._unmapped[at]
@@ -362,7 +377,7 @@ class WorkerNode(Node):
             for receiver, each in self.machine.turn(caused.pop(self._index)).items():
                 caused.setdefault(receiver, []).extend(each)
         left = self._left([*too_much, *rest])
-        self._unmapped.extendleft(left)
+        self._unmapped.extendleft(reversed(left))
         return self._caused([batch], self._mapped, caused, now_s, left)
 
     def _work(self, batches: list[Batch], now_s: float) -> list[Send]:
@@ -375,14 +390,17 @@ class WorkerNode(Node):
         caused = self.machine.turn(parts, rest=too_much)
         left = self._left([*too_much, *rest])
         if self._workers == 1:
-            self._unmapped.extendleft(left)
+            self._unmapped.extendleft(reversed(left))
         else:
-            self._at_once = left
+            self._at_once = left + self._at_once
         return self._caused(batches, _items_of(parts) - _items_of(too_much), caused, now_s, left)
 
     def _left(self, parts: list[Part]) -> list[Batch]:
-        """What was not taken of batches, as a message to this worker."""
-        return [Batch(granule_of(parts), self._ledger.checksum(), parts)] if parts else []
+        """What was not taken of batches, as messages to this worker, each with the granule of its own items.
+
+        Together they would have the granule of the oldest, and so all be taken where only the oldest may be.
+        """
+        return [Batch(granule_of([part]), self._ledger.checksum(), [part]) for part in parts]
 
     def _caused(
         self, batches: list[Batch], items: int, caused: dict[int, list[Part]], now_s: float, left: Sequence[Batch]
