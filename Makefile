@@ -1,6 +1,6 @@
-# `make demo` counts the words of Hamlet; `make test` checks everything, `make quick` what takes no Spark and no kills, and
-# `make versions` that on each other CPython that is here; `make docs` builds the documents' site. Each makes .venv first,
-# from a bare Python.
+# `make demo` counts the words of Hamlet; `make test` checks what a change is likely to break, `make test-all` everything,
+# `make quick` what is short and takes no Spark, and `make versions` that on each other CPython that is here; `make docs`
+# builds the documents' site. Each makes .venv first, from a bare Python.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
@@ -8,7 +8,7 @@ BIN := .venv/bin
 # Tests and benchmarks start many processes: they load what others have compiled, also where the environment forbids it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test lint quick versions versions-extras docs bench nexmark noir breakages kernel-checks kills garbage release clean
+.PHONY: help demo test test-all lint quick versions versions-extras docs bench nexmark noir breakages kernel-checks kills garbage release clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -16,8 +16,13 @@ help: ## this list
 demo: .venv/demo ## counts the words of Hamlet
 	$(BIN)/python examples/wordcount.py
 
-test: lint .venv/kernel .venv/spark.jsa ## checks everything, but for kills
-	$(BIN)/pytest -n 3
+test: lint .venv/kernel .venv/spark.jsa ## checks what is short, and smoke tests of what takes long
+	$(BIN)/pytest -n 3 -m 'not kills and (not long or smoke)'
+
+# PART: a number, for one of five parts of what `make test` leaves out.
+PART ?=
+test-all: .venv/test .venv/kernel .venv/spark.jsa ## all tests but kills; PART=3: a fifth of what test leaves out
+	$(BIN)/pytest -n 3 $(if $(PART),--part $(PART))
 
 lint: .venv/test ## ruff, mypy and the layers of imports
 	$(BIN)/ruff check .
@@ -29,9 +34,9 @@ QUICK := -m 'not kills and not spark and not long'
 quick: .venv/test .venv/kernel ## the tests that take no Spark and are not long
 	$(BIN)/pytest -n 3 $(QUICK)
 
-# The interpreters: python3.12 and newer in the PATH, and pyenv's. PART: only these files and folders of tests, such as
+# The interpreters: python3.12 and newer in the PATH, and pyenv's. FILES: only these files and folders of tests, such as
 # tests/core, which depend on the version most. It is no part of .ci/run: to install all for one takes some minutes.
-PART ?=
+FILES ?=
 VERSIONS ?= $(foreach minor,12 13 14,python3.$(minor) $(lastword $(sort $(wildcard $(HOME)/.pyenv/versions/3.$(minor).*/bin/python))))
 versions: ## quick, on each other CPython that is here
 	@set -e; for python in $(VERSIONS); do \
@@ -40,7 +45,7 @@ versions: ## quick, on each other CPython that is here
 	    echo "CPython $$version"; \
 	    $$python -m venv $$folder; \
 	    $$folder/bin/pip install --quiet --editable '.[dev]'; \
-	    $$folder/bin/pytest -n 2 $(QUICK) $(PART); \
+	    $$folder/bin/pytest -n 2 $(QUICK) $(FILES); \
 	    rm -rf $$folder; \
 	done
 

@@ -64,29 +64,33 @@ if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
     raise RuntimeError(f"the tests are to run on the copy in {_tree}, and drift was imported from {drift.__file__}")
 
 
-# In three processes (`make test`; some tests wait), files stay whole, but for documents, each of which is by itself.
-# Files that need a session of Spark are two units of about the same length. What takes longest goes first.
+# `make test` runs what is short, and of what is long the smoke tests (`@pytest.mark.smoke`); `make test-all` everything;
+# `pytest --part K` one of five parts of what `make test` leaves out. CI runs `make test`, and a part by its commit.
+#
+# In three processes (some tests wait), files stay whole, but for documents, each of which is by itself. Files that need
+# a session of Spark are two units of about the same length. What takes longest goes first.
 
+_PARTS = 5
 _SESSIONS = {
     "session 1": (
         "spark",
         "spark_acceptance",
-        "spark_kernels",
-        "spark_laws",
+        "spark_calls",
+        "spark_streaming",
         "spark_values",
         "catalogue_operator",
         "tables",
     ),
     "session 2": (
-        "spark_calls",
         "spark_frames",
         "spark_going_on",
+        "spark_kernels",
         "spark_later",
+        "spark_laws",
         "spark_parts",
         "spark_records",
         "spark_rows",
         "spark_session",
-        "spark_streaming",
         "spark_writing",
     ),
 }
@@ -129,12 +133,19 @@ _LONG = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = f"run one of {_PARTS} parts of what `make test` leaves out, that of this number, whatever it is"
+    parser.addoption("--part", type=int, help=text)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) or "spark" in item.nodeid.lower():
             item.add_marker(pytest.mark.spark)
         if unit_of(item.nodeid).startswith(_LONG):
             item.add_marker(pytest.mark.long)
+    if (part := config.getoption("part")) is not None:
+        items[:] = _of_part(part, items)
 
     if "DRIFT_ALONE" not in os.environ:  # what other tests left warns when it is collected: no verdict of this test
         ignored = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -142,13 +153,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if module is not None and module.get_closest_marker("filterwarnings") is not None:
                 module.add_marker(ignored)
 
-    def place(item: pytest.Item) -> int:
-        unit = unit_of(item.nodeid)
-        return next((at for at, beginning in enumerate(_LONG) if unit.startswith(beginning)), len(_LONG))
-
-    items.sort(key=place)
+    items.sort(key=lambda item: _place(unit_of(item.nodeid)))
     if "DRIFT_ALONE" in os.environ:  # test_nothing_left.py
         items[:] = [item for item in items if "nothing_left" in getattr(item, "fixturenames", ())]
+
+
+def _place(unit: str) -> int:
+    return next((at for at, beginning in enumerate(_LONG) if unit.startswith(beginning)), len(_LONG))
+
+
+def _of_part(part: int, items: list[pytest.Item]) -> list[pytest.Item]:
+    """Of the files that are long, and the documents among them, each fifth, but for their smoke tests."""
+
+    def piece(item: pytest.Item) -> str:
+        unit = unit_of(item.nodeid)
+        return item.nodeid.partition("::")[0] if unit in _SESSIONS else unit
+
+    left = [item for item in items if item.get_closest_marker("long") and not item.get_closest_marker("smoke")]
+    pieces = sorted({piece(item): _place(unit_of(item.nodeid)) for item in left}.items(), key=lambda each: each[::-1])
+    taken = {name for name, _ in pieces[part % _PARTS :: _PARTS]}
+    return [item for item in left if piece(item) in taken]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -202,6 +202,7 @@ HARD = [
 ]
 
 
+@pytest.mark.smoke
 @each_on_every_engine(HARD)
 def test_hard_graphs_give_the_output_of_the_reference(engine: Engine, recipe: Recipe) -> None:
     @examples(engine, 1 / 15)
@@ -213,6 +214,7 @@ def test_hard_graphs_give_the_output_of_the_reference(engine: Engine, recipe: Re
     law()
 
 
+@pytest.mark.smoke
 @every_engine
 def test_late_items_go_to_the_same_sink_on_every_engine(engine: Engine) -> None:
     @examples(engine, 1 / 4)
@@ -279,6 +281,7 @@ def _items(run: Simulation) -> list[tuple[int, bytes, bytes, str]]:
 # Law 5.
 
 
+@pytest.mark.smoke
 @given(cases(items_max=12), st.integers(1, 12), st.booleans(), st.data())
 def test_fusing_and_batch_sizes_change_nothing(case: Case, batch_items: int, fused: bool, data: st.DataObject) -> None:
     expected = run_with(case, data, engine="local")
@@ -369,6 +372,7 @@ class _PlacesOfReference(Reference):
         super().push(origin, meta, payload, parents)
 
 
+@pytest.mark.smoke
 @given(cases(items_max=12), st.integers(1, 3), st.booleans(), st.data())
 def test_at_the_end_every_tombstone_has_met_one_equal_item_everywhere_and_nothing_is_held(
     case: Case, workers: int, fused: bool, data: st.DataObject
@@ -415,6 +419,7 @@ def _seen_by_reference(case: Case) -> set[tuple[str, bytes, bytes]]:
     return reference_run.seen
 
 
+@pytest.mark.smoke
 @given(cases(items_max=12), st.data())
 def test_the_barrier_may_cancel_at_any_time(case: Case, data: st.DataObject) -> None:
     """It does so by itself only when it holds many tombstones."""
@@ -454,6 +459,7 @@ HARD_FAILING = [
 ]
 
 
+@pytest.mark.smoke
 @each_on_every_engine(HARD_FAILING)
 def test_failures_that_are_corrected_are_reported_as_the_reference_reports_them(engine: Engine, recipe: Recipe) -> None:
     @examples(engine, 1 / 10)

@@ -120,6 +120,7 @@ def test_states_that_do_not_fit_in_memory_are_found_by_survivors_and_replacement
     assert overflowing == {"worker 0", "worker 1"}
 
 
+@pytest.mark.smoke
 def test_all_at_once_and_one_after_the_other(expected: str) -> None:
     names = ["worker 0", "worker 1", "worker 2"]
 

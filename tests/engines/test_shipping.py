@@ -169,6 +169,7 @@ def ended(*command: str, text: str | None = None, **environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.smoke
 def test_what_a_script_defines_works_over_zeromq(tmp_path: Path) -> None:
     script = tmp_path / "zoo.py"
     script.write_text(ZOO + RUN.format(engine='"zeromq"'))

@@ -113,6 +113,7 @@ def endless() -> Iterator[int]:
         number += 1
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("workers", [1, 4])
 def test_every_number_of_workers_gives_the_digest_of_the_reference(workers: int) -> None:
     expected = drift.run(wordcount(), {"lines": WORDS}, engine="reference").finish().digest
@@ -125,6 +126,7 @@ def test_of_no_items_comes_none() -> None:
     assert drift.run(wordcount(), {"lines": []}, engine="zeromq").finish().items_out == 0
 
 
+@pytest.mark.smoke
 def test_tcp_with_keys_gives_the_same_digest() -> None:
     expected = drift.run(wordcount(), {"lines": WORDS}).finish().digest
     assert (
@@ -133,11 +135,13 @@ def test_tcp_with_keys_gives_the_same_digest() -> None:
     )
 
 
+@pytest.mark.smoke
 def test_items_come_out_as_from_the_local_engine() -> None:
     local = list(drift.run(wordcount(), {"lines": WORDS}))
     assert list(drift.run(wordcount(), {"lines": WORDS}, engine="zeromq", workers=2)) == local
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["worker 0", "worker 1"])
 def test_a_killed_process_ends_the_run_with_its_name_and_what_was_released_stands(name: str) -> None:
     run = drift.run(numbers(), {"numbers": endless()}, engine="zeromq", recover=False, workers=2)
@@ -390,6 +394,7 @@ def send_as_strangers(run: drift.Run) -> int:
     return len(addresses) * (len(frames) + 1)
 
 
+@pytest.mark.smoke
 def test_foreign_and_broken_frames_are_refused_and_counted_and_the_run_continues() -> None:
     counted_all = threading.Event()
 
@@ -468,6 +473,7 @@ def started_script() -> tuple[subprocess.Popen[str], str, list[int]]:
     return process, folder, [int(pid) for pid in pids]
 
 
+@pytest.mark.smoke
 def test_ctrl_c_ends_every_process_and_removes_the_folder() -> None:
     process, folder, pids = started_script()
     process.send_signal(signal.SIGINT)
@@ -587,12 +593,14 @@ messages = st.one_of(
 )
 
 
+@pytest.mark.smoke
 @given(messages)
 @settings(deadline=None)
 def test_the_wire_gives_back_every_message(message: Any) -> None:
     assert Codec(1, 2).decode(Codec(3, 2).encode(message)) == message
 
 
+@pytest.mark.smoke
 @given(messages, st.data())
 @settings(deadline=None)
 def test_the_wire_refuses_every_changed_frame(message: Any, data: st.DataObject) -> None:

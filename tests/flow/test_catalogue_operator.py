@@ -203,6 +203,7 @@ def test_the_laws_draw_it_and_every_engine_gives_the_output_of_the_reference(eng
     assert any(drawn) or engine.share < 1
 
 
+@pytest.mark.smoke
 def test_it_runs_as_one_stage_and_as_it_is_written() -> None:
     words = ["ax", "b", "ay", "az", "bb", "ac"]
     assert [type(stage) for stage in Plan(letters()).stages().values()] == [KeyedStage]
@@ -222,12 +223,14 @@ def test_it_runs_on_spark_and_so_do_logics(spark: Any) -> None:
         assert drift.run(dataflow, {"words": words}, engine="spark", spark=spark).finish().digest == local
 
 
+@pytest.mark.smoke
 def test_it_is_printed_drawn_and_fingerprinted_by_its_functions_and_settings() -> None:
     assert "every-second" in as_text(letters()) and "every-second" in as_mermaid(letters())
     assert fingerprint(letters()) == fingerprint(letters())
     assert fingerprint(letters()) != fingerprint(letters(3))
 
 
+@pytest.mark.smoke
 def test_its_items_are_explained_by_the_items_that_were_counted() -> None:
     dataflow, words = letters(), ["ax", "b", "ay"]
     (item,) = drift.run(dataflow, {"words": words})

@@ -49,6 +49,7 @@ def as_dict(word: str, n: int) -> dict[str, Any]:
     return {"word": word, "n": n}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("make", [Named, Data, Struct, as_dict])
 @pytest.mark.parametrize("engine", ["local", "reference", "zeromq"])
 def test_fields_are_typed_columns_behind_position_sink_and_time(make: Callable[[str, int], Any], engine: Any) -> None:
@@ -104,11 +105,13 @@ def test_more_rows_than_are_gathered_at_once_in_event_time() -> None:
     assert table.column("time").to_pylist() == list(range(-99_999, 1)) == table.column("at").to_pylist()
 
 
+@pytest.mark.smoke
 def test_what_no_type_holds_says_what_to_do() -> None:
     with pytest.raises(PayloadError, match="no one type holds the values of 'value'"):
         drift.run(echo(), {"rows": [1, "a"]}).to_arrow()
 
 
+@pytest.mark.smoke
 def test_pandas_polars_and_duckdb() -> None:
     def run() -> drift.Run:
         return drift.run(echo(), {"rows": [Struct("a", 1), Struct("b", 2)]})
@@ -167,6 +170,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("source", SOURCES)
 def test_equal_data_give_one_digest_wherever_they_are_from(source: str) -> None:
     frame = SOURCES[source]()
@@ -257,6 +261,7 @@ def test_rows_without_columns_are_empty_dicts_and_no_columns() -> None:
         drift.run(echo(), {"rows": drift.sources.table(rows, payload="rows")}).finish()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "frame",
     [

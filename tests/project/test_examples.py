@@ -72,6 +72,7 @@ def counted(words: list[str]) -> list[tuple[str, int]]:
     return running
 
 
+@pytest.mark.smoke
 def test_every_example_is_tested() -> None:
     others = {"audit", "backfill", "labels", "survives"}
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*DIGESTS, *others}
@@ -130,6 +131,7 @@ def test_the_command_that_an_example_shows_gives_its_digest(
     assert DIGESTS[name] in done.stdout.splitlines()[-1]
 
 
+@pytest.mark.smoke
 def test_wordcount_counts_the_words_of_hamlet() -> None:
     with gzip.open(example("wordcount").HAMLET, "rt") as text:
         words = text.read().split()
@@ -144,17 +146,20 @@ def test_wordcount_takes_the_path_of_a_text(tmp_path: Path, capsys: pytest.Captu
     assert "      2  be\n      2  to\n      1  not\n" in capsys.readouterr().out
 
 
+@pytest.mark.smoke
 def test_grouping_gives_the_tuples_of_the_paper() -> None:
     tuples = payloads(drift.run(example("grouping").graph, sources("grouping")))
     assert tuples == [(1,), (2,), (1, 3), (2, 4), (1, 3, 5), (2, 4, 6), (3, 5, 7), (4, 6, 8)]
 
 
+@pytest.mark.smoke
 def test_sum_by_cycle_gives_every_sum_once() -> None:
     module = example("sum_by_cycle")
     sums = payloads(drift.run(module.graph, {"numbers": range(1, 501)}, batch_items=50))
     assert sums == [module.Sum(n * (n + 1) // 2) for n in range(1, 501)]
 
 
+@pytest.mark.smoke
 def test_diamond_books_a_deposit_before_its_fee_whatever_comes_first() -> None:
     module = example("diamond")
     arrivals = list(module.DEPOSITS)
@@ -201,6 +206,7 @@ def test_bfs_gives_the_distances_of_the_graph_so_far_after_every_edge(edges: lis
         assert latest == distances(edges[: time + 1], roots[: time + 1])
 
 
+@pytest.mark.smoke
 def test_bfs_gives_the_true_distances_of_a_graph_of_some_size() -> None:
     draw = random.Random(0)
     nodes = [str(number) for number in range(100)]
@@ -287,6 +293,7 @@ def test_a_table_is_right_after_its_process_was_killed_three_times(postgres_url:
     assert [line.partition(" killed")[0] for line in lines[:-1]] == ["caller", "worker 1", "worker 0"]
 
 
+@pytest.mark.smoke
 def test_labels_asks_a_model_once_about_each_text(tmp_path: Path) -> None:
     keys: list[str] = []
 

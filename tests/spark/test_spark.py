@@ -24,6 +24,7 @@ HAMLET = EXAMPLES / "data" / "hamlet.txt.gz"
 HAMLET_WORDS = gzip.decompress(HAMLET.read_bytes()).decode().split()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("partitions", [1, 7])
 def test_the_words_of_hamlet_give_the_digest_of_local(spark: Any, partitions: int) -> None:
     lines = {"lines": drift.sources.text(HAMLET)}
@@ -48,6 +49,7 @@ def rows_of_flights(spark: Any) -> Any:
     return spark.createDataFrame([{**flight} for flight in flights.departures()]).repartition(5, "flight")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_dataframe_in_event_time_gives_the_digest_of_local(spark: Any, partitions: int) -> None:
     frame = rows_of_flights(spark)

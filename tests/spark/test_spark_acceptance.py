@@ -18,6 +18,7 @@ from benchmarks.noir.case import Case
 NAMES = list(CASES)
 
 
+@pytest.mark.smoke
 def test_every_case_on_spark(spark: Any) -> None:
     run = drift.run(graph_of(NAMES), {"rows": rows_of(NAMES)}, engine="spark", spark=spark, partitions=2)
     assert by_sink([(item.sink, item.payload) for item in run]) == expected_of(NAMES)

@@ -78,6 +78,7 @@ def test_the_folder_for_answers_is_a_setting(tmp_path: Path) -> None:
     run.close()
 
 
+@pytest.mark.smoke
 def test_failed_and_diverted_calls_are_in_the_record(spark: Any, tmp_path: Path) -> None:
     def ask(pair: tuple[int, int]) -> tuple[int, int]:
         (tmp_path / "asked").touch()

@@ -102,6 +102,7 @@ REMEMBERING = [
 ]  # fmt: skip
 
 
+@pytest.mark.smoke
 @settings(max_examples=settings.default.max_examples // 2)
 @given(st.data())
 def test_micro_batches_that_are_cut_anywhere_give_the_output_of_the_reference(data: st.DataObject) -> None:
@@ -326,6 +327,7 @@ def test_an_item_that_has_no_time_ends_the_stream_after_what_the_others_complete
     assert [commit.number for commit in stream._store(spark).commits()] == [] and "None" in str(ended.value)
 
 
+@pytest.mark.smoke
 def test_what_a_stream_cannot_do_is_refused_before_it_starts(spark: Any, tmp_path: Path) -> None:
     write_files(tmp_path / "in", trips(3), 1)
     with pytest.raises(drift.SettingsError, match="is no streaming DataFrame"):

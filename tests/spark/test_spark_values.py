@@ -38,6 +38,7 @@ COLUMNS: list[tuple[Any, list[Any]]] = [
 ]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("kind", "values"), COLUMNS, ids=lambda each: str(each)[:30])
 def test_values_are_those_of_arrow(kind: Any, values: list[Any]) -> None:
     given = [list(value.items()) if isinstance(value, dict) and pa.types.is_map(kind) else value for value in values]

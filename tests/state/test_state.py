@@ -70,6 +70,7 @@ def check_goes_on(dataflow: drift.Dataflow, sources: dict[str, Any], batches: li
     assert run.report.items_out == len(items)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_window_open_at_a_checkpoint_closes_in_the_next_run_though_no_item_of_its_key_comes_any_more(
     tmp_path: Path, window: str
@@ -83,6 +84,7 @@ def test_a_window_open_at_a_checkpoint_closes_in_the_next_run_though_no_item_of_
 breaks = st.lists(st.integers(0, 6), max_size=3)
 
 
+@pytest.mark.smoke
 @given(cases(items_max=10), breaks)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_a_run_that_is_broken_off_resumes_as_if_it_had_not_been(
@@ -422,6 +424,7 @@ def test_no_state_is_read_before_an_item_of_its_step_comes(tmp_path: Path) -> No
             run.finish()
 
 
+@pytest.mark.smoke
 def test_a_run_resumes_from_any_retained_checkpoint(where: str) -> None:
     some_checkpoints(where)
     kept = drift.Checkpoints(where)
@@ -476,6 +479,7 @@ def test_workers_look_keys_up_by_themselves(where: str) -> None:
         assert run.finish().digest == drift.run(counted(), inputs).finish().digest
 
 
+@pytest.mark.smoke
 def test_two_runs_do_not_share_a_backend(where: str) -> None:
     with (
         mock.patch.object(drift.state.store, "_LOCKED_S", 0.1),
@@ -605,6 +609,7 @@ def other_step(state: int, row: Any) -> tuple[int, Any]:
     return state + 2 * row["n"], {"sum": state}
 
 
+@pytest.mark.smoke
 def test_a_checkpoint_of_another_graph_is_refused(tmp_path: Path) -> None:
     some_checkpoints(tmp_path)
     renamed = drift.Graph("counted")
@@ -682,6 +687,7 @@ def test_a_state_that_could_not_be_read_again_is_refused_at_the_first_checkpoint
         some_checkpoints(tmp_path, graph)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("written", ["half a snapshot", "all but the manifest"])
 def test_a_checkpoint_that_is_half_written_is_as_if_it_had_not_been(tmp_path: Path, written: str) -> None:
     inputs = {"numbers": [{"n": number} for number in range(5000)]}

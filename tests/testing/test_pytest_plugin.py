@@ -134,6 +134,7 @@ def test_a_seed_that_fails_says_its_number(folder: Path) -> None:
     assert done.returncode == 1 and "at seed " in done.stdout and "drift cases" in done.stdout
 
 
+@pytest.mark.smoke
 def test_a_test_run_without_drift_imports_nothing_of_it(tmp_path: Path) -> None:
     (tmp_path / "test_other.py").write_text(
         "import json, sys\ndef test_it():\n    print('modules', json.dumps([name for name in sys.modules "

@@ -172,6 +172,7 @@ def test_time_ends_it_too(tmp_path: Path) -> None:
     assert printed["failed_seed"] is None and printed["seconds"] >= 0.3
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -99,6 +99,7 @@ def test_fixtures_parameters_and_examples_go_with_it(
     assert set(run.inputs) == {"lines"}
 
 
+@pytest.mark.smoke
 @settings(max_examples=5)
 @drift.testing.deterministic(words, lines=lines)
 def test_the_body_need_not_take_the_run() -> None:
@@ -201,6 +202,7 @@ def _broken_law() -> Any:
     return law
 
 
+@pytest.mark.smoke
 def test_a_broken_machine_is_reported_with_all_there_is_to_know(narrow_windows: None, cases_folder: Path) -> None:
     with pytest.raises(drift.testing.NotDeterministic) as caught:
         _broken_law()()
@@ -246,6 +248,7 @@ def test_a_file_that_is_no_case_is_refused(tmp_path: Path) -> None:
 # States to reach.
 
 
+@pytest.mark.smoke
 def test_a_state_that_no_run_reaches_fails_the_test() -> None:
     @quick
     @drift.testing.deterministic(words, lines=st.just([]))
@@ -361,6 +364,7 @@ def test_a_message_that_is_delayed_holds_minimal_time() -> None:
     assert [item.payload for item in driver.released] == [(1, 1), (1, 2), (1, 3)]
 
 
+@pytest.mark.smoke
 def test_heartbeats_release_what_is_below_them() -> None:
     driver = drift.testing.Driver(timed)
     with drift.testing.reaching():
@@ -381,6 +385,7 @@ def test_heartbeats_release_what_is_below_them() -> None:
         late.finish()
 
 
+@pytest.mark.smoke
 def test_clocks_move_live_sources_by_hand() -> None:
     graph = drift.Graph("live")
     ticks = graph.source("ticks")
