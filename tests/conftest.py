@@ -64,7 +64,7 @@ if _tree is not None and not Path(drift.__file__ or "").is_relative_to(_tree):
     raise RuntimeError(f"the tests are to run on the copy in {_tree}, and drift was imported from {drift.__file__}")
 
 
-# `make test` runs what is short, and of what is long the smoke tests (`@pytest.mark.smoke`); `make test-all` everything;
+# `make test` runs what is short, and of what is long smoke tests (`@pytest.mark.smoke`); `make test-all` everything;
 # `pytest --part K` one of five parts of what `make test` leaves out. CI runs `make test`, and a part by its commit.
 #
 # In three processes (some tests wait), files stay whole, but for documents, each of which is by itself. Files that need
