@@ -147,8 +147,8 @@ class DeltaSink(LakeSink):
             commit_properties=CommitProperties(custom_metadata=noted, app_transactions=transactions),
         )
 
-    def _positions_up_to(self, last: Last) -> Iterable[pa.RecordBatch]:
+    def _positions_between(self, first: int, last: int) -> Iterable[pa.RecordBatch]:
         import pyarrow.compute as pc
 
-        dataset = self._table.to_pyarrow_dataset()
-        return dataset.to_batches(columns=["position"], filter=pc.field("position") <= last.position)  # type: ignore[no-any-return]
+        between = (pc.field("position") >= first) & (pc.field("position") <= last)
+        return self._table.to_pyarrow_dataset().to_batches(columns=["position"], filter=between)  # type: ignore[no-any-return]

@@ -173,8 +173,8 @@ class IcebergSink(LakeSink):
         transaction.set_properties(noted)
         transaction.commit_transaction()
 
-    def _positions_up_to(self, last: Last) -> Iterable[pa.RecordBatch]:
-        scan = self._table.scan(f"position <= {last.position}", selected_fields=("position",))
+    def _positions_between(self, first: int, last: int) -> Iterable[pa.RecordBatch]:
+        scan = self._table.scan(f"position >= {first} and position <= {last}", selected_fields=("position",))
         return scan.to_arrow_batch_reader()  # type: ignore[no-any-return]
 
 

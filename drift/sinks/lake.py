@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from drift.sinks.filling import Gathering, Limits
 from drift.sinks.parts import with_names
-from drift.sinks.resuming import AppendingSink, Last, from_committed, refuse_existing
+from drift.sinks.resuming import AppendingSink, Found, Last, from_committed, refuse_existing
 from drift_graph.errors import PayloadError, SinkError
 from drift_graph.metas import Metas
 
@@ -82,8 +82,8 @@ class LakeSink(Gathering, AppendingSink):
         """Append rows and the position of the last in one commit; the first ones to a table that is made."""
         raise NotImplementedError
 
-    def _positions_up_to(self, last: Last) -> Iterable[pa.RecordBatch]:
-        """The column `position` of the rows up to one."""
+    def _positions_between(self, first: int, last: int) -> Iterable[pa.RecordBatch]:
+        """The column `position` of the rows with these positions, and those between."""
         raise NotImplementedError
 
     def _begin(self, resume: str) -> Last | None:
@@ -111,6 +111,14 @@ class LakeSink(Gathering, AppendingSink):
                 return None
         with self._looking(Exception):
             return self._end_in_table()
+
+    def _items_between(self, first: int, last: int) -> Found:
+        import pyarrow.compute as pc
+
+        with self._looking(Exception):
+            found = [batch for batch in self._positions_between(first, last) if batch.num_rows]
+            least = min((pc.min(batch["position"]).as_py() for batch in found), default=None)
+        return Found(sum(batch.num_rows for batch in found), least)
 
     def _check_table(self, last: Last | None) -> None:
         """
@@ -216,7 +224,7 @@ class LakeSink(Gathering, AppendingSink):
         if last is None or self._table is None:
             return [0, 0]
         count = total = 0
-        for batch in self._positions_up_to(last):
+        for batch in self._positions_between(0, last.position):
             count += batch.num_rows
             total += pc.sum(batch["position"]).as_py() or 0
         return [count, total]

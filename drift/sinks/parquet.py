@@ -21,7 +21,7 @@ from drift.guarantees import SinkGuarantee
 from drift.places import Remote, storage_of
 from drift.sinks.filling import Gathering, Limits, limits_of
 from drift.sinks.parts import LocalParts, ObjectParts, Parts, check_columns, file_name
-from drift.sinks.resuming import Last, ResumingSink, check_resume, from_committed, refuse_existing
+from drift.sinks.resuming import Found, Last, ResumingSink, check_resume, from_committed, refuse_existing
 from drift.urls import path_text
 from drift_graph.errors import PayloadError, SinkError
 from drift_graph.metas import Metas
@@ -130,6 +130,28 @@ class ParquetSink(Gathering, ResumingSink):
                 f"the folder {self._path} cannot be written: {error.strerror}; nothing was written; check the path and "
                 f"who may write there"
             ) from error
+
+    def _items_between(self, first: int, last: int) -> Found:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if first == last:
+            return Found(1, first)  # the name of the last file is where the position is from
+        count, least = 0, list[int]()
+        try:
+            for name in [*self._files(_PART), *self._waiting]:
+                start, end = _range_in(name, _WAITING if name in self._waiting else _PART)
+                if start >= first:
+                    file = pq.read_metadata(self._parts.read(name))
+                    count += file.num_rows
+                    least.append(_least_in(file))
+                elif end >= first:
+                    positions = pq.read_table(self._parts.read(name), columns=["position"])["position"].to_pylist()
+                    count += len(there := [each for each in positions if each >= first])
+                    least.append(min(there, default=last))
+        except (OSError, pa.ArrowException) as error:
+            raise SinkError(f"{self._path}: {error}; bring it back, or pass resume='replace'") from error
+        return Found(count, min(least, default=None))
 
     def _wait(self, name: str, items: int) -> None:
         """A file has items that no part has yet."""
@@ -313,6 +335,12 @@ class ParquetSink(Gathering, ResumingSink):
             ) from None
         self._schema = schema.remove_metadata()
         return Last(_range_in(part, pattern)[1], bytes.fromhex((schema.metadata or {}).get(_META, b"").decode()))
+
+
+def _least_in(file: Any) -> int:
+    """The least position in a file, from its metadata: this sink writes files with at least one row."""
+    at = file.schema.names.index("position")
+    return min(int(file.row_group(group).column(at).statistics.min) for group in range(file.num_row_groups))
 
 
 def _range_in(name: str, pattern: re.Pattern[str]) -> tuple[int, int]:

@@ -17,7 +17,7 @@ import msgspec
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
 from drift.sinks.lines import as_json
-from drift.sinks.resuming import AppendingSink, Last, check_resume, refuse_existing
+from drift.sinks.resuming import AppendingSink, Found, Last, check_resume, refuse_existing
 from drift.urls import checked_url, cleaned, client_of_redis
 from drift_graph.errors import SettingsError, SinkError
 from drift_graph.meta import time_of
@@ -120,6 +120,17 @@ class RedisSink(AppendingSink):
         with self._looking(redis.RedisError):
             return self._add_behind(self._last, [])
 
+    def _items_between(self, first: int, last: int) -> Found:
+        import redis
+
+        assert self._client is not None
+        with self._looking(redis.RedisError):
+            entries: Any = self._client.xrange(
+                self._stream, f"{first + 1}-0", f"{last + 1}-0", 1 if first == 0 else None
+            )
+            count: Any = self._client.xlen(self._stream) if first == 0 else len(entries)  # only the first is read
+        return Found(count, _position_of(entries[0][0]) if entries else None)
+
     def _append(
         self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
     ) -> Last | None:
@@ -149,9 +160,14 @@ class RedisSink(AppendingSink):
         fields = dict(zip(listed[::2], listed[1::2]))
         if b"meta" not in fields or not entry.endswith(b"-0"):
             raise SinkError(f"{self._target} has entries that no run wrote; give the sink a stream of its own")
-        return Last(int(entry.partition(b"-")[0]) - 1, bytes.fromhex(fields[b"meta"].decode()))
+        return Last(_position_of(entry), bytes.fromhex(fields[b"meta"].decode()))
 
     def _end(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def _position_of(entry: bytes) -> int:
+    """The position of the item that an entry with this ID is."""
+    return int(entry.partition(b"-")[0]) - 1

@@ -1,16 +1,18 @@
 """Sinks that store the last position with their data: which items they have already, and which are new.
 
-Invariant: what is stored continues the existing data: nothing twice, nothing left out.
+Invariant: what is stored continues the existing data: nothing twice, nothing left out. Only the oldest items of it may
+have been removed meanwhile.
 
 Why: a rerun gives the same items at the same positions, so those up to the stored position exist already. If the meta
 at that position differs from the stored one, the data is the output of another graph or input, and is refused. A run
 that resumes from a checkpoint does not produce items below it again, so the data must reach at least as far as it did
-at that checkpoint.
+at that checkpoint. A target that stores the position beside its items, such as a log of a table, has it also after
+somebody removed the items: so it is asked for the last item, and for the number of those that are produced again.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
@@ -33,6 +35,13 @@ class Last(NamedTuple):
     meta: bytes
 
 
+class Found(NamedTuple):
+    """The items that a target has between two positions: how many, and the position of the first."""
+
+    items: int
+    first: int | None
+
+
 class Resuming:
     """Where a sink goes on.
 
@@ -44,10 +53,17 @@ class Resuming:
         self._target = target
         self._before: Last | None = None
         self._reached = True
+        self._found: Found | None = None
+        self._passed = 0  # items that are to be stored already, from the first that was found on
 
-    def begin(self, before: Last | None) -> None:
-        """Set what earlier runs have written."""
+    def begin(self, before: Last | None, found: Found | None = None) -> None:
+        """Set what earlier runs have written.
+
+        Args:
+            found: of the items that are produced again those that are there; None: that is not known.
+        """
         self._before, self._reached = before, before is None
+        self._found, self._passed = found, 0
 
     def resume_at(self, position: int, committed: Last | None) -> None:
         """After `begin`: nothing below a position is produced again, and this was the last item stored as of the
@@ -85,6 +101,15 @@ class Resuming:
         self._reached = positions[-1] >= position
         if stored and self._reached and (positions[stored - 1], metas[stored - 1]) != (position, meta):
             raise self._foreign_item(position)
+        if self._found is not None and self._found.first is not None:
+            self._passed += stored - bisect_left(positions, self._found.first, 0, stored)
+            if self._reached and self._passed and self._passed != self._found.items:
+                raise SinkError(
+                    f"{self._target} has {self._found.items:,} of the {self._passed:,} items from position "
+                    f"{self._found.first} to {position}, which were all written: somebody removed or added some since "
+                    f"then (only the oldest may go), and they are not written again behind the last; nothing was "
+                    f"written; bring them back, or pass resume='replace' (--on-existing replace)"
+                )
         return positions[stored:], metas[stored:], payloads[stored:]
 
     def _foreign_item(self, position: int) -> SinkError:
@@ -149,12 +174,34 @@ class ResumingSink:
     def _end(self) -> None:
         """Close the target, whether it was opened or not."""
 
+    def _items_between(self, first: int, last: int) -> Found | None:
+        """The items with these positions, and those between, that are there; None if that cannot be known."""
+        return None
+
+    def _found_again(self, last: Last) -> Found | None:
+        """Of the items that are produced again, up to the last one stored, those that are there.
+
+        Raises:
+            SinkError: the last one is not.
+        """
+        found = self._items_between(last.position, last.position)
+        if found is not None and not found.items:
+            state = "" if self._checkpoint is None else "start anew with another state and "
+            raise SinkError(
+                f"{self._target} says that it has the items up to position {last.position}, and that one is gone: it "
+                f"was emptied, or its end was cut, since a run wrote there (only the oldest may go); what is missing "
+                f"would not be written again; nothing was written; bring it back, or {state or 'pass '}"
+                f"resume='replace' (--on-existing replace)"
+            )
+        first = 0 if self._checkpoint is None else self._checkpoint[0]
+        return self._items_between(first, last.position) if found is not None and first <= last.position else None
+
     def resume_at(self, position: int, committed: Any) -> None:
         self._checkpoint = position, committed
 
     def open(self) -> None:
         self._last = self._begin(self._resume if self._checkpoint is None else "continue")
-        self._resuming.begin(self._last)
+        self._resuming.begin(self._last, None if self._last is None else self._found_again(self._last))
         if self._checkpoint is not None:
             position, committed = self._checkpoint
             self._resuming.resume_at(position, *from_committed(self._target, committed))

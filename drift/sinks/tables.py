@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from drift.sinks.refused import Refused, Statements, put_or_set_apart, refused_item
-from drift.sinks.resuming import AppendingSink, Last, from_committed, refuse_existing
+from drift.sinks.refused import TABLE, Refused, Statements, put_or_set_apart, refused_item
+from drift.sinks.resuming import AppendingSink, Found, Last, from_committed, refuse_existing
 from drift.sinks.rows import RowMaker, field_names
 from drift_graph.errors import SinkError
 from drift_graph.metas import Metas
@@ -149,6 +149,23 @@ class TableSink(AppendingSink):
             cannot, to_do = self._cannot_open
             why = self._text_of(error)
             raise SinkError(f"{self._target} {cannot}: {why}; nothing was written; {to_do}") from None
+
+    def _items_between(self, first: int, last: int) -> Found | None:
+        if self._statement is not None:
+            return None
+        mark = self._errors.mark
+        between = f"position >= {mark} and position <= {mark}"
+        with self._looking(*self._failures):
+            found = Found(0, None)
+            if self._exists():
+                sql = f"select count(*), min(position) from {self._in_sql} where {between}"
+                found = Found(*self._ask(sql, first, last).fetchone())
+            if not self._has_table(TABLE):
+                return found
+            sql = f"select count(*), min(position) from {TABLE} where sink = {mark} and error is not null and {between}"
+            since = first if found.first is None else found.first
+            refused = Found(*self._ask(sql, self._table, since, last).fetchone())
+        return Found(found.items + refused.items, refused.first if found.first is None else found.first)
 
     def _append(
         self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
