@@ -167,8 +167,8 @@ def test_where_nothing_more_can_be_written_readers_see_that_nobody_writes(
     def full(*args: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def seal_and_fill(self: writer.RecordWriter, safe: Any = None) -> None:
-        sealing(self, safe)
+    def seal_and_fill(self: writer.RecordWriter) -> None:
+        sealing(self)
         monkeypatch.setattr(writer, "write_safely", full)
         monkeypatch.setattr(writer._Table, "_flush", full)
 
