@@ -241,6 +241,7 @@ def test_a_damaged_log_of_answers_is_refused(tmp_path: Path) -> None:
         run(tmp_path, Counted()).finish()
 
 
+@pytest.mark.long
 def test_the_caller_dies_and_nothing_logged_is_asked_for_again(tmp_path: Path) -> None:
     assert asked.one(tmp_path, Random(5), [100, 250], workers=False) == 2
 

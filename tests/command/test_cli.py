@@ -684,6 +684,7 @@ def test_a_reader_that_goes_away_ends_every_command_alike(tmp_path: Path, argume
     assert (ended.returncode, ended.stderr) == (7, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8:strict"])
 def test_output_is_the_same_bytes_whatever_the_locale(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "words.txt").write_text("sch\u00f6n \u2713\n")

@@ -147,6 +147,7 @@ def test_what_steps_cannot_take_is_diverted_in_the_order_of_the_output() -> None
     assert all("0x..." in each["error"] for each in errors if each["location"] == "sum")
 
 
+@pytest.mark.long
 @drift.testing.deterministic(stepped(), **{"in": st.lists(st.integers(0, 40), max_size=12)})
 def test_no_schedule_changes_what_is_diverted(run: Any) -> None:
     assert all(item.payload[0] != MARK for item in run.output if isinstance(item.payload, tuple))

@@ -222,6 +222,7 @@ def test_what_is_guaranteed_is_what_is_stored_after_a_run_that_was_broken_off(
         assert not twice or level == "none"
 
 
+@pytest.mark.long
 def test_a_run_with_rounds_resumes_from_each_of_its_checkpoints(tmp_path: Path) -> None:
     sources = {"numbers": range(20)}
     uninterrupted = drift.run(rounds(), sources).finish()

@@ -121,6 +121,7 @@ print(peak_memory_bytes() >> 20)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state", ["state", "none"])
 def test_large_payloads_do_not_stay_in_memory(tmp_path: Path, state: str) -> None:
     command = [sys.executable, "-c", MEASURED, state]

@@ -67,6 +67,7 @@ def test_an_end_in_two_steps_gives_what_one_step_gives(items: list[flows.Timed],
     assert found(parts, flows.ENGINES) == found(None, ())
 
 
+@pytest.mark.long
 def test_floats_in_two_steps_are_added_up_by_stretches_of_the_order_with_any_workers() -> None:
     items = [(number // 3, number, 0.1 * number) for number in range(200)]
     by_parts = [reduce(add, [item[2] for item in items[start : start + 30]]) for start in range(0, 200, 30)]
