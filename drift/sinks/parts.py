@@ -32,7 +32,21 @@ _NONE = "__HIVE_DEFAULT_PARTITION__"  # the name for a value that is missing
 _PARTITIONS_MAX = 10_000  # of one part
 _OPEN_FILES = 16  # at a time: the rows are sorted by their partitions
 _GROUP_ROWS = 1 << 20
-_AS_WRITTEN: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+
+
+def _as_written(table: pa.Table) -> dict[str, Any]:
+    """Options for files of these rows; flat columns have statistics, but for those with a NaN.
+
+    Why: the least and greatest value in a file leave NaN out, and readers skip files by them; DuckDB, to which NaN is
+    the greatest number, would not find these rows.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    flat = [field.name for field in table.schema if field.type.num_fields == 0]
+    floats = {name for name in flat if pa.types.is_floating(table.schema.field(name).type)}
+    searched = [name for name in flat if name not in floats or not pc.any(pc.is_nan(table[name])).as_py()]
+    return {"compression": "zstd", "write_page_checksum": True, "write_statistics": searched}
 
 
 class Parts:
@@ -137,7 +151,7 @@ class Parts:
         for name in self._by:
             table = with_names(table, name)
         order = [(name, "ascending") for name in (*self._by, "position")]
-        as_written = ds.ParquetFileFormat().make_write_options(**_AS_WRITTEN)
+        as_written = ds.ParquetFileFormat().make_write_options(**_as_written(table))
         ds.write_dataset(
             table.sort_by(order),
             into,
@@ -209,7 +223,7 @@ class LocalParts(Parts):
         unfinished = self._folder / f"{_UNFINISHED}{name.lstrip('.')}"
         try:
             if not self._is_split(name):
-                pq.write_table(table, unfinished, **_AS_WRITTEN)
+                pq.write_table(table, unfinished, **_as_written(table))
                 size = _sync(unfinished)
                 unfinished.rename(self._folder / name)
                 os.fsync(self._lock)
@@ -286,7 +300,7 @@ class ObjectParts(Parts):
         with tempfile.TemporaryDirectory(prefix="drift-part-") as folder:
             made = Path(folder, "part")
             if not self._is_split(name):
-                pq.write_table(table, made, **_AS_WRITTEN)
+                pq.write_table(table, made, **_as_written(table))
                 self._storage.put(made, self._at(name))
                 return made.stat().st_size
             self._split(table, made)

@@ -165,6 +165,7 @@ class ParquetSource(Diverting):
             raise
         own = file.schema_arrow.names
         further = {} if self._folders is None else self._folders.columns(self._path)
+        both = {name: value for name, value in further.items() if name in own}
         further = {name: value for name, value in further.items() if name not in own}
         names = [*own, *further]
         missing = [name for name in self._columns or () if name not in names]
@@ -190,10 +191,18 @@ class ParquetSource(Diverting):
                     found = _in_microseconds(found, exact.iter_batches(size, row_groups=rest, columns=moments))
                 try:
                     for batch in without(rows - passed, found):
+                        other = _another_value(batch, both)
+                        if other is not None:
+                            batch = batch.slice(0, other[0])
                         for name, value in further.items():
                             batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
                         yield batch.select(wanted) if self._columns is not None else batch
                         rows += batch.num_rows
+                        if other is not None:
+                            raise InputError(
+                                f"row {rows} of {path} has {other[1]}, and its folder's name another value; move the "
+                                f"file, or take the column out of it, or read it without hive="
+                            )
                         fitting = min(max(_BATCH_BYTES * batch.num_rows // (batch.nbytes or 1), 1), most)
                         if fitting < size // 4 or (fitting > 8 * size and not is_damaged):
                             size = fitting
@@ -220,6 +229,26 @@ class ParquetSource(Diverting):
 
     def __repr__(self) -> str:
         return f"parquet({without_secrets(self._path)!r})"
+
+
+def _another_value(batch: pa.RecordBatch, folders: Mapping[str, pa.Scalar]) -> tuple[int, str] | None:
+    """The first row whose own column has another value than the name of the file's folder, with that value.
+
+    Why it is refused: of two values neither is known to be right, and other readers take the folder's.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = []
+    for name in sorted(folders.keys() & set(batch.schema.names)):
+        column, said = batch.column(name), folders[name]
+        try:
+            alike = pc.equal(column, said.cast(column.type)) if said.is_valid else column.is_null()
+        except pa.ArrowException:  # no value of the column's type
+            alike = pa.array([False] * batch.num_rows)
+        if (row := pc.index(alike.fill_null(False), False).as_py()) >= 0:
+            found.append((row, f"{name}={column[row].as_py()!r}"))
+    return min(found, default=None)
 
 
 def _in_microseconds(found: Iterator[pa.RecordBatch], exact: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -367,6 +367,45 @@ def test_partitions_are_read_back_as_fields(tmp_path: Path) -> None:
         drained(sources.parquet(folder, hive={"week": pa.int64()}))
 
 
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_column_that_is_in_the_file_and_in_the_name_of_its_folder_has_one_value(tmp_path: Path, size: int) -> None:
+    def put(folder: str, table: dict[str, Any]) -> None:
+        (tmp_path / folder).mkdir()
+        pq.write_table(pa.table(table), tmp_path / folder / "a.parquet", row_group_size=size)
+
+    put("day=2", {"n": [1, 2], "day": [2, 2]})
+    put("day=__HIVE_DEFAULT_PARTITION__", {"n": [3], "day": pa.array([None], pa.string())})
+    assert drained(sources.parquet(tmp_path, hive=True)) == [
+        {"n": 1, "day": 2},
+        {"n": 2, "day": 2},
+        {"n": 3, "day": None},
+    ]
+    put("day=3", {"n": [4, 5, 6], "day": [3, 4, None]})
+    put("day=4", {"n": [7], "day": ["no number"]})
+    graph = drift.Graph("days")
+    graph.source("days").sink("out")
+    for engine in ("reference", "local"):
+        run = drift.run(graph, {"days": sources.parquet(tmp_path, hive=True)}, engine=engine)
+        with pytest.raises(drift.InputError, match=r"row 1 of .*a\.parquet has day=4, and its folder's name another"):
+            list(run)
+        assert run.report.items_out == 3
+    assert len(drained(sources.parquet(tmp_path, columns=["n"], hive=True))) == 7
+    assert len(drained(sources.parquet(f"{tmp_path}/*/*.parquet"))) == 7
+
+
+@pytest.mark.parametrize("partition_by", [[], ["day"]])
+def test_other_readers_find_rows_with_nan_in_what_a_sink_wrote(tmp_path: Path, partition_by: list[str]) -> None:
+    sink = opened(sinks.parquet(tmp_path / "out", partition_by=partition_by))
+    write(sink, 0, 4, lambda n: {"day": "d", "x": (1.0, float("nan"), 2.0, 3.0)[n], "y": float(n), "l": [float(n)]})
+    sink.close()
+    files = f"{tmp_path}/out/**/*.parquet"
+    assert duckdb.sql(f"SELECT position FROM '{files}' WHERE x > 5").fetchall() == [(1,)]
+    (file,) = glob.glob(files, recursive=True)  # noqa: PTH207
+    group = pq.read_metadata(file).row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    assert {each.path_in_schema for each in columns if each.statistics is not None} >= {"position", "y"}
+
+
 def test_a_reader_of_partitions_goes_on_from_its_position(tmp_path: Path) -> None:
     sink = opened(sinks.parquet(tmp_path, partition_by="day"))
     write(sink, 0, 40)
