@@ -218,6 +218,7 @@ def mypy(tmp_path_factory: pytest.TempPathFactory) -> str:
     return said + trouble
 
 
+@pytest.mark.long
 def test_what_mypy_infers(mypy: str) -> None:
     assert sorted({int(line) for line in re.findall(r"program\.py:(\d+): error", mypy)}) == WRONG, mypy
 
@@ -227,6 +228,7 @@ def test_types_follow_through_keys(mypy: str) -> None:
     assert [each.replace("builtins.", "") for each in revealed] == TYPES, mypy
 
 
+@pytest.mark.long
 def test_what_pyright_infers(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

@@ -8,6 +8,7 @@ from benchmarks.noir.__main__ import CASES, Different, compare, main, run_case
 from benchmarks.noir.case import Case
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_benchmark_gives_what_plain_python_gives(case: Case) -> None:
     inputs = case.data(case.items // 40 + 4)

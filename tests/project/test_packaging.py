@@ -43,6 +43,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("wheel"))
 
 
+@pytest.mark.long
 def test_without_a_compiler_the_wheel_is_pure_and_else_of_this_interpreter(wheel: Path, tmp_path: Path) -> None:
     assert (kernel is None) == wheel.name.endswith("-py3-none-any.whl")
     assert built(tmp_path, PATH="", DRIFT_KERNEL="").name.endswith("-py3-none-any.whl")

@@ -80,6 +80,7 @@ def computed() -> list[str]:
     return lines
 
 
+@pytest.mark.long
 def test_columns_are_the_same_with_one_and_with_two_threads_eager_and_lazy() -> None:
     found = []
     for threads in ("1", "2"):

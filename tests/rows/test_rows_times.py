@@ -169,6 +169,7 @@ def shuffled(count: int, step: int = 1) -> pl.DataFrame:
     return frame_of([(at // 3, at) for at in range(count)], "int")[order]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tie", ["id", None])
 def test_rows_in_event_time_go_over_processes_and_resume_from_cuts(tie: str | None, tmp_path: Path) -> None:
     frame = shuffled(900)

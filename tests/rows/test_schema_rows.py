@@ -189,6 +189,7 @@ def test_a_run_resumes_among_diverted_rows(tmp_path: Path) -> None:
 event_time = drift.EventTime("at", lateness=5, late="divert")
 
 
+@pytest.mark.long
 @drift.testing.deterministic(graph_of(event_time, on_error="divert"), rows=st.lists(timed, max_size=12))
 def test_the_harness_takes_what_is_diverted() -> None: ...
 

@@ -147,6 +147,7 @@ def test_sessions_go_on_in_arrays_behind_checkpoints(tmp_path: Path, monkeypatch
     assert found == expected and any(checkpoints) and absorbed and all(absorbed)
 
 
+@pytest.mark.long
 def test_sessions_that_cannot_be_in_arrays_go_on_behind_checkpoints(tmp_path: Path) -> None:
     """Keys are no integers or text, or a sum is beyond 64 bits in the midst of a run."""
     rows = [{"k": at % 3 + 0.5, "z": at % 3, "at": at, "n": 2**61 if at > 300 else 1} for at in range(600)]

@@ -92,6 +92,7 @@ def check(far: Far, choose: Schedule) -> None:
         assert has_gap, f"what a sink could continue is refused: {far.parts()}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", MODELS)
 @settings(max_examples=400)
 @given(data=st.data())
@@ -137,6 +138,7 @@ def run_of_graph(far: Far, checkpoints: drift.Checkpoints, stops_at: int) -> tup
     return True, begins
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(
     keep=st.integers(1, 4),

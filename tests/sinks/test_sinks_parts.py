@@ -91,6 +91,7 @@ def changes_dying(calls: int, *, objects: bool) -> Iterator[None]:
         yield
 
 
+@pytest.mark.long
 @given(
     deaths=st.lists(st.integers(0, 60), max_size=6),
     steps=st.lists(st.integers(1, 6) | st.none(), min_size=1, max_size=12),

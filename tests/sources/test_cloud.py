@@ -246,6 +246,7 @@ drift.run(graph, {"n": Dying()}, sinks={"out": lines, "parts": out}, state=state
 """
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_while_it_reads_and_writes_objects_goes_on_where_it_was(
     store: ObjectStore, bucket: str, tmp_path: Path
 ) -> None:

@@ -178,6 +178,7 @@ def rows(draw: st.DrawFn) -> list[Any]:
     return given_rows
 
 
+@pytest.mark.long
 @given(later_steps, rows(), rows(), seeds, st.integers(1, 3), st.booleans())
 def test_a_run_with_later_items_that_goes_back_to_checkpoints_gives_what_one_gives_that_does_not(
     steps: list[str], first: list[Any], second: list[Any], seed: int, workers: int, fused: bool
