@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pytest
 from test_row_by_row import EXAMPLES, ROWS
 
 import drift
