@@ -34,13 +34,14 @@ from typing import Any
 import msgspec
 import xxhash
 
+from drift.urls import shown_safely
 from drift_graph.canonical import NoCanonicalForm, canonical
-from drift_graph.functions import field_of, is_ours, line_of, name_of, safe_text
+from drift_graph.functions import brief, field_of, is_ours, line_of, name_of, safe_text
 
 #: One function: {"name", "where", "code", "source", "parts": [...]}; the first part is the function itself.
 FunctionPrint = dict[str, Any]
 
-_SHOWN_CHARACTERS_MAX = 200
+_SHOWN_CHARACTERS_MAX, _READ_CHARACTERS_MAX = 200, 10_000
 _INSTALLED = tuple(sorted({sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")}))
 _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 #: Packages whose values without canonical form are constants as a rule: patterns, paths, zones, arrays, tables.
@@ -94,16 +95,20 @@ class _Walk:
         self._known: dict[int, int] = {}
         self._alive: list[Any] = []  # keeps objects alive so that no id is used twice
 
-    def value(self, value: Any) -> dict[str, Any]:
-        """A function, class or other value: {"part": index} if it is inspected, else {"hash", "shown"}."""
+    def value(self, value: Any, name: str = "") -> dict[str, Any]:
+        """A function, class or other value: {"part": index} if it is inspected, else {"hash", "shown"}.
+
+        Args:
+            name: under which it was reached.
+        """
         of = type if isinstance(value, type) else type(value)  # whatever its metaclass
         kind = f"{of.__module__}.{of.__qualname__}".removeprefix("builtins.")
         if _is_walked(value):
             return {"part": self._part(value), "type": kind}
-        name = _global_name(value)
-        if name is not None:
-            return {"hash": value_hash(name), "shown": name, "type": kind}
-        shown = safe_text(repr, value, _SHOWN_CHARACTERS_MAX)
+        known = _global_name(value)
+        if known is not None:
+            return {"hash": value_hash(known), "shown": known, "type": kind}
+        shown = safe_text(functools.partial(_shown_safely, name), value, _SHOWN_CHARACTERS_MAX)
         try:
             return {"hash": xxhash.xxh3_128_hexdigest(canonical(value)), "shown": shown, "type": kind}
         except NoCanonicalForm:
@@ -119,7 +124,7 @@ class _Walk:
         part = _part(name_of(value), "", "", None if is_ours(_filename(type(value))) else line_of(value))
         self.parts.append(part)
         for name, found in self._filled(part, value):
-            part["values"].append({"name": name, **self.value(found)})
+            part["values"].append({"name": name, **self.value(found, name)})
         return index
 
     def _filled(self, part: dict[str, Any], value: Any) -> Iterator[tuple[str, Any]]:
@@ -131,7 +136,8 @@ class _Walk:
         if isinstance(value, types.FunctionType):
             part["kind"] = "function"
             part["code"] = _code_hash(value.__code__, value.__code__.co_exceptiontable)
-            part["text"], part["tree"] = _source_of(value.__code__)
+            text, part["tree"] = _source_of(value.__code__)
+            part["text"] = None if text is None else shown_safely(text)
             return _reached(value)
         if isinstance(value, type):
             part["kind"] = "class"
@@ -177,6 +183,11 @@ def _is_walked(value: Any) -> bool:
     if not callable(value):
         return False
     return hasattr(type(value).__call__, "__code__") or hasattr(value, "__wrapped__")
+
+
+def _shown_safely(name: str, value: Any) -> str:
+    """The text of a value; a secret at the end of a long one is hidden before that is cut."""
+    return shown_safely(brief(value, _READ_CHARACTERS_MAX), name)
 
 
 def _numbered(word: str, values: Any) -> list[tuple[str, Any]]:

@@ -54,7 +54,7 @@ from drift.state.run_checkpoints import (
     found_before,
 )
 from drift.undisturbed import undisturbed
-from drift.urls import without_secrets
+from drift.urls import cleaned_of, secrets_of, without_secrets
 from drift.web.life import decoded_history
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
@@ -113,6 +113,14 @@ class Run(Exports):
     """
 
     def __init__(self, plan: RunPlan) -> None:
+        self._secrets = secrets_of(*plan.sources.values(), *plan.sinks.values(), plan.state)
+        try:
+            self._prepare(plan)
+        except BaseException as error:
+            cleaned_of(error, self._secrets)
+            raise
+
+    def _prepare(self, plan: RunPlan) -> None:
         times, settings, state = plan.times, plan.settings, plan.state
         dataflow = plan.dataflow
         if state is not None:
@@ -441,7 +449,11 @@ class Run(Exports):
     def _end(self) -> None:
         if self._seconds is None and not self._batches.is_of_a_fork:
             self._closing = self._closing or self._made_closing()
-            self._closing.close()  # only what is left, where Ctrl-C has come while it was closed
+            try:
+                self._closing.close()  # only what is left, where Ctrl-C has come while it was closed
+            except BaseException as error:
+                cleaned_of(error, self._secrets)
+                raise
             self._seconds = time.perf_counter() - self._started
             if self._begun:
                 self._watching.end(*self._outcome, self._engine.progress, self._seconds)
@@ -521,6 +533,7 @@ class Run(Exports):
         except RecordEnds:
             return  # the recorded output is complete
         except BaseException as error:
+            cleaned_of(error, self._secrets)
             self._outcome = "failed" if isinstance(error, Exception) else "stopped", error
             raise
         finally:

@@ -51,7 +51,7 @@ from drift.spark.streaming_store import LATE_DDL, PENDING_DDL, Commit, Store
 from drift.spark.tasks import mapped, task
 from drift.state.growth import refused_states
 from drift.state.run_checkpoints import Checkpoints, begin_elsewhere
-from drift.urls import without_secrets
+from drift.urls import cleaned_of, secrets_of, without_secrets
 from drift_barrier.digest import BLOCK_ITEMS, hash_block
 from drift_graph.canonical import hash64
 from drift_graph.errors import DriftError, LateItem, SettingsError
@@ -286,7 +286,7 @@ class Stream:
         try:
             self._run(arrived, number)
         except Exception as error:  # Spark stores only its text
-            self._error = error
+            self._error = cleaned_of(error, secrets_of(self._state))
             short = short_error(error)
             if short is error:
                 raise

@@ -6,6 +6,8 @@ import logging
 import re
 import traceback
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,9 @@ from hypothesis import strategies as st
 
 import drift
 from drift.cli.specs import sink_of, source_of
+from drift.records.changes import changes_text, compare
+from drift.records.code import print_of
+from drift.records.fingerprint import fingerprint
 from drift.state.run_checkpoints import store_of
 from drift.urls import checked_url, without_secrets
 
@@ -134,3 +139,111 @@ def test_a_parameter_that_redis_does_not_know_is_refused_by_name() -> None:
     ):
         with pytest.raises(error, match="the client of Redis got an unexpected keyword argument 'nothing'"):
             drift.run(graph, {"in": source}, **more).finish()
+
+
+SECRET = "Zq1 hunter2"
+OPTIONS: dict[str, str] = {
+    "uri": "postgresql+psycopg2://me:Zq1-hunter2@host/db",
+    "s3.secret-access-key": SECRET,
+    "token": SECRET,
+    "credential": f"me:{SECRET}",
+    "adls.connection-string": f"AccountKey={SECRET}",
+    "header.Authorization": f"Bearer {SECRET}",
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "sasl.password": SECRET,
+    "warehouse": "s3://plain/place",
+}
+
+
+def refused(*given: Any, **options: Any) -> Any:
+    """What a client of anything may say, in an error with a cause and a note."""
+    given = tuple(
+        each if isinstance(each, str) else [*each.values()] for each in given if isinstance(each, (str, dict))
+    )
+    try:
+        raise KeyError(f"no {given}")
+    except KeyError as cause:
+        error = ValueError(f"cannot use {options}: {[*options.values()]} with {given}")
+        error.add_note(repr((given, options)))
+        raise error from cause
+
+
+@pytest.mark.parametrize(
+    ("client", "use"),
+    [
+        ("pyiceberg.catalog.load_catalog", {"sink": lambda: drift.sinks.iceberg("a.t", catalog=OPTIONS)}),
+        ("pyiceberg.catalog.load_catalog", {"source": lambda: drift.sources.iceberg("a.t", catalog=OPTIONS)}),
+        (
+            "deltalake.DeltaTable.is_deltatable",
+            {"sink": lambda: drift.sinks.delta("s3://b/t", storage_options=OPTIONS)},
+        ),
+        ("deltalake.DeltaTable", {"source": lambda: drift.sources.delta("s3://b/t", storage_options=OPTIONS)}),
+        ("s3fs.S3FileSystem.__init__", {"sink": lambda: drift.sinks.parquet("s3://b/t", storage_options=OPTIONS)}),
+        ("s3fs.S3FileSystem.__init__", {"source": lambda: drift.sources.jsonl("s3://b/t", storage_options=OPTIONS)}),
+        ("confluent_kafka.Consumer", {"sink": lambda: drift.sinks.kafka("h:1", "t", config=OPTIONS)}),
+    ],
+)
+def test_what_a_client_says_of_its_options_is_in_no_error_record_report_or_log(
+    client: str, use: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client, refused)
+    graph = drift.Graph("secret")
+    graph.source("s").sink("out")
+    caplog.set_level(logging.DEBUG, "drift")
+    sinks = {"out": use["sink"]()} if "sink" in use else {}
+    with pytest.raises((drift.DriftError, ValueError)) as raised:
+        source = use["source"]() if "source" in use else [1]
+        drift.run(graph, {"s": source}, sinks=sinks, record=tmp_path / "record").finish()
+    written = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()).decode(errors="replace")
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "hunter2" not in shown + caplog.text + written and "s3://plain/place" in shown
+
+
+def test_a_sink_of_another_kind_and_a_function_may_say_what_they_want_but_not_the_password_of_a_source() -> None:
+    def take(item: Any) -> None:
+        raise ValueError("lost postgresql://me:hunter2@host/db, and mail bob@example.org at http://host:80/a")
+
+    graph = drift.Graph("secret")
+    graph.source("s").sink("out")
+    with pytest.raises(drift.SinkError) as raised:
+        drift.run(graph, {"s": [1]}, sinks={"out": take}).finish()
+    assert "postgresql://me:***@host/db, and mail bob@example.org at http://host:80/a" in str(raised.value)
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.api_token = "hunter2"
+        self.dsn = "host=h password=hunter2 dbname=d"
+
+    def __call__(self, number: int) -> int:
+        return number
+
+
+def test_no_secret_that_a_function_holds_is_in_a_fingerprint_and_each_is_another_function() -> None:
+    def holding(secret: str) -> Callable[[int], Any]:
+        url, db_password = f"redis://:{secret}@host/0", secret
+        options = {"api_key": secret, "region": "eu", "more": [url]}
+        long = "a" * 180 + url  # its text is cut behind the password
+
+        def ask(number: int, dsn: str = f"postgresql://me:{secret}@host/db", *, token: str = secret) -> Any:
+            own = "https://me:hunter2@host/a?sig=hunter2&b=1"
+            access_key = b"hunter2"
+            if token == "hunter2" or options["api_key"] == "hunter2":
+                return {"password": "hunter2", "key": "zone"}, own, access_key, url, long, db_password
+            return dsn
+
+        return ask
+
+    for function in (holding("hunter2"), Holder(), partial(holding("hunter2"), token="hunter2")):
+        printed = repr(print_of(function))
+        assert "hunter2" not in printed
+    printed = repr(print_of(holding("hunter2")))
+    assert "redis://:***@host/0" in printed and "'region': 'eu'" in printed and '"key": "zone"' in printed
+    assert print_of(holding("hunter2"))["code"] != print_of(holding("hunter3"))["code"]
+    prints = []
+    for secret in ("hunter2", "hunter3"):
+        graph = drift.Graph("secret")
+        graph.source("s").map(holding(secret)).sink("out")
+        prints.append(fingerprint(graph.build()))
+    changes = changes_text(compare(*prints))
+    assert "redis://:***@host/0" in changes and "hunter" not in changes
