@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from drift.columns.computed import Computed
-from drift.columns.expressions import Fields, unknown_field
+from drift.columns.expressions import Fields
 from drift.columns.rows import Frame
 from drift.strings import plain
 
@@ -88,22 +88,13 @@ def running(
     return rows.with_columns(columns)
 
 
-def fields_of_aggregates(
-    fields: Fields, key: Sequence[str], named: Sequence[tuple[str, Any]], what: str
-) -> dict[str, Any] | None:
+def fields_of_aggregates(fields: Fields, named: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
     """The fields of aggregates of rows, in order; None if a type is not known.
 
     Args:
         named: what is aggregated, see `running`, by the names of the fields.
-        what: the step, for errors.
-
-    Raises:
-        GraphError: the rows do not have a field.
     """
     known = dict(fields)
-    for name in (*key, *(of[1] for _, of in named if of is not None and of[0] != "count")):
-        if type(name) is str and name not in known and name.split(".")[0] not in known:
-            raise unknown_field(what, name, known)
     made: dict[str, Any] = {}
     for name, of in named:
         if of is None:
@@ -128,15 +119,15 @@ def fields_of_aggregates(
 
 
 def fields_of_windows(
-    fields: Fields, key: Sequence[str], named: Sequence[tuple[str, Any]], names: Sequence[str], what: str
+    fields: Fields, key: Sequence[str], named: Sequence[tuple[str, Any]], names: Sequence[str]
 ) -> Fields | None:
     """The fields of a row for each window; None if a type is not known.
 
     Args:
-        named, what: see `fields_of_aggregates`.
+        named: see `fields_of_aggregates`.
         names: of the key's field, if there is a key, of start and of end.
     """
-    made, kind = fields_of_aggregates(fields, key, named, what), pl.Int64()
+    made, kind = fields_of_aggregates(fields, named), pl.Int64()
     if made is None:
         return None
     kinds: list[Any] = [kind, kind]

@@ -34,10 +34,11 @@ from drift.flow.accumulators import (
     itself,
 )
 from drift.flow.accumulators import Aggregate as Aggregate
-from drift.flow.fields import Written, function_of
+from drift.flow.fields import HasValue, Written, function_of
 from drift.flow.sketches import buckets_for
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, check_function, is_expression
+from drift_graph.moments import Field
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,9 +50,10 @@ V = TypeVar("V")
 @overload
 def count() -> Aggregate[Any, int]: ...
 @overload
-def count(where: Callable[[T], object] | pl.Expr) -> Aggregate[T, int]: ...
-def count(where: Callable[[Any], object] | pl.Expr | None = None) -> Aggregate[Any, int]:
-    """The number of payloads, or of those for which `where` is true.
+def count(where: Callable[[T], object] | str | pl.Expr) -> Aggregate[T, int]: ...
+def count(where: Callable[[Any], object] | str | pl.Expr | None = None) -> Aggregate[Any, int]:
+    """The number of payloads, or of those for which `where` is true, or of those with a value other than None in the
+    field of this name, as in SQL `COUNT(*)`, `FILTER (WHERE ...)` and `COUNT(field)`.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -59,7 +61,11 @@ def count(where: Callable[[Any], object] | pl.Expr | None = None) -> Aggregate[A
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return Count() if where is None else Where(Count(), _wanted("count", where), 0)
+    if where is None:
+        return Count()
+    if isinstance(where, str) and where:
+        return Where(Count(), HasValue(Field(where)), 0)
+    return Where(Count(), _wanted("count", where), 0)
 
 
 @overload

@@ -60,6 +60,15 @@ class Written(LibraryFunction):
         )
 
 
+class HasValue(_ByValue, frozen=True):
+    """Whether a field of a payload has a value, which None is not."""
+
+    of: Field
+
+    def __call__(self, payload: Any) -> bool:
+        return self.of(payload) is not None
+
+
 def function_of(taker: str, given: Any, kind: str = "a function or the name of a field") -> Callable[[Any], Any]:
     """A function, or the one that reads the field of this name.
 
@@ -95,10 +104,13 @@ def bound(value: Any, bind: Callable[[Any, str], Any]) -> Any:
     """An aggregate, or a part of one, with functions in place of the expressions in it.
 
     Args:
-        bind: makes the function for an expression; it gets the line of the user as well.
+        bind: makes the function for an expression, and gets the line of the user as well; of what reads fields, for
+            which the line is "", it returns the function itself.
     """
     if type(value) is Written:
         return bind(value.given, value.where)
+    if type(value) in (Field, Fields):
+        return bind(value, "")
     if type(value) is tuple:
         return tuple(bound(each, bind) for each in value)
     if not isinstance(value, _ByValue):
@@ -106,6 +118,24 @@ def bound(value: Any, bind: Callable[[Any, str], Any]) -> Any:
     parts = {name: getattr(value, name) for name in value.__struct_fields__}
     made = {name: bound(part, bind) for name, part in parts.items()}
     return msgspec.structs.replace(value, **made) if any(made[name] is not parts[name] for name in parts) else value
+
+
+def check_fields(fields: Any, function: Callable[[Any], Any], what: str, where: Callable[[], str]) -> None:
+    """Check that rows have what a function reads.
+
+    Args:
+        fields: of the rows, names and types; None if they are not known.
+        where: gives the line of the user.
+
+    Raises:
+        GraphError: they have not.
+    """
+    known = dict(fields or ())
+    for name in (names_of(function) or ()) if fields is not None else ():
+        if name not in known and name.split(".")[0] not in known:
+            from drift.columns.expressions import unknown_field
+
+            raise unknown_field(f"{what} (at {where()})", name, known)
 
 
 def names_of(function: Callable[[Any], Any]) -> Sequence[str] | None:

@@ -32,16 +32,12 @@ def running_step(named: Mapping[str, Any]) -> RunningStep:
     return RunningStep(tuple(named), tuple(named.values()))
 
 
-def running_fields(fields: Any, key: Callable[[Any], Any], step: RunningStep) -> Any:
-    """The fields of the rows that a step makes; None if their types are not known.
-
-    Raises:
-        GraphError: the rows do not have a field that the key or an aggregate is of.
-    """
+def running_fields(fields: Any, step: RunningStep) -> Any:
+    """The fields of the rows that a step makes; None if their types are not known."""
     from drift.columns.aggregates import fields_of_aggregates  # here: it needs numpy
 
     of = [each.running_in_columns for each in step.aggregates]
-    made = fields_of_aggregates(fields, names_of(key) or (), list(zip(step.names, of)), f"running (at {caller()})")
+    made = fields_of_aggregates(fields, list(zip(step.names, of)))
     return None if made is None else tuple({**dict(fields), **made}.items())
 
 

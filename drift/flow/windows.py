@@ -202,9 +202,6 @@ def fields_of_rows(
 
     Args:
         names: of the row's fields that are no aggregates.
-
-    Raises:
-        GraphError: the rows do not have a field that the key or an aggregate is of.
     """
     of_key = () if key is all_items else names_of(key)
     if of_key is None:
@@ -212,7 +209,7 @@ def fields_of_rows(
     from drift.columns.aggregates import fields_of_windows  # here: it needs numpy
 
     of = [(name, each.in_columns) for name, each in named.items()]
-    return fields_of_windows(fields, of_key, of, names, f"rows (at {caller()})")
+    return fields_of_windows(fields, of_key, of, names)
 
 
 class _Opening(OfAggregate, OpensWindows, frozen=True):

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from drift.all_engines import EngineKind, engine_kinds
+from drift.flow.fields import check_fields
 from drift.sources.paths import ReadsFiles
 from drift_graph.errors import SettingsError
-from drift_graph.functions import is_expression
+from drift_graph.functions import caller, is_expression
 from drift_graph.graph import Dataflow
 from drift_graph.policies import TimePolicy
 
@@ -34,6 +35,9 @@ def check_named(
                 f"times[{name!r}] has an expression, and a run does not know the fields of the rows: write it at the "
                 f"source, graph.source({name!r}, schema=..., time=...)"
             )
+        fields = getattr(dataflow[name].rows, "fields", None)
+        for role, function in policy.functions.items():
+            check_fields(fields, function, f"times[{name!r}] ({role}=)", caller)
 
 
 def check_names(

@@ -230,6 +230,30 @@ class Steps(Generic[T]):
         return f"<Stream {', '.join(self._origins)} of graph {self._graph.name!r}>"
 
 
+#: Methods by the names that they have in other libraries, for messages.
+_ELSEWHERE = {
+    "key_by": ("group_by", "groupby", "groupBy", "keyBy", "partition_by", "partitionBy"),
+    "window": ("group_by_dynamic", "resample", "tumbling", "sliding", "session", "over"),
+    "aggregate": ("agg",),
+    "at_end": ("agg", "summarize"),
+    "with_columns": ("with_column", "withColumn", "assign", "mutate", "apply"),
+    "flat_map": ("flatMap", "explode"),
+    "map": ("transform", "map_values", "mapValues"),
+    "filter": ("where", "query"),
+    "merge": ("union", "concat", "concat_with", "vstack"),
+    "dedup": ("unique", "distinct", "drop_duplicates", "dropDuplicates"),
+    "limit": ("head", "take"),
+    "sink": ("to", "add_sink", "addSink", "sink_to", "write", "output", "print"),
+    "join_as_of": ("join_asof", "merge_asof", "asof_join"),
+}
+
+
+def elsewhere(name: str, kind: type) -> str:
+    """What the method is called here that is called so in another library; "" if there is none that `kind` has."""
+    found = [here for here, names in _ELSEWHERE.items() if name in names and hasattr(kind, here)]
+    return f"; it is called {found[0]} here" if found else ""
+
+
 def check_name(kind: str, name: object, where: str) -> None:
     if not isinstance(name, str) or not name:
         raise GraphError(f"a {kind} is named {name!r:.80} (at {where}); a name is a text that is not empty")

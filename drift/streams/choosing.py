@@ -19,7 +19,7 @@ from drift.flow.choosing import (
     value_of,
     zipped,
 )
-from drift.flow.fields import function_of, named_field
+from drift.flow.fields import function_of
 from drift.operators import Process
 from drift.streams.adding import Steps, span_of
 from drift.streams.columnar import Columnar
@@ -127,7 +127,7 @@ class Choosing(Columnar[T]):
         for what, number in (("count", count), ("offset", offset)):
             if type(number) is not int or number < 0:
                 raise GraphError(f"limit takes {what}= an int of 0 or more, not {number!r:.80} (at {caller()})")
-        key = named_field(key)
+        key = self._reading("limit", key)
         step = self._named(name, "limit", key)
         return self._with_these_fields(self._chosen(key, 0, LimitStep(count, offset), step, key))
 
@@ -148,7 +148,7 @@ class Choosing(Columnar[T]):
                 bound included; the next one passes again, and only the keys of that duration are stored. None: they are
                 dropped for ever, and every key is stored.
         """
-        key = function_of("dedup", key, "a function that gives the key, or the name of a field")
+        key = self._reading("dedup", function_of("dedup", key, "a function that gives the key, or the name of a field"))
         step = self._named(name, "dedup", key)
         if within is None:
             stream: Stream[T] = self._chosen(key, False, FirstOfKey(), step, key)

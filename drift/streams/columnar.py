@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from drift.diverting import OnError, TriedRows, diverts
 from drift.extras import need
-from drift.flow.fields import bound
+from drift.flow.fields import bound, check_fields, named_field
 from drift.operators import MapsEach
 from drift.streams.adding import Steps
 from drift_graph.errors import GraphError
@@ -213,10 +213,22 @@ class Columnar(Steps[T]):
                 )
         return self.with_columns(*new) if new else self, names  # type: ignore[return-value]
 
+    def _reading(self, what: str, key: Callable[[Any], Any] | str) -> Callable[[Any], Any]:
+        """A key or another function of payloads, of the name of a field the one that reads it.
+
+        Raises:
+            GraphError: the rows of this stream are known, and it reads a field that they do not have.
+        """
+        function = named_field(key)
+        check_fields(self._fields, function, what, caller)
+        return function
+
     def _bound(self, aggregate: Any) -> Any:
         """An aggregate, with functions of this stream's rows in place of the expressions in it."""
 
         def bind(given: Any, where: str) -> Any:
+            if not where:
+                return self._reading("an aggregate", given)
             fields = self._known_fields("an aggregate")
             from drift.columns.computed import computed
 

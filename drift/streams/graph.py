@@ -12,6 +12,7 @@ from typing import Any, TypeVar, overload
 
 from drift.diverting import OnError, diverts
 from drift.extras import need
+from drift.flow.fields import check_fields
 from drift.flow.joins import before_every_time
 from drift.streams.adding import ERRORS, check_name
 from drift.streams.stream import Feedback, Stream
@@ -199,6 +200,8 @@ class Graph:
 
 def _of_fields(policy: TimePolicy, fields: Any, what: str, where: str) -> TimePolicy:
     """A time policy with functions of rows in place of the expressions in it."""
+    for role, function in policy.functions.items():
+        check_fields(fields, function, f"EventTime({role}=...) of {what}", lambda: where)
     given: dict[str, Any] = {role: each for role, each in policy.functions.items() if is_expression(each)}
     if not given:
         return policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from drift.flow.fields import function_of, names_of
+from drift.flow.fields import check_fields, function_of, names_of
 from drift.flow.joins import (
     EVER,
     HOWS,
@@ -116,7 +116,7 @@ class Joining(Columnar[T]):
                 of a stream are not known.
         """
         join: PairJoin | ExistsJoin
-        where, key = caller(), function_of("join", key, _KEY)
+        where, key = caller(), self._reading("join", function_of("join", key, _KEY))
         if how not in HOWS:
             raise GraphError(f"join takes how= one of {', '.join(HOWS)}, not {how!r:.80} (at {where})")
         if how in ("semi", "anti") and flat:
@@ -181,7 +181,7 @@ class Joining(Columnar[T]):
             GraphError: `other` is of another graph, an argument is none of these, or with `flat` the fields
                 of a stream are not known.
         """
-        where, key = caller(), function_of("join_as_of", key, _KEY)
+        where, key = caller(), self._reading("join_as_of", function_of("join_as_of", key, _KEY))
         span = EVER if within is None else span_of("within", within, where)
         if how not in ("left", "inner"):
             raise GraphError(f"join_as_of takes how= left or inner, not {how!r:.80} (at {where})")
@@ -246,7 +246,7 @@ class Joining(Columnar[T]):
             GraphError: `table` is no table, a key of it has no canonical form, an argument is none of these, or with
                 `flat` the fields of the stream are not known, or the table's rows cannot be columns.
         """
-        where, key = caller(), function_of("join_table", key, _KEY)
+        where, key = caller(), self._reading("join_table", function_of("join_table", key, _KEY))
         if how not in ("left", "inner"):
             raise GraphError(f"join_table takes how= left or inner, not {how!r:.80} (at {where})")
         if isinstance(table, Steps):
@@ -335,9 +335,10 @@ class Joining(Columnar[T]):
     ) -> Stream[Any]:
         """The items of both sides, each with its side and key."""
         self._check_graph(other)
-        other_key = key if other_key is None else function_of(repr(step), other_key, _KEY)
+        of_other = key if other_key is None else function_of(repr(step), other_key, _KEY)
+        check_fields(getattr(other, "_fields", None), of_other, f"step {step!r}", caller)
         return self._part(step, "left", OfSide(0, key), "one").merge(
-            other._part(step, "right", OfSide(1, other_key), "one")
+            other._part(step, "right", OfSide(1, of_other), "one")
         )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeGuard, TypeVar, overload
 
+from drift.flow import aggregates as agg
 from drift.flow.accumulators import Aggregate
 from drift.flow.ends import at_end
 from drift.flow.filling import NOT_FILLED
 from drift.flow.running import running_fields, running_step
 from drift.flow.windows import Early, Windows
-from drift.streams.adding import parts_of
+from drift.streams.adding import elsewhere, parts_of
+from drift.streams.columnar import Expression
 from drift.streams.joining import Within
 from drift.streams.windowed import WindowedStream
 from drift_graph.errors import GraphError
@@ -63,9 +65,14 @@ class KeyedStream(Generic[K, T]):
     def filter(
         self, predicate: Callable[[T, int], object], *, name: str | None = ..., with_time: Literal[True],
     ) -> KeyedStream[K, T]: ...
+    @overload
+    def filter(
+        self, predicate: Callable[[T], object] | Expression, *more: Callable[[T], object] | Expression,
+        name: str | None = ...,
+    ) -> KeyedStream[K, T]: ...
     # fmt: on
     def filter(
-        self, predicate: Callable[..., object], *, name: str | None = None, with_time: bool = False
+        self, predicate: Any, *more: Any, name: str | None = None, with_time: bool = False
     ) -> KeyedStream[K, Any]:
         """As `Stream.filter`; items keep their keys.
 
@@ -76,7 +83,8 @@ class KeyedStream(Generic[K, T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [(2, 1), (3, 1)]
         """
-        return KeyedStream(self._stream._map(predicate, "keep", name, "filter", with_time), self._key)
+        stream: Any = self._stream
+        return KeyedStream(stream.filter(predicate, *more, name=name, with_time=with_time), self._key)
 
     def group(self, window: int, *, name: str | None = None, durable: bool = False) -> Stream[tuple[T, ...]]:
         """As `Stream.group`: each item becomes the tuple of the last `window` payloads with its key.
@@ -126,7 +134,7 @@ class KeyedStream(Generic[K, T]):
         """
         return self._stream.process(self._key, initial, on_item, on_time, name=name, durable=durable)
 
-    def count(self, *, name: str | None = None, durable: bool = False) -> Stream[tuple[K, int]]:
+    def count(self, *other: Never, name: str | None = None, durable: bool = False) -> Stream[tuple[K, int]]:
         """For each item (its key, how many items of that key so far, itself included).
 
         >>> import drift
@@ -136,6 +144,11 @@ class KeyedStream(Generic[K, T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [(2, 1), (2, 2), (3, 1)]
         """
+        if other:
+            raise GraphError(
+                f"count of a keyed stream (at {caller()}) counts items and takes nothing else; the values of a field "
+                f"so far are running(n=drift.agg.count({other[0]!r:.80}))"
+            )
         return self._stream.count(self._key, name=name, durable=durable)
 
     def reduce(
@@ -176,12 +189,14 @@ class KeyedStream(Generic[K, T]):
         """
         stream: Any = self._stream
         step = running_step({each: stream._bound(aggregate) for each, aggregate in named.items()})
-        fields = running_fields(stream._fields, self._key, step) if stream._fields is not None else None
+        fields = running_fields(stream._fields, step) if stream._fields is not None else None
         made = stream._scan(self._key, step.initial, step, stream._named(name, "running by", self._key), self._key)
         made._fields = fields
         return made._durable_if(durable)  # type: ignore[no-any-return]
 
-    def window(self, windows: Windows, *, early: Early | None = None, fill: Any = NOT_FILLED) -> WindowedStream[K, T]:
+    def window(
+        self, windows: Windows, *, early: Early | None = None, fill: Any = NOT_FILLED, **others: Never
+    ) -> WindowedStream[K, T]:
         """Windows of each key; see `Stream.window`.
 
         >>> import drift
@@ -191,7 +206,7 @@ class KeyedStream(Generic[K, T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [Window(key=2, start=0, end=2, value=2, early=False)]
         """
-        return WindowedStream(self._stream, self._key, windows, early, fill)
+        return WindowedStream(self._stream, self._key, windows, early, fill, others)
 
     def at_end(
         self, aggregate: Aggregate[T, V], *, parts: Span | None = None, name: str | None = None, durable: bool = False
@@ -318,6 +333,24 @@ class KeyedStream(Generic[K, T]):
         ['to', 'not']
         """
         return self._stream.dedup(self._key, within=within, name=name)
+
+    if not TYPE_CHECKING:  # to which a name that is not there is an error in any case
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where a method is that streams have without keys, or in windows."""
+            hint = ""
+            if "_stream" in self.__dict__ and not name.startswith("_"):
+                hint = elsewhere(name, KeyedStream) or elsewhere(name, type(self._stream))
+                if hasattr(WindowedStream, name):
+                    hint = f", which is for windows: key_by(...).window(...).{name}(...)"
+                    if hasattr(agg, name):
+                        of = f"drift.agg.{name}(...)"
+                        hint += f"; of all items of a key it is at_end({of}), and of those so far running(value={of})"
+                elif hasattr(type(self._stream), name):
+                    hint = f"; write key_by(...).drop_key().{name}(...)"
+                    if name not in ("sink", "feed"):
+                        hint += f", or, where keys come from its results, stream.{name}(...).key_by(...)"
+            raise AttributeError(f"a keyed stream has no {name!r}{hint}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<{self._stream!r} by {name_of(self._key)}>"

@@ -7,18 +7,18 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeGuard, TypeVar, overload
 
 from drift.diverting import OnError, TriedStep, diverts
 from drift.flow.accumulators import Aggregate
 from drift.flow.choosing import all_items
 from drift.flow.ends import at_end
-from drift.flow.fields import key_of, named_field
+from drift.flow.fields import key_of
 from drift.flow.filling import NOT_FILLED
 from drift.flow.logic import Logic, is_timed, process_of
 from drift.flow.windows import Early, Windows
 from drift.operators import CountStep, Process, ReduceStep
-from drift.streams.adding import check_name, parts_of
+from drift.streams.adding import check_name, elsewhere, parts_of
 from drift.streams.calling import Calling
 from drift.streams.choosing import Choosing
 from drift.streams.columnar import Columnar, Expression
@@ -120,7 +120,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
             window: in items, 1 or more; the first items of a key give shorter tuples.
             durable: whether a run with state logs the output of the step, so that later steps resume from the log.
         """
-        where, key = caller(), named_field(key)
+        where, key = caller(), self._reading("group", key)
         group = Group(self._name(name, "group", key), "", where, key, window)
         return self._add(group)._durable_if(durable)
 
@@ -146,7 +146,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
             GraphError: one is none of these, or an expression has the name of a field.
         """
         stream, names = self._with_keys((key, *more))
-        return KeyedStream(stream, key_of(*names))
+        return KeyedStream(stream, stream._reading("key_by", key_of(*names)))
 
     def merge(self, *others: Stream[T]) -> Stream[T]:
         """The union of several streams, in the order of the items' metas: by time first.
@@ -292,19 +292,24 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
 
     @overload
     def filter(
-        self, predicate: Expression, *, name: str | None = ..., on_error: OnError = ..., durable: bool = ...
+        self,
+        predicate: Callable[[T], object] | Expression,
+        *more: Callable[[T], object] | Expression,
+        name: str | None = ...,
+        on_error: OnError = ...,
+        durable: bool = ...,
     ) -> Stream[T]: ...
 
     def filter(
         self,
         predicate: Any,
-        *,
+        *more: Any,
         name: str | None = None,
         with_time: bool = False,
         on_error: OnError = "error",
         durable: bool = False,
     ) -> Stream[Any]:
-        """Payloads for which `predicate` is true: a core map with one child or none.
+        """Payloads for which `predicate` is true, or all of several are: a core map with one child or none for each.
 
         >>> import drift
         >>> graph = drift.Graph("example")
@@ -313,8 +318,9 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         [5, 3]
 
         Args:
-            predicate: pure; from a payload whether it stays.
-            name: of the step, in pictures and messages; by default that of the predicate.
+            predicate: pure; from a payload whether it stays. Or an expression of Polars, or an SQL text of one.
+            more: further ones. Each is a step of its own, which gets what the ones before it let pass.
+            name: of the (last) step, in pictures and messages; by default that of the predicate.
             with_time: the predicate is called with the item's time as well.
             on_error: "error" ends the run if the predicate raises; "divert" sends the payload to the sink "errors".
             durable: whether a run with state logs the output of the step, so that later steps resume from the log.
@@ -322,6 +328,13 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         Raises:
             GraphError: it cannot be called, is an expression that is not row by row, or one with `with_time`.
         """
+        if more:
+            stream: Any = self
+            *others, last = predicate, *more
+            for other in others:
+                stream = stream.filter(other, with_time=with_time, on_error=on_error)
+            stream = stream.filter(last, name=name, with_time=with_time, on_error=on_error, durable=durable)
+            return stream  # type: ignore[no-any-return]
         if isinstance(predicate, str) or type(predicate).__module__.startswith("polars."):
             if with_time:
                 raise GraphError(f"a filter by an expression (at {caller()}) does not take with_time")
@@ -356,7 +369,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
                 one.
             on_error: if the step raises; see `flat_map`. A diverted payload does not change the state.
         """
-        named, where, key = self._name(name, "scan", step), caller(), named_field(key)
+        named, where, key = self._name(name, "scan", step), caller(), self._reading("scan", key)
         if not diverts(on_error, f"scan {named!r}", where):
             return self._scan(key, initial, step, named, step)._durable_if(durable)
         tried = self._scan(key, initial, TriedStep(named, step), named, step)
@@ -395,7 +408,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
                 up to that time.
             on_time: pure; (state, note, time) -> (next state, outputs), which may set timers.
         """
-        process = Process(named_field(key), initial, on_item, on_time, phase_of_timers(self._timed_steps))
+        process = Process(self._reading("process", key), initial, on_item, on_time, phase_of_timers(self._timed_steps))
         return self._process(process, self._name(name, "process", on_item))._durable_if(durable)
 
     def step(self, logic: Logic[T, S, U], *, name: str | None = None, durable: bool = False) -> Stream[U]:
@@ -443,7 +456,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
     @overload
     def count(self, key: str, *, name: str | None = None, durable: bool = False) -> Stream[tuple[Any, int]]: ...
     def count(
-        self, key: Callable[[T], Any] | str, *, name: str | None = None, durable: bool = False
+        self, key: Callable[[T], Any] | str | None = None, *, name: str | None = None, durable: bool = False
     ) -> Stream[tuple[Any, int]]:
         """For each item (its key, how many items of that key so far, itself included): a scan.
 
@@ -453,7 +466,13 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [(2, 1), (2, 2), (3, 1)]
         """
-        key = named_field(key)
+        if key is None:
+            raise GraphError(
+                f"count (at {caller()}) counts the items of each key so far, and takes the key: count('zone'), or "
+                f"key_by('zone').count(); all items together at the end are at_end(drift.agg.count()), or so far, in "
+                f"each item, count(lambda item: None)"
+            )
+        key = self._reading("count", key)
         return self._scan(key, 0, CountStep(key), self._name(name, "count", key), key)._durable_if(durable)
 
     @overload
@@ -480,13 +499,13 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [(2, 'to'), (2, 'to'), (3, 'not')]
         """
-        named, key = self._name(name, "reduce", function), named_field(key)
+        named, key = self._name(name, "reduce", function), self._reading("reduce", key)
         return self._scan(key, (), ReduceStep(key, function), named, function)._durable_if(durable)
 
     # Windows, and aggregates at the end.
 
     def window(
-        self, windows: Windows, *, early: Early | None = None, fill: Any = NOT_FILLED
+        self, windows: Windows, *, early: Early | None = None, fill: Any = NOT_FILLED, **others: Never
     ) -> WindowedStream[None, T]:
         """Windows over all items; `key_by(f).window(...)` for windows of each key.
 
@@ -504,7 +523,7 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
                 calendar windows; a dict where the value is one. They come with the next window that has items, right
                 before it. By default there are none.
         """
-        return WindowedStream(self, all_items, windows, early, fill)
+        return WindowedStream(self, all_items, windows, early, fill, others)
 
     def at_end(
         self,
@@ -541,16 +560,16 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
     if not TYPE_CHECKING:  # to which a name that is not there is an error in any case
 
         def __getattr__(self, name: str) -> Any:
-            """Say where a method is that a stream has only in windows, or with keys."""
-            found = f"a stream has no {name!r}"
+            """Say where a method is that a stream has only in windows, or with keys, or under another name."""
+            hint = elsewhere(name, Stream)
             if hasattr(WindowedStream, name):
-                found += (
+                hint = (
                     f", which is for windows: stream.window(...).{name}(...). Behind an aggregate there are results, a "
                     f"Window each; for flat dicts name the aggregates: window(...).rows(mean=drift.agg.mean(...))"
                 )
             elif hasattr(KeyedStream, name):
-                found += f", which is for keyed streams: stream.key_by(...).{name}(...)"
-            raise AttributeError(found, name=name, obj=self)
+                hint = f", which is for keyed streams: stream.key_by(...).{name}(...)"
+            raise AttributeError(f"a stream has no {name!r}{hint}", name=name, obj=self)
 
 
 class Feedback(Stream[T]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from drift.flow import aggregates as agg
@@ -12,6 +12,7 @@ from drift.flow.choosing import all_items
 from drift.flow.filling import NOT_FILLED, Filling, key_of_result
 from drift.flow.opened import FlatRow, Lowered
 from drift.flow.windows import Early, Window, Windows, check_windows, fields_of_rows
+from drift.streams.adding import elsewhere
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller
 
@@ -36,7 +37,14 @@ class WindowedStream(Generic[K, T]):
         windows: Windows,
         early: Early | None = None,
         fill: Any = NOT_FILLED,
+        others: Iterable[str] = (),
     ) -> None:
+        for other in others:
+            hint = f": window(...).rows(n=drift.agg.count(), {other}=...)" if other in ("name", "durable") else ""
+            raise GraphError(
+                f"window takes no {other}= (at {caller()}), only windows, early= and fill=; the step is made by the "
+                f"aggregate behind it, which takes name= and durable={hint}"
+            )
         check_windows(windows)
         if early is not None and not isinstance(early, Early):
             raise GraphError(f"early= takes drift.windows.every(...), not {early!r:.80} (at {caller()})")
@@ -150,8 +158,10 @@ class WindowedStream(Generic[K, T]):
             made._fields = fields_of_rows(fields, self._key, known, row.names)
         return made._durable_if(durable)  # type: ignore[no-any-return]
 
-    def count(self, where: Callable[[T], object] | None = None, *, name: str | None = None) -> Stream[Window[K, int]]:
-        """How many items each window has, or how many for which `where` is true.
+    def count(
+        self, where: Callable[[T], object] | str | pl.Expr | None = None, *, name: str | None = None
+    ) -> Stream[Window[K, int]]:
+        """How many items each window has, or how many of them `where` is of: see `drift.agg.count`.
 
         >>> import drift
         >>> graph = drift.Graph("example")
@@ -258,8 +268,14 @@ class WindowedStream(Generic[K, T]):
         """
         return self.aggregate(agg.fold(initial, function), name=name)
 
-    def collect(self, *, name: str | None = None) -> Stream[Window[K, tuple[T, ...]]]:
-        """The payloads of each window, as a tuple in order.
+    @overload
+    def collect(self, *, name: str | None = ...) -> Stream[Window[K, tuple[T, ...]]]: ...
+    @overload
+    def collect(self, of: Callable[[T], V], *, name: str | None = ...) -> Stream[Window[K, tuple[V, ...]]]: ...
+    @overload
+    def collect(self, of: str | pl.Expr, *, name: str | None = ...) -> Stream[Window[K, tuple[Any, ...]]]: ...
+    def collect(self, of: Any = itself, *, name: str | None = None) -> Stream[Any]:
+        """The payloads of each window, or `of` them, as a tuple in order.
 
         >>> import drift
         >>> graph = drift.Graph("example")
@@ -268,7 +284,7 @@ class WindowedStream(Generic[K, T]):
         >>> [item.payload for item in drift.run(graph, {"numbers": [1, 2, 5, 3]})]
         [(1, 2), (5, 3)]
         """
-        return self.aggregate(agg.collect(), name=name)
+        return self.aggregate(agg.collect(of), name=name)
 
     def __repr__(self) -> str:
         return f"<{self._stream!r} in windows {self._windows!r}>"
@@ -277,10 +293,12 @@ class WindowedStream(Generic[K, T]):
 
         def __getattr__(self, name: str) -> Any:
             """Say that a method of streams comes behind an aggregate."""
-            found = f"windows have no {name!r}"
-            if "_stream" in self.__dict__ and hasattr(type(self._stream), name):
-                found += (
+            hint = elsewhere(name, WindowedStream)
+            if hasattr(agg, name):
+                hint = f" by itself: write window(...).aggregate(drift.agg.{name}(...))"
+            elif "_stream" in self.__dict__ and hasattr(type(self._stream), name):
+                hint = (
                     f" before an aggregate says what each of them gives: window(...).count().{name}(...), or "
                     f"window(...).rows(n=drift.agg.count()).{name}(...)"
                 )
-            raise AttributeError(found, name=name, obj=self)
+            raise AttributeError(f"windows have no {name!r}{hint}", name=name, obj=self)

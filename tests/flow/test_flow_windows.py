@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import flows
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -336,6 +337,20 @@ def test_rows_are_flat() -> None:
         ),
         (lambda stream: stream.running(drift.agg.count()), r"stream\.key_by\(\.\.\.\)\.running\(\.\.\.\)"),
         (lambda stream: stream.nothing(), "^a stream has no 'nothing'$"),
+        (lambda stream: stream.groupby("zone"), "^a stream has no 'groupby'; it is called key_by here$"),
+        (lambda stream: stream.agg(n=drift.agg.count()), "no 'agg'; it is called at_end here"),
+        (lambda stream: stream.key_by(str).nothing(), "^a keyed stream has no 'nothing'$"),
+        (lambda stream: stream.key_by(str).map(len), r"no 'map'; write .*drop_key\(\)\.map.*stream\.map.*\.key_by"),
+        (
+            lambda stream: stream.key_by(str).sink("out"),
+            r"no 'sink'; write key_by.*\.drop_key\(\)\.sink\(\.\.\.\)$",
+        ),
+        (
+            lambda stream: stream.key_by(str).mean("fare"),
+            r"window\(\.\.\.\)\.mean\(.*at_end\(drift\.agg\.mean\(.*running\(value=drift\.agg\.mean",
+        ),
+        (lambda stream: stream.key_by(str).groupby("zone"), "^a keyed stream has no 'groupby'; it is called key_by"),
+        (lambda stream: stream.window(drift.windows.count(2)).top(2), r"aggregate\(drift\.agg\.top\("),
         (lambda stream: stream.window(drift.windows.count(2)).nothing(), "^windows have no 'nothing'$"),
     ],
 )
@@ -344,6 +359,55 @@ def test_a_method_that_streams_have_elsewhere_is_named_there(write: Callable[[An
     with pytest.raises(AttributeError, match=words):
         write(stream)
     assert not hasattr(stream, "__arrow_c_stream__") and not hasattr(copy.copy(stream), "nothing")
+    assert repr(copy.copy(stream.key_by(str))) == repr(stream.key_by(str))
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (lambda stream: stream.count(), r"takes the key: count\('zone'\).*at_end\(drift\.agg\.count\(\)\)"),
+        (lambda stream: stream.key_by("zone").count("fare"), r"running\(n=drift\.agg\.count\('fare'\)\)"),
+        (
+            lambda stream: stream.window(drift.windows.count(2), name="twos"),
+            r"window takes no name= .*rows\(n=drift\.agg\.count\(\), name=\.\.\.\)",
+        ),
+        (lambda stream: stream.key_by("zone").window(drift.windows.count(2), size=3), "window takes no size= .*early="),
+        (lambda stream: stream.filter(str.islower, 2), "filter takes a function, not 2"),
+    ],
+)
+def test_a_call_with_arguments_of_another_step_says_what_to_write(write: Callable[[Any], Any], words: str) -> None:
+    with pytest.raises(drift.GraphError, match=words):
+        write(drift.Graph("any").source("numbers"))
+
+
+def test_the_name_of_a_field_counts_and_collects_its_values() -> None:
+    rows = [{"zone": "a", "ok": None}, {"zone": "b", "ok": 0}, {"zone": "c", "ok": 3}]
+    for schema in (None, {"zone": str, "ok": int}):
+        graph = drift.Graph("fields")
+        source: Any = graph.source("in") if schema is None else graph.source("in", schema=schema)
+        windows = source.window(drift.windows.count(3))
+        windows.count("ok").map(lambda window: window.value).sink("counts")
+        windows.collect("zone").map(lambda window: window.value).sink("zones")
+        windows.rows(n=drift.agg.count("ok"), of=drift.agg.count()).sink("rows")
+        assert {item.sink: item.payload for item in drift.run(graph, {"in": rows})} == {
+            "counts": 2,
+            "zones": ("a", "b", "c"),
+            "rows": {"start": 0, "end": 3, "n": 2, "of": 3},
+        }
+
+
+def test_several_predicates_keep_what_all_are_true_of() -> None:
+    rows = [{"at": at, "fare": fare} for at, fare in enumerate((1, 5, 9, 20))]
+    graph = drift.Graph("predicates")
+    source = graph.source("rows", schema={"at": int, "fare": int})
+    source.filter(lambda row: row["fare"] > 1, lambda row: row["fare"] < 20).sink("functions")
+    source.filter("fare > 1", pl.col("fare") < 20, name="between").sink("expressions")
+    source.key_by("at").filter("fare > 1", lambda row: row["fare"] < 20).drop_key().sink("keyed")
+    kept: dict[str, list[int]] = {}
+    for item in drift.run(graph, {"rows": rows}):
+        kept.setdefault(item.sink, []).append(item.payload["fare"])
+    assert kept == {sink: [5, 9] for sink in ("functions", "expressions", "keyed")}
+    assert "between" in str(graph)
 
 
 def minus(left: int, right: int) -> int:

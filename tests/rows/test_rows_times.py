@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import drift
 import drift_graph.times as times_module
 from drift.columns.rows import Frame
+from drift_graph.functions import is_expression
 from drift_graph.item import Columns, sorted_by_meta
 from drift_graph.policies import EventTime
 from drift_graph.times import SourceMachine
@@ -256,3 +257,25 @@ def test_a_time_by_an_expression_needs_the_fields() -> None:
     graph.source("rows").sink("out")
     with pytest.raises(drift.SettingsError, match=r"times\['rows'\] has an expression, and a run does not know"):
         drift.run(graph, {"rows": []}, times={"rows": by_at})
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        (
+            EventTime("att"),
+            r"EventTime\(time=\.\.\.\) of source 'rows' .*'att', and the rows have .*mean 'at'",
+        ),
+        (EventTime("at", tie="id"), r"EventTime\(tie=\.\.\.\) .*has the field 'id', and the rows have 'at', 'trip'$"),
+        (EventTime(pl.col("att") * 10), "has the field 'att', and the rows have 'at', 'trip'; did you mean 'at'"),
+    ],
+)
+def test_a_time_of_a_field_that_the_rows_do_not_have_is_refused_where_it_is_written(policy: Any, says: str) -> None:
+    schema = {"at": int, "trip": pl.Struct({"at": pl.Int64})}
+    with pytest.raises(drift.GraphError, match=says):
+        drift.Graph("times").source("rows", schema=schema, time=policy)
+    graph = drift.Graph("times")
+    graph.source("rows", schema=schema, time=EventTime("trip.at", tie="at")).sink("out")
+    if not is_expression(policy.time):
+        with pytest.raises(drift.GraphError, match=r"times\['rows'\] .*and the rows have 'at', 'trip'"):
+            drift.run(graph, {"rows": []}, times={"rows": policy})

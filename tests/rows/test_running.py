@@ -503,8 +503,15 @@ def test_an_expression_that_has_no_fields_yet_says_where_they_are_known() -> Non
 @pytest.mark.parametrize(
     ("write", "says"),
     [
-        (lambda rows: rows.key_by("zon").running(n=drift.agg.count()), "running .* has the field 'zon'.*mean 'zone'"),
+        (lambda rows: rows.key_by("zon").running(n=drift.agg.count()), "key_by .* has the field 'zon'.*mean 'zone'"),
         (lambda rows: rows.key_by("zone").running(n=drift.agg.sum("fair")), "the field 'fair'.*mean 'fare'"),
+        (lambda rows: rows.count("zon"), "count .* has the field 'zon'.*mean 'zone'"),
+        (lambda rows: rows.dedup("zon"), "dedup .* has the field 'zon'"),
+        (lambda rows: rows.join(rows, "zon"), "join .* has the field 'zon'"),
+        (lambda rows: rows.join(rows, "zone", "zon"), "join .* has the field 'zon'"),
+        (lambda rows: rows.scan("zon", 0, max), "scan .* has the field 'zon'"),
+        (lambda rows: rows.at_end(drift.agg.top(3, "fair")), "the field 'fair'.*mean 'fare'"),
+        (lambda rows: rows.at_end(drift.agg.count("fair")), "the field 'fair'.*mean 'fare'"),
         (lambda rows: rows.key_by("zone").running(), "running takes aggregates by name"),
         (lambda rows: rows.key_by("zone").running(n=7), "running: n="),
         (lambda rows: rows.at_end(drift.agg.sum(pl.col("fair") * 2)), "the field 'fair'.*mean 'fare'"),
