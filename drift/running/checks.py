@@ -35,7 +35,7 @@ def check_named(
                 f"times[{name!r}] has an expression, and a run does not know the fields of the rows: write it at the "
                 f"source, graph.source({name!r}, schema=..., time=...)"
             )
-        fields = getattr(dataflow[name].rows, "fields", None)
+        fields = next(getattr(each.rows, "fields", None) for each in dataflow.sources if each.name == name)
         for role, function in policy.functions.items():
             check_fields(fields, function, f"times[{name!r}] ({role}=)", caller)
 
