@@ -348,6 +348,7 @@ class Server:
         faults: by the number of the call.
         has_lost: whether it came back with older data.
         is_slow: whether a write waits for the run to go on.
+        is_waited_for: whether the run waits for what is written: then no write waits for the run.
     """
 
     def __init__(self) -> None:
@@ -356,7 +357,7 @@ class Server:
         self.faults: Mapping[int, str] = {}
         self.going_on = threading.Event()
         self.pausing = threading.Event()
-        self.has_lost = self.is_slow = False
+        self.has_lost = self.is_slow = self.is_waited_for = False
 
     @property
     def tables(self) -> Tables:
@@ -373,15 +374,29 @@ class Server:
             self.has_lost = True
         return fault
 
+    @contextmanager
+    def waited_for(self) -> Iterator[None]:
+        """A context in which slow writes end."""
+        before, self.is_waited_for = self.is_waited_for, True
+        self.going_on.set()
+        try:
+            yield
+        finally:
+            self.is_waited_for = before
+            if not before:
+                self.going_on.clear()
+                self.is_slow = False
+
     def write(self, changes: Changes, expected: Sequence[Expected]) -> None:
         fault = self.befalls()
         if fault == "full":
             raise StorageError("no room in the model; run again")
-        if fault == "slow":
+        if fault == "slow" and threading.current_thread() is not threading.main_thread():  # the run's own cannot wait
             self.is_slow = True
             self.pausing.set()
             self.going_on.wait()
-            self.going_on.clear()
+            if not self.is_waited_for:
+                self.going_on.clear()
         for each in expected:
             if not is_there(self.tables, each):
                 raise older_error("the model", each)

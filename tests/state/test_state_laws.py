@@ -19,6 +19,7 @@ from strategies import cases
 from test_checkpoints import later_steps, rows, with_later
 
 import drift
+from drift.state.store import Store
 from drift.testing.values import Flags, Noted
 from drift_graph.errors import StorageError
 
@@ -31,7 +32,13 @@ def check_law(
     """Runs that are broken off or end with an error, each with its troubles; the last one has none, and ends."""
     server = Server()
     seen = 0
-    with states_on(server) as url:
+
+    def waiting(store: Store) -> None:
+        with server.waited_for():
+            wait(store)
+
+    wait = Store.wait
+    with states_on(server) as url, mock.patch.object(Store, "wait", waiting):
         whole = drift.run(dataflow, inputs)
         expected = [(item.position, item.sink, item.meta, repr(item.payload)) for item in whole]
         checkpoints = drift.Checkpoints(
@@ -59,13 +66,11 @@ def check_law(
             finally:
                 if run is not None:
                     server.faults = {}
-                    server.going_on.set()
                     try:
-                        run.close()
+                        with server.waited_for():
+                            run.close()
                     except StorageError:
                         assert count < 10**9
-                    server.going_on.clear()
-                    server.is_slow = False
     assert seen == len(expected)
 
 
@@ -111,7 +116,7 @@ def counted() -> drift.Dataflow:
     return graph.build()
 
 
-@pytest.mark.parametrize("fault", ["lost", "full", "older 1", "older 99"])
+@pytest.mark.parametrize("fault", ["lost", "full", "slow", "older 1", "older 99"])
 def test_whatever_call_a_trouble_meets_there_is_no_gap(fault: str) -> None:
     for call in range(60):
         check_law(counted(), {"items": range(16)}, [4, 4], [{call: fault}, {call // 2: fault}])
