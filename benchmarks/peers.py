@@ -129,7 +129,7 @@ def objects(count: int) -> dict[str, Job]:
             "drift": partial(finished, maps, {"in": numbers}),
         },
     }
-    if find_spec("bytewax.operators"):
+    if find_spec("bytewax"):
         for name, flow in bytewax_flows(numbers, late, arriving).items():
             jobs[name]["bytewax"] = flow
     return jobs

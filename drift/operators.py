@@ -529,11 +529,20 @@ class ProlongsWindows(ProcessFunction):
         """The output of a window."""
         raise NotImplementedError
 
-    def sessions(self, timers: tuple[bytes, bytes, int]) -> Any:
-        """A `drift.columns.sessions.Sessions`; None if rows are to be added one by one.
+    @property
+    def parts(self) -> tuple[bool, list[tuple[Any, Any]]]:
+        """Whether accumulators are tuples; and the aggregate of each part of them, with its kind, see
+        `drift.columns.aggregates.Kind`; None of any other.
+        """
+        raise NotImplementedError
 
-        Args:
-            timers: see `MergesSlices.merging`.
+    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any]] | None:
+        """The number of each row's key, the keys, and the values of each part; None if they are not in columns."""
+        return None
+
+    def windows(self, keys: list[Any], firsts: Any, lasts: Any, results: list[Any]) -> Rows | None:
+        """The outputs of windows by their first and last times and the results of each part; None if they are to be
+        made one by one.
         """
         return None
 

@@ -41,7 +41,7 @@ RUNNING, CHECKPOINT = (
 
 _OPENED, RESULTS = "drift/columns/opened.py", ("tests/rows/test_window_rows.py",)
 _MERGING, SLIDING = "drift/columns/merging.py", ("tests/rows/test_sliding_rows.py",)
-_SESSIONS, IN_SESSIONS = "drift/columns/sessions.py", ("tests/rows/test_session_rows.py",)
+IN_SESSIONS = ("tests/rows/test_session_rows.py",)
 _COUNTED, BY_NUMBER = "drift/columns/counted.py", ("tests/rows/test_running.py", "-k", "by_number or resumes")
 _FIRSTS, DEDUP = "drift/columns/firsts.py", ("tests/rows/test_rows_dedup.py",)
 NEXT = ("tests/rows/test_sliding_rows.py", "-k", "next_timers")
@@ -904,56 +904,6 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     one(
-        "the first timer is the one before the rows",
-        _SESSIONS,
-        "        self._least = None\n        slots",
-        "        slots",
-        IN_SESSIONS,
-        _UNSEEN,
-    ),
-    one(
-        "the first timer is one that has fired",
-        _SESSIONS,
-        "sessions, self._least = self._open, None",
-        "sessions = self._open",
-        IN_SESSIONS,
-        _UNSEEN,
-    ),
-    one("a session ends too early", _SESSIONS, ">= self._gap)", ">= self._gap - 1)", IN_SESSIONS, _UNSEEN),
-    one("a session that a row ends is lost", _SESSIONS, "(before != _NONE)]]", "(before == 1)]]", IN_SESSIONS, _UNSEEN),
-    one(
-        "a timer is not set again by the last row",
-        _SESSIONS,
-        "ended.dues < self._untils",
-        "ended.dues > self._untils",
-        IN_SESSIONS,
-        _UNSEEN,
-    ),
-    one(
-        "a timer is set again once in a batch",
-        _SESSIONS,
-        "        while len(active):",
-        "        if len(active):",
-        IN_SESSIONS,
-        _UNSEEN,
-    ),
-    one(
-        "sessions that end are not in order",
-        _SESSIONS,
-        "order = np.asarray(places)",
-        "order = np.arange(len(places))",
-        IN_SESSIONS,
-        _UNSEEN,
-    ),
-    one(
-        "a session goes on with another's rows",
-        _SESSIONS,
-        "old_slots = slots[of_key[begins[goes_on]]]",
-        "old_slots = slots[of_key[begins[goes_on]] * 0]",
-        IN_SESSIONS,
-        _UNSEEN,
-    ),
-    one(
         "items of rounds are in windows as others",
         _WINDOWS,
         "while at < end and not in_rounds(metas[at]):",
@@ -982,30 +932,6 @@ BREAKAGES: list[Breakage] = [
         "drift/machines/nodes/ordering.py",
         "runs[at].has_rows is rows",
         "True",
-        IN_SESSIONS,
-        _UNSEEN,
-    ),
-    one(
-        "a checkpoint misses sessions in arrays",
-        "drift/machines/merging.py",
-        "return {key: found[key] for key in keys if key in found}",
-        "return {}",
-        IN_SESSIONS,
-        _UNSEEN,
-    ),
-    one(
-        "sessions begin in arrays beside those of the stage",
-        "drift/machines/sessions.py",
-        "if not self._has_no_objects and not",
-        "if False and not",
-        IN_SESSIONS,
-        _UNSEEN,
-    ),
-    one(
-        "sessions in arrays stay there where objects come",
-        "drift/machines/sessions.py",
-        "        self.hand_back()\n        metas, keys",
-        "        metas, keys",
         IN_SESSIONS,
         _UNSEEN,
     ),

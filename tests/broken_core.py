@@ -204,14 +204,6 @@ BREAKAGES = [
         NO_TIMERS,
     ),
     one(
-        "a session's timer that an item has passed is not moved",
-        "drift/machines/sessions.py",
-        "if time > first + beyond and (due",
-        "if time > first + 9 * beyond and (due",
-        TIMED,
-        NO_TIMERS,
-    ),
-    one(
         "a session's timer that was moved is taken for an item",
         "drift/machines/keyed.py",
         "items = [row for row in old.rows if not isinstance(row.subject, Due)]",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from broken import SAME_CODE, Breakage, one
 
-_HASH, _ENCODE, _ARROW, _KEYS = (
-    f"kernel/drift_kernel/{name}" for name in ("hash.h", "encode.pyx", "arrow.pyx", "keys.pyx")
+_HASH, _ENCODE, _ARROW, _KEYS, _LOOPS = (
+    f"kernel/drift_kernel/{name}" for name in ("hash.h", "encode.pyx", "arrow.pyx", "keys.pyx", "loops.pyx")
 )
+_PROLONGING = "drift/machines/sessions.py"
+SESSIONS = ("tests/rows/test_session_rows.py",)
+_OBJECTS = "the harness draws few sessions"
 KERNEL = ("tests/core/test_compiled.py",)
 ROWS = ("tests/core/test_compiled.py", "-k", "columns")
 _FEW = "its values are too few and too short"
@@ -99,4 +102,93 @@ BREAKAGES: list[Breakage] = [
         ROWS,
         _FEW,
     ),
+    one("a session ends too early", _LOOPS, "if times[at] <= until:", "if times[at] < until:", SESSIONS, _OBJECTS),
+    one("a session's timer is not moved by an item", _LOOPS, "session.due < due and", "False and", SESSIONS, _OBJECTS),
+    one(
+        "a session that an item ends has the timer of before",
+        _LOOPS,
+        "due = min(until, times[at])",
+        "due = min(until, times[at]) if times[at] <= until else 0",
+        SESSIONS,
+        _OBJECTS,
+    ),
+    one(
+        "a session that an item ends is lost",
+        _LOOPS,
+        "over.append(cell)\n                cell =",
+        "pass\n                cell =",
+        SESSIONS,
+        _OBJECTS,
+    ),
+    one(
+        "sums beyond 64 bits go round",
+        _LOOPS,
+        "                    self.widen()\n                    return",
+        "                    continue\n                    return",
+        SESSIONS,
+        _OBJECTS,
+    ),
+    one(
+        "a sum that widens begins with the next item",
+        _LOOPS,
+        "values.tolist(), at)",
+        "values.tolist(), at + 1)",
+        SESSIONS,
+        _OBJECTS,
+    ),
+    one("the least is the last", _LOOPS, "if floats[at] < self", "if floats[at] <= self", SESSIONS, _OBJECTS),
+    one(
+        "integers beyond 53 bits are divided as floats",
+        _LOOPS,
+        "_EXACT_MAX = 53",
+        "_EXACT_MAX = 62",
+        SESSIONS,
+        _OBJECTS,
+    ),
+    one(
+        "what a batch added stays where a call raises",
+        _LOOPS,
+        "for column, each in zip(self.columns, before or ()):",
+        "for column, each in ():",
+        SESSIONS,
+        _OBJECTS,
+    ),
+    one(
+        "sessions that a batch opened stay where a call raises",
+        _LOOPS,
+        "        for cell in opened:\n            self.release(cell)",
+        "        pass",
+        SESSIONS,
+        _OBJECTS,
+    ),
+    one("timers above the bound fire", _LOOPS, "if self.timers[cell] >= bound:", "if False:", SESSIONS, _OBJECTS),
+    one(
+        "a timer that has moved is not waited for",
+        _LOOPS,
+        "keys.append(self.keys[cell])\n            self.wait(cell)",
+        "keys.append(self.keys[cell])",
+        SESSIONS,
+        _OBJECTS,
+    ),
+    one("a free cell is that of the session before", _LOOPS, "self.serial += 1", "self.serial = 1", SESSIONS, _OBJECTS),
+    one(
+        "sessions that end are not in order",
+        _PROLONGING,
+        "for at in order]\n        results",
+        "for at in range(len(order))]\n        results",
+        SESSIONS,
+        _OBJECTS,
+    ),
+    one(
+        "a checkpoint misses sessions",
+        _PROLONGING,
+        "return dict(self._entries(self._table.cells_of(keys)))",
+        "return {}",
+        SESSIONS,
+        _OBJECTS,
+    ),
+    one(
+        "sessions begin beside those of the stage", _PROLONGING, "or not self._take_over(keys)", "", SESSIONS, _OBJECTS
+    ),
+    one("sessions are not handed back", _PROLONGING, "        self._table.end(cells)\n\n", "\n", SESSIONS, _OBJECTS),
 ]

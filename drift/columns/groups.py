@@ -299,6 +299,22 @@ def groups_of(rows: Any, key: Sequence[str], lengths: Sequence[int], kind: Calla
     return kind(rows, keys, places, numbers, firsts, list(pairwise(edges)))
 
 
+def values_by_key(
+    rows: Any, key: Sequence[str], aggregates: Sequence[InColumns]
+) -> tuple[Array, list[Any], list[Array | None]] | None:
+    """The number of each row's key, the keys, and the values of each aggregate; None where they are not in columns.
+
+    Args:
+        key: see `groups_of`.
+    """
+    try:
+        values = [None if kind == "count" else _numbers(rows, of) for kind, of in aggregates]
+        codes, keys = codes_of(rows, key)
+    except _NotHere:
+        return None
+    return np.asarray(codes, np.int64), keys, values
+
+
 def _in_order(numbers: Array) -> tuple[Array, Array, Array]:
     """The place of each number among the different ones, by their first rows; the different ones, and these rows."""
     count = int(numbers.max()) + 1

@@ -167,13 +167,20 @@ def windows_between(
     ends: Array,
     values: Sequence[Array],
     names: tuple[str, ...] | None,
+    *,
+    further: int = 0,
 ) -> WindowRows | None:
-    """See `window_rows`; start and end of each window."""
+    """See `window_rows`; start and end of each window, which ends so much further."""
     try:
         made = keys.columns(fields) if isinstance(keys, Keys) else columns_of_keys(keys, fields)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
         return None
     if any(each.dtype not in (pl.String, pl.Int64, pl.Null) for each in made):
         return None
-    every = [*made, pl.Series(starts), pl.Series(ends), *map(pl.Series, values)]
+    every = [
+        *made,
+        pl.Series(np.asarray(starts)),
+        pl.Series(np.asarray(ends) + further),
+        *map(pl.Series, map(np.asarray, values)),
+    ]
     return WindowRows(pl.DataFrame([each.alias(str(at)) for at, each in enumerate(every)]), kind, fields, names)

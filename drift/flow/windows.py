@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from drift.flow.accumulators import Aggregate
+from drift.flow.accumulators import Aggregate, Several
 from drift.flow.calendars import Calendar, calendar_from
 from drift.flow.choosing import all_items
 from drift.flow.early import (
@@ -312,13 +312,28 @@ class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
         """The open window as it is."""
         return Window(key, state[0], state[1] + self.gap, self.aggregate.result(state[2]))
 
-    def sessions(self, timers: tuple[bytes, bytes, int]) -> Any:
-        values, names = self.aggregate.values_in_columns, () if self.key is all_items else names_of(self.key)
-        if values is None or names is None:
-            return None
-        from drift.columns.sessions import Sessions  # here: it needs numpy
+    @property
+    def parts(self) -> tuple[bool, list[tuple[Any, Any]]]:
+        values, aggregate = self.aggregate.values_in_columns, self.aggregate
+        if values is None:
+            return False, [(None, aggregate)]
+        several = isinstance(aggregate, Several)
+        parts = aggregate.parts if isinstance(aggregate, Several) else [aggregate]
+        return several, [(kind, part) for (kind, _), part in zip(values[1], parts)]
 
-        return Sessions(names, values, self.gap, timers, Window)
+    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any]] | None:
+        values, names = self.aggregate.values_in_columns, () if self.key is all_items else names_of(self.key)
+        if values is None or names is None or not rows.has_fields:
+            return None
+        from drift.columns.groups import values_by_key  # here: it needs numpy
+
+        return values_by_key(rows, names, values[1])
+
+    def windows(self, keys: list[Any], firsts: Any, lasts: Any, results: list[Any]) -> Rows | None:
+        from drift.columns.windows import windows_between  # here: it needs numpy
+
+        fields, (names, _) = names_of(self.key) or (), self.aggregate.values_in_columns or (None, ())
+        return windows_between(Window, keys, len(fields), firsts, lasts, results, names, further=self.gap)
 
     def start(self, state: Any, time: int) -> int:
         """Start of the open session."""

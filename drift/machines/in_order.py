@@ -53,6 +53,7 @@ class InOrder:
         opens: what opens its windows, where their ends follow from the times of items.
         only_at_ends: see `drift.machines.logics.Logic`.
         has_columns: see `drift.machines.stage.Stage`; where there is output at ends only, the stage has.
+        is_built: whether there is what it needs; else the logic runs.
         leaves_pages: whether a stage whose states may be dropped from memory does without it.
     """
 
@@ -60,6 +61,7 @@ class InOrder:
     only_at_ends: ClassVar[bool] = True
     has_columns: ClassVar[bool] = False
     leaves_pages: ClassVar[bool] = False
+    is_built: ClassVar[bool] = True
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
         """Process rows of a batch from the first on, with the timers before them; how many, and the outputs."""

@@ -267,8 +267,9 @@ class ProcessLogic:
         )
         if in_cycle and form is Opening:
             self.form = "ProcessStage"  # so its states have been stored ever since
-        self.in_order = partial(form, process) if form is not None and not in_cycle else None
-        self.only_at_ends = self.in_order is not None and form is not None and form.only_at_ends
+        form = None if in_cycle else form
+        self.in_order = partial(form, process) if form is not None and form.is_built else None
+        self.only_at_ends = form is not None and form.only_at_ends
         self.keeps_owner = field_of(on_item, "keeps_owner", False)
         self.key, self.initial, self.initials = process.key, process.initial, process.initials
         self.timer, self.phase = process.timer, process.phase

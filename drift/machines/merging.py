@@ -1,4 +1,4 @@
-"""The form in order of sliding windows whose slices come in arrays, and what it has in common with that of sessions.
+"""The form in order of sliding windows whose slices come in arrays.
 
 Invariant: its states and timers are all in arrays, or all in the stage.
 
@@ -21,45 +21,16 @@ from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
 
 
-class InArrays(InOrder):
-    """A form whose states may be in arrays."""
+class MergingSlices(InOrder):
+    """The form of a process whose function for items is a `drift.operators.MergesSlices`."""
 
-    _arrays: Any = None  # a `Merging`, or `Sessions`, once something in arrays has come
+    _arrays: Any = None  # a `Merging`, once something in arrays has come
 
     def __init__(self, process: Process, shared: Shared) -> None:
         self._on_item, self._shared = process.on_item, shared
         suffix, _, of_timers, of_output = shared.ranks
         self._timers_of = suffix, of_timers + varint(0), process.phase
         self._output = suffix + of_output + varint(0)
-
-    @property
-    def _has_no_objects(self) -> bool:
-        return not self._shared.states and self._shared.timers.least is None
-
-    def _ended(self, timers: Metas, windows: Any) -> Columns:
-        """Windows that have ended, with the metas of their timers."""
-        return Columns(timers.with_suffix(self._output), windows, None)
-
-    def hand_back(self, keys: Iterable[Any] | None = None) -> None:
-        for key, (state, timers) in self._arrays.take() if self._arrays is not None else ():
-            self._shared.states[key] = state
-            for meta, timer in timers:
-                self._shared.timers.set(key, Due(meta, timer, BEGINNING))
-
-    def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
-        found = dict(self._arrays.entries()) if self._arrays is not None else {}
-        return {key: found[key] for key in keys if key in found}
-
-    @property
-    def least(self) -> bytes | None:
-        return self._arrays.least if self._arrays is not None else None
-
-    def __len__(self) -> int:
-        return len(self._arrays) if self._arrays is not None else 0
-
-
-class MergingSlices(InArrays):
-    """The form of a process whose function for items is a `drift.operators.MergesSlices`."""
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
         slices = self._arrays.in_arrays(batch.payloads) if self._arrays else None
@@ -71,7 +42,7 @@ class MergingSlices(InArrays):
         if self._arrays is None or not self._arrays.takes(rows):
             return 0, []
         self._shared.get(metas, rows.keys)  # type: ignore[attr-defined]
-        if not self._has_no_objects:
+        if self._shared.states or self._shared.timers.least is not None:
             return 0, []
         for start, stop in self._arrays.stretches(rows):
             self._arrays.fire(metas[start])
@@ -90,4 +61,21 @@ class MergingSlices(InArrays):
     def _sent(self) -> list[Columns]:
         timers, keys, windows = self._arrays.taken()
         self._shared.note_fired(timers, keys)
-        return [self._ended(timers, windows)]
+        return [Columns(timers.with_suffix(self._output), windows, None)]
+
+    def hand_back(self, keys: Iterable[Any] | None = None) -> None:
+        for key, (state, timers) in self._arrays.take() if self._arrays is not None else ():
+            self._shared.states[key] = state
+            for meta, timer in timers:
+                self._shared.timers.set(key, Due(meta, timer, BEGINNING))
+
+    def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
+        found = dict(self._arrays.entries()) if self._arrays is not None else {}
+        return {key: found[key] for key in keys if key in found}
+
+    @property
+    def least(self) -> bytes | None:
+        return self._arrays.least if self._arrays is not None else None
+
+    def __len__(self) -> int:
+        return len(self._arrays) if self._arrays is not None else 0

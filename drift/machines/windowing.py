@@ -24,11 +24,11 @@ from drift_graph.item import Columns
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
+    FIRST_OF_MOMENT,
     LATER_MARK,
     LATER_MARK_AT,
     TIME_MAX,
     TIME_MIN,
-    global_time,
     in_rounds,
     moment_of,
     pack_time,
@@ -37,9 +37,6 @@ from drift_graph.meta import (
 )
 from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
-
-#: Appended to a moment: below every later item of that moment.
-_FIRST_OF_MOMENT = global_time(TIME_MIN, 0, 0, 0) + varint(0) + bytes(16)
 
 #: Where the phase is in the meta of a later item of the first round.
 _PHASE_AT = LATER_MARK_AT + 2
@@ -282,8 +279,8 @@ class Opening(InOrder):
     @property
     def least(self) -> bytes | None:
         if self._accumulators:
-            return self._moment(self._until) + _FIRST_OF_MOMENT
-        return self._moment(self._arrays.untils[0]) + _FIRST_OF_MOMENT if self._arrays else None
+            return self._moment(self._until) + FIRST_OF_MOMENT
+        return self._moment(self._arrays.untils[0]) + FIRST_OF_MOMENT if self._arrays else None
 
     def __len__(self) -> int:
         return len(self._accumulators) + (len(self._arrays) if self._arrays else 0)

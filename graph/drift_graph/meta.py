@@ -94,6 +94,10 @@ def global_time(time: int, source_rank: int, tie: int, ordinal: int) -> bytes:
     return pack_time(time) + varint(source_rank) + varint(tie) + varint(ordinal)
 
 
+#: Appended to a moment: below every later item of that moment.
+FIRST_OF_MOMENT = global_time(TIME_MIN, 0, 0, 0) + varint(0) + bytes(_IDENTITY_BYTES)
+
+
 def global_time_of(meta: bytes) -> bytes:
     """The global time that a meta starts with."""
     if meta[LATER_MARK_AT] == LATER_MARK:

@@ -78,3 +78,10 @@ class Kernel(Protocol):
     #: Its methods are those of `drift_graph.stamp_counts.ListedStamps`.
     Stamps: Any
     def late_of(self, times: Any, greatest: int, least: int, lateness: int) -> list[tuple[int, int, int]]: ...
+
+    # loops.pyx
+    #: Of one aggregate, by cell; see there.
+    Accumulators: Any
+    #: The open sessions of keys; see there.
+    Sessions: Any
+    def codes_of(self, keys: list[Any]) -> tuple[Buffer, list[Any]]: ...

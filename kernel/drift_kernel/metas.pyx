@@ -9,8 +9,6 @@
 
 from array import array as _python_array
 
-from xxhash import xxh3_128_digest as _digest
-
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
@@ -902,14 +900,14 @@ cdef int _compared(const uint8_t *row, Py_ssize_t size, const uint8_t *tail, Py_
 
 
 cdef uint8_t *_write_later(uint8_t *write, const uint8_t *parent, Py_ssize_t size, Py_ssize_t child_size, uint64_t time,
-                           int phase, uint64_t rounds, int inward) except? NULL:
+                           int phase, uint64_t rounds, int inward) noexcept:
     """Write `drift_graph.meta.later_meta` of a parent, or the ordinary child's meta, both without the ending.
 
     Args:
         parent: its meta, behind which the ending is up to `child_size`.
 
     Returns:
-        Where it ends; NULL, without an error, if the parent is no meta.
+        Where it ends; NULL if the parent is no meta.
     """
     cdef uint8_t *begin = write
     cdef Py_ssize_t start = 0, end, root_start, root_end, hops_end, moment
@@ -955,15 +953,8 @@ cdef uint8_t *_write_later(uint8_t *write, const uint8_t *parent, Py_ssize_t siz
         return begin + size
     memcpy(write, parent + root_start, root_end - root_start)
     write = _write_varint(write + (root_end - root_start), hops)
-    _write_identity(write, parent, child_size)
+    put_hash128(write, parent, child_size)
     return write + _IDENTITY_BYTES
-
-
-cdef int _write_identity(uint8_t *write, const uint8_t *data, Py_ssize_t size) except -1:
-    """The hash of a meta, in 16 bytes."""
-    cdef bytes digest = _digest(data[:size])
-    memcpy(write, PyBytes_AS_STRING(digest), _IDENTITY_BYTES)
-    return 0
 
 
 def late_of(const int64_t[::1] times, int64_t greatest, int64_t least, lateness):
