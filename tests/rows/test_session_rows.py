@@ -25,6 +25,7 @@ from drift_graph.canonical import canonical_each, same
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, varint
 from drift_graph.metas import Metas
+from drift_kernel import kernel
 
 _RAISING = {"inverse": lambda: drift.agg.sum(lambda row: 7 // row["n"]), **AGGREGATES}
 steps = st.lists(st.sampled_from([0, 0, 1, 1, 1, 2, 3, 9]), min_size=40, max_size=40)
@@ -139,6 +140,7 @@ def test_sessions_stay_in_arrays(key: tuple[str, ...], tie: str | None, monkeypa
     assert drift.run(graph, {"rows": table}, batch_items=64).finish().digest == expected
 
 
+@pytest.mark.skipif(kernel is None, reason="the kernel is not built here")
 def test_sessions_go_on_in_arrays_behind_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"zone": f"{at % 9}", "day": at // 3, "n": at, "fare": at / 7} for at in range(900)]
     graph = drift.Graph("sessions")
