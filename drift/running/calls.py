@@ -39,7 +39,9 @@ def run(
     complete: bool = True,
     **more: Any,
 ) -> Run:
-    """Run a graph; iterate over the result for its items, or call `finish()`.
+    """Run a graph; iterate over the result for its items, or call `finish()`: nothing is read or written before.
+
+    A run with sinks or a record that is dropped and was neither started nor closed warns of that (RuntimeWarning).
 
     Args:
         graph: what to compute.

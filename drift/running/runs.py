@@ -10,7 +10,8 @@ import os
 import signal
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+import weakref
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -59,6 +60,7 @@ from drift.web.life import decoded_history
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
 from drift_graph.errors import SettingsError, StorageError
+from drift_graph.functions import caller
 from drift_graph.graph import Dataflow
 from drift_graph.item import Item
 from drift_graph.lateness import Late
@@ -136,6 +138,7 @@ class Run(Exports):
             check_state(plan.record, plan.until)
         check_complete(plan.complete, state, plan.engine)
         self._started = time.perf_counter()
+        self._unused: weakref.finalize[..., Run] | None = None
         self._seconds: float | None = None
         self._sinks = Sinks(plan.sinks)
         opened = as_sources(plan.sources)
@@ -217,6 +220,10 @@ class Run(Exports):
         self._closing: ExitStack | None = None
         self._held: Held | None = None
         self._begun = False
+        if plan.sinks or plan.record is not None:
+            self._unused = weakref.finalize(
+                self, _never_started, dataflow.name, sorted(plan.sinks), caller(), os.getpid()
+            )
 
     def __iter__(self) -> Iterator[Item[Any]]:
         return self._own.items
@@ -351,7 +358,13 @@ class Run(Exports):
 
         It waits for the present batch, or until a source that is not live returns items.
         """
+        self._is_wanted()
         self._batches.close()
+
+    def _is_wanted(self) -> None:
+        """The run has begun, or is closed: nothing is to be said of it as it is dropped."""
+        if self._unused is not None:
+            self._unused.detach()
 
     def __enter__(self) -> Run:
         return self
@@ -504,6 +517,7 @@ class Run(Exports):
 
     def _run(self) -> Generator[Released | None, None, None]:
         self._begun = True
+        self._is_wanted()
         try:
             if self.resumed_from is None:
                 self._sinks.open()
@@ -547,6 +561,24 @@ class Run(Exports):
             if self._batches.taken != EVERYTHING:
                 yield None
             self._run_checkpoints.commit_taken()
+
+
+def _never_started(graph: str, sinks: Sequence[str], where: str, process: int) -> None:
+    """Warn of a run that is dropped, or is there at the end of the program, and was neither started nor closed.
+
+    Args:
+        where: the line of the user that made it.
+        process: that made it; its forks have copies.
+    """
+    if os.getpid() == process:
+        of = f"its sinks ({', '.join(sinks)}) have" if sinks else "its record has"
+        file, _, line = where.rpartition(":")
+        warnings.warn_explicit(
+            f"the run of graph {graph!r} was never started, so {of} nothing: call finish(), or iterate over it",
+            RuntimeWarning,
+            file or "?",
+            int(line) if line.isdigit() else 0,
+        )
 
 
 def _filled(

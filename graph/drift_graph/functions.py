@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import opcode
 import os
@@ -9,7 +10,8 @@ import reprlib
 import signal
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -94,11 +96,15 @@ def field_of(function: object, name: str, otherwise: Any = None) -> Any:
 
 
 def has_inside(given: object, name: str) -> bool:
-    """Whether a function of this library that has this field is somewhere in what was given to a step: itself, or a
-    part of another one, of an aggregate, of a partial function or of a tuple.
+    """Whether a function of this library that has this field is somewhere in what was given to a step."""
+    return any(field_of(part, name, False) for part in parts_of(given))
+
+
+def parts_of(given: object) -> Iterator[Any]:
+    """What was given to a step, and the parts of it where it is a function of this library, an aggregate, a partial
+    function or a tuple.
     """
-    if field_of(given, name, False):
-        return True
+    yield given
     if isinstance(given, functools.partial):
         parts: Iterable[object] = (given.func, *given.args, *given.keywords.values())
     elif isinstance(given, (tuple, list)):
@@ -109,8 +115,9 @@ def has_inside(given: object, name: str) -> bool:
         names = (*getattr(given, "__struct_fields__", ()), *getattr(given, "__dict__", ()))
         parts = [getattr(given, each, None) for each in names]
     else:
-        return False
-    return any(has_inside(part, name) for part in parts)
+        return
+    for part in parts:
+        yield from parts_of(part)
 
 
 def user_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -204,6 +211,84 @@ def same_function(left: Any, right: Any) -> bool:
             and left.keywords == right.keywords
         )
     return bool(left == right)
+
+
+@dataclass(frozen=True)
+class LoopVariable:
+    """A variable that a function reads and that the loop changes in which the function is written.
+
+    Attributes:
+        value: when the function was given to a step.
+    """
+
+    name: str
+    value: Any
+    function: types.FunctionType
+
+    @property
+    def now(self) -> Any:
+        """Its value now; that of then if it has none."""
+        return dict(_read_outside(self.function)).get(self.name, self.value)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether its value is another one now."""
+        try:
+            return not (self.now is self.value or bool(self.now == self.value))
+        except Exception:  # such as tables, which are not one truth
+            return True
+
+
+def loop_variables(given: object) -> list[LoopVariable]:
+    """The variables of loops around the user's line that functions in what was given to a step read.
+
+    Why: a function reads a variable when it is called, which is behind the loop, where all of them read the last value.
+    """
+    found = []
+    for function in parts_of(given):
+        if not isinstance(function, types.FunctionType) or is_ours(function.__code__.co_filename):
+            continue
+        frame: types.FrameType | None = sys._getframe(1)
+        while frame is not None and function.__code__ not in frame.f_code.co_consts:
+            frame = frame.f_back
+        if frame is not None:
+            changed = _changed_around(frame.f_code, function.__code__)
+            is_module = frame.f_locals is frame.f_globals
+            found += [
+                LoopVariable(name, value, function)
+                for name, value in _read_outside(function)
+                if name in changed and (is_module or name in function.__code__.co_freevars)
+            ]
+    return found
+
+
+def _read_outside(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Names and values of what a function may read of the functions around it, and of its module."""
+    code = function.__code__
+    for name in code.co_names:
+        if name in function.__globals__ and name not in code.co_freevars:
+            yield name, function.__globals__[name]
+    for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+        with contextlib.suppress(ValueError):  # it is empty: the variable comes later, or is deleted
+            yield name, cell.cell_contents
+
+
+@functools.lru_cache(256)
+def _changed_around(code: types.CodeType, inner: types.CodeType) -> frozenset[str]:
+    """The variables that are set in the loops of a function in which another one is made."""
+    import dis  # here: few graphs are written in loops, and it takes a while to import
+
+    instructions = list(dis.get_instructions(code))
+    made_at = [each.offset for each in instructions if each.argval is inner]
+    loops = [(each.argval, each.offset) for each in instructions if "JUMP_BACKWARD" in each.opname]
+    around = [(start, end) for start, end in loops if any(start <= at <= end for at in made_at)]
+    return frozenset(
+        name
+        for each in instructions
+        if each.opname.startswith("STORE_") and any(start <= each.offset <= end for start, end in around)
+        for name in (each.argval if type(each.argval) is tuple else (each.argval,))
+        if type(name) is str
+    )
 
 
 def _closure(function: types.FunctionType) -> tuple[Any, ...]:

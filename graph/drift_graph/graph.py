@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from drift_graph.checks import check, check_loops
 from drift_graph.errors import GraphError
-from drift_graph.functions import has_inside
+from drift_graph.functions import LoopVariable, brief, has_inside, line_of, loop_variables
 from drift_graph.meta import global_time_of, read_varint, root_of
 from drift_graph.operators import Edge, Group, Map, Operator, Sink, Source
 from drift_graph.ranks import structural_ranks
@@ -144,6 +144,11 @@ class Dataflow:
         return path
 
 
+def _sink(name: str) -> str:
+    """The key of a sink in a draft: sinks may have the names of steps."""
+    return f"\0{name}"
+
+
 @dataclass
 class Draft:
     """A graph being written; every method checks what can be checked at once."""
@@ -157,6 +162,7 @@ class Draft:
     _closed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _optional: dict[str, None] = field(default_factory=dict)
     _reserved: dict[str, None] = field(default_factory=dict)  # names of steps that have no operator of their own name
+    _read: dict[str, list[LoopVariable]] = field(default_factory=dict)  # by operator
 
     def add_optional(self, operator: OperatorT, origins: Sequence[str]) -> OperatorT:
         """As `add`, for an operator that is left out of the graph if nothing that stays in it consumes its items."""
@@ -165,11 +171,15 @@ class Draft:
 
     def add(self, operator: OperatorT, origins: Sequence[str] = ()) -> OperatorT:
         """Add an operator that consumes the items of `origins`, which are operators or loops of this draft."""
-        known = self._operators.get(operator.name)
+        name = operator.name
+        key, other_key = (_sink(name), name) if isinstance(operator, Sink) else (name, _sink(name))
+        known, other = self._operators.get(key), self._operators.get(other_key)
+        if known is None and other is not None and (isinstance(operator, Source) or isinstance(other, Source)):
+            known = other
         if known is not None:
             raise GraphError(
-                f"graph {self.name!r} has two steps named {operator.name!r}: at {known.where} and at "
-                f"{operator.where}; no two steps, sources or sinks have one name: give one of them another"
+                f"graph {self.name!r} has two steps named {name!r}: at {known.where} and at {operator.where}; no two "
+                f"sources and steps have one name, nor two sinks, nor a source and a sink: give one of them another"
             )
         if any(has_inside(function, "only_in_maps") for function in operator.functions.values()):
             raise GraphError(
@@ -177,9 +187,10 @@ class Draft:
                 f"recorded here: only map does, without with_time and later; compute the value there, as a part of "
                 f"the payload, and give step {operator.step!r} a function that reads it"
             )
-        self._operators[operator.name] = operator
-        for origin in origins:
-            self.connect(origin, operator.name)
+        self._operators[key] = operator
+        functions = operator.time.functions if isinstance(operator, Source) else operator.functions
+        self._read[key] = [each for function in functions.values() for each in loop_variables(function)]
+        self._edges += [Edge(origin, key) for origin in origins]
         return operator
 
     def replace_function(self, name: str, function: Callable[..., Any]) -> None:
@@ -193,8 +204,8 @@ class Draft:
         self._operators[name] = replace(self._operators[name], durable=True)
 
     def connect(self, origin: str, target: str) -> None:
-        """Add an edge between two steps by name; the graph's checks run at `build`."""
-        self._edges.append(Edge(origin, target))
+        """Add an edge to a sink, or a step, by name; the graph's checks run at `build`."""
+        self._edges.append(Edge(origin, _sink(target) if _sink(target) in self._operators else target))
 
     def open_loop(self, name: str, where: str) -> str:
         """Declare a feedback edge, and return a name for its items; `close_loop` provides them."""
@@ -215,7 +226,7 @@ class Draft:
     def fresh_name(self, wanted: str) -> str:
         """`wanted`, or `wanted-2`, `wanted-3`, ... if that name is taken."""
         name, count = wanted, 1
-        while name in self._operators or name in self._reserved:
+        while name in self._operators or name in self._reserved or _sink(name) in self._operators:
             count += 1
             name = f"{wanted}-{count}"
         return name
@@ -249,7 +260,41 @@ class Draft:
             if not more:
                 break
             left_out.update(dict.fromkeys(more))
-        operators = tuple(each for name, each in self._operators.items() if name not in left_out)
+        self._check_loop_variables()
+        named = {key: self._named(each) for key, each in self._operators.items() if key not in left_out}
+        names = {**{each.name: each.name for each in named.values()}, **{key: each.name for key, each in named.items()}}
+        edges = [
+            replace(edge, origin=names.get(edge.origin, edge.origin), target=names.get(edge.target, edge.target))
+            for edge in edges
+        ]
+        operators = tuple(named.values())
         check(self.name, operators, tuple(edges))
-        schemas = {each.name: self.schemas[each.name] for each in operators if each.name in self.schemas}
+        schemas = {each.name: self.schemas[key] for key, each in named.items() if key in self.schemas}
         return Dataflow(self.name, operators, tuple(edges), schemas=schemas, spans=tuple(self.spans))
+
+    def _named(self, operator: Operator) -> Operator:
+        """The operator with its name in the graph: a step that has the name of a sink gets another one."""
+        name, step = operator.name, operator.step
+        if isinstance(operator, Sink):
+            return operator
+        if _sink(step) in self._operators and (name == step or name.startswith(f"{step}.")):
+            other = self.fresh_name(f"{step} (step)")
+            return replace(operator, name=other + name[len(step) :], step=other)
+        return replace(operator, name=self.fresh_name(f"{name} (step)")) if _sink(name) in self._operators else operator
+
+    def _check_loop_variables(self) -> None:
+        """
+        Raises:
+            GraphError: a function reads a variable that has changed since it was given to a step in a loop.
+        """
+        for key, variables in self._read.items():
+            for each in variables:
+                if each.is_changed:
+                    operator, name = self._operators[key], each.name
+                    raise GraphError(
+                        f"{'source' if isinstance(operator, Source) else 'step'} {operator.step!r} (at "
+                        f"{line_of(each.function)}) has a function that reads {name!r}, a variable of the loop in "
+                        f"which it is written; that was {brief(each.value, 80)} there, and is {brief(each.now, 80)} "
+                        f"now: all functions of the loop would read that. Give each its own: 'lambda payload, "
+                        f"{name}={name}: ...', or functools.partial"
+                    )

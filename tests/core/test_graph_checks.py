@@ -96,6 +96,92 @@ def test_a_sink_with_the_name_of_a_step_is_refused() -> None:
     refused(make, "two steps named 'taken'", marks=("the source of the name", "the sink of the name"))
 
 
+def test_a_step_may_have_the_name_of_a_sink() -> None:
+    graph = drift.Graph("names")
+    numbers = graph.source("in")
+    numbers.map(same_payload, name="first").count(few_keys, name="totals").sink("totals")
+    numbers.sink("first")
+    numbers.map(same_payload, name="behind").sink("totals.output")
+    assert [(each.name, each.step) for each in graph.build().operators] == [
+        ("in", "in"),
+        ("first (step)", "first (step)"),
+        ("totals (step)", "totals (step)"),
+        ("totals (step).state", "totals (step)"),
+        ("totals (step).output", "totals (step)"),
+        ("totals", "totals"),
+        ("first", "first"),
+        ("behind", "behind"),
+        ("totals.output", "totals.output"),
+    ]
+    for engine in ("reference", "local"):
+        found = drift.run(graph, {"in": [3]}, engine=engine)
+        assert sorted((item.sink, item.payload) for item in found) == [
+            ("first", 3),
+            ("totals", (few_keys(3), 1)),
+            ("totals.output", 3),
+        ]
+    assert graph == graph and "totals (step)" in str(graph)
+
+
+def made_in_loops(way: str) -> drift.Graph:
+    """A graph with functions that are written in a loop and read its variable, which changes behind them."""
+    graph = drift.Graph("loops")
+    stream = graph.source("in")
+    factor = 0
+    if way == "for":
+        for number, factor in enumerate((2, 3)):
+            stream.map(lambda value: value * factor).sink(f"out {number}")  # noqa: B023  # in a loop: for
+    elif way == "list":
+        made = [stream.map(lambda value: value * factor) for factor in (2, 3)]  # noqa: B023  # in a loop: list
+        made[0].merge(made[1]).sink("out")
+    elif way == "while":
+        while factor < 2:
+            total = drift.agg.sum(partial(lambda more, value: value * factor + more, 1))  # noqa: B023  # in a loop: while
+            stream.at_end(total).sink(f"out {factor}")
+            factor += 1
+    elif way == "time":
+        for factor in (2, 3):
+            if factor == 2:
+                stream = graph.source("timed", time=drift.EventTime(lambda value: value * factor))  # noqa: B023  # in a loop: time
+                stream.merge(graph.source("other")).sink("out")
+        graph.table("in more").sink("more")
+    return graph
+
+
+@pytest.mark.parametrize(("way", "then", "now"), [("for", 2, 3), ("list", 2, 3), ("while", 0, 2), ("time", 2, 3)])
+def test_a_function_of_a_loop_whose_variable_has_changed_is_found_with_its_line(way: str, then: int, now: int) -> None:
+    with pytest.raises(drift.GraphError, match=f"was {then} there, and is {now} now.*factor=factor: ") as found:
+        drift.run(made_in_loops(way), {})
+    (line,) = lines_of(str(found.value))
+    assert line == line_with(f"in a loop: {way}")
+
+
+def test_what_functions_of_a_loop_may_read() -> None:
+    calls, graphs, offset = 0, [], 1
+
+    def counted(value: int) -> int:
+        nonlocal calls
+        calls += 1
+        return value + offset
+
+    early = drift.Graph("fine")
+    early.source("in").map(lambda value: later(value)).sink("out")
+
+    def later(value: int) -> int:
+        return value
+
+    assert [item.payload for item in drift.run(early, {"in": [1]})] == [1]
+    for factor in (2, 3):
+        graph = drift.Graph("fine")
+        stream = graph.source("in").map(counted).map(lambda value: later(value) * factor)  # noqa: B023
+        stream.map(lambda value, factor=factor: value * factor).sink("out")
+        assert [item.payload for item in drift.run(graph, {"in": [1]})] == [(1 + offset) * factor**2]
+        graphs.append(graph)
+    graphs[1].build()
+    with pytest.raises(drift.GraphError, match=r"'factor', a variable of the loop .* was 2 there, and is 3"):
+        graphs[0].build()
+
+
 def test_unnamed_steps_of_one_function_get_numbers() -> None:
     graph = drift.Graph("numbered")
     graph.source("in").map(same_payload).map(same_payload).map(same_payload).sink("out")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import inspect
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +50,37 @@ def test_over_processes_a_caller_misses_none(engine: str, tmp_path: Path) -> Non
     if ends:
         several = [Visit("loop", "break", 4, 100, 1)]  # all of it in one batch
     check_visits(doubled_and_summed(), {"numbers": list(range(60))}, several, tmp_path, engine="zeromq", workers=2)
+
+
+@pytest.mark.parametrize(
+    "way", ["dropped", "dropped with a record", "closed", "with", "finished", "iterated", "no sinks"]
+)
+def test_a_run_with_sinks_that_is_dropped_unused_warns_of_that(way: str, tmp_path: Path) -> None:
+    graph, more = doubled_and_summed(), {"sinks": {"some": [], "sums": []}}
+    if way == "dropped with a record":
+        more = {"record": tmp_path / "record"}
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        run = drift.run(graph, {"numbers": [1, 2]}, **({} if way == "no sinks" else more))
+        line = inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
+        if way == "closed":
+            run.close()
+        elif way == "with":
+            with run:
+                pass
+        elif way == "finished":
+            run.finish()
+        elif way == "iterated":
+            next(run)
+        del run
+        gc.collect()
+    of_runs = [(str(each.message), each.category, each.filename, each.lineno) for each in warned]
+    if not way.startswith("dropped"):
+        assert of_runs == []
+    else:
+        what = "its record has" if "record" in way else "its sinks (some, sums) have"
+        message = f"the run of graph 'callers' was never started, so {what} nothing: call finish(), or iterate over it"
+        assert of_runs == [(message, RuntimeWarning, __file__, line)]
 
 
 def test_segments_do_not_run_ahead_of_the_caller(tmp_path: Path) -> None:
