@@ -20,6 +20,36 @@ def broken(file: str, tests: tuple[str, ...], *edits: tuple[str, str, str]) -> l
 
 
 BREAKAGES = [
+    *(
+        one(
+            name,
+            "drift/sources/" + file,
+            old,
+            new,
+            ("tests/sources/test_sources_positions.py", "-k", "known_by_its_content"),
+            "its sources are no folders",
+        )
+        for name, file, old, new in (
+            (
+                "files of a folder are known by their sizes",
+                "paths.py",
+                """== position["passed"]) and is_sampled""",
+                """== position["passed"])""",
+            ),
+            (
+                "the last file of a followed folder is known by its size",
+                "followed.py",
+                "if done is not None and not is_sampled_as(self._files, *done):",
+                "if False:",
+            ),
+            (
+                "positions from before files were sampled are refused",
+                "paths.py",
+                'position.get("sampled", self._sampled.hexdigest())',
+                'position.get("sampled")',
+            ),
+        )
+    ),
     *broken(
         _VALUES,
         SAME,

@@ -57,6 +57,12 @@ class _Listing(NamedTuple):
     identity: str | None
 
 
+def is_sampled_as(files: Files, name: str, size: int, sample: str = "") -> bool:
+    """Whether a file that was read to its end has the sample of then, unless it is gone, as it may be, or has grown."""
+    found = files.stat(name) if sample else None
+    return found is None or found.size != size or files.sample(name) in ("", sample)
+
+
 class FollowedReader:
     """Reads in the engine's thread; when everything is read, another thread watches for more.
 
@@ -84,6 +90,7 @@ class FollowedReader:
         self._before = 0  # files before it
         self._at_end = True
         self._completed: tuple[str, int] | None = None  # the last file that was read to its end, and its size
+        self._sampled = "", ""  # a file and its sample
         self._listed: _Listing | None = None  # all of this is read, or will be by the reader
         self._lock = threading.Lock()  # for what follows, and for `_listed`
         self._idle = False
@@ -205,7 +212,7 @@ class FollowedReader:
     def position(self) -> Any:
         """See `Positioned`: as of the files of a folder; `done` is the last file that was read to its end."""
         position_in_file = None if self._at_end else self._reader_position() or {}
-        done = None if self._completed is None else list(self._completed)
+        done = None if self._completed is None else [*self._completed, self._sample_of(self._completed[0])]
         return position_of("files", file=self._file, before=self._before, within=position_in_file, done=done)
 
     def _reader_position(self) -> Any:
@@ -227,6 +234,14 @@ class FollowedReader:
         self._file, self._before, self._position_in_file = file, before, position_in_file
         self._at_end = position_in_file is None or not file
         self._completed = None if done is None else (done[0], done[1])
+        if done is not None and not is_sampled_as(self._files, *done):
+            raise position_lost(folder, f"file {file!r}", f"{done[0]!r}, which was read to its end, has other content")
+
+    def _sample_of(self, name: str) -> str:
+        """The sample of the last file that was read to its end."""
+        if self._sampled[0] != name:
+            self._sampled = name, self._files.sample(name)
+        return self._sampled[1]
 
     def filenos(self) -> Sequence[int]:
         return (self._wake.fileno(),)

@@ -375,3 +375,37 @@ def test_a_pipe_has_no_position(tmp_path: Path) -> None:
     assert source.guarantee.rereads == "not at all"
     assert sources.text("-").guarantee.rereads == "not at all"
     assert sources.text(tmp_path / "file").guarantee.rereads == "from a position"
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("size", [10, 4096, 70_000, 300_000])
+def test_a_file_of_a_folder_that_was_read_to_its_end_is_known_by_its_content(
+    tmp_path: Path, size: int, follow: bool
+) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text(f"{name:x>{size}}\n")
+    source = sources.text(tmp_path, follow=follow)
+    reader = source.open()
+    assert [reader.read(1) for _ in "ab"] == [[f"{name:x>{size}}"] for name in "ab"]
+    position = reader.position()  # in b
+    reader.close()
+
+    def sought(position: Any) -> Any:
+        again = source.open()
+        try:
+            again.seek(position)
+            return again.read(1)
+        finally:
+            again.close()
+
+    os.utime(tmp_path / "a", (1, 1))
+    assert sought(position) == [f"{'c':x>{size}}"]
+    (tmp_path / "a").write_text(f"{'a':y>{size}}\n")
+    with pytest.raises(InputError, match=r"other content|another name or content"):
+        sought(position)
+    older = {**position, "done": position["done"][:2]} if follow else {**position}
+    older.pop("sampled", None)  # as checkpoints had it before files were sampled
+    assert sought(older) == [f"{'c':x>{size}}"]
+    if follow:
+        (tmp_path / "a").unlink()
+        assert sought(position) == [f"{'c':x>{size}}"]
