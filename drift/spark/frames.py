@@ -20,7 +20,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import tzinfo
 from itertools import islice
 from operator import itemgetter, ne
 from typing import Any, Literal
@@ -45,6 +44,7 @@ from drift_graph.functions import safe_text
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, TIME_MIN, pack_time, varint, without_ordinal
 from drift_graph.metas import Metas
+from drift_graph.moments import Ambiguous
 from drift_graph.operators import Source
 from drift_graph.payloads import AsRows, Timed, are_rows
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
@@ -250,10 +250,21 @@ def stamped(
     if times is not None and None in times:
         at = times.index(None)  # type: ignore[arg-type]
         return Metas(), InputError(
-            f"the time column of source {machine.name!r} is null for payload {safe_text(repr, payloads[at], 200)}; "
-            f"filter such rows out, or give them a time with coalesce(...)"
+            f"the time column of source {machine.name!r} {_no_time(machine.policy)} for payload "
+            f"{safe_text(repr, payloads[at], 200)}; filter such rows out, or give them a time with coalesce(...)"
         )
     return machine.stamps(payloads, times, forms, ending)
+
+
+def _no_time(policy: TimePolicy) -> str:
+    """What a time column has that is no time."""
+    zone = policy.zone if isinstance(policy, EventTime) else None
+    if zone is None or str(zone) == "UTC":
+        return "is null"
+    return (
+        f"is null, or what clocks in {zone} never show or show twice (EventTime(..., ambiguous='earliest') or 'latest' "
+        f"says which of two is meant)"
+    )
 
 
 def refusals(
@@ -414,7 +425,7 @@ def reading_of(read: Source, rank: int, policy: TimePolicy, source: FrameSource,
     if source.time is not None:
         event = policy if policy.reads_payloads else EventTime(_never)
         return Reading(name, rank, event, source.payload, columns, True, rows), frame.withColumn(
-            TIME, _millis(name, frame, source.time, event.zone)
+            TIME, _millis(name, frame, source.time, event)
         )
     if not policy.reads_payloads:
         raise SettingsError(
@@ -447,11 +458,11 @@ def _never(payload: Any) -> int:
     raise AssertionError("the times are in a column")
 
 
-def _millis(name: str, frame: Any, time: Any, zone: tzinfo | None) -> Any:
-    """The column of times as a long: integers as they are, moments in milliseconds since 1970.
+def _millis(name: str, frame: Any, time: Any, policy: TimePolicy) -> Any:
+    """The column of times as a long: integers as they are, moments in milliseconds since 1970; null where none is.
 
     Args:
-        zone: of moments without one, UTC if it is None; never that of the session.
+        policy: has the zone of moments without one, UTC if that is None; never that of the session.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions, types
@@ -469,14 +480,40 @@ def _millis(name: str, frame: Any, time: Any, zone: tzinfo | None) -> Any:
     if isinstance(kind, types.TimestampNTZType):
         date = functions.year(column), functions.month(column), functions.dayofmonth(column)
         clock = functions.hour(column), functions.minute(column), functions.date_part(functions.lit("SECOND"), column)
-        named = functions.lit("UTC" if zone is None else str(zone))
-        return functions.unix_millis(functions.make_timestamp_ltz(*date, *clock, named))
+        shown = functions.unix_millis(functions.make_timestamp_ltz(*date, *clock, functions.lit("UTC")))
+        assert isinstance(policy, EventTime)
+        return shown if policy.zone is None else _of_clocks(shown, str(policy.zone), policy.ambiguous)
     raise SettingsError(
         f"source {name!r}: the time of a row is of type {kind.simpleString()}; it is a whole number or a timestamp: "
         f'cast it, for instance time="cast(ts as timestamp)"'
     )
 
 
+def _of_clocks(shown: Any, zone: str, ambiguous: Ambiguous) -> Any:
+    """When clocks in a zone show a time, in milliseconds since 1970; null if never, or twice where that is an error.
+
+    Each of two readings, by the offset of the day before and by that of the day after, is one if the clocks show the
+    time then. Clocks are changed once in two days at most.
+
+    Args:
+        shown: the time, in milliseconds since 1970 as if it were in UTC.
+    """
+    from pyspark.sql import functions
+
+    def local(moment: Any) -> Any:
+        return functions.unix_millis(functions.from_utc_timestamp(functions.timestamp_millis(moment), zone))
+
+    readings = []
+    for near in (shown - _DAY_MS, shown + _DAY_MS):
+        reading = shown - (local(near) - near)
+        readings.append(functions.when(local(reading) == shown, reading))
+    first, second = readings
+    if ambiguous == "error":
+        return functions.when(first != second, None).otherwise(functions.coalesce(first, second))
+    return functions.coalesce(second, first) if ambiguous == "latest" else functions.coalesce(first, second)
+
+
+_DAY_MS = 86_400_000
 _PART_BITS = 33  # of monotonically_increasing_id: the upper bits number the partition, the lower its rows
 
 

@@ -145,3 +145,24 @@ def test_each_attempt_ends_at_its_own_deadline() -> None:
     for payload, question in enumerate(questions):
         assert ended_s[payload] - began_s[payload] == pytest.approx(6 if payload % 2 else 7)
         assert (question.error is None) is (payload in (1, 3, 4, 5))
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_coroutine_that_blocks_its_loop_past_its_time_has_not_answered_and_is_told_why(retries: int) -> None:
+    attempts: list[int] = []
+
+    async def ask(payload: str, call: Call) -> str:
+        attempts.append(call.attempt)
+        selector: Any = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+        selector.now_s += 3 if payload == "blocks" else 0.25  # as if it had slept without await
+        return payload
+
+    (question,) = asked(Asks(ask, timeout_s=0.5, retries=retries), ["blocks"])
+    assert isinstance(question.error, TimeoutError) and attempts == [1, 2][: retries + 1]
+    assert str(question.error) == (
+        f"no answer within 0.5 s (attempt {retries + 1}): it came 2.5 s later, since a coroutine of a call blocked the "
+        f"event loop meanwhile; await what waits, or give a plain function, which has a thread of its own"
+    )
+    attempts.clear()
+    (in_time,) = asked(Asks(ask, timeout_s=0.5, retries=retries), ["in time"])
+    assert (in_time.error, in_time.answer, attempts) == (None, "in time", [1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any
@@ -84,3 +86,35 @@ def test_floats_in_two_steps_are_added_up_by_stretches_of_the_order_with_any_wor
 def test_stretches_that_are_no_time_are_refused() -> None:
     with pytest.raises(drift.GraphError, match=r"at_end: parts=0 .at .*test_flow_ends"):
         drift.Graph("refused").source("in").at_end(drift.agg.count(), parts=0)
+
+
+READS = itertools.count()
+
+
+@dataclass(frozen=True, order=True)
+class Read:
+    """Counts how often a field of a payload is read, by whatever encodes, compares or orders it."""
+
+    n: int
+
+    def __getattribute__(self, name: str) -> Any:
+        next(READS)
+        return object.__getattribute__(self, name)
+
+
+@pytest.mark.parametrize("more", [{"engine": "reference"}, {"batch_items": 1}], ids=str)
+@pytest.mark.parametrize(
+    "aggregate",
+    [drift.agg.collect, drift.agg.sort, drift.agg.distinct, lambda: drift.agg.quantile(0), lambda: drift.agg.top(5)],
+)
+def test_an_item_costs_what_it_costs_however_many_values_an_aggregate_has_stored(aggregate: Any, more: Any) -> None:
+    def reads(count: int) -> int:
+        graph = drift.Graph("reads")
+        graph.source("in").at_end(aggregate()).sink("out")
+        payloads = [Read(n) for n in range(count)]
+        before = next(READS)
+        drift.run(graph, {"in": payloads}, **more).finish()
+        return next(READS) - before
+
+    first, second, last = map(reads, (32, 64, 128))
+    assert last - second <= 2.5 * (second - first)  # 2 if linear, 2.3 if each of its logarithm costs, 4 if quadratic

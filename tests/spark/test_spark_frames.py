@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import functools
 from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from pyspark.sql import DataFrame
 from test_spark_laws import configured
 
 import drift
+from drift.spark import frames
 from drift.spark.sessions import use_this_python
+from drift_graph.moments import time_from
 
 MOMENT = datetime.datetime(1850, 1, 1, 5, 0, 0, 123456, tzinfo=datetime.UTC)
 MOMENTS = "at timestamp, list array<timestamp>, by_name map<string, timestamp>, row struct<at: timestamp>"
@@ -53,6 +58,33 @@ def test_times_without_a_zone_are_in_that_of_the_policy_and_not_of_the_session(s
     with configured(spark, **{"spark.sql.session.timeZone": "Asia/Tokyo"}):
         run = drift.run(rows_to_output(drift.EventTime("at", zone=zone)), {"rows": timed}, engine="spark")
         assert [(item.time, item.payload) for item in run] == times
+
+
+def test_what_clocks_show_twice_or_never_is_on_spark_what_it_is_elsewhere(spark: Any) -> None:
+    def around(text: str) -> list[datetime.datetime]:
+        return [
+            datetime.datetime.fromisoformat(text) + datetime.timedelta(minutes=each) for each in range(-1500, 1501, 15)
+        ]
+
+    shown = {
+        "Europe/Berlin": [*around("2024-10-27 02:30"), *around("2024-03-31 02:30"), *around("1893-04-01 00:03")],
+        "Australia/Lord_Howe": [*around("2024-04-07 01:45"), *around("2024-10-06 02:15")],
+        "Pacific/Apia": around("2011-12-30 12:00"),
+        "America/St_Johns": around("2006-10-29 00:00"),
+        "Asia/Kolkata": around("2024-01-01 00:00"),
+    }
+    kinds = ("error", "earliest", "latest", "fold")
+    found, expected = [], []
+    for zone, moments in shown.items():
+        millis = [(int(moment.replace(tzinfo=datetime.UTC).timestamp()) * 1000,) for moment in moments]
+        frame = spark.createDataFrame(millis, "shown long").coalesce(1)
+        found.append(frame.select(*(frames._of_clocks(frame["shown"], zone, kind).alias(kind) for kind in kinds)))
+        expected += [tuple(time_from(moment, ZoneInfo(zone), kind) for kind in kinds) for moment in moments]
+    assert [tuple(row) for row in functools.reduce(DataFrame.union, found).coalesce(1).collect()] == expected
+    frame = spark.sql("SELECT timestamp_ntz '2024-10-27 02:30:00' AS at")
+    graph = rows_to_output(drift.EventTime("at", zone="Europe/Berlin"))
+    with pytest.raises(drift.InputError, match=r"is null, or what clocks in Europe/Berlin .* show twice .*ambiguous="):
+        drift.run(graph, {"rows": drift.spark.source(frame, time="at")}, engine="spark").finish()
 
 
 def test_columns_may_have_any_names(spark: Any) -> None:
