@@ -43,15 +43,6 @@ BREAKAGES = [
         "it changes an error, and nothing that comes out",
     ),
     one(
-        "the values that an aggregate has stored are copied for each",
-        "drift/flow/accumulators.py",
-        "    add_value = staticmethod(appended)\n    merge = staticmethod(operator.add)",
-        "    add_value = staticmethod(lambda side, value: ((*chain.from_iterable(side), value),))\n"
-        "    merge = staticmethod(operator.add)",
-        ("tests/flow/test_flow_ends.py", "-k", "costs"),
-        ONLY_SPEED,
-    ),
-    one(
         "what is recorded in maps only is taken inside of an aggregate",
         "graph/drift_graph/functions.py",
         "    return any(has_inside(part, name) for part in parts)\n",
