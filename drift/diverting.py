@@ -75,6 +75,9 @@ class TriedRows(MapsEach, _ByValue, frozen=True):
     def __call__(self, payload: Any) -> Any:
         return self.each([payload])[0]
 
+    def gives_rows(self, given: bool) -> bool:
+        return True
+
     def each(self, payloads: Sequence[Any]) -> Any:
         good: list[Any] = []
         flags = bytearray(b"\1") * len(payloads)
@@ -192,6 +195,9 @@ class WithoutErrors(MapsEach, _ByValue, frozen=True):
 
     def __call__(self, payload: Any) -> bool:
         return not is_diverted(payload)
+
+    def gives_rows(self, given: bool) -> bool:
+        return given
 
     def each(self, payloads: Any) -> Any:
         """A byte for each payload, 1 for those to keep."""

@@ -139,6 +139,10 @@ class MapsEach(LibraryFunction):
         """The result for each payload. It may raise if a call for one of them does."""
         raise NotImplementedError
 
+    def gives_rows(self, given: bool) -> bool:
+        """Whether it gives rows in columns; `given`: whether it gets such."""
+        return False
+
 
 class KeyedItems:
     """Items of keys, or notes of timers, in the order of metas; iterating gives (key, payload, time) of each.
@@ -471,6 +475,10 @@ class MergesSlices(ProcessFunction):
     in_order: ClassVar = "slices"
     keeps_owner: ClassVar = True
 
+    def objects_because(self, key: Callable[[Any], Any]) -> str:
+        """See `drift.machines.logics.Logic`."""
+        return ""
+
     def merging(self, slices: Rows, timers: tuple[bytes, bytes, int]) -> Any:
         """A `drift.columns.merging.Merging` for slices such as these; None if they are not in arrays.
 
@@ -486,6 +494,10 @@ class JoinsRows(ProcessFunction):
     __slots__ = ()
 
     in_order: ClassVar = "joins"
+
+    def objects_because(self, key: Callable[[Any], Any]) -> str:
+        """See `drift.machines.logics.Logic`."""
+        return "" if self.in_order else "this join is made item by item"
 
     def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:
         """A new `drift.columns.joined.Joined`.

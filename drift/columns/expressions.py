@@ -145,6 +145,9 @@ class Expressions(MapsEach, _ByValue, frozen=True):
     def __call__(self, payload: Any) -> Any:
         return self.each([payload])[0]
 
+    def gives_rows(self, given: bool) -> bool:
+        return True
+
     def each(self, payloads: Sequence[Any]) -> Any:
         return Frame(tried(frame_of(payloads, self.schema), [self.step]).rows)
 

@@ -79,6 +79,9 @@ class FlatPair(MapsEach, _ByValue, frozen=True):
     def __call__(self, payload: Any) -> Any:
         return self.each([payload])[0]
 
+    def gives_rows(self, given: bool) -> bool:
+        return True
+
     def each(self, payloads: Sequence[Any]) -> Any:
         """
         Raises:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from drift.flow.fields import names_of
+from drift.flow.fields import names_of, not_in_columns
 from drift.flow.sides import Side, appended
 from drift.operators import MapsEach, _ByValue
 from drift_graph.later import Later, at
@@ -71,6 +71,10 @@ class FirstOfKey(_ByValue, frozen=True):
 
     def __call__(self, has_passed: bool, payload: Any) -> tuple[bool, tuple[Any, ...]]:
         return True, () if has_passed else (payload,)
+
+    def objects_because(self, key: Callable[[Any], Any]) -> str:
+        """See `Logic`."""
+        return not_in_columns(key)
 
     def on_rows(
         self,
@@ -153,6 +157,9 @@ class Members(_ByValue, MapsEach, frozen=True):
 
     def __call__(self, payload: Iterable[Any]) -> Iterable[Any]:
         return payload
+
+    def gives_rows(self, given: bool) -> bool:
+        return given
 
     def each(self, payloads: Any) -> Any:
         return payloads if are_rows(payloads) and payloads.members is not None else list(payloads)

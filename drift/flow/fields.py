@@ -5,15 +5,16 @@ Invariant: a field's name stands for the function that reads it from a payload.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from drift.operators import _ByValue
 from drift_graph.errors import GraphError
-from drift_graph.functions import LibraryFunction, caller, check_function, field_of
+from drift_graph.functions import LibraryFunction, caller, check_function, field_of, name_of
 from drift_graph.moments import Field
 
 
@@ -141,3 +142,23 @@ def check_fields(fields: Any, function: Callable[[Any], Any], what: str, where: 
 def names_of(function: Callable[[Any], Any]) -> Sequence[str] | None:
     """The names of the fields that a function reads; None for one that does anything else."""
     return field_of(function, "paths")  # type: ignore[no-any-return]
+
+
+def not_in_columns(
+    key: Callable[[Any], Any] | None,
+    aggregates: Mapping[str, Any] | None = None,
+    in_columns: Callable[[Any], object] = attrgetter("in_columns"),
+) -> str:
+    """Why rows of a key are not aggregated in columns, as a clause; "" if they are.
+
+    Args:
+        key: None if all rows have one key.
+        aggregates: by the names of their values.
+    """
+    if key is not None and names_of(key) is None:
+        return f"its key, {name_of(key)}, is no field"
+    others = [name for name, each in (aggregates or {}).items() if in_columns(each) is None]
+    if not others:
+        return ""
+    named = ", ".join(filter(None, others)) or "what it aggregates"
+    return f"{named} is not count, sum, mean, min or max of a field"

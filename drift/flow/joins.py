@@ -55,6 +55,9 @@ class OfSide(_ByValue, MapsEach, frozen=True):
     def __call__(self, payload: Any) -> tuple[int, Any, Any]:
         return self.side, self.user_function(payload), payload
 
+    def gives_rows(self, given: bool) -> bool:
+        return given and names_of(self.user_function) is not None
+
     def each(self, payloads: Sequence[Any]) -> list[tuple[int, Any, Any]]:
         side, key = self.side, self.user_function
         names = names_of(key) if have_fields(payloads) else None

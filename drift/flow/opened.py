@@ -86,6 +86,9 @@ class FlatRow(MapsEach, _ByValue, frozen=True):
     def __call__(self, window: Window[Any, dict[str, Any]]) -> dict[str, Any]:
         return {name: getattr(window, name) for name in self.names} | window.value
 
+    def gives_rows(self, given: bool) -> bool:
+        return given
+
     def each(self, payloads: Any) -> Any:
         rows = payloads.flat(self.names) if are_rows(payloads) else None
         return list(map(self, payloads)) if rows is None else rows

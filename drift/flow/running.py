@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from drift.flow.accumulators import Aggregate, check_aggregate
-from drift.flow.fields import names_of
+from drift.flow.fields import names_of, not_in_columns
 from drift.operators import BatchStep, KeyedItems, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
@@ -69,6 +69,10 @@ class RunningStep(_ByValue, BatchStep, frozen=True):
             row = {**payload, **{name: each.result(known) for (name, each), known in zip(named, after)}}
             states[key] = after
             give(row)
+
+    def objects_because(self, key: Callable[[Any], Any]) -> str:
+        """See `Logic`."""
+        return not_in_columns(key, dict(zip(self.names, self.aggregates)), lambda each: each.running_in_columns)
 
     def on_rows(
         self,

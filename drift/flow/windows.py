@@ -33,7 +33,7 @@ from drift.flow.early import (
     RuledEarlyEnd,
     key_of_window,
 )
-from drift.flow.fields import names_of
+from drift.flow.fields import names_of, not_in_columns
 from drift.flow.filling import Each, Following, NextOf
 from drift.flow.opened import CLOSED as CLOSED
 from drift.flow.opened import EMPTY as EMPTY
@@ -212,6 +212,11 @@ def fields_of_rows(
     return fields_of_windows(fields, of_key, of, names)
 
 
+def parts_of(aggregate: Aggregate[Any, Any]) -> dict[str, Aggregate[Any, Any]]:
+    """The aggregates by the names of their values; of one value the name is ""."""
+    return dict(zip(aggregate.names, aggregate.parts)) if isinstance(aggregate, Several) else {"": aggregate}
+
+
 class _Opening(OfAggregate, OpensWindows, frozen=True):
     """An item of a window, or a slice, whose bounds its time determines; the state is the accumulator."""
 
@@ -223,6 +228,10 @@ class _Opening(OfAggregate, OpensWindows, frozen=True):
     def fields_of_key(self) -> Sequence[str] | None:
         names = () if self.key is all_items else names_of(self.key)
         return None if self.aggregate.values_in_columns is None else names
+
+    def objects_because(self, key: Callable[[Any], Any]) -> str:
+        """See `Logic`."""
+        return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
 
     def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
         return _groups_by(self.key, rows, lengths)
@@ -320,6 +329,10 @@ class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
         several = isinstance(aggregate, Several)
         parts = aggregate.parts if isinstance(aggregate, Several) else [aggregate]
         return several, [(kind, part) for (kind, _), part in zip(values[1], parts)]
+
+    def objects_because(self, key: Callable[[Any], Any]) -> str:
+        """See `Logic`."""
+        return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
 
     def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any]] | None:
         values, names = self.aggregate.values_in_columns, () if self.key is all_items else names_of(self.key)
@@ -537,6 +550,12 @@ class NumberedStep(OfAggregate, BatchStep, frozen=True):
             window = Window(key_of(payload), position - size, position, result(merged))
             states[key] = (position, full[skipped:], last) if len(full) >= skipped else (position, (), EMPTY)
             give((window,))
+
+    def objects_because(self, key: Callable[[Any], Any]) -> str:
+        """See `Logic`."""
+        if self.every != self.size:
+            return "windows by number that overlap are made item by item"
+        return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
 
     def on_rows(
         self,

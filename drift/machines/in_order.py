@@ -54,6 +54,7 @@ class InOrder:
         only_at_ends: see `drift.machines.logics.Logic`.
         has_columns: see `drift.machines.stage.Stage`; where there is output at ends only, the stage has.
         is_built: whether there is what it needs; else the logic runs.
+        in_kernel: whether it is a loop of the kernel.
         leaves_pages: whether a stage whose states may be dropped from memory does without it.
     """
 
@@ -62,6 +63,7 @@ class InOrder:
     has_columns: ClassVar[bool] = False
     leaves_pages: ClassVar[bool] = False
     is_built: ClassVar[bool] = True
+    in_kernel: ClassVar[bool] = False
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
         """Process rows of a batch from the first on, with the timers before them; how many, and the outputs."""

@@ -105,7 +105,7 @@ class KeyedStage(KeyedState):
         suffix: the bytes that the metas of its output still lack.
         heartbeat: timers below it fire: all sources are past it, and in an iteration all items of its round.
         ended: whether all input has ended.
-        is_timed, only_at_ends, keeps_owner, has_columns, form: see `Stage` and `Logic`.
+        is_timed, only_at_ends, keeps_owner, has_columns, form, objects_because: see `Stage` and `Logic`.
     """
 
     def __init__(self, logic: Logic, place: Place, *, cyclic: bool = False) -> None:
@@ -113,7 +113,7 @@ class KeyedStage(KeyedState):
         self._logic = logic
         self.is_timed, self.only_at_ends, self.form = logic.is_timed, logic.only_at_ends, logic.form
         self._on_rows = getattr(logic, "on_rows", None)
-        self.keeps_owner = logic.keeps_owner
+        self.keeps_owner, self.objects_because = logic.keeps_owner, logic.objects_because
         self._cyclic = cyclic
         self._group = group
         self._group_suffix = ranks[0]
@@ -154,6 +154,11 @@ class KeyedStage(KeyedState):
 
         samples = sample, sample_states, self._check
         return Shared(states, timers, ranks, self.get, self._note_fired, self._fire_timers, *samples)
+
+    @property
+    def is_in_kernel(self) -> bool:
+        """Whether a loop of the kernel runs it where nothing comes below its items."""
+        return self._in_order is not None and self._in_order.in_kernel
 
     @property
     def opens(self) -> OpensWindows | None:

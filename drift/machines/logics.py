@@ -82,6 +82,7 @@ class Logic(Protocol):
         only_at_ends: whether rows only change states and set timers, which alone give outputs: then no row is needed
             before the heartbeat has passed it.
         keeps_owner: whether all its rows come from one stage before it, with the same keys.
+        objects_because: why rows in columns give objects, as a clause; "" if they give rows.
     """
 
     key: Callable[[Any], Any]
@@ -96,6 +97,7 @@ class Logic(Protocol):
     fires_alike: bool
     only_at_ends: bool
     keeps_owner: bool
+    objects_because: str
 
     @property
     def stored(self) -> Callable[[Any], Any] | None: ...
@@ -126,10 +128,16 @@ class Logic(Protocol):
         """A timer among the outputs of a row, as the item that goes back to the grouping."""
 
 
+def _objects_because(function: Any, key: Callable[[Any], Any]) -> str:
+    says = field_of(function, "objects_because")
+    return "functions of Python take objects" if says is None else says(key)
+
+
 class _Untimed:
     """A logic without timers."""
 
     gives_many = is_timed = fires_alike = only_at_ends = keeps_owner = False
+    objects_because = "a grouping gives tuples of payloads"
     phase = 0
     takes = in_order = None
     noting: Noting | None = None
@@ -168,6 +176,7 @@ class ScanLogic(_Untimed):
             self._step = field_of(step, "__call__", step)
         self.in_one_loop: Any = self._in_one_loop
         self.on_rows: Any = field_of(step, "on_rows")
+        self.objects_because = _objects_because(step, key)
         on_batch = field_of(step, "on_batch")
         if on_batch is not None:
             self.on_batch, self.in_one_loop = on_batch, None  # type: ignore[method-assign]
@@ -272,6 +281,7 @@ class ProcessLogic:
         self.only_at_ends = form is not None and form.only_at_ends
         self.keeps_owner = field_of(on_item, "keeps_owner", False)
         self.key, self.initial, self.initials = process.key, process.initial, process.initials
+        self.objects_because = _objects_because(on_item, process.key)
         self.timer, self.phase = process.timer, process.phase
         self._fire_each = field_of(on_time, "each")
         self.fires_alike = self._fire_each is not None

@@ -41,6 +41,7 @@ class Prolonging(InOrder):
     """The form in order of such a process. A key's window is in the kernel's table, or in the stage."""
 
     is_built: ClassVar[bool] = kernel is not None
+    in_kernel: ClassVar[bool] = True
 
     def __init__(self, process: Process, shared: Shared) -> None:
         assert isinstance(process.on_item, ProlongsWindows) and kernel is not None

@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from drift.show.mermaid import as_mermaid
 from drift.show.svg import as_svg, write_picture
-from drift.show.text import as_text
+from drift.show.text import as_table, as_text
 
-__all__ = ["as_mermaid", "as_svg", "as_text", "write_picture"]
+__all__ = ["as_mermaid", "as_svg", "as_table", "as_text", "write_picture"]

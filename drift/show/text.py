@@ -29,8 +29,8 @@ def as_text(dataflow: Dataflow) -> str:
     if back:
         counts.append(_count(back, "feedback edge"))
     schemas = dataflow.schemas.items()
-    lines = ["", *_table([("rows of", "fields"), *schemas])] if schemas else []
-    return "\n".join([f"graph {dataflow.name!r}: {', '.join(counts)}", "", *_table([_HEADINGS, *rows]), *lines])
+    lines = ["", *as_table([("rows of", "fields"), *schemas])] if schemas else []
+    return "\n".join([f"graph {dataflow.name!r}: {', '.join(counts)}", "", *as_table([_HEADINGS, *rows]), *lines])
 
 
 def _cells(dataflow: Dataflow, step: DeclaredStep, operator: Operator, location: str) -> tuple[str, str, str, str]:
@@ -47,7 +47,7 @@ def _origins(dataflow: Dataflow, step: DeclaredStep, operator: Operator) -> str:
     return ", ".join(forward + back)
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def as_table(rows: list[tuple[str, ...]]) -> list[str]:
     """Rows with aligned columns; the last column may have any length."""
     widths = [max(columns_of(row[column]) for row in rows) for column in range(len(rows[0]))]
     padded = [[cell + " " * (width - columns_of(cell)) for cell, width in zip(row, widths)] for row in rows]

@@ -1,0 +1,118 @@
+"""The plan says of each edge what travels on it, and of each step what runs it and since what."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from frozen.cases import CASES, Case
+from frozen.runs import given
+
+import drift
+from drift.cli import drift as command
+from drift.machines import maps
+from drift.machines.forms import Form, forms_of
+from drift_graph.errors import DriftError
+from drift_graph.payloads import are_rows
+from drift_kernel import kernel
+
+SCHEMA = {"zone": str, "n": int, "fare": float, "at": int}
+#: Values of which columns do not hold all.
+_ODD = ("NaN", "all types")
+SOME = [case for case in CASES if case.tables and not case.large and not any(each in case.name for each in _ODD)][::5]
+
+
+def source(graph: drift.Graph) -> drift.Stream[dict[str, object]]:
+    return graph.source("trips", schema=SCHEMA, time=drift.EventTime("at"))
+
+
+@pytest.mark.skipif(kernel is None, reason="the kernel is not built here")
+@pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
+def test_what_the_plan_says_travels(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, take = defaultdict[str, set[str]](set), maps._Port.take
+
+    def spied(self: maps._Port, batch: maps._Batch, ports: maps.Ports) -> None:
+        if len(batch.payloads):
+            seen[self.name].add("rows" if are_rows(batch.payloads) else "objects")
+        take(self, batch, ports)
+
+    monkeypatch.setattr(maps._Port, "take", spied)
+    dataflow, sources = case.make()
+    forms = forms_of(dataflow, case.tables)
+    try:
+        drift.run(dataflow, given(case, sources)).finish()
+    except DriftError:  # what came before it has travelled
+        pass
+    for name in seen.keys() & forms.keys():
+        assert seen[name] <= {each for _, each in forms[name].takes}, name
+
+
+def divided(state: int, number: int) -> tuple[int, int]:
+    return number, number // 2
+
+
+def of(step: str, graph: drift.Graph) -> Form:
+    return forms_of(graph.build())[step]
+
+
+def test_a_step_says_since_what_it_gives_objects() -> None:
+    graph = drift.Graph("forms")
+    trips = source(graph)
+    windows, day = trips.key_by("zone"), drift.windows.tumbling(9)
+    windows.window(day).rows(name="all", fares=drift.agg.collect("fare"), n=drift.agg.sum("n")).sink("a")
+    trips.key_by(lambda trip: trip["n"] % 3).window(day).rows(name="by function", n=drift.agg.count()).sink("b")
+    windows.scan(0, lambda n, _: (n + 1, n), name="scan").sink("c")
+    trips.map(lambda trip: trip["n"], name="map").map(abs, name="absolute").sink("d")
+    graph.source("words").filter(str.isalpha, name="letters").sink("e")
+    assert of("all", graph).why == "fares is not count, sum, mean, min or max of a field"
+    assert "is no field" in of("by function", graph).why
+    for name in ("scan", "map"):
+        assert of(name, graph)[3:] == ("objects", 0, "Python", "functions of Python take objects")
+    assert of("absolute", graph).why == "map gives objects"
+    assert of("letters", graph).why == "words gives objects" and of("words", graph).why == "it has no schema"
+    assert forms_of(graph.build(), ())["trips"].why == "its input is no table"
+
+
+def test_levels_count_the_steps_that_wait() -> None:
+    graph = drift.Graph("levels")
+    hours = source(graph).key_by("zone").window(drift.windows.tumbling(9)).rows(name="hours", n=drift.agg.sum("n"))
+    days = hours.key_by("key").window(drift.windows.tumbling(99)).rows(name="days", n=drift.agg.sum("n"))
+    days.key_by("key").running(name="so far", total=drift.agg.sum("n")).sink("out")
+    forms = forms_of(graph.build())
+    found = {name: (forms[name].kind, forms[name].level) for name in ("trips", "hours", "days", "so far", "out")}
+    assert list(found.values()) == [
+        ("source", 0), ("settled", 1), ("settled", 2), ("optimistic", 2), ("sink", 2),
+    ]  # fmt: skip
+    assert forms["so far"].gives == "rows" and forms["hours"].runs == "arrays"
+
+
+def test_what_is_in_a_cycle_is_optimistic() -> None:
+    graph = drift.Graph("cycle")
+    back = graph.feedback("back")
+    counted = source(graph).map(lambda trip: trip["n"], name="n").merge(back).scan(abs, 0, divided, name="s")
+    counted.filter(lambda n: n > 9, name="great").map(lambda n: n // 2, name="half").feed(back)
+    counted.sink("out")
+    assert of("s", graph)[1:2] == ("optimistic",) and "cycle" in of("s", graph).why
+
+
+def test_show_prints_the_plan_in_the_order_of_the_flow(tmp_path: Path) -> None:
+    file = tmp_path / "hours.py"
+    file.write_text(
+        "import drift\ngraph = drift.Graph('hours')\n"
+        "trips = graph.source('trips', schema={'zone': str, 'at': int}, time=drift.EventTime('at'))\n"
+        "visits = trips.key_by('zone').window(drift.windows.session(9))\n"
+        "visits.rows(name='visits', n=drift.agg.count()).sink('out')\n"
+    )
+    shown = CliRunner().invoke(command, ["show", f"{file}:graph", "--plan"])
+    runs = "arrays" if kernel is None else "kernel"
+    assert [line.split() for line in shown.output.splitlines()] == [
+        ["step", "kind", "level", "gives", "by", "since"],
+        ["trips", "source", "0", "rows"],
+        ["visits", "settled", "1", "rows", runs],
+        ["visits.rows", "map", "1", "rows", "arrays"],
+        ["out", "sink", "1", "rows"],
+    ]
+    both = CliRunner().invoke(command, ["show", f"{file}:graph", "--plan", "--json"])
+    assert both.exit_code and "four outputs" in both.output
