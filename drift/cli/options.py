@@ -95,6 +95,7 @@ _TIMES = (
     click.option("--late", multiple=True, metavar="[NAME=]error|divert", help="What to do with later items."),
     click.option("--idle", multiple=True, metavar="[NAME=]MS", help="A source silent for so long is not waited for."),
     click.option("--future-max", multiple=True, metavar="[NAME=]N", help="How far items may be ahead: 3, or 1h."),
+    click.option("--unit", multiple=True, metavar="[NAME=]UNIT", help="Of times that are numbers: s, ms, us or ns."),
     click.option("--zone", multiple=True, metavar="[NAME=]ZONE", help="Of times that name none: Europe/Berlin."),
     click.option("--arrival", multiple=True, metavar="NAME", help="Order a source's items as they arrive."),
 )

@@ -273,6 +273,7 @@ class TimeOptions:
     idle: Sequence[str] = ()
     future_max: Sequence[str] = ()
     zone: Sequence[str] = ()
+    unit: Sequence[str] = ()
     arrival: Sequence[str] = ()
 
 
@@ -291,6 +292,7 @@ def policies(dataflow: Dataflow, options: TimeOptions) -> dict[str, TimePolicy]:
     change("--late", options.late, "late", lambda option, text: text)
     change("--idle", options.idle, "idle_after_ms", _duration)
     change("--future-max", options.future_max, "future_max", _duration)
+    change("--unit", options.unit, "unit", lambda option, text: text)
     change("--zone", options.zone, "zone", lambda option, text: text)
     made: dict[str, TimePolicy] = {}
     for source in dataflow.sources:

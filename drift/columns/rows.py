@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
-from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
@@ -25,6 +24,7 @@ from drift.columns.times import TimedRows, Times, times_of_column
 from drift_graph.canonical import canonical_each, encode_many, hash64_each, stored_each
 from drift_graph.errors import InputError
 from drift_graph.payloads import Rows, Timed
+from drift_graph.policies import EventTime
 from drift_kernel import kernel
 
 if TYPE_CHECKING:
@@ -288,9 +288,9 @@ class Frame(Tabular):
         except (InputError, pl.exceptions.PolarsError):  # raised again where it is of single rows
             return None
 
-    def timed(self, time: Any, tie: Any, zone: tzinfo | None, time_of: Callable[[Any], int | None]) -> Timed | None:
+    def timed(self, time: Any, tie: Any, policy: EventTime) -> Timed | None:
         column = self.column(time)
-        times = None if column is None else times_of_column(column, zone, time_of)
+        times = None if column is None else times_of_column(column, policy)
         return None if times is None else self.timed_at(times, tie)
 
     def timed_at(self, times: Times, tie: Any) -> TimedRows | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from datetime import UTC, tzinfo
+from datetime import UTC
 from typing import Any, cast
 
 import numpy as np
@@ -23,35 +23,32 @@ from drift.arrow import python_values
 from drift_graph.canonical import NoCanonicalForm, hash64, hash64_each
 from drift_graph.meta import TIME_MAX
 from drift_graph.payloads import Rows, Timed
+from drift_graph.policies import EventTime
 
 Times = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 _INTEGERS = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64})
+_FLOATS = frozenset({pl.Float32, pl.Float64})
 _HASHED = frozenset({pl.String, pl.Binary, pl.Boolean, pl.Date})
 #: The years that datetime holds, without a day at each end.
 _FIRST_MS, _LAST_MS = -62_135_510_400_000, 253_402_128_000_000
 _IN_MS, _DAY_MS = {"ms": 1, "us": 1000}, 86_400_000
 
 
-def times_of_column(column: pl.Series, zone: tzinfo | None, time_of: Callable[[Any], int | None]) -> Times | None:
-    """The time of each of one row or more; None if one may have none.
-
-    Args:
-        zone: of moments without one.
-        time_of: the time that a policy finds of a value.
-    """
-    kind = column.dtype
+def times_of_column(column: pl.Series, policy: EventTime) -> Times | None:
+    """The time of each of one row or more; None if one may have none."""
+    kind, zone = column.dtype, policy.zone
     if column.null_count():
         return None
-    if kind in _INTEGERS:
+    if kind in _INTEGERS and policy.unit is None:
         numbers = column.to_numpy()
         return numbers.astype(np.int64) if int(numbers.max()) <= TIME_MAX else None
     if isinstance(kind, pl.Datetime) and kind.time_unit in _IN_MS and (kind.time_zone is not None or zone is UTC):
         times: Times = column.to_physical().to_numpy() // _IN_MS[kind.time_unit]
         return times if times.min() >= _FIRST_MS and times.max() <= _LAST_MS else None
-    if isinstance(kind, (pl.String, pl.Datetime)):
-        read: Times | None = _each_once(column, np.int64, time_of)
+    if isinstance(kind, (pl.String, pl.Datetime)) or (policy.unit is not None and kind in (*_INTEGERS, *_FLOATS)):
+        read: Times | None = _each_once(column, np.int64, policy.time_of)
         return read
     return None
 

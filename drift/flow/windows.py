@@ -105,6 +105,7 @@ class _Tumbling(Windows):
 @dataclass(frozen=True, slots=True)
 class _Calendar(Windows):
     calendar: Calendar
+    span: str = _written("")
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
         item = CalendarItem(key, aggregate, self.calendar)
@@ -756,7 +757,7 @@ def calendar(every: str, zone: str = "UTC") -> Windows:
             f"drift.windows.calendar takes days, weeks, months, quarters or years, such as '1d' or '3 months', and the "
             f"name of a time zone, such as 'Europe/Berlin', not {every!r:.80} and zone={zone!r:.80} (at {caller()})"
         )
-    return _Calendar(found)
+    return _Calendar(found, every)
 
 
 def sliding(size: Span, every: Span, offset: Span = 0) -> Windows:

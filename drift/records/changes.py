@@ -186,6 +186,7 @@ _PLAIN = {
     "lateness": "lateness of source {step!r}: {old} -> {new}",
     "late": "what source {step!r} does with late items: {old} -> {new}",
     "idle_after_ms": "idle_after_ms of source {step!r}: {old} -> {new}",
+    "unit": "unit of times of source {step!r}: {old} -> {new}",
     "future_max": "future_max of source {step!r}: {old} -> {new}",
     "zone": "the zone of times without one of source {step!r}: {old} -> {new}",
 }

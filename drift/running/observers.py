@@ -55,9 +55,9 @@ class Units(Observer):
             if _SECONDS_FROM <= (time := time_of(batch.metas[0])) < _SECONDS_TO:
                 read, meant = (datetime.fromtimestamp(each, UTC).date() for each in (time / 1000, time))
                 warnings.warn(
-                    f"a window is {self._spans[0]} long, which is milliseconds, and the first output has time {time}: "
-                    f"that is {read} in milliseconds, and {meant} in seconds; let time= give 1000 "
-                    f"times as much if they are seconds, or write lengths as numbers",
+                    f"the length of a window is {self._spans[0]!r}, in milliseconds, and the first output has time "
+                    f"{time}: that is {read} in milliseconds, and {meant} in seconds; say which it is, "
+                    f"EventTime(..., unit='s') or unit='ms', or write lengths as numbers",
                     stacklevel=2,
                 )
             self._spans = ()

@@ -185,7 +185,7 @@ class Reading:
         if not self.timed:
             assert isinstance(self.policy, EventTime)
             column = payloads.frame[self.policy.time.path]  # type: ignore[attr-defined]
-            return times_of_column(column, self.policy.zone, self.policy.time_of)
+            return times_of_column(column, self.policy)
         column = batch.column(len(self.columns))
         return None if column.null_count else column.to_numpy(zero_copy_only=False)
 

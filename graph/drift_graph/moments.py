@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from fractions import Fraction
+from math import isfinite
 from operator import index
 from typing import Any, Literal, get_args
 
@@ -31,12 +32,18 @@ Moment = int | datetime | str
 #: How a moment without a zone is read that the clocks of its zone show twice: as an error, or as one of the two.
 Ambiguous = Literal["error", "earliest", "latest", "fold"]
 AMBIGUOUS = get_args(Ambiguous)
+#: What a number is that is a time in milliseconds since 1970 in another unit.
+Unit = Literal["s", "ms", "us", "ns"]
+UNITS = get_args(Unit)
+_IN_MS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}  # (times, divided by)
+_IN_US = {"s": (1e6, 1.0), "ms": (1000.0, 1.0), "us": (1.0, 1.0), "ns": (1.0, 1000.0)}
 #: What texts are moments, for errors.
 MOMENT_TEXTS = (
     "a moment is a text such as 2024-01-31T23:59:59.999999, with Z or +01:00 behind it if it has a zone: hours are "
     "00 to 23, seconds 00 to 59"
 )
 
+_NO_NUMBERS = ("bool", "bool_", "ndarray", "Series")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _UNITS_MS = {
@@ -63,14 +70,26 @@ _SPAN_US = (604_800_000_000, 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_00
 is_too_exact = re.compile(r"[.,][0-9]{6}0*[1-9]").search
 
 
-def time_from(value: Any, zone: tzinfo | None = None, ambiguous: Ambiguous = "error") -> int | None:
+def time_from(
+    value: Any, zone: tzinfo | None = None, ambiguous: Ambiguous = "error", unit: Unit | None = None
+) -> int | None:
     """A moment as an int, of whatever class of whole numbers, moments or texts it is; None for what is no time.
 
     Args:
         value: as a user's function gave it.
         zone: of moments that have none.
         ambiguous: of these, which of two a moment is that the clocks of the zone show twice.
+        unit: of numbers, which then become milliseconds, rounded down. One with a fraction is rounded to microseconds
+            before that, as in `datetime.fromtimestamp`: what is written 0.007 is a little less than that in binary.
     """
+    if unit is not None and type(value).__name__ not in _NO_NUMBERS:
+        if hasattr(type(value), "__index__"):
+            by, divided = _IN_MS[unit]
+            value = index(value) * by // divided
+        elif hasattr(type(value), "__float__"):
+            factor, parts = _IN_US[unit]
+            micros = float(value) * factor / parts
+            value = round(micros) // 1000 if isfinite(micros) else None
     if isinstance(value, str):
         value = _parsed(value)
     elif type(value).__name__ == "datetime64":

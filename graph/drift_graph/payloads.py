@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import tzinfo
 from itertools import chain, compress
-from typing import Any, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 import xxhash
 
 from drift_graph.errors import DriftError, InputError
 from drift_graph.metas import Integers
+
+if TYPE_CHECKING:
+    from drift_graph.policies import EventTime
 
 
 class NeedsRows(DriftError):
@@ -148,13 +150,12 @@ class Rows:
         """Windows as dicts: fields of these names, and their values behind them; None where that is not possible."""
         return None
 
-    def timed(self, time: Any, tie: Any, zone: tzinfo | None, time_of: Callable[[Any], int | None]) -> Timed | None:
+    def timed(self, time: Any, tie: Any, policy: EventTime) -> Timed | None:
         """The times and ties that `drift_graph.stamps` would find row by row; None where this is not sure.
 
         Args:
             time, tie: names of fields, or what computes columns; without a tie it is the hash of a row.
-            zone: of times without one.
-            time_of: the time of a value of another form; None for what is none.
+            policy: that finds the times of values.
         """
         return None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift_graph.errors import SettingsError
 from drift_graph.functions import has_inside, is_expression, same_function
-from drift_graph.moments import AMBIGUOUS, Ambiguous, Field, Span, span_from, time_from, zone_from
+from drift_graph.moments import AMBIGUOUS, UNITS, Ambiguous, Field, Span, Unit, span_from, time_from, zone_from
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,6 +30,7 @@ class ArrivalTime:
     reads_payloads: ClassVar[Literal[False]] = False
     tie: ClassVar[None] = None
     idle_after_ms: ClassVar[None] = None
+    unit: ClassVar[None] = None
     lateness: ClassVar[int] = 0
     may_reorder: ClassVar[bool] = False
     #: What the clock decides about a live source.
@@ -67,8 +68,16 @@ class EventTime:
     """Items are ordered by a time in their payload; they may arrive in any order within `lateness`.
 
     Times are ints; the unit is yours, usually milliseconds. A datetime with a zone, or ISO text with one, is a time in
-    milliseconds since 1970. Durations are ints in the unit of the times, or, if that is milliseconds, a timedelta or
-    text such as "10s" or "1h 30m". Over times in seconds "10s" would be 10,000 of them: multiply such times by 1000.
+    milliseconds since 1970; so is a number, with a fraction or without, whose `unit` is given. Durations are ints in
+    the unit of the times, or, if that is milliseconds, a timedelta or text such as "10s" or "1h 30m". Over times in
+    seconds "10s" would be 10,000 of them: name their unit.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> clicks = graph.source("clicks", time=drift.EventTime("at", unit="s"))
+    >>> clicks.window(drift.windows.tumbling("10s")).rows(n=drift.agg.count()).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"clicks": [{"at": 1700000001.25}, {"at": 1700000009}]})]
+    [{'start': 1700000000000, 'end': 1700000010000, 'n': 2}]
 
     Args:
         time: returns a payload's time; or the name of the field that holds it: "at", "trip.at", for tuples "0"; or, for
@@ -89,6 +98,8 @@ class EventTime:
             the source. None: no limit.
         zone: for datetimes and texts without one, as a tzinfo or "Europe/Berlin"; None: these are refused. A time that
             the clocks of the zone never show, where they are put forward, is refused.
+        unit: of times that are numbers: "s", "ms", "us" or "ns" since 1970. They become milliseconds, rounded down; a
+            float, or a Decimal, is rounded to microseconds first. None: ints, in a unit of yours.
         ambiguous: of a time that they show twice, where they are put back: "error" refuses it, unless its `fold` is 1;
             "earliest" and "latest" take one of the two; "fold" takes that of the datetime, which is the earlier one
             for a text.
@@ -108,6 +119,7 @@ class EventTime:
     future_max: int | None
     zone: tzinfo | None
     ambiguous: Ambiguous
+    unit: Unit | None
 
     def __init__(
         self,
@@ -119,6 +131,7 @@ class EventTime:
         future_max: Span | None = None,
         zone: tzinfo | str | None = None,
         ambiguous: Ambiguous = "error",
+        unit: Unit | None = None,
     ) -> None:
         functions = {"time": time, "tie": tie}
         for name, function in functions.items():
@@ -148,15 +161,18 @@ class EventTime:
             raise SettingsError(
                 f"ambiguous={ambiguous!r:.80} is not valid; it is one of {', '.join(map(repr, AMBIGUOUS))}"
             )
+        if unit is not None and unit not in UNITS:
+            raise SettingsError(f"unit={unit!r:.80} is not valid; it is one of {', '.join(map(repr, UNITS))}")
         known = zone_from(zone)
         if zone is not None and known is None:
             raise SettingsError(f"zone={zone!r:.80} is not a tzinfo, nor the name of a time zone that is known here")
-        for name, value in {**functions, **spans, "late": late, "zone": known, "ambiguous": ambiguous}.items():
+        others = {"late": late, "zone": known, "ambiguous": ambiguous, "unit": unit}
+        for name, value in {**functions, **spans, **others}.items():
             object.__setattr__(self, name, value)
 
     def time_of(self, value: Any) -> int | None:
         """The result of the time function as an int of 64 bits; None if it is not a time."""
-        return time_from(value, self.zone, self.ambiguous)
+        return time_from(value, self.zone, self.ambiguous, self.unit)
 
     @property
     def label(self) -> str:
@@ -188,6 +204,7 @@ class EventTime:
             **({"future_max": self.future_max} if self.future_max is not None else {}),
             **({"zone": str(self.zone)} if self.zone is not None else {}),
             **({"ambiguous": self.ambiguous} if self.ambiguous != "error" else {}),
+            **({"unit": self.unit} if self.unit is not None else {}),
         }
 
     def with_functions(self, functions: Mapping[str, Callable[[Any], Any]]) -> EventTime:
@@ -209,6 +226,7 @@ class EventTime:
             isinstance(other, EventTime)
             and (self.lateness, self.late, self.idle_after_ms) == (other.lateness, other.late, other.idle_after_ms)
             and (self.future_max, self.zone, self.ambiguous) == (other.future_max, other.zone, other.ambiguous)
+            and self.unit == other.unit
             and same_function(self.time, other.time)
             and same_function(self.tie, other.tie)
         )

@@ -50,7 +50,8 @@ def times_of(
             step=source,
             where=where,
         )
-    if set(map(type, times)) <= {int} and (not times or TIME_MIN <= min(times) <= max(times) <= TIME_MAX):
+    are_ints = policy.unit is None and set(map(type, times)) <= {int}
+    if are_ints and (not times or TIME_MIN <= min(times) <= max(times) <= TIME_MAX):
         return times, failure
     numbers: list[int] = []
     for index, time in enumerate(times):
@@ -91,7 +92,7 @@ def timed_rows(payloads: Any, policy: EventTime) -> Timed | None:
     time, tie = column_of(policy.time), column_of(policy.tie)
     if not are_rows(payloads) or time is None or (tie is None and policy.tie is not None) or not payloads:
         return None
-    return payloads.timed(time, tie, policy.zone, policy.time_of)
+    return payloads.timed(time, tie, policy)
 
 
 def times_or_diverted(payloads: list[Any], policy: EventTime, source: str) -> tuple[list[Any], list[int | None]]:
@@ -191,9 +192,9 @@ def _how_to_time(time: Any, policy: EventTime) -> str:
         return "give every item a time, or remove such items before the source"
     if isinstance(time, bool) or type(time).__name__ in ("bool", "bool_"):
         return "True and False are not times; return the time of the item"
-    if hasattr(type(time), "__index__"):
-        return f"this is beyond {TIME_MIN} to {TIME_MAX}; choose a coarser unit"
-    return "choose a unit in which it is an integer, and round"
+    if hasattr(type(time), "__index__") or policy.unit is not None:
+        return f"this is beyond {TIME_MIN} to {TIME_MAX}, or no number; choose a coarser unit"
+    return "name its unit, EventTime(..., unit='s'), or 'ms', 'us', 'ns', and it becomes milliseconds"
 
 
 def _described(error: BaseException) -> str:
