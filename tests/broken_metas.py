@@ -22,6 +22,13 @@ BREAKAGES: list[Breakage] = [
             _TESTS,
         ),
         (
+            "chosen metas of one size are not numbers",
+            _COMPILED,
+            "                count += 1\n        _with_one_width(rows)\n        return _metas(rows, self.tail, self.known",
+            "                count += 1\n        return _metas(rows, self.tail, self.known",
+            _TESTS,
+        ),
+        (
             "short metas are sorted without their tail",
             _COMPILED,
             "more = min(more, 16 - size)",

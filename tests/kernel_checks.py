@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,9 @@ def check(rounds: int) -> None:
         ("hashes", hashes),
         ("objects", objects),
         ("columns", columns),
+        ("metas", metas),
+        ("stamps", stamps),
+        ("blocks", blocks),
         ("memory", memory),
         ("keys", keys),
     ):
@@ -184,6 +188,138 @@ def columns(kernel: Any, drawn: random.Random) -> None:
     _outcome(lambda: kernel.RowForms([codes], 3, *forms.CANONICAL).joined(0, 3))
 
 
+def real_meta(drawn: random.Random) -> bytes:
+    """The meta of an item of a source, or of one that was put at a later moment; many begin alike."""
+    from drift_graph.meta import TIME_MAX, TIME_MIN, global_time, later_meta, varint
+
+    numbers = [0, 1, 7, 247, 248, 300, 2**64 - 1]
+    moments = [TIME_MIN, TIME_MAX, *range(-3, 4)]
+    meta = global_time(drawn.choice(moments), 3, drawn.choice(numbers), drawn.choice([0, 0, 1, 300]))
+    meta += b"".join(varint(drawn.choice(numbers)) for _ in range(drawn.randrange(3)))
+    for _ in range(drawn.choice([0, 0, 1, 2])):
+        meta = later_meta(meta, b"ab", drawn.choice(moments), drawn.choice([1, 2, 3, 255]), drawn.randrange(2)) or meta
+    return meta
+
+
+def any_bytes(drawn: random.Random) -> bytes:
+    size = drawn.choice([0, 1, 2, 7, 8, 9, 25, 26, 300, 70_000 if drawn.random() < 0.01 else 3])
+    return bytes(drawn.choice(b"\0\1\x03\xf8\xff") for _ in range(size)) if size < 100 else b"\xff" * size
+
+
+def change(drawn: random.Random, metas: Any, are_real: bool) -> tuple[str, Callable[[Any], Any]]:
+    """A way to make other metas of these, by its name; some of what is asked cannot be done."""
+    from drift_graph.meta import in_rounds
+
+    size = len(metas)
+    start, end = (drawn.randrange(-size - 2, size + 3) for _ in range(2))
+    places = [drawn.randrange(-(drawn.random() < 0.1), size + (drawn.random() < 0.1)) for _ in range(5 if size else 0)]
+    endings = [any_bytes(drawn) for _ in range(drawn.randrange(4))]
+    counts = [drawn.randrange(len(endings) + 1) for _ in range(size)]
+    others = [[any_bytes(drawn) for _ in range(drawn.randrange(4))] for _ in range(drawn.randrange(3))]
+    bound = metas[drawn.randrange(size)] if size else b""
+    moment = drawn.choice([None, 0, 1, array("q", [drawn.randrange(-4, 5) for _ in range(size)])])
+    inward = drawn.choice([-1, 0, 1] if are_real and all(map(in_rounds, metas)) else [0, 1])
+    later = b"\5", moment, drawn.choice([1, 2, 3, 255]), drawn.randrange(2), inward
+    damage = [(drawn.randrange(99_999), drawn.randrange(256)) for _ in range(drawn.randrange(3))]
+
+    def damaged(data: bytes) -> bytes:
+        changed = bytearray(data)
+        for at, byte in damage if data else ():
+            changed[at % len(data)] = byte
+        return bytes(changed)
+
+    packed, encoded = damaged(metas.packed()), damaged(metas.encoded())
+    ways: dict[str, Callable[[Any], Any]] = {
+        "slice": lambda each: each[start:end],
+        "take": lambda each: each.take(places),
+        "chosen": lambda each: each.chosen(bytes(count % 2 for count in counts)),
+        "sorted": lambda each: each.sorted()[1],
+        "from_on": lambda each: each.from_on(bound),
+        "later": lambda each: each.later(*later),
+        "suffix": lambda each: each.with_suffix(any_bytes(random.Random(start))),
+        "children": lambda each: each.children(counts, endings),
+        "joined": lambda each: type(each).joined([each, *map(type(each), others), each[: size // 2]]),
+        "unpacked": lambda each: type(each).unpacked(packed),
+        "decoded": lambda each: type(each).decoded(size, encoded),
+    }
+    name = drawn.choice(list(ways))
+    return name, ways[name]
+
+
+def metas(kernel: Any, drawn: random.Random) -> None:
+    """Metas that are made and changed, beside a list of bytes; some are no metas."""
+    from drift_graph.metas import ListedMetas
+
+    kinds = (ListedMetas, kernel.Metas)
+    are_real = drawn.random() < 0.6
+    if drawn.random() < 0.2:
+        numbered = drawn.choice([-9, 0, 2**63 - 5, 2**70]), drawn.randrange(-1, 9), b"\3\0\0"
+        pair = [_outcome(kind.numbered, *numbered) for kind in kinds]
+    else:
+        of = real_meta if are_real else any_bytes
+        given = [of(drawn) for _ in range(drawn.choice([0, 1, 2, 5, 17, 60]))]
+        pair = [kind(given) for kind in kinds]
+    for _ in range(drawn.randrange(5)):
+        if isinstance(pair[0], tuple):
+            assert pair[0] == pair[1]
+            return
+        name, way = change(drawn, pair[0], are_real)
+        found = [_outcome(way, each) for each in pair]
+        if name == "later" and not are_real:  # of what is no meta, or was put into any phase, any answer will do
+            continue
+        are_real = are_real and name in ("slice", "take", "chosen", "sorted", "from_on")
+        if any(isinstance(each, tuple) for each in found):
+            assert isinstance(found[0], tuple) and found[0][:1] == found[1][:1], (name, *found)
+            continue
+        pair = found
+        assert list(pair[0]) == list(pair[1]), (name, *pair)
+        assert list(pair[0].sorted()[0]) == list(pair[1].sorted()[0])
+        for ask in ("is_increasing", "times", "numbers", "some_later", "encoded", "least", "greatest"):
+            one, other = (_outcome(getattr(each, ask)) for each in pair)
+            assert (list(one) == list(other)) if ask == "times" else one == other, (ask, one, other)
+
+
+def stamps(kernel: Any, drawn: random.Random) -> None:
+    """Stamps that are counted, taken back and settled, and late times, beside their twins."""
+    from drift_graph.lateness import _late_of
+    from drift_graph.stamp_counts import ListedStamps
+
+    pair, least = [ListedStamps(), kernel.Stamps()], 0
+    for _ in range(drawn.randrange(12)):
+        count = drawn.choice([0, 1, 5, 60, 200])
+        times = array("q", [least + drawn.randrange(40) for _ in range(count)])
+        ties = array("Q", [drawn.choice([0, 7, 2**64 - 1, drawn.getrandbits(64)]) for _ in range(count)])
+        one, other = (each.add(times, ties) for each in pair)
+        assert (one is None) == (other is None) and list(one or ()) == list(other if other is not None else ())
+        if drawn.random() < 0.3:
+            for each in pair:
+                each.take_back(times, ties)
+        if drawn.random() < 0.5:
+            least += drawn.randrange(60)
+            for each in pair:
+                each.settle(least)
+        assert pair[0].listed() == pair[1].listed()
+        late = times, drawn.choice([-(2**63), 0, 2**63 - 1]), least, drawn.choice([0, 9, 2**63, 2**64])
+        assert list(_late_of(*late)) == list(kernel.late_of(*late))
+
+
+def blocks(kernel: Any, drawn: random.Random) -> None:
+    """Values in blocks of the digest, by the kernel and one by one."""
+    from drift_graph import canonical as forms
+
+    some = [value(drawn, 3) for _ in range(drawn.choice([0, 1, 2, 5, 30]))]
+    size = drawn.randrange(1, 9)
+    first = drawn.randrange(1, size + 1)
+    starts = range(first - size, len(some), size) if some else ()
+    expected = _outcome(lambda: [b"".join(map(forms._whole_canonical, some[max(at, 0) : at + size])) for at in starts])
+    found = _outcome(lambda: [data for data, _ in kernel.encode_blocks(some, first, size, *forms.CANONICAL)])
+    assert found == expected
+    _outcome(kernel.encode_blocks, some, drawn.randrange(-1, 2), drawn.randrange(-1, 2), *forms.CANONICAL)
+    if isinstance(expected, list):
+        for data, seen in kernel.encode_blocks(some, first, size, *forms.CANONICAL):
+            assert type(data) is bytes and 0 <= seen < 8
+
+
 def memory(kernel: Any, drawn: random.Random) -> None:
     """Each allocation of a call fails once: the call raises MemoryError, and the next one is right."""
     import _testcapi
@@ -196,6 +332,11 @@ def memory(kernel: Any, drawn: random.Random) -> None:
     values.append({str(at): "x" * drawn.randrange(2000) for at in range(drawn.randrange(30))})  # type: ignore[arg-type]
     column = kernel.Column("integer", 8, 0, 9, None, drawn.randbytes(72))
     rows = kernel.RowForms([b"\x91", (7, [column])], 9, *forms.CANONICAL)
+    several = [real_meta(drawn) for _ in range(drawn.randrange(2, 60))]
+    of = kernel.Metas(several)
+    packed, encoded, ends, one_each = of.packed(), of.encoded(), [b"\1", b"\2\3"], [1] * len(several)
+    times, ties = (array(code, [drawn.randrange(3) for _ in range(90)]) for code in "qQ")
+    many = array("Q", range(90))
     calls: list[Callable[[], Any]] = [
         lambda: kernel.encode_joined(values, *forms.CANONICAL),
         lambda: kernel.encode_each(values, *forms.CANONICAL),
@@ -203,6 +344,19 @@ def memory(kernel: Any, drawn: random.Random) -> None:
         lambda: kernel.RowForms([b"\x91", (7, [column])], 9, *forms.CANONICAL).joined(0, 9),
         lambda: rows.each(0, 9),
         lambda: rows.hashes(0, 9),
+        lambda: kernel.encode_blocks([*values, *values], 1, 2, *forms.CANONICAL),
+        lambda: kernel.encode_one(values[0], *forms.CANONICAL),
+        lambda: [list(each) for each in kernel.Metas(several).sorted()],
+        lambda: list(kernel.Metas(several)[1:].take([0])),
+        lambda: list(of.children(one_each, ends)),
+        lambda: list(of.later(b"\5", 2, 2)),
+        lambda: list(kernel.Metas.joined([of, of.with_suffix(b"\1"), of])),
+        lambda: list(of.chosen(bytes(one_each))) + list(of.from_on(several[0])),
+        lambda: [*kernel.Metas.unpacked(packed), of.packed()],
+        lambda: [*kernel.Metas.decoded(len(several), encoded), of.encoded()],
+        lambda: list(kernel.Metas.numbered(0, 9, b"\3\0\0")) + list(kernel.Metas.stamped(times, ties, b"\3", b"\0")),
+        lambda: [kernel.Stamps().add(times, each) for each in (ties, many)],
+        lambda: kernel.late_of(times, 2, 0, 1),
     ]
     for call in calls:
         expected = call()

@@ -324,8 +324,7 @@ cdef class Metas:
         if old.width < 0:
             for at in range(stop - start):
                 rows.ends[at] = old.ends[start + at] - first
-            if stop - start < 2:
-                _with_one_width(rows)
+            _with_one_width(rows)
         return _metas(rows, self.tail, self.known if self.known > 0 else _UNKNOWN)
 
     # Order.
@@ -488,6 +487,7 @@ cdef class Metas:
             total += size
             if rows.ends != NULL:
                 rows.ends[at] = total
+        _with_one_width(rows)
         return _metas(rows, self.tail, _UNKNOWN)
 
     def chosen(self, const uint8_t[::1] wanted):
@@ -511,6 +511,7 @@ cdef class Metas:
                 if rows.ends != NULL:
                     rows.ends[count] = total
                 count += 1
+        _with_one_width(rows)
         return _metas(rows, self.tail, self.known if self.known > 0 else _UNKNOWN)
 
     def with_suffix(self, bytes suffix not None):
@@ -693,6 +694,8 @@ cdef class Metas:
         cdef _Rows rows = self.rows
         cdef Py_ssize_t at
         cdef uint64_t first
+        if 0 <= rows.width < 8 <= rows.width + PyBytes_GET_SIZE(self.tail):
+            return Metas(list(self)).numbers()
         if not rows.count or rows.width < 8:
             return None
         first = _read_big(rows.data)

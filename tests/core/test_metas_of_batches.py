@@ -243,6 +243,16 @@ def test_what_metas_cannot_answer_is_an_error(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_metas_are_numbers_however_they_were_made(kind: Any) -> None:
+    """Some of metas that had several sizes, and metas that are in part what all have behind them."""
+    numbers, other = [pack_time(time) + b"e" for time in (4, 5, 6)], pack_time(9) + b"longer"
+    metas, split = kind([*numbers, other]), kind([b""]).with_suffix(numbers[0])
+    some = [metas[:3], metas.take([0, 1, 2]), metas.chosen(b"\1\1\1\0"), kind.joined([metas[:1], metas[1:3]])]
+    assert [each.numbers() for each in some] == [(4, b"e")] * 4
+    assert (split.numbers(), metas[2:].numbers(), metas[3:].numbers()) == ((4, b"e"), None, (9, b"longer"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_many_metas_in_some_disorder_are_sorted_and_equal_ones_keep_their_order(kind: Any) -> None:
     draw = Random(7)
     numbers = [at + draw.randrange(500) for at in range(5_000)]
