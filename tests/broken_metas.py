@@ -24,8 +24,8 @@ BREAKAGES: list[Breakage] = [
         (
             "chosen metas of one size are not numbers",
             _COMPILED,
-            "                count += 1\n        _with_one_width(rows)\n        return _metas(rows, self.tail, self.known",
-            "                count += 1\n        return _metas(rows, self.tail, self.known",
+            "                count += 1\n        _with_one_width(rows)\n        return _metas(rows, self.tail, self.k",
+            "                count += 1\n        return _metas(rows, self.tail, self.k",
             _TESTS,
         ),
         (
