@@ -416,8 +416,8 @@ BREAKAGES = [
     broken(
         "rows are appended to a table of Delta wherever it ends",
         "drift/sinks/lake.py",
-        "        if (found := self._find_end()) != self._last:\n",
-        "        if (found := self._find_end()) is self:\n",
+        "        if (found := self.find_end()) != self._last:\n",
+        "        if (found := self.find_end()) is self:\n",
         *DELTA,
     ),
     broken(

@@ -293,7 +293,7 @@ BREAKAGES = [
     broken(
         "the end of a server is not looked at when the output is complete",
         _RESUMING,
-        "        if (found := self._find_end()) != self._last:",
+        "        if (found := self.find_end()) != self._last:",
         "        if (found := self._last) != self._last:",
     ),
     one(

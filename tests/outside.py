@@ -139,22 +139,20 @@ class Rows:
 
 
 class RowsSink(AppendingSink):
-    _calls_again = True
+    calls_again = True
 
     def __init__(self, far: Rows) -> None:
         super().__init__("the model", "continue")
         self._far = far
 
-    def _begin(self, resume: str) -> Last | None:
+    def begin(self, resume: str) -> Last | None:
         return self._far.last
 
-    def _append(
-        self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
-    ) -> Last | None:
+    def append(self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         with self._taking(positions, ConnectionError, ValueError):
             return self._far.append(left, list(map(Last, positions, metas)))
 
-    def _find_end(self) -> Last | None:
+    def find_end(self) -> Last | None:
         return self._far.last
 
 

@@ -1,5 +1,6 @@
 """Sinks. A list or any callable is a sink; the functions here write files, tables and streams."""
 
+from drift.guarantees import SinkGuarantee
 from drift.schemas import registry_encoder
 from drift.sinks.base import Sink, as_sink
 from drift.sinks.csv import csv
@@ -10,10 +11,16 @@ from drift.sinks.lines import jsonl, stdout
 from drift.sinks.parquet import parquet
 from drift.sinks.postgres import postgres
 from drift.sinks.redis import redis
+from drift.sinks.resuming import AppendingSink, Found, Last, ResumingSink
 from drift.sinks.sqlite import sqlite
 
 __all__ = [
+    "AppendingSink",
+    "Found",
+    "Last",
+    "ResumingSink",
     "Sink",
+    "SinkGuarantee",
     "as_sink",
     "csv",
     "delta",

@@ -164,7 +164,7 @@ class IcebergSink(LakeSink):
                 return
             except CommitFailedException as failed:  # others have committed
                 refused = failed
-            if (found := self._find_end()) != self._last:
+            if (found := self.find_end()) != self._last:
                 raise self._moved(found)
         raise refused
 

@@ -86,13 +86,13 @@ class LakeSink(Gathering, AppendingSink):
         """The column `position` of the rows with these positions, and those between."""
         raise NotImplementedError
 
-    def _begin(self, resume: str) -> Last | None:
+    def begin(self, resume: str) -> Last | None:
         self._items = None
         self._filling.clear()
         self._overwrites = False
         with self._looking(Exception):
             self._find_table()
-            last = self._find_end()
+            last = self.find_end()
         if self._table is None:
             return None
         if resume == "error":
@@ -104,7 +104,7 @@ class LakeSink(Gathering, AppendingSink):
         self._check_table(last)
         return last
 
-    def _find_end(self) -> Last | None:
+    def find_end(self) -> Last | None:
         if self._table is None:
             self._find_table()
             if self._table is None:
@@ -112,7 +112,7 @@ class LakeSink(Gathering, AppendingSink):
         with self._looking(Exception):
             return self._end_in_table()
 
-    def _items_between(self, first: int, last: int) -> Found:
+    def items_between(self, first: int, last: int) -> Found:
         import pyarrow.compute as pc
 
         with self._looking(Exception):
@@ -134,7 +134,7 @@ class LakeSink(Gathering, AppendingSink):
                 f"(--on-existing replace)"
             )
 
-    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:  # type: ignore[override]
+    def store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:  # type: ignore[override]
         self._gather(positions, metas, payloads)
         return self._last
 
@@ -152,7 +152,7 @@ class LakeSink(Gathering, AppendingSink):
         self._flush()
         super().complete()
 
-    def _end(self) -> None:
+    def end(self) -> None:
         self._flush()
         self._table = None
 
@@ -162,7 +162,7 @@ class LakeSink(Gathering, AppendingSink):
             return
         items, self._items = self._items, None
         self._filling.clear()
-        if (found := self._find_end()) != self._last:
+        if (found := self.find_end()) != self._last:
             raise self._moved(found)
         first, last = items.first, Last(items.end, items.last)
         with self._taking([first, last.position], Exception):

@@ -101,7 +101,7 @@ class ParquetSink(Gathering, ResumingSink):
         self._hashes: dict[str, str] = {}  # of files, as of the last checkpoint
         self._written: set[str] = set()  # the files of parts that were there or were written since
 
-    def _begin(self, resume: str) -> Last | None:
+    def begin(self, resume: str) -> Last | None:
         self._waiting = {}
         self._filling.clear()
         try:
@@ -131,7 +131,7 @@ class ParquetSink(Gathering, ResumingSink):
                 f"who may write there"
             ) from error
 
-    def _items_between(self, first: int, last: int) -> Found:
+    def items_between(self, first: int, last: int) -> Found:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -159,7 +159,7 @@ class ParquetSink(Gathering, ResumingSink):
         found = self._parts.stat(name)
         self._filling.store(sum(self._waiting.values()), found.size if found is not None else 0)
 
-    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
+    def store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         self._gather(positions, metas, payloads)
         return self._last
 
@@ -253,7 +253,7 @@ class ParquetSink(Gathering, ResumingSink):
             f"another state and resume='replace' (--on-existing replace)"
         )
 
-    def _end(self) -> None:
+    def end(self) -> None:
         try:
             if (self._items or self._waiting) and self._parts.is_whole:
                 self._flush()

@@ -87,7 +87,7 @@ def redis(
 class RedisSink(AppendingSink):
     """See `redis`."""
 
-    _calls_again: ClassVar = True
+    calls_again: ClassVar = True
     guarantee: ClassVar = SinkGuarantee("exactly once", "the ID of an entry is its position")
 
     def __init__(self, url: str, stream: str, maxlen: int | None, resume: str) -> None:
@@ -98,7 +98,7 @@ class RedisSink(AppendingSink):
         self._client: redis_client.Redis | None = None
         self._add: Any = None
 
-    def _begin(self, resume: str) -> Last | None:
+    def begin(self, resume: str) -> Last | None:
         import redis
 
         try:
@@ -114,13 +114,13 @@ class RedisSink(AppendingSink):
             refuse_existing(self._target, last)
         return last
 
-    def _find_end(self) -> Last | None:
+    def find_end(self) -> Last | None:
         import redis
 
         with self._looking(redis.RedisError):
             return self._add_behind(self._last, [])
 
-    def _items_between(self, first: int, last: int) -> Found:
+    def items_between(self, first: int, last: int) -> Found:
         import redis
 
         assert self._client is not None
@@ -131,9 +131,7 @@ class RedisSink(AppendingSink):
             count: Any = self._client.xlen(self._stream) if first == 0 else len(entries)  # only the first is read
         return Found(count, _position_of(entries[0][0]) if entries else None)
 
-    def _append(
-        self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
-    ) -> Last | None:
+    def append(self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         import redis
 
         entries: list[Any] = []
@@ -162,7 +160,7 @@ class RedisSink(AppendingSink):
             raise SinkError(f"{self._target} has entries that no run wrote; give the sink a stream of its own")
         return Last(_position_of(entry), bytes.fromhex(fields[b"meta"].decode()))
 
-    def _end(self) -> None:
+    def end(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             client.close()

@@ -29,7 +29,7 @@ _FORM = 1  # format of what `commit` returns
 
 
 class Last(NamedTuple):
-    """The last stored item: its position and its meta."""
+    """The last stored item: its position, from 0, and its meta, bytes that differ from those of all other items."""
 
     position: int
     meta: bytes
@@ -138,10 +138,29 @@ class Resuming:
 
 
 class ResumingSink:
-    """A sink that stores the last position with its data; see `drift.sinks.base.Committing`.
+    """A sink that stores the last position with its data, so that each item is there once after any crash.
 
-    A subclass opens its target (`_begin`), stores items together with their position (`_store`), and closes it
-    (`_end`).
+    A run calls `begin` once, `store` with items that are not there yet, each once and in order, and `end`. What a rerun
+    gives again is left out. The position has to be stored in one transaction with the items.
+
+    >>> import drift
+    >>> class Sum(drift.sinks.ResumingSink):
+    ...     stored = {"total": 0, "last": None}  # a database, elsewhere
+    ...     def begin(self, resume):
+    ...         return self.stored["last"]
+    ...     def store(self, positions, metas, payloads):
+    ...         total, last = self.stored["total"] + sum(payloads), drift.sinks.Last(positions[-1], metas[-1])
+    ...         self.stored.update(total=total, last=last)
+    ...         return last
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").sink("sum")
+    >>> for numbers in ([1, 2], [1, 2, 3]):  # the second run finds two of them stored
+    ...     report = drift.run(graph, {"numbers": numbers}, sinks={"sum": Sum("the sum", "continue")}).finish()
+    >>> Sum.stored["total"]
+    6
+
+    A subclass opens its target (`begin`), stores items together with their position (`store`), and closes it
+    (`end`).
 
     Args:
         target: what is written to, for errors.
@@ -159,7 +178,7 @@ class ResumingSink:
         self._last: Last | None = None
         self._resuming = Resuming(target)
 
-    def _begin(self, resume: str) -> Last | None:
+    def begin(self, resume: str) -> Last | None:
         """Open the target; returns the last stored item.
 
         Raises:
@@ -167,14 +186,14 @@ class ResumingSink:
         """
         raise NotImplementedError
 
-    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
+    def store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         """Store items, at least one, and their last position atomically; returns the last durable item."""
         raise NotImplementedError
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """Close the target, whether it was opened or not."""
 
-    def _items_between(self, first: int, last: int) -> Found | None:
+    def items_between(self, first: int, last: int) -> Found | None:
         """The items with these positions, and those between, that are there; None if that cannot be known."""
         return None
 
@@ -184,7 +203,7 @@ class ResumingSink:
         Raises:
             SinkError: the last one is not.
         """
-        found = self._items_between(last.position, last.position)
+        found = self.items_between(last.position, last.position)
         if found is not None and not found.items:
             state = "" if self._checkpoint is None else "start anew with another state and "
             raise SinkError(
@@ -194,13 +213,13 @@ class ResumingSink:
                 f"resume='replace' (--on-existing replace)"
             )
         first = 0 if self._checkpoint is None else self._checkpoint[0]
-        return self._items_between(first, last.position) if found is not None and first <= last.position else None
+        return self.items_between(first, last.position) if found is not None and first <= last.position else None
 
     def resume_at(self, position: int, committed: Any) -> None:
         self._checkpoint = position, committed
 
     def open(self) -> None:
-        self._last = self._begin(self._resume if self._checkpoint is None else "continue")
+        self._last = self.begin(self._resume if self._checkpoint is None else "continue")
         self._resuming.begin(self._last, None if self._last is None else self._found_again(self._last))
         if self._checkpoint is not None:
             position, committed = self._checkpoint
@@ -220,7 +239,7 @@ class ResumingSink:
     def write(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> None:
         positions, metas, payloads = self._resuming.new(positions, metas, payloads)
         if positions:
-            self._last = self._store(positions, metas, payloads)
+            self._last = self.store(positions, metas, payloads)
 
     @property
     def has_more_stored(self) -> bool:
@@ -231,7 +250,7 @@ class ResumingSink:
         self._resuming.complete()
 
     def close(self) -> None:
-        self._end()
+        self.end()
 
     @contextmanager
     def _taking(self, positions: Sequence[int], *refusals: type[Exception]) -> Iterator[None]:
@@ -252,24 +271,22 @@ class AppendingSink(ResumingSink):
     Invariant: items are only appended to the end that this run left; where the target ends elsewhere (a server came
     back with older data, a file was replaced, somebody else writes there), nothing is appended.
 
-    A subclass appends (`_append`) and looks at the end (`_find_end`), and says whether its client calls again by itself
+    A subclass appends (`append`) and looks at the end (`find_end`), and says whether its client calls again by itself
     where an answer is lost: then what was to be appended may be there already.
     """
 
-    _calls_again: ClassVar[bool] = False
+    calls_again: ClassVar[bool] = False
 
-    def _append(
-        self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
-    ) -> Last | None:
+    def append(self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         """Append items if the last one is `left`, in one transaction; returns the one found there before."""
         raise NotImplementedError
 
-    def _find_end(self) -> Last | None:
+    def find_end(self) -> Last | None:
         """The last item that the target has now."""
         raise NotImplementedError
 
-    def _store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last:
-        found = self._append(self._last, positions, metas, payloads)
+    def store(self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last:
+        found = self.append(self._last, positions, metas, payloads)
         if found != self._last:
             stored = self._stored_of(found, positions, metas)  # an attempt whose answer was lost
             self._last = found
@@ -277,7 +294,7 @@ class AppendingSink(ResumingSink):
             if not positions:
                 assert found is not None
                 return found
-            if (again := self._append(found, positions, metas, payloads)) != found:
+            if (again := self.append(found, positions, metas, payloads)) != found:
                 raise self._moved(again)
         return Last(positions[-1], metas[-1])
 
@@ -296,7 +313,7 @@ class AppendingSink(ResumingSink):
         self._check_end()
 
     def _check_end(self) -> None:
-        if (found := self._find_end()) != self._last:
+        if (found := self.find_end()) != self._last:
             raise self._moved(found)
 
     @contextmanager
@@ -316,7 +333,7 @@ class AppendingSink(ResumingSink):
         Raises:
             SinkError: it ends elsewhere, and not where this run left it.
         """
-        if found is not None and self._calls_again:
+        if found is not None and self.calls_again:
             count = bisect_right(positions, found.position)
             if count and found == (positions[count - 1], metas[count - 1]):
                 return count

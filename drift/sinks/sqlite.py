@@ -92,8 +92,8 @@ class SqliteSink(TableSink):
     def _ask(self, sql: str, *values: Any) -> Any:
         return self._connection.execute(sql, values)
 
-    def _begin(self, resume: str) -> Last | None:
-        last = super()._begin(resume)
+    def begin(self, resume: str) -> Last | None:
+        last = super().begin(resume)
         self._file = _file_of(self._path)
         return last
 

@@ -122,7 +122,7 @@ class TableSink(AppendingSink):
                 None if summed is None else (-1 if last is None else last.position, summed[0], int(summed[1]))
             )
 
-    def _begin(self, resume: str) -> Last | None:
+    def begin(self, resume: str) -> Last | None:
         try:
             self._connection = self._connect()
             with self._transaction(to_make=True):
@@ -150,7 +150,7 @@ class TableSink(AppendingSink):
             why = self._text_of(error)
             raise SinkError(f"{self._target} {cannot}: {why}; nothing was written; {to_do}") from None
 
-    def _items_between(self, first: int, last: int) -> Found | None:
+    def items_between(self, first: int, last: int) -> Found | None:
         if self._statement is not None:
             return None
         mark = self._errors.mark
@@ -167,9 +167,7 @@ class TableSink(AppendingSink):
             refused = Found(*self._ask(sql, self._table, since, last).fetchone())
         return Found(found.items + refused.items, refused.first if found.first is None else found.first)
 
-    def _append(
-        self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
-    ) -> Last | None:
+    def append(self, left: Last | None, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]) -> Last | None:
         last, mark = Last(positions[-1], metas[-1]), self._errors.mark
         with self._taking(positions, *self._failures, *_REFUSALS):
             rows = None if self._diverts else self._rows_of(positions, metas, payloads)
@@ -242,15 +240,15 @@ class TableSink(AppendingSink):
         except self._failures as error:
             raise SinkError(f"{self._target}: {self._text_of(error)}; it is as it was") from None
         finally:
-            self._end()
+            self.end()
         return taken, left
 
-    def _find_end(self) -> Last | None:
+    def find_end(self) -> Last | None:
         self._check_target()
         with self._looking(*self._failures):
             return self._stored()
 
-    def _end(self) -> None:
+    def end(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -1,5 +1,6 @@
 """Sources. Any iterable is a source; the functions here read files and live connections."""
 
+from drift.guarantees import SourceGuarantee
 from drift.schemas import registry_decoder
 from drift.sources import files as _files
 from drift.sources.arguments import as_source
@@ -25,6 +26,7 @@ __all__ = [
     "IterableSource",
     "Reader",
     "Source",
+    "SourceGuarantee",
     "as_source",
     "csv",
     "delta",

@@ -114,7 +114,7 @@ def test_of_two_runs_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.
     write(one, 0, 2)
     with pytest.raises(SinkError, match=r"another run writes to .* which now ends at position 1"):
         write(other, 0, 2)
-    find = DeltaSink._find_end
+    find = DeltaSink.find_end
     third = opened(sinks.delta(tmp_path, part_items=2))
 
     def found(self: Any) -> Any:
@@ -124,7 +124,7 @@ def test_of_two_runs_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.
             write(one, 2, 4)
         return last
 
-    monkeypatch.setattr(DeltaSink, "_find_end", found)
+    monkeypatch.setattr(DeltaSink, "find_end", found)
     with pytest.raises(SinkError, match=r"positions 2 to 3: .*transaction.*; the items up to 1 are safe"):
         write(third, 2, 4)
     assert rows_in(tmp_path) == expected(4)
