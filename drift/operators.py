@@ -60,6 +60,10 @@ class _ByValue(LibraryFunction, msgspec.Struct, frozen=True, eq=False):
     def __hash__(self) -> int:
         return hash(type(self).__name__)
 
+    def with_noted(self, noting: Noting) -> Any:
+        """The function, where what users' functions in it return is noted, if it is kept or given."""
+        return noted_inside(self, noting) if is_noted(self) else self  # type: ignore[arg-type]
+
 
 #: (role, function, what it returns, initial state or None) -> the same function, watched.
 WatchFunction = Callable[[str, Callable[..., Any], Literal["one", "pair", "process"], Any], Callable[..., Any]]
@@ -579,6 +583,26 @@ def hands_state(function: Callable[..., Any], *, then: bool = False) -> bool:
     return not isinstance(given, LibraryFunction) or _folds_inside(given, then=then)
 
 
+def is_noted(function: Callable[..., Any]) -> bool:
+    """Whether something that a function of a user returns is stored, or given, where it would not be seen otherwise."""
+    return hands_state(function, then=True) or _keeps_inside(function)
+
+
+def _keeps_inside(given: Any) -> bool:
+    """Whether an aggregate that keeps what a function of a user makes of a payload is somewhere in a function."""
+    if isinstance(given, tuple):
+        return any(map(_keeps_inside, given))
+    if not isinstance(given, _ByValue):
+        return False
+    if field_of(given, "keeps_values", False) and _is_users(field_of(given, "user_function")):
+        return True
+    return any(_keeps_inside(getattr(given, name)) for name in given.__struct_fields__)
+
+
+def _is_users(part: Any) -> bool:
+    return callable(part) and not isinstance(part, LibraryFunction) and not is_ours(line_of(part) or "")
+
+
 def noted_inside(function: Any, noting: Noting) -> Any:
     """The function, where the results of users' functions in it are noted that fold, or make results of aggregates."""
     if isinstance(function, tuple):
@@ -588,12 +612,16 @@ def noted_inside(function: Any, noting: Noting) -> Any:
         return function._make(noted) if hasattr(function, "_make") else tuple(noted)
     if not isinstance(function, _ByValue):
         return function
-    makes = getattr(function, "folds", None) is not None or getattr(function, "hands_results", False)
+    if (noted := field_of(function, "noted")) is not None:
+        return noted(noting)
+    makes = any(
+        (getattr(function, "folds", None), getattr(function, "hands_results", None), field_of(function, "keeps_values"))
+    )
     changed = {}
     for name in function.__struct_fields__:
         part = getattr(function, name)
-        is_users = callable(part) and not isinstance(part, LibraryFunction) and not is_ours(line_of(part) or "")
-        changed[name] = noting.of(part) if is_users and makes and name in _MAKERS else noted_inside(part, noting)
+        is_noted = makes and name in _MAKERS and _is_users(part)
+        changed[name] = noting.of(part) if is_noted else noted_inside(part, noting)
     changed = {name: part for name, part in changed.items() if part is not getattr(function, name)}
     return replace(function, **changed) if changed else function
 

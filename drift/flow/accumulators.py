@@ -360,6 +360,8 @@ class Extreme(_OfValues, frozen=True):
 class _OfPairs(_OfValues, frozen=True):
     """An aggregate of pairs: the result of the user's function, and the payload."""
 
+    keeps_values: ClassVar = True
+
     def begin(self, payload: Any) -> Any:
         return self.begin_value((self.user_function(payload), payload))
 
@@ -425,6 +427,8 @@ class Last(First, frozen=True):
 class FirstOf(_OfValues, frozen=True):
     """The value of the first payload."""
 
+    keeps_values: ClassVar = True
+
     begin_value = staticmethod(itself)
 
     def add(self, accumulator: Any, payload: Any) -> Any:
@@ -444,6 +448,8 @@ class FirstOf(_OfValues, frozen=True):
 
 class LastOf(_OfValues, frozen=True):
     """The value of the last payload."""
+
+    keeps_values: ClassVar = True
 
     begin_value = staticmethod(itself)
 
@@ -480,6 +486,8 @@ class Nth(_ByValue, Aggregate[Any, Any], frozen=True):
 
 class Shift(_OfValues, frozen=True):
     """The value `n` before the last, or how much the last is above that; the accumulator has the last n + 1 values."""
+
+    keeps_values: ClassVar = True
 
     n: int
     is_difference: bool = False
@@ -551,6 +559,8 @@ def _side_of(value: Any) -> Side:
 
 class Collect(_OfValues, frozen=True):
     """Stores every value, for results that need all of them."""
+
+    keeps_values: ClassVar = True
 
     begin_value = staticmethod(_side_of)
     add_value = staticmethod(appended)
@@ -695,6 +705,8 @@ _ChunksOfKeys = tuple[frozenset[bytes], ...]
 
 class Distinct(_OfValues, frozen=True):
     """Values with different canonical bytes, in the order of their first payloads: (keys seen, values)."""
+
+    keeps_values: ClassVar = True
 
     counted: bool  # whether the result is only their number
 

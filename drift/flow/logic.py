@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from drift.operators import KeyedItems, Process, Timer, _ByValue
 from drift_graph.canonical import identity
@@ -19,6 +19,7 @@ from drift_graph.functions import brief, same_function
 from drift_graph.later import Later
 from drift_graph.meta import PHASE_TIMERS
 from drift_graph.metas import Metas
+from drift_graph.unchanged import Noting
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -122,7 +123,7 @@ class BrokenLogic(TypeError):
     """A logic did not call `out` as it is to."""
 
 
-class _OfLogic(_ByValue, frozen=True):
+class _OfLogic(_ByValue, frozen=True, dict=True):
     hands_state: ClassVar[bool] = True
 
     logic: Logic[Any, Any, Any]
@@ -151,11 +152,21 @@ class _OfLogic(_ByValue, frozen=True):
         own = dict(zip(keys, map(states.get, keys, repeat(self.logic.initial))))
         made: list[Sequence[Any]] = []
         sets = Later.made
-        call(own, each, made.append)
+        call(own, each, self._into(made))
         self._check(made, len(each), may_set=Later.made == sets or is_timed(self.logic))
         self._store(own, keys, states)
         for outputs in made:
             give(outputs)
+
+    def noted(self, noting: Noting) -> Self:
+        """The same, where the outputs are noted when they are given."""
+        made = type(self)(self.logic)
+        made.__dict__["noting"] = noting
+        return made
+
+    def _into(self, made: list[Sequence[Any]]) -> Callable[[Any], None]:
+        noting: Noting | None = self.__dict__.get("noting")
+        return made.append if noting is None else noting.noting(made.append)
 
     def _store(self, own: dict[Any, Any], keys: dict[Any, None], states: dict[Any, Any]) -> None:
         """Take over the states that the logic has left."""
@@ -200,7 +211,7 @@ class OnRows(_OfLogic, frozen=True):
         own: dict[Any, Any] = {}
         made: list[Sequence[Any]] = []
         each = _OneByOne(self._each(states, rows, own, made, give), len(rows))
-        self.logic.on_batch(own, each, made.append)
+        self.logic.on_batch(own, each, self._into(made))
         if next(iter(each), None) is not None:
             raise BrokenLogic(f"{self._name} returned before it had taken all rows")
 

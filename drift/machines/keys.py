@@ -16,6 +16,7 @@ import xxhash
 
 from drift.machines.changes import Difference
 from drift.machines.maps import Ports, called
+from drift.operators import MapsEach
 from drift_barrier.barrier import FAILURES
 from drift_graph.canonical import THEMSELVES, canonical, hash64, identity
 from drift_graph.errors import ImpureStep
@@ -24,10 +25,11 @@ from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
 from drift_graph.operators import Group
 from drift_graph.restore import CannotRestore, restored
-from drift_graph.unchanged import Sampler, check_unchanged
+from drift_graph.unchanged import Sampler, are_unchangeable, changed_later, check_unchanged, difference_of
 from drift_kernel import kernel
 
 _OWNERS_MAX = 100_000
+_RECENT = 8
 
 
 def stands_for_itself(kind: type) -> bool:
@@ -67,13 +69,17 @@ def keyed(
     So do, if the grouping is on a cycle that may be `endless`, items that have passed it too often.
 
     Raises:
-        ImpureStep: the key function has changed a payload.
+        ImpureStep: the key function has changed a payload, or a key that it had returned before.
     """
     try:
         if endless:
             check_lengths(group, columns.metas)
         samples = sampler.sample(columns.payloads)
-        keys: Any = identities(called(group.key, columns.payloads))
+        keys: Any = [] if sampler.kept else called(group.key, columns.payloads)
+        if not sampler.kept and (isinstance(group.key, MapsEach) or are_unchangeable(keys)):
+            keys = identities(keys)
+        else:
+            keys = _one_by_one(group, columns.payloads, sampler)
         check_unchanged(group, samples)
         return columns, keys
     except ImpureStep:
@@ -95,6 +101,29 @@ def keyed(
             into.diffs.append(diff)
         ports.setdefault(FAILURES, []).append(failures.columns())
         return good.columns(), keys
+
+
+def _one_by_one(group: Group, payloads: Sequence[Any], sampler: Sampler) -> list[Any]:
+    """The identities of keys that may change, each taken before the next call: one object may be refilled. The last
+    ones are compared again with the next.
+
+    Raises:
+        ImpureStep: it is.
+    """
+    found: list[Any] = []
+    given: dict[int, tuple[Any, Any]] = {id(key): (key, then) for key, then in sampler.kept}
+    for payload in payloads:
+        key = group.key(payload)
+        now = identity(key)
+        _, then = given.setdefault(id(key), (key, now))
+        if then != now:
+            raise changed_later(group, difference_of(form_of_identity(then), key))
+        found.append(now)
+    for key, then in given.values():
+        if identity(key) != then:
+            raise changed_later(group, difference_of(form_of_identity(then), key))
+    sampler.kept = [*given.values()][-_RECENT:]
+    return found
 
 
 class _Owners(dict[Any, int]):

@@ -28,6 +28,7 @@ from drift.operators import (
     ScanState,
     Timer,
     hands_state,
+    is_noted,
     noted_inside,
     pair_of,
     state_and_outputs,
@@ -170,7 +171,7 @@ class ScanLogic(_Untimed):
         if gives_users(step):
             self.noting = Noting()
             self._noted = self.noting.of(step)
-        elif hands_state(step, then=True):
+        elif is_noted(step):
             self.noting = Noting()
             step = noted_inside(step, self.noting)
             self._step = field_of(step, "__call__", step)
@@ -266,8 +267,7 @@ class ProcessLogic:
     def __init__(self, process: Process, *, is_timed: bool = True, in_cycle: bool = False) -> None:
         self.is_timed = is_timed
         self.hands_state = any(process.hands_state)
-        is_noted = any(hands_state(each, then=True) for each in (process.on_item, process.on_time))
-        self.noting = Noting() if is_noted else None
+        self.noting = Noting() if any(map(is_noted, (process.on_item, process.on_time))) else None
         if self.noting is not None:
             process = process.noted(self.noting)
         on_item, on_time = process.on_item, process.on_time

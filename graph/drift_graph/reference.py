@@ -11,20 +11,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from drift_graph.canonical import canonical
 from drift_graph.failures import EndlessCycle, check_lengths, failed_step, step_error
-from drift_graph.functions import pass_interrupts
+from drift_graph.functions import field_of, pass_interrupts
 from drift_graph.graph import Dataflow
 from drift_graph.identifiable import checked_operators
 from drift_graph.item import Failure
 from drift_graph.later import Later, placed_all
 from drift_graph.meta import END_OF_TIME, time_of, varint
 from drift_graph.operators import Border, Group, Map, Operator, Sink, Source
-from drift_graph.unchanged import UNCHECKED, Handed, Returned, changed_later, gives_users
+from drift_graph.unchanged import UNCHECKED, Handed, Noting, Returned, changed_later, gives_users
 
 #: In place of a rank: a failed call, and its exception.
 _FAILED = -1
@@ -86,6 +87,12 @@ class Reference:
         self._pushed = 0
         self._checked = checked_operators(dataflow)
         self._returned: dict[str, Returned] = {}
+        self._noting: dict[str, tuple[Map, Noting]] = {}  # of functions of the library that keep what users' make
+        for each in dataflow.operators if observer is None else ():
+            if isinstance(each, Map) and (with_noted := field_of(each.function, "with_noted")) is not None:
+                noting = Noting()
+                if (function := with_noted(noting)) is not each.function:
+                    self._noting[each.name] = replace(each, function=function), noting
         self._buckets: dict[tuple[int, bytes], deque[Any]] = {}
         self._marks: dict[tuple[int, bytes], deque[Any]] = {}
 
@@ -166,9 +173,12 @@ class Reference:
                         self.push(operator.name, child, answer, (mark,))
                 elif isinstance(operator, Map):
                     handed = self._handed(operator.function, payload)
-                    family = operator.children(payload, time_of(incoming), partial(self._note_child, operator, handed))
+                    called, noting = self._noting.get(operator.name, (operator, None))
+                    family = called.children(payload, time_of(incoming), partial(self._note_child, operator, handed))
                     handed.check_unchanged(operator)
                     self._note(operator, family, handed)
+                    if noting is not None and (changed := noting.check([])):
+                        raise changed_later(operator, changed)
                     for made in placed_all(incoming, varint(rank), family, below == END_OF_TIME):
                         self.push(operator.name, *made, (mark,))
                 elif isinstance(operator, Group):
@@ -199,8 +209,13 @@ class Reference:
     def _window(self, operator: Group, rank: int, payload: Any, mark: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """The window that ends with an item, and the marks of its items."""
         handed = self._handed(operator.key, payload)
-        bucket_key = rank, canonical(operator.key(payload))
+        key = operator.key(payload)
         handed.check_unchanged(operator)
+        if self._observer is None:
+            returned = self._returned.setdefault(operator.name, Returned())
+            if changed := returned.note((key,), handed.values):
+                raise changed_later(operator, changed)
+        bucket_key = rank, canonical(key)
         bucket = self._buckets.get(bucket_key)
         if bucket is None:
             bucket = self._buckets[bucket_key] = deque(maxlen=operator.window)

@@ -204,6 +204,11 @@ def _text_of(data: bytes, value: Any) -> str:
         return "another value"
 
 
+def difference_of(then: bytes, value: Any) -> str:
+    """A value when it had these bytes, and now, for a message."""
+    return f"it was {_text_of(then, value)} and is {safe_text(repr, value, 200)}"
+
+
 # What is handed out.
 
 
@@ -277,12 +282,17 @@ class _SampleOfRows(Sample):
 
 
 class Sampler:
-    """Encodes what is handed out, so that a change shows."""
+    """Encodes what is handed out, so that a change shows.
 
-    __slots__ = ("_compared",)
+    Attributes:
+        kept: the last keys that the function has returned, if they may change, each with its identity.
+    """
+
+    __slots__ = ("_compared", "kept")
 
     def __init__(self) -> None:
         self._compared = 0
+        self.kept: Sequence[tuple[Any, Any]] = ()
 
     def sample(self, values: Sequence[Any], *more: Any) -> list[Sample]:
         """The values handed out now, and `more`, as they are; empty if nobody can change any of them."""
@@ -480,6 +490,17 @@ class Noting:
     def of(self, function: Callable[..., Any]) -> Noted:
         """A function whose results are noted."""
         return Noted(function, self._results.append, self._prints.append, self)
+
+    def noting(self, give: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A function that takes what a function of a user gives, where that is noted."""
+
+        def take(given: Any) -> None:
+            if self.is_on:
+                self._prints.append(_printed_one(given))
+                self._results.append(given)
+            give(given)
+
+        return take
 
     @property
     def has_kept(self) -> bool:

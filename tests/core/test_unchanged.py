@@ -333,6 +333,22 @@ def generating(number: int) -> Iterator[list[int]]:
         yield row
 
 
+class Gives(drift.Logic[int, int, Any]):
+    """An own operator that gives what a function makes of each row."""
+
+    initial = 0
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def key(self, payload: int) -> int:
+        return payload % 2
+
+    def on_batch(self, states: Any, rows: Any, out: Any) -> None:
+        for _, number, _ in rows:
+            out([self.function(number)])
+
+
 RETURNED: dict[str, Callable[[Any, Any], Any]] = {
     "map": lambda s, f: s.map(f),
     "map before another": lambda s, f: s.map(f).map(repr),
@@ -354,6 +370,12 @@ RETURNED: dict[str, Callable[[Any, Any], Any]] = {
     "fold": lambda s, f: s.window(drift.windows.count(3)).fold(None, lambda state, number: f(number)),
     "call": lambda s, f: s.call(f, concurrency=1),
     "recorded": lambda s, f: s.map(drift.recorded(f)),
+    "key": lambda s, f: s.scan(f, 0, lambda state, number: (state + 1, state)),
+    "key that is counted": lambda s, f: s.count(key=f),
+    "collect of": lambda s, f: s.at_end(drift.agg.collect(of=f)),
+    "distinct of, in several": lambda s, f: s.at_end(drift.agg.several(all=drift.agg.distinct(of=f))),
+    "last of, in windows": lambda s, f: s.window(drift.windows.tumbling(3)).aggregate(drift.agg.last(of=f)),
+    "own logic": lambda s, f: s.step(Gives(f)),
 }
 CUT = [{}, {"batch_items": 1}, {"batch_items": 2}, {"fused": False}, {"engine": "reference"}]
 
