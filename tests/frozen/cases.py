@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from generated import OPERATIONS, Numbers, Recipe, Times, build, source_names
 
 import drift
+from drift import agg, windows
 from drift_graph.errors import GraphError
 from frozen import functions as f
 from frozen.catalogue import ENTRIES, Entry
@@ -29,12 +30,14 @@ class Case(NamedTuple):
         make: the graph and its inputs, made anew.
         tables: of sources whose rows are given as columns (a DataFrame) the schemas; elsewhere rows are a list.
         large: whether there are thousands of rows, so that they are run in few ways.
+        batch_items: of a run on `local`, where a case is of batches.
     """
 
     name: str
     make: Callable[[], tuple[drift.Dataflow, Sources]]
     tables: dict[str, dict[str, Any]]
     large: bool = False
+    batch_items: int | None = None
 
 
 # Entries of the catalogue: as plain dicts, as rows of a schema, and in columns; by arrival and by times.
@@ -48,12 +51,27 @@ _EVENT = list(_TIMES)[1:]
 _WORDS = {"dicts": "rows as plain dicts", "rows": "rows of a schema", "columns": "rows in columns"}
 
 
+_ALIKE = "a text of more than eight bytes "
+#: Rows with other values, of one kind each: columns that meet one kind leave to objects what they would do for another.
+_OTHER_VALUES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "NaN": lambda row: {**row, "fare": float("nan") if row["id"] % 5 == 2 else row["fare"] + 1},
+    "zeros with signs": lambda row: {**row, "fare": (0.0, -0.0, -0.0)[row["id"] % 3]},
+    "zeros below": lambda row: {**row, "fare": -0.0},
+    "integers of which means are not exact": lambda row: {**row, "n": row["n"] * 2**51 + row["id"]},
+    "integers whose sums have more than 64 bits": lambda row: {**row, "n": row["n"] * 2**59 + row["id"]},
+    "equal values": lambda row: {**row, "n": row["n"] % 2, "fare": float(row["n"] % 3)},
+    "nulls": lambda row: {**row, "n": None if row["id"] % 50 == 49 else row["n"]},
+    "texts that begin alike": lambda row: {**row, "key": _ALIKE + row["key"][:1] + "\0" * (row["n"] % 3)},
+}  # fmt: skip
+
+
 def _rows(draw: Draw, of: str, count: int, keys: int, ordered: bool) -> list[Any]:
     if of == "days":
         return [
             {**row, "at": SPRING_MS + row["at"] * DAY_MS // 4} for row in trips(draw, count, keys=keys, ordered=True)
         ]
-    return trips(draw, count, keys=keys, odd_fares=of == "odd fares", ordered=ordered)
+    rows = trips(draw, count, keys=keys, odd_fares=of == "odd fares", ordered=ordered)
+    return [_OTHER_VALUES[of](row) for row in rows] if of in _OTHER_VALUES else rows
 
 
 def _made(name: str, entry: Entry, form: Form, times: str, count: int, keys: int) -> tuple[drift.Dataflow, Sources]:
@@ -105,6 +123,77 @@ def _case(sentence: str, entry: Entry, form: Form, times: str, count: int, keys:
     name = f"{sentence}: {count} {_WORDS[form]}, {times}"
     tables = dict.fromkeys(("left", "right")[: abs(entry.sources)], TRIPS) if form == "columns" else {}
     return Case(name, lambda: _made(name, entry, form, times, count, keys), tables, count >= 900)
+
+
+# Rows in batches of columns: what one has for the next, and values that columns leave to objects.
+
+_SEVERAL: dict[str, Callable[[], Any]] = {
+    "tumbling windows": lambda: windows.tumbling(40),
+    "sliding windows": lambda: windows.sliding(40, 10),
+    "sessions": lambda: windows.session(3),
+    "windows of seven": lambda: windows.count(7),
+}
+_VALUES: dict[str, Callable[[], dict[str, Any]]] = {
+    "sums": lambda: {"s": agg.sum("fare"), "n": agg.sum("n"), "c": agg.count()},
+    "means": lambda: {"m": agg.mean("n"), "f": agg.mean("fare")},
+    "bounds": lambda: {"l": agg.min("fare"), "g": agg.max("fare"), "n": agg.max("n")},
+    "rows": lambda: {"f": agg.first("id"), "l": agg.last("id"), "a": agg.min_by("fare"), "b": agg.max_by("n")},
+}
+#: Which values say something about which aggregates.
+_SAYING = {
+    "trips": ["sums", "means", "bounds", "rows"], "NaN": ["bounds", "rows", "sums"],
+    "zeros with signs": ["sums", "bounds", "rows"], "zeros below": ["sums"],
+    "integers of which means are not exact": ["means"], "integers whose sums have more than 64 bits": ["sums", "means"],
+    "equal values": ["rows"], "nulls": ["sums"], "texts that begin alike": ["sums"],
+}  # fmt: skip
+
+
+def _in_batches() -> Iterator[Case]:
+    """All in batches of 60 rows or, where that is another path, in event time."""
+    for of, several in _SAYING.items():
+        for values in several:
+            yield _batches(
+                f"{values} of {of}",
+                lambda rows, values=values: [
+                    *(rows.key_by("key").window(made()).rows(**_VALUES[values]()) for made in _SEVERAL.values()),
+                    *([] if values == "rows" else [rows.key_by("key").running(**_VALUES[values]())]),
+                ],
+                of,
+            )
+        if of in ("nulls", "equal values", "zeros below"):
+            continue
+        yield _batches(
+            f"rolling values and those before of {of}",
+            lambda rows: rows.key_by("key").running(
+                s=agg.rolling(agg.sum("n"), 3),
+                m=agg.rolling(agg.mean("fare"), 4),
+                l=agg.rolling(agg.min("fare"), 5),
+                b=agg.shift("n"),
+                c=agg.shift("key", 3),
+                d=agg.diff("fare"),
+            ),
+            of,
+        )
+    yield _batches(
+        "first rows",
+        lambda rows: [
+            rows.dedup("key"),
+            rows.dedup("n"),
+            rows.key_by("key", "zone").dedup(),
+            rows.key_by("key", "n").running(c=agg.count()),
+            rows.key_by("key", "n").window(windows.tumbling(30)).rows(c=agg.count(), s=agg.sum("fare")),
+            rows.window(windows.count(9)).rows(s=agg.sum("fare")),
+        ],
+        "trips",
+    )
+
+
+def _batches(sentence: str, steps: Callable[[Any], Any], of: str) -> Case:
+    draw = Draw("batches", sentence)
+    times = draw.of(list(_TIMES))
+    name = f"in batches, {sentence}: 200 rows in columns, {times}"
+    entry = Entry(lambda rows, other: steps(rows), of=of)
+    return Case(name, lambda: _made(name, entry, "columns", times, 200, 5), {"left": TRIPS}, True, draw.of([20, 60]))
 
 
 # Sources: late rows, rows from the future, rows that cannot be, equal rows, other types.
@@ -331,4 +420,4 @@ def _of_shapes() -> Iterator[Case]:
         yield Case(name, lambda name=name: _any_shape(name), {})
 
 
-CASES: list[Case] = [*_of_catalogue(), *_of_sources(), *_of_types(), *_of_objects(), *_of_shapes()]
+CASES: list[Case] = [*_of_catalogue(), *_in_batches(), *_of_sources(), *_of_types(), *_of_objects(), *_of_shapes()]

@@ -121,6 +121,12 @@ def ways(
         released: how many items the case gives, if that is known.
     """
     draw = Draw("ways", case.name)
+    if case.batch_items is not None:
+        yield f"local, {case.batch_items} at once", lambda: on_engine(case, "local", batch_items=case.batch_items)
+        if thorough:
+            yield "local, as many rows at once as there are", lambda: on_engine(case, "local")
+            yield "reference", lambda: on_engine(case, "reference")
+        return
     if case.large:
         in_batches = draw.one_in(4)
         if thorough or not in_batches:
