@@ -23,12 +23,6 @@ BREAKAGES = [
                 "if not sampler.kept:",
             ),
             (
-                "keys that are refilled are taken as they were",
-                "drift/machines/keys.py",
-                "        if then != now:\n",
-                "        if False:\n",
-            ),
-            (
                 "keys of a batch are not compared when it ends",
                 "drift/machines/keys.py",
                 "        if identity(key) != then:\n",
