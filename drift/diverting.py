@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Literal, TypeGuard
 from drift.operators import MapsEach, _ByValue, pair_of
 from drift_graph.diverted import diverted_by, is_diverted, is_late, report
 from drift_graph.errors import GraphError, ImpureStep
-from drift_graph.operators import Arity, as_sequence
+from drift_graph.graph import Dataflow
+from drift_graph.operators import Arity, Map, as_sequence
 from drift_graph.payloads import Rows, have_fields, joined
 
 OnError = Literal["error", "divert"]
@@ -216,6 +217,12 @@ class ErrorsOnly(MapsEach, _ByValue, frozen=True):
         if isinstance(payloads, PartlyDiverted):
             return payloads.reports
         return _Members(bytes(len(payloads)), []) if have_fields(payloads) else list(map(self, payloads))
+
+
+def late_sinks(dataflow: Dataflow) -> list[str]:
+    """The sinks that get late items, from sources with `late=` their name."""
+    apart = {each.name for each in dataflow.operators if isinstance(each, Map) and isinstance(each.function, LateOnly)}
+    return sorted({edge.target for edge in dataflow.edges if edge.origin in apart})
 
 
 class LateOnly(_ByValue, frozen=True):

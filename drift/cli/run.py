@@ -25,6 +25,7 @@ from drift.cli.options import (
 )
 from drift.cli.progress import ProgressOfRun, live_line
 from drift.cli.specs import TimeOptions, by_name, policies, source_of
+from drift.diverting import late_sinks
 from drift.load import absolute_target, load_dataflow
 from drift.running import Report, Run, made_run
 from drift.running.checks import check_files
@@ -171,7 +172,9 @@ def run_command(
     check_files(sources, sinks, output.late_output)
     with LateOutput(output.late_output, output.on_existing) as on_late:
         report = driven(lambda: made_run(dataflow, sources, on_late=on_late, **arguments), sinks, printed)
-    print_report(report, printed, digest_algorithm, late_written=bool(output.late_output or record))
+    in_sinks = sum(report.sinks.get(each, 0) for each in late_sinks(dataflow))
+    written = bool(output.late_output or record or report.late_items == in_sinks)
+    print_report(report, printed, digest_algorithm, late_written=written)
 
 
 def _checkpoints(where: str | None, **settings: Any) -> Checkpoints | None:

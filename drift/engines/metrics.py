@@ -28,6 +28,7 @@ class Reading(NamedTuple):
         now_s: on `time.monotonic`.
         clock_ms: since 1970.
         diverted: items that a source or a step could not process.
+        late_apart: late items that are in sinks of their own.
         memory_bytes: resident, the peak of all processes together.
         sinks: items released to each.
     """
@@ -43,6 +44,7 @@ class Reading(NamedTuple):
     sinks: Mapping[str, int] = {}
     clock_ms: int = 0
     checkpoints: CheckpointState | None = None
+    late_apart: int = 0
 
     @property
     def has_ended(self) -> bool:
@@ -103,6 +105,11 @@ def _lag_s(reading: Reading, below: bytes) -> float | None:
     return (reading.clock_ms - time_ms) / 1000 if _DATES_FROM_MS <= time_ms < _DATES_TO_MS else None
 
 
+def _late_of_sources(now: Reading) -> dict[str, int]:
+    apart = {each.name: now.observed.counts.get(f"{each.name}.late") for each in now.sources}
+    return {each.name: each.late_items + (left.items if (left := apart[each.name]) else 0) for each in now.sources}
+
+
 def _lags(reading: Reading) -> dict[str, float]:
     lags = {each.name: _lag_s(reading, each.heartbeat) for each in reading.sources if each.silent_since_s is not None}
     return {name: lag for name, lag in lags.items() if lag is not None}
@@ -136,7 +143,7 @@ METRICS: tuple[Metric, ...] = (
         report="tombstones", page="tombstones", prometheus="drift_tombstones", otel="drift.tombstones",
     ),
     Metric(
-        _ITEMS, "Items that came too late and were diverted.", lambda now: now.progress.late_items,
+        _ITEMS, "Items that came too late and were diverted.", lambda now: now.progress.late_items + now.late_apart,
         report="late_items", page="late", prometheus="drift_late_items", otel="drift.items.late",
     ),
     Metric(
@@ -219,7 +226,7 @@ METRICS: tuple[Metric, ...] = (
         label="source", page="items", prometheus="drift_source_items", otel="drift.source.items",
     ),
     Metric(
-        _ITEMS, "Of a source, diverted.", lambda now: {each.name: each.late_items for each in now.sources},
+        _ITEMS, "Of a source, diverted.", _late_of_sources,
         label="source", page="late", prometheus="drift_source_late_items", otel="drift.source.items.late",
     ),
     Metric(

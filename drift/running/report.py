@@ -19,7 +19,7 @@ class Report:
             runs since the beginning.
         items_before: of `items_in`, those of the runs before the checkpoint that this one resumed from.
         tombstones: outputs that groupings cancelled before release.
-        late_items: diverted.
+        late_items: diverted, by the time policy or to a sink of their own.
         sinks: items released to each sink, also those of late items and of errors; as `items_out`.
         seconds: wall clock, start to end.
         peak_memory_bytes: resident, the sum over all processes of the run.

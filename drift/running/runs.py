@@ -307,6 +307,8 @@ class Run(Exports):
             progress = replace(progress, items_out=self._limit.items)
         seconds = self._seconds if self._seconds is not None else time.perf_counter() - self._started
         memory_bytes = peak_memory_bytes() + sum(progress.peak_memory_bytes.values())
+        late_apart = self._watching.life.late_apart
+        reading = Reading(progress, self._outcome[0], seconds, memory_bytes=memory_bytes, late_apart=late_apart)
         return Report(
             graph=self.dataflow.name,
             engine=self.engine,
@@ -316,7 +318,7 @@ class Run(Exports):
             items_before=self._items_before,
             sinks=self._watching.life.released,
             held=self._held,
-            **reported(Reading(progress, self._outcome[0], seconds, memory_bytes=memory_bytes)),
+            **reported(reading),
         )
 
     @property

@@ -80,8 +80,8 @@ class Watching(Observer):
         self.life.take(batch)
         if self.page is not None or self._run.stores_state:
             self.status.take(batch)
-        if progress.late_items:
-            self._log.late(progress.late_items)
+        if late := progress.late_items + self.life.late_apart:
+            self._log.late(late)
         if self._has_errors and batch.metas:
             self._log.diverted(self.life.diverted)
         if self._telemetry is not None:

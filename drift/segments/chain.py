@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from drift.engines.base import Progress
 from drift.engines.feed import Feed
 from drift.engines.kinds import EngineKind
-from drift.engines.observed import Observed
+from drift.engines.observed import Observed, ProcessState
 from drift.engines.settings import Settings
 from drift.segments.answers import AnswerLog, AnswersAtBorder, AnswersOfRun
 from drift.segments.feed import Before, BorderFeed
@@ -239,14 +239,16 @@ class Chain:
 
     def observed(self) -> Observed:
         every = [each.observed() for each in (*(before.engine for before in self.befores), self._last)]
+        processes: dict[int, ProcessState] = {}  # one may have several segments
+        for number, each in enumerate(every, 1):
+            for state in each.processes:
+                first = state.name == "run" and number == 1
+                named = state if first else state._replace(name=f"{state.name} of segment {number}")
+                processes.setdefault(state.pid, named)
         return Observed(
             {name: counts for each in every[::-1] for name, counts in each.counts.items()},
             [name for each in every for name in each.inside_loops],
-            [
-                state._replace(name=f"{state.name} of segment {number}") if state.name != "run" or number > 1 else state
-                for number, each in enumerate(every, 1)
-                for state in each.processes
-            ],
+            list(processes.values()),
             {f"{name} of segment {at}": bars for at, each in enumerate(every, 1) for name, bars in each.bars.items()},
             [before.seconds for before in self.befores],
         )

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 import xxhash
 
+from drift.diverting import late_sinks
 from drift.engines.base import Progress
 from drift.engines.metrics import Reading
 from drift.engines.observed import CheckpointState, Observed, SourceState, added
@@ -131,6 +132,7 @@ class Life:
         self.error: BaseException | None = None
         before = checkpoint.released if checkpoint is not None else {}
         self._written = checkpoint.number if checkpoint is not None else 0
+        self._late_sinks = late_sinks(run.dataflow)
         self._sinks = Counter({sink.name: before.get(sink.name, 0) for sink in run.dataflow.sinks})
 
     def start(self) -> None:
@@ -152,6 +154,11 @@ class Life:
     def diverted(self) -> int:
         """Items that were diverted, since a source or a step could not process them."""
         return self._sinks[ERRORS]
+
+    @property
+    def late_apart(self) -> int:
+        """Late items that are in sinks of their own."""
+        return sum(self._sinks[each] for each in self._late_sinks)
 
     @property
     def released(self) -> dict[str, int]:
@@ -190,6 +197,7 @@ class Life:
             self.seconds_at(now_s),
             now_s,
             self.diverted,
+            late_apart=self.late_apart,
             observed=observed,
             sources=run.source_states(),
             sinks=self.released,

@@ -167,6 +167,16 @@ def test_it_changes_neither_graph_nor_fingerprint_nor_a_run_without_state() -> N
     assert isinstance(drift.run(made(True), {"n": [1]})._engine, LocalEngine)
 
 
+def test_a_process_that_has_several_segments_is_counted_once() -> None:
+    graph = drift.Graph("counted")
+    graph.source("n").map(lambda n: n + 1, durable=True).map(lambda n: n, durable=True).call(abs).sink("out")
+    run = drift.run(graph, {"n": [1, 2]}, counted=True)
+    for _ in run:
+        pass
+    (process,) = run.observed().processes
+    assert process.name == "run" and process.pid == os.getpid()
+
+
 # Over processes, too.
 
 
