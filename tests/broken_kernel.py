@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from broken import SAME_CODE, Breakage, one
 
-_HASH, _ENCODE, _ARROW, _KEYS, _LOOPS = (
-    f"kernel/drift_kernel/{name}" for name in ("hash.h", "encode.pyx", "arrow.pyx", "keys.pyx", "loops.pyx")
+_HASH, _ENCODE, _ARROW, _KEYS, _LOOPS, _WALKS = (
+    f"kernel/drift_kernel/{name}"
+    for name in ("hash.h", "encode.pyx", "arrow.pyx", "keys.pyx", "loops.pyx", "walks.pyx")
 )
 _PROLONGING = "drift/machines/sessions.py"
 SESSIONS = ("tests/rows/test_session_rows.py",)
 _OBJECTS = "the harness draws few sessions"
 KERNEL = ("tests/core/test_compiled.py",)
 ROWS = ("tests/core/test_compiled.py", "-k", "columns")
+UNCHANGED = ("tests/core/test_unchanged.py", "-k", "kernel")
+_QUIET = "its functions change nothing"
 _FEW = "its values are too few and too short"
 
 BREAKAGES: list[Breakage] = [
@@ -31,6 +34,25 @@ BREAKAGES: list[Breakage] = [
         "for (; p < end; p++) sum",
         "for (; p + 3 < end; p++) sum",
         KERNEL,
+    ),
+    one(
+        "what is in a list is not looked at",
+        _WALKS,
+        "if _freshness(_of_list(value, at), kinds, deep + 1) == 0:",
+        "if False:",
+        UNCHANGED,
+        _QUIET,
+    ),
+    one(
+        "a tuple that somebody has is fresh", _WALKS, "least == 2 or _references(value) == 1", "True", UNCHANGED, _QUIET
+    ),
+    one(
+        "what is in a tuple is not looked at",
+        _WALKS,
+        "return _are_unchangeable(<tuple>value, kinds, deep + 1)",
+        "return 1",
+        UNCHANGED,
+        _QUIET,
     ),
     one("-32 has two bytes", _ENCODE, "    if value >= -32:", "    if value > -32:", KERNEL, SAME_CODE),
     one("an extension of 16 bytes has no header of its own", _ENCODE, " or size == 16:", ":", KERNEL, _FEW),

@@ -39,6 +39,7 @@ from drift_graph.functions import LibraryFunction, field_of, safe_text
 from drift_graph.operators import Operator, location_of
 from drift_graph.payloads import are_rows
 from drift_graph.restore import CannotRestore, restored
+from drift_kernel import kernel
 
 SAMPLED_MAX = 32  # values that are compared by their canonical form too
 _PIECE = 256  # values that are encoded at once
@@ -46,8 +47,8 @@ _KEPT_BYTES_MAX = 1 << 16  # of a piece; of a larger one its hash is kept
 _RECENT = 8
 _SWEPT_MIN = 64
 
-_SCALARS = frozenset({str, int, float, bool, bytes, type(None)})
-_UNCHANGEABLE = _SCALARS | {
+_SCALARS: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
+_UNCHANGEABLE: frozenset[type] = _SCALARS | {
     complex, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal, fractions.Fraction,
     uuid.UUID, range, type, types.FunctionType, types.BuiltinFunctionType,
 }  # fmt: skip
@@ -59,6 +60,10 @@ _UNCHANGEABLE_OR_TUPLE = _UNCHANGEABLE | {tuple}
 
 def are_unchangeable(values: Sequence[Any]) -> bool:
     """Whether nobody can change any of the values, by their types alone: scalars, and tuples of these at any depth."""
+    if kernel is not None and type(values) is list:
+        found: bool | None = kernel.are_unchangeable(values, _UNCHANGEABLE)
+        if found is not None:
+            return found
     kinds = set(map(type, values))
     if kinds <= _UNCHANGEABLE:
         return True
@@ -111,6 +116,8 @@ def are_fresh(values: list[Any], given: Sequence[Any]) -> bool:
     """Whether nobody but this list has a reference to any of the values, or to what is in them and may change; but for
     what is part of what was given, which is whoever's it was before.
     """
+    if kernel is not None and kernel.are_fresh(values, _UNCHANGEABLE):
+        return True
     level, references = values, _OF_ONE_LIST
     known: set[int] | None = None
     while True:

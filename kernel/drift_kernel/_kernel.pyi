@@ -66,6 +66,10 @@ class Kernel(Protocol):
     # keys.pyx
     def are_identities(self, keys: Iterable[Any]) -> bool: ...
 
+    # walks.pyx
+    def are_unchangeable(self, values: list[Any], kinds: frozenset[type]) -> bool | None: ...
+    def are_fresh(self, values: list[Any], kinds: frozenset[type]) -> bool: ...
+
     # arrow.pyx
     Column: type[_Column]
     RowForms: type[_RowForms]

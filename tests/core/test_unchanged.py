@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import drift
+from drift_graph import unchanged
 from drift_graph.unchanged import Sampler, are_fresh, are_unchangeable
 
 
@@ -475,3 +478,35 @@ def test_any_change_of_a_value_shows(change: Any) -> None:
     assert not any(each.is_changed for each in samples)
     row["b"]["c"][0] = change  # type: ignore[index]
     assert [each.is_changed for each in samples] == [True, False, True]
+
+
+@pytest.mark.parametrize("known", ["kernel", "twin"])
+def test_what_is_in_what_somebody_has_is_not_fresh(known: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if known == "twin":
+        monkeypatch.setattr(unchanged, "kernel", None)
+    made = [{"a": [n, ({"b": n},)], "c": (n, "x")} for n in range(3)]
+    assert are_fresh(made, ())
+    for held in (made[1], made[1]["a"], made[2]["a"][1], made[2]["a"][1][0]):  # type: ignore[index]
+        assert held and not are_fresh(made, ()) and are_fresh(made, made)
+    del held
+    assert are_fresh(made, ()) and not are_fresh([made[0], made[0]], ())
+
+
+_leaves = st.sampled_from([None, True, 1, 2.5, "a", b"a", 1j, range(3), type, [], {}, {1}, bytearray(), frozenset()])
+_values = st.recursive(_leaves, lambda inside: st.lists(inside, max_size=3).map(tuple))
+
+
+@given(st.lists(_values, max_size=4), st.sampled_from([0, 1, 99, 100, 101, 5000]))
+def test_the_kernel_and_its_twin_know_the_same_values_to_be_unchangeable(values: list[Any], depth: int) -> None:
+    for _ in range(depth if values else 0):
+        values[0] = (values[0],)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unchanged, "kernel", None)
+        try:
+            expected = are_unchangeable(values)
+        except RecursionError:  # of the twin, where tuples are in tuples thousands of times
+            expected = None
+    try:
+        assert are_unchangeable(values) == expected
+    except RecursionError:
+        assert expected is None

@@ -1,0 +1,102 @@
+# Which values can change: see `drift_graph.unchanged`.
+
+cdef enum:
+    _TUPLES_MAX = 100  # inside each other; what is deeper is asked of the twin
+
+
+cdef inline int _is_unchangeable(object value, frozenset kinds, int deep) except -2:
+    """1 if nobody can change a value, 0 if somebody can, -1 where tuples are in tuples too often."""
+    cdef PyObject *kind = <PyObject *>Py_TYPE(value)
+    if (
+        kind == <PyObject *>str
+        or kind == <PyObject *>int
+        or kind == <PyObject *>float
+        or value is None
+        or kind == <PyObject *>bool
+    ):
+        return 1
+    if kind == <PyObject *>tuple:
+        return _are_unchangeable(<tuple>value, kinds, deep + 1)
+    return 1 if <object>kind in kinds else 0
+
+
+cdef int _are_unchangeable(tuple values, frozenset kinds, int deep) except -2:
+    cdef int found
+    if deep > _TUPLES_MAX:
+        return -1
+    for value in values:
+        found = _is_unchangeable(value, kinds, deep)
+        if found != 1:
+            return found
+    return 1
+
+
+def are_unchangeable(list values not None, frozenset kinds not None):
+    """Whether all values are of these kinds, or tuples of such values; None where they are deeper than is looked.
+
+    Args:
+        kinds: types whose objects nobody can change.
+    """
+    cdef int found
+    for value in values:
+        found = _is_unchangeable(value, kinds, 0)
+        if found != 1:
+            return False if found == 0 else None
+    return True
+
+
+cdef extern from "Python.h":
+    Py_ssize_t _references "Py_REFCNT"(PyObject *value) noexcept
+    PyObject *_of_list "PyList_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept
+    Py_ssize_t _list_size "PyList_GET_SIZE"(PyObject *values) noexcept
+    PyObject *_of_tuple "PyTuple_GET_ITEM"(PyObject *values, Py_ssize_t at) noexcept
+    Py_ssize_t _tuple_size "PyTuple_GET_SIZE"(PyObject *values) noexcept
+    bint _next_of_dict "PyDict_Next"(PyObject *rows, Py_ssize_t *at, PyObject **key, PyObject **value) noexcept
+
+
+cdef int _freshness(PyObject *value, frozenset kinds, int deep) except -1:
+    """2 for a value that nobody can change, 1 for one that only what it is in has a reference to, else 0."""
+    cdef PyObject *kind = <PyObject *>Py_TYPE(<object>value)
+    cdef PyObject *key
+    cdef PyObject *inside
+    cdef Py_ssize_t at = 0
+    cdef int found, least = 2
+    if (
+        kind == <PyObject *>str
+        or kind == <PyObject *>int
+        or kind == <PyObject *>float
+        or value == <PyObject *>None
+        or kind == <PyObject *>bool
+    ):
+        return 2
+    if deep > _TUPLES_MAX:
+        return 0
+    if kind == <PyObject *>tuple:
+        for at in range(_tuple_size(value)):
+            found = _freshness(_of_tuple(value, at), kinds, deep + 1)
+            if found == 0:
+                return 0
+            least = min(least, found)
+        return least if least == 2 or _references(value) == 1 else 0
+    if kind == <PyObject *>dict and _references(value) == 1:
+        while _next_of_dict(value, &at, &key, &inside):
+            if _freshness(inside, kinds, deep + 1) == 0:
+                return 0
+        return 1
+    if kind == <PyObject *>list and _references(value) == 1:
+        for at in range(_list_size(value)):
+            if _freshness(_of_list(value, at), kinds, deep + 1) == 0:
+                return 0
+        return 1
+    return 2 if <object>kind in kinds else 0
+
+
+def are_fresh(list values not None, frozenset kinds not None):
+    """Whether nobody but this list has a reference to any value in it, or to what is in them and may change, as far as
+    they are dicts, lists and tuples; what it says False of is asked of the twin.
+    """
+    cdef Py_ssize_t at
+    for at in range(_list_size(<PyObject *>values)):
+        if _freshness(_of_list(<PyObject *>values, at), kinds, 0) == 0:
+            return False
+    return True
