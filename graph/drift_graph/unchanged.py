@@ -127,7 +127,7 @@ def are_fresh(values: list[Any], given: Sequence[Any]) -> bool:
         if kinds <= _MUTABLE and max(map(getrefcount, level)) <= references:
             if kinds == {dict} and set(map(type, chain.from_iterable(map(dict.values, level)))) <= _UNCHANGEABLE:
                 return True
-        elif not kinds <= _SHAREABLE:
+        else:
             shared = _shared(level, references)
             if shared and known is None:
                 known = set(map(id, given))
@@ -145,8 +145,7 @@ def _shared(level: Sequence[Any], references: int) -> set[int]:
     return {
         id(each)
         for each, count in zip(level, counts)
-        if count > references
-        and (type(each) in _MUTABLE or (type(each) not in _SHAREABLE and not isinstance(each, enum.Enum)))
+        if count > references and not isinstance(each, enum.Enum) and not are_unchangeable([each])
     }
 
 
@@ -163,7 +162,6 @@ def _parts(values: Sequence[Any]) -> set[int]:
 
 _MUTABLE = frozenset({dict, list, set})
 _SEQUENCES = frozenset({tuple, list, set, frozenset})
-_SHAREABLE = _UNCHANGEABLE_OR_TUPLE | {frozenset}
 
 
 # Encodings.

@@ -480,14 +480,36 @@ def test_any_change_of_a_value_shows(change: Any) -> None:
     assert [each.is_changed for each in samples] == [True, False, True]
 
 
+@pytest.mark.parametrize("batch_items", [1, 3, 100])
+def test_a_function_that_keeps_the_last_tuple_and_changes_what_is_in_it_is_found(batch_items: int) -> None:
+    last: list[Any] = []
+
+    def kept(n: int) -> Any:
+        if last:
+            last[0][0]["n"] = -1
+        last[:] = [({"n": n},)]
+        return last[0]
+
+    graph = drift.Graph("kept")
+    graph.source("in").map(kept).sink("out")
+    with pytest.raises(drift.ImpureStep, match="changed in place what it had returned before"):
+        drift.run(graph, {"in": range(10)}, batch_items=batch_items).finish()
+
+
 @pytest.mark.parametrize("known", ["kernel", "twin"])
 def test_what_is_in_what_somebody_has_is_not_fresh(known: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if known == "twin":
         monkeypatch.setattr(unchanged, "kernel", None)
-    made = [{"a": [n, ({"b": n},)], "c": (n, "x")} for n in range(3)]
+    made: list[Any] = [{"a": [n, ({"b": n},)], "c": (n, "x")} for n in range(3)]
     assert are_fresh(made, ())
-    for held in (made[1], made[1]["a"], made[2]["a"][1], made[2]["a"][1][0]):  # type: ignore[index]
-        assert held and not are_fresh(made, ()) and are_fresh(made, made)
+    held = made[1]
+    assert not are_fresh(made, ())
+    held = made[1]["a"]
+    assert not are_fresh(made, ())
+    held = made[2]["a"][1]
+    assert not are_fresh(made, ())
+    held = made[2]["a"][1][0]
+    assert not are_fresh(made, ()) and are_fresh(made, made)
     del held
     assert are_fresh(made, ()) and not are_fresh([made[0], made[0]], ())
 
