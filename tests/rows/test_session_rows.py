@@ -27,7 +27,12 @@ from drift_graph.meta import END_OF_TIME, varint
 from drift_graph.metas import Metas
 from drift_kernel import kernel
 
-_RAISING = {"inverse": lambda: drift.agg.sum(lambda row: 7 // row["n"]), **AGGREGATES}
+_RAISING = {
+    "inverse": lambda: drift.agg.sum(lambda row: 7 // (row["n"] % 9)),
+    "ratio": lambda: drift.agg.reduce(lambda one, other: {**other, "n": one["n"] // (other["n"] % 9)}),
+    "result": lambda: drift.agg.count().then(lambda count: 7 // (count % 3)),
+    **AGGREGATES,
+}
 steps = st.lists(st.sampled_from([0, 0, 1, 1, 1, 2, 3, 9]), min_size=40, max_size=40)
 
 
@@ -39,7 +44,8 @@ def stage_of(key: tuple[str, ...], names: list[str], gap: int) -> Any:
     return stage
 
 
-NAMES = names_in_columns | st.lists(st.sampled_from(list(_RAISING)), min_size=1, max_size=3, unique=True)
+of_any = st.lists(st.sampled_from(list(_RAISING)), min_size=1, max_size=3, unique=True)
+NAMES = names_in_columns | of_any | st.sampled_from([["ratio"], ["n", "ratio"], ["result"], ["total", "inverse"]])
 
 
 @given(tame | rows_of, st.sampled_from(KEYS), NAMES, st.sampled_from([1, 2, 3, 5, 9]), steps, st.data())
