@@ -399,21 +399,6 @@ class TakesEach(ProcessFunction):
         raise NotImplementedError
 
 
-class FiresEach(ProcessFunction):
-    """A process's function for timers that takes timers of one moment in one call, each the only one of its key then.
-
-    Each gives one output, and may be set again with the same note. At `END` timers fire one by one.
-    """
-
-    __slots__ = ()
-
-    def each(
-        self, states: Sequence[Any], notes: Sequence[Any], time: int
-    ) -> tuple[list[Any], list[Any], int, list[bool]]:
-        """The next states and the outputs, one for each timer; a later time, and whether each is set again for then."""
-        raise NotImplementedError
-
-
 #: In place of an accumulator: of no items.
 NO_ITEMS: Any = type("NoItems", (), {"__repr__": lambda self: "no items"})()
 
@@ -468,7 +453,7 @@ class OpensWindows(ProcessFunction):
 
 class MergesSlices(ProcessFunction):
     """A process's function for items that are slices of windows, which it merges into them, and that has a form in
-    arrays; `on_time` is a `FiresEach`.
+    arrays.
 
     Attributes:
         keeps_owner: all its items come from the process before it, which has the same keys: so one worker has both.
@@ -640,8 +625,8 @@ class Process(_ByValue, frozen=True, dict=True):
         phase: of its timers; above those of the steps before it.
 
     Functions of this library may have further forms, in fields: `on_batch` takes rows as that of a logic does; `takes`
-    and `each` are those of `TakesEach` and `FiresEach`; `in_order` names the form in order, which says what else there
-    is. An `on_time` with `takes_timers` gets the `Timer`, with its key, in place of the note.
+    and `each` are those of `TakesEach`; `in_order` names the form in order, which says what else there is. An `on_time`
+    with `takes_timers` gets the `Timer`, with its key, in place of the note.
     """
 
     key: Callable[[Any], Any]

@@ -25,7 +25,7 @@ from drift.flow.windows import Window
 from drift.operators import JoinsRows, MapsEach, TakesEach, _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.later import at
-from drift_graph.meta import END, TIME_MIN, time_of
+from drift_graph.meta import END, TIME_MIN
 from drift_graph.metas import Metas
 from drift_graph.payloads import have_fields
 
@@ -390,7 +390,7 @@ class TableOrder(ValueError):
     """An item that is joined with a table came before the end of the table."""
 
 
-class TableJoin(_ByValue, TakesEach, JoinsRows, frozen=True):
+class TableJoin(_ByValue, JoinsRows, frozen=True):
     """Each left item with every row of its key, of a table that comes before all items. A state is the rows, a side.
 
     `of_loop`: the items are in an iteration and the table is from outside: all of it comes before the rounds.
@@ -414,25 +414,6 @@ class TableJoin(_ByValue, TakesEach, JoinsRows, frozen=True):
         if rows:
             return rows, [(payload, row) for row in chain(*rows)]
         return rows, [(payload, None)] if self.outer else ()
-
-    def each(
-        self,
-        states: dict[Any, Side],
-        keys: Sequence[Any],
-        payloads: Sequence[tuple[int, Any, Any]],
-        metas: Metas,
-        give: Callable[[Sequence[Any]], None],
-    ) -> None:
-        for meta, key, item in zip(metas, keys, payloads):
-            rows = states.get(key, ())
-            if item[0] or not self.of_loop:
-                states[key], outputs = self(rows, item, time_of(meta))
-                give(outputs)
-            elif len(rows) == 1:
-                payload = item[2]
-                give([(payload, row) for row in rows[0]])
-            else:
-                give(self(rows, item, 0)[1])
 
     def on_time(self, state: State, note: None, time: int) -> Result:
         """No timer is set."""

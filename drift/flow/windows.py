@@ -45,7 +45,6 @@ from drift.flow.opened import Window as Window
 from drift.flow.opened import WindowState as WindowState
 from drift.operators import (
     BatchStep,
-    FiresEach,
     KeyedItems,
     MergesSlices,
     OpensWindows,
@@ -467,7 +466,7 @@ class _Merged(_ByValue, MergesSlices, frozen=True):
         return bound + (self.offset + self.size - bound) % self.every
 
 
-class _MergedEnd(_ByValue, FiresEach, frozen=True):
+class _MergedEnd(_ByValue, frozen=True):
     """Timer: a window ends; sets that of the next window, `every` later, if it begins with the same slice."""
 
     item: _Merged
@@ -487,18 +486,6 @@ class _MergedEnd(_ByValue, FiresEach, frozen=True):
         if first_slice[0] >= next_start:
             return state, (window, due(end + item.every, key))
         return tuple([each for each in state if each[0] >= next_start]) or EMPTY, (window,)
-
-    def each(
-        self, states: Sequence[Any], notes: Sequence[Any], time: int
-    ) -> tuple[list[Any], list[Any], int, list[bool]]:
-        merge, result = self.item.aggregate.merge, self.item.aggregate.result
-        end = self.item.end(time + 1)
-        start, next_start = end - self.item.size, end - self.item.size + self.item.every
-        values = [result(functools.reduce(merge, [each for _, _, each in state])) for state in states]
-        windows: list[Any] = [Window(key, start, end, value) for key, value in zip(notes, values)]
-        left = [tuple([each for each in state if each[0] >= next_start]) or EMPTY for state in states]
-        goes_on = [state[0][0] >= next_start for state in states]
-        return left, windows, last_before(end + self.item.every), goes_on
 
 
 # Windows by number, and by a rule.

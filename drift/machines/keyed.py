@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, compress, groupby, islice, repeat
+from itertools import chain, groupby, islice, repeat
 from operator import attrgetter, eq, itemgetter
 from typing import Any, NamedTuple
 
@@ -41,7 +41,7 @@ from drift_graph.failures import check_lengths, failed_step
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns, Failure, joined
 from drift_graph.later import EndlessTimers, Later, placed
-from drift_graph.meta import BEGINNING, END, END_OF_TIME, time_of, varint
+from drift_graph.meta import BEGINNING, END_OF_TIME, time_of, varint
 from drift_graph.metas import Metas
 from drift_graph.operators import Group, Map
 from drift_graph.payloads import are_rows, have_fields
@@ -576,8 +576,6 @@ class KeyedStage(KeyedState):
                 self._put_state(key, before)
             return []
         self._check(samples)
-        if self._logic.fires_alike and time_of(metas[0]) != END:
-            return self._fired_alike(keys, timers, metas, made, befores)
         for key, due in dues.items():
             self._timers.pop(key, due)
         made = [self._without_timers(*each) if each[2] else each[2] for each in zip(keys, metas, made)]
@@ -585,27 +583,6 @@ class KeyedStage(KeyedState):
             if key not in self._timers.by_key and states.get(key) is initial:
                 del states[key]
         return list(map(_Fired, metas, keys, timers, made, befores))
-
-    def _fired_alike(
-        self, keys: list[Any], dues: list[Due], metas: list[bytes], made: list[Any], befores: list[Any]
-    ) -> list[_Fired]:
-        """The same for timers that set themselves again, for one moment, or do not."""
-        again = [len(outputs) > 1 for outputs in made]
-        later: Iterator[bytes] = iter(())
-        if any(again):
-            time = next(outputs[1].time for outputs in made if len(outputs) > 1)
-            parents = Metas(compress(metas, again)).with_suffix(self._group_suffix)
-            later = iter(parents.later(self._first_timer, time, self._logic.phase))
-        states, timers, initial = self._states, self._timers, self._initial
-        for at, (key, due, is_set) in enumerate(zip(keys, dues, again)):
-            if is_set:
-                made[at] = made[at][:1]
-                timers.set_again(key, due, Due(next(later), due.timer, due.meta))
-                continue
-            timers.pop(key, due)
-            if states.get(key) is initial and key not in timers.by_key:
-                del states[key]
-        return list(map(_Fired, metas, keys, dues, made, befores))
 
     def _fire_below(self, key: Any, bound: bytes, fired: list[_Fired], *, including: bool = False) -> None:
         """Fire a key's timers below a bound, one by one."""

@@ -35,7 +35,7 @@ from drift.operators import (
 )
 from drift_graph.functions import field_of
 from drift_graph.later import Later
-from drift_graph.meta import END, time_of
+from drift_graph.meta import time_of
 from drift_graph.unchanged import Noting, gives_users
 
 #: Passes what a row made: its output, or for logics that give many a sequence of outputs and timers.
@@ -69,8 +69,6 @@ class Logic(Protocol):
         gives_many: whether a row gives a sequence of outputs; else it gives one output.
         is_timed: whether outputs may be timers.
         phase: of its timers.
-        fires_alike: whether timers of one moment each give one output and may set themselves again, behind it and all
-            for one moment; at `END` they give anything.
         stored: optional, what is stored of a state; it is a state too.
         in_one_loop: optional, a faster form where nothing can come below the payloads, of keys that stand for
             themselves: (states, key, kind, payloads, give). It finds the key of each payload, and ends at the first
@@ -95,7 +93,6 @@ class Logic(Protocol):
     gives_many: bool
     is_timed: bool
     phase: int
-    fires_alike: bool
     only_at_ends: bool
     keeps_owner: bool
     objects_because: str
@@ -137,7 +134,7 @@ def _objects_because(function: Any, key: Callable[[Any], Any]) -> str:
 class _Untimed:
     """A logic without timers."""
 
-    gives_many = is_timed = fires_alike = only_at_ends = keeps_owner = False
+    gives_many = is_timed = only_at_ends = keeps_owner = False
     objects_because = "a grouping gives tuples of payloads"
     phase = 0
     takes = in_order = None
@@ -283,8 +280,6 @@ class ProcessLogic:
         self.key, self.initial, self.initials = process.key, process.initial, process.initials
         self.objects_because = _objects_because(on_item, process.key)
         self.timer, self.phase = process.timer, process.phase
-        self._fire_each = field_of(on_time, "each")
-        self.fires_alike = self._fire_each is not None
         self._on_item, self._on_time = on_item, on_time
         self._outputs_of = field_of(on_item, "outputs")
         self.takes = field_of(on_item, "takes")
@@ -313,14 +308,6 @@ class ProcessLogic:
             for output in self._outputs_of(due.payloads, accumulators, time_of(due.metas[0])):
                 give((output,))
             states.update(zip(due.keys, repeat(initial)))
-            return
-        if self._fire_each is not None and len(due) > 1 and (time := time_of(due.metas[0])) != END:
-            befores = [find(key, initial) for key in due.keys]
-            afters, made, until, goes_on = self._fire_each(befores, due.payloads, time)
-            states.update(zip(due.keys, afters))
-            later = Later(until, None)
-            for output, is_set in zip(made, goes_on):
-                give((output, later) if is_set else (output,))
             return
         for key, note, time in due:
             states[key], outputs = state_and_outputs(on_time(find(key, initial), note, time))

@@ -76,12 +76,6 @@ class Timers:
             heappop(heap)
         due.alive = False
 
-    def set_again(self, key: Any, due: Due, following: Due) -> None:
-        """Replace the first timer of a key, because it has fired and sets itself again."""
-        due.alive = False
-        heapreplace(self.by_key[key], following)
-        self.wait(key, following)
-
     def of(self, key: Any) -> list[Due]:
         return list(self.by_key.get(key, ()))
 
