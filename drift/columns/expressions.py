@@ -12,6 +12,7 @@ is computed of it.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +20,8 @@ from difflib import get_close_matches
 from functools import cache
 from itertools import compress
 from operator import itemgetter
-from types import NoneType
-from typing import Any, ClassVar, Literal, NamedTuple
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints, is_typeddict
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -38,8 +39,9 @@ from drift_graph.errors import GraphError, ImpureStep, InputError
 from drift_graph.functions import safe_text
 from drift_graph.payloads import chosen
 
-#: Names of fields and their types, in order; a type as `polars.Schema` takes it, or a Python type.
-Schema = Mapping[str, Any]
+#: Names of fields and their types, in order; a type as `polars.Schema` takes it, or a Python type. Or a class that has
+#: them as annotations: a TypedDict or a dataclass.
+Schema = Mapping[str, Any] | type[Any]
 
 _AS_WRITTEN = pl.QueryOptFlags.none()
 _EXAMPLES_COUNT = 4
@@ -190,7 +192,8 @@ def fields_of(schema: Schema, where: str) -> Fields:
         GraphError: it has no fields, or one of no type.
     """
     try:
-        fields = tuple(pl.Schema({name: _USUAL.get(kind, kind) for name, kind in dict(schema).items()}).items())
+        given = _annotated(schema) if isinstance(schema, type) else dict(schema)
+        fields = tuple(pl.Schema({name: _USUAL.get(kind, kind) for name, kind in given.items()}).items())
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         raise GraphError(
             f"schema={schema!r:.200} (at {where}) is none: {error}; it is a dict of names and types, such as "
@@ -199,6 +202,29 @@ def fields_of(schema: Schema, where: str) -> Fields:
     if not fields:
         raise GraphError(f"schema={schema!r:.80} (at {where}) has no fields")
     return _of_rows(fields, f"schema={schema!r:.80} (at {where})")
+
+
+def _annotated(schema: type[Any]) -> dict[str, Any]:
+    """The fields of a class, and their types, without None: every field of a row may be null.
+
+    Raises:
+        TypeError: it is no TypedDict and no dataclass, or rows may be without a field.
+    """
+    if not is_typeddict(schema) and not dataclasses.is_dataclass(schema):
+        raise TypeError("a class that says fields is a TypedDict or a dataclass")
+    if left_out := sorted(getattr(schema, "__optional_keys__", ())):
+        raise TypeError(f"rows have all fields of a schema, and {', '.join(left_out)} may be left out of this one")
+    kinds = get_type_hints(schema)
+    if dataclasses.is_dataclass(schema):
+        kinds = {each.name: kinds[each.name] for each in dataclasses.fields(schema)}
+    return {name: _without_none(kind) for name, kind in kinds.items()}
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    others = [each for each in get_args(kind) if each is not type(None)]
+    return others[0] if len(others) == 1 else kind
 
 
 def _of_rows(fields: Fields, what: str) -> Fields:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
-from drift.calling.asks import Asks
+from drift.calling.asks import Asks, Call
 from drift.diverting import OnError, diverts
 from drift.streams.adding import Steps
 from drift_graph.functions import caller
@@ -14,11 +14,44 @@ if TYPE_CHECKING:
     from drift.streams.stream import Stream
 
 T = TypeVar("T")
+U = TypeVar("U")
+
+
+class _Options(TypedDict, total=False):
+    concurrency: int
+    timeout_s: float | None
+    retries: int
+    rate_per_s: float | None
+    on_error: OnError
+    stub: Callable[..., Any] | None
+    name: str | None
 
 
 class Calling(Steps[T]):
     """The method of a stream that asks."""
 
+    # fmt: off
+    @overload
+    def call(
+        self, ask: Callable[[list[T]], Awaitable[Sequence[U]]] | Callable[[list[T], Call], Awaitable[Sequence[U]]], *,
+        batch: int, **more: Unpack[_Options],
+    ) -> Stream[U]: ...
+    @overload
+    def call(
+        self, ask: Callable[[list[T]], Sequence[U]] | Callable[[list[T], Call], Sequence[U]], *,
+        batch: int, **more: Unpack[_Options],
+    ) -> Stream[U]: ...
+    @overload
+    def call(
+        self, ask: Callable[[T], Awaitable[U]] | Callable[[T, Call], Awaitable[U]], *,
+        batch: None = ..., **more: Unpack[_Options],
+    ) -> Stream[U]: ...
+    @overload
+    def call(
+        self, ask: Callable[[T], U] | Callable[[T, Call], U], *,
+        batch: None = ..., **more: Unpack[_Options],
+    ) -> Stream[U]: ...
+    # fmt: on
     def call(
         self,
         ask: Callable[..., Any],

@@ -5,10 +5,11 @@ Invariant: operators are only added to its draft by its methods or those of its 
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from drift.diverting import OnError, diverts
 from drift.extras import need
@@ -21,6 +22,9 @@ from drift_graph.functions import caller, is_expression
 from drift_graph.graph import Dataflow, Draft
 from drift_graph.operators import Source
 from drift_graph.policies import ArrivalTime, EventTime, TimePolicy
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 U = TypeVar("U")
 
@@ -62,6 +66,28 @@ class Graph:
 
     @overload
     def source(
+        self,
+        name: str,
+        *,
+        schema: type[DataclassInstance],
+        time: TimePolicy | None = ...,
+        on_error: OnError = ...,
+        late: str = ...,
+    ) -> Stream[dict[str, Any]]: ...
+
+    @overload
+    def source(
+        self,
+        name: str,
+        *,
+        schema: type[U],
+        time: TimePolicy | None = ...,
+        on_error: OnError = ...,
+        late: str = ...,
+    ) -> Stream[U]: ...
+
+    @overload
+    def source(
         self, name: str, *, time: TimePolicy | None = ..., on_error: OnError = ..., late: str = ...
     ) -> Stream[Any]: ...
 
@@ -70,7 +96,7 @@ class Graph:
         name: str,
         *,
         type: Any = None,
-        schema: Mapping[str, Any] | None = None,
+        schema: Mapping[str, Any] | builtins.type[Any] | None = None,
         time: TimePolicy | None = None,
         on_error: OnError = "error",
         late: str = "",
@@ -86,7 +112,8 @@ class Graph:
         Args:
             name: the run refers to it.
             type: of its payloads, for type checkers; nothing is checked while a graph runs.
-            schema: of payloads that are dicts: names and types (of Polars or Python) of their fields, for steps that
+            schema: of payloads that are dicts: names and types (of Polars or Python) of their fields, or a TypedDict,
+                by which type checkers know the payloads, or a dataclass that has the fields; for steps that
                 take expressions, such as `select`; needs the extra `columns`. Files of CSV and JSON are read as such
                 rows, and a payload that is none is as a line that cannot be read.
             time: the time policy, unless the run sets another; arrival time if None.
@@ -130,7 +157,13 @@ class Graph:
             stream._fields = fields
         return stream
 
-    def table(self, name: str, *, schema: Mapping[str, Any] | None = None) -> Stream[Any]:
+    @overload
+    def table(self, name: str, *, schema: type[DataclassInstance]) -> Stream[dict[str, Any]]: ...
+    @overload
+    def table(self, name: str, *, schema: type[U]) -> Stream[U]: ...
+    @overload
+    def table(self, name: str, *, schema: Mapping[str, Any] | None = ...) -> Stream[Any]: ...
+    def table(self, name: str, *, schema: Mapping[str, Any] | type[Any] | None = None) -> Stream[Any]:
         """A source whose items come before every time: `join_table` finds all of them.
 
         A run reads it to its end before it releases anything. The order of its rows depends on their bytes alone.
@@ -147,7 +180,8 @@ class Graph:
             schema: see `source`.
         """
         time = EventTime(time=before_every_time)
-        return self.source(name, time=time) if schema is None else self.source(name, schema=schema, time=time)
+        given: Any = schema
+        return self.source(name, time=time) if schema is None else self.source(name, schema=given, time=time)
 
     def feedback(self, name: str) -> Feedback[Any]:
         """A stream whose items come from a later step: use it first, and close it with `stream.feed(it)`.

@@ -5,15 +5,23 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import ClassVar, Optional, TypedDict
 
+import polars as pl
 import pytest
 from mypy import api
 from waiting import HANG_S
 
+import drift
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
-from typing import Any, TypeGuard, assert_type
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, TypeGuard, assert_type
 
 import drift
 
@@ -87,8 +95,51 @@ def counted(state: int, trip: Trip) -> int:
     return state + 1
 
 
+class Fare(TypedDict):
+    zone: str
+    fare: float | None
+
+
+@dataclass
+class Point:
+    x: int
+
+
+def zone_of(fare: Fare) -> str:
+    return fare["zone"]
+
+
+async def scored(trip: Trip) -> float:
+    return 0.5
+
+
+def asked(trip: Trip, call: drift.Call) -> bytes:
+    return call.key.encode()
+
+
+def asked_together(trips: list[Trip]) -> list[int]:
+    return [trip.delay for trip in trips]
+
+
+async def scored_together(trips: list[Trip], call: drift.Call) -> Sequence[float]:
+    return [0.5 for _ in trips]
+
+
 graph = drift.Graph("types")
 trips = graph.source("trips", type=Trip)
+fares = graph.source("fares", schema=Fare)
+assert_type(fares, drift.Stream[Fare])
+assert_type(fares.map(zone_of), drift.Stream[str])
+assert_type(fares.filter("fare > 3", lambda fare: fare["zone"] == "JFK"), drift.Stream[Fare])
+assert_type(fares.map(lambda fare: fare["fare"]), drift.Stream[float | None])
+assert_type(graph.table("zones", schema=Fare), drift.Stream[Fare])
+assert_type(graph.source("points", schema=Point), drift.Stream[dict[str, Any]])
+assert_type(graph.source("rows", schema={"at": int}), drift.Stream[dict[str, Any]])
+assert_type(trips.call(origin), drift.Stream[str])
+assert_type(trips.call(scored, retries=1, name="scored"), drift.Stream[float])
+assert_type(trips.call(asked), drift.Stream[bytes])
+assert_type(trips.call(asked_together, batch=8), drift.Stream[int])
+assert_type(trips.call(scored_together, batch=8, concurrency=2), drift.Stream[float])
 assert_type(trips, drift.Stream[Trip])
 assert_type(graph.source("any"), drift.Stream[Any])
 assert_type(graph.source("timed", type=Trip, time=drift.EventTime(lambda trip: trip.delay)), drift.Stream[Trip])
@@ -147,6 +198,8 @@ def of(item: drift.Item[Trip]) -> None:
 
 drift.run(graph, {}, engine="zeromq", workers=2)
 drift.run(graph, {}, engine="sparkle")  # WRONG
+fares.map(lambda fare: fare["destination"])  # WRONG
+trips.call(zone_of)  # WRONG
 trips.filter(lambda trip: trip.destination)  # WRONG
 trips.map(lambda trip: trip.destination)  # WRONG
 trips.flat_map(lambda trip: [trip.destination])  # WRONG
@@ -221,6 +274,38 @@ def mypy(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.long
 def test_what_mypy_infers(mypy: str) -> None:
     assert sorted({int(line) for line in re.findall(r"program\.py:(\d+): error", mypy)}) == WRONG, mypy
+
+
+def test_a_class_that_says_fields_is_a_schema() -> None:
+    class Trip(TypedDict):
+        zone: str
+        fare: float | None
+        days: list[int]
+
+    @dataclass
+    class Point:
+        kind: ClassVar[str] = "point"
+        at: datetime
+        x: Optional[int] = None  # noqa: UP045
+
+    class Less(Trip, total=False):
+        note: str
+
+    for schema, fields in (
+        (Trip, {"zone": pl.String(), "fare": pl.Float64(), "days": pl.List(pl.Int64())}),
+        (Point, {"at": pl.Datetime("us"), "x": pl.Int64()}),
+    ):
+        graph = drift.Graph("classes")
+        rows = graph.source("rows", schema=schema)  # type: ignore[arg-type]
+        assert rows.schema == fields
+        assert graph.table("table", schema=schema).schema == fields  # type: ignore[arg-type]
+    graph = drift.Graph("classes")
+    graph.source("rows", schema=Trip).filter("fare > 1").map(lambda trip: trip["zone"]).sink("out")
+    rows = [{"zone": "a", "fare": 2.0, "days": []}, {"zone": "b", "fare": None, "days": [1]}]
+    assert [item.payload for item in drift.run(graph, {"rows": rows})] == ["a"]
+    for schema, words in ((Less, "note may be left out"), (int, "is a TypedDict or a dataclass")):
+        with pytest.raises(drift.GraphError, match=words):
+            graph.source("more", schema=schema)
 
 
 def test_types_follow_through_keys(mypy: str) -> None:
