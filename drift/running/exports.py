@@ -14,6 +14,7 @@ from drift.extras import need
 from drift.running.checks import check_names
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.policies import TimePolicy
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,6 +30,7 @@ class Exports:
     """A run whose output can be exported as a table."""
 
     dataflow: Dataflow
+    _policies: Mapping[str, TimePolicy]
     _batches: Batches
 
     def to_arrow(
@@ -100,7 +102,8 @@ class Exports:
     def plot(self, *, of: str | None = None, value: str | None = None, by: str | None = None) -> matplotlib.axes.Axes:
         """Run to the end, and plot a number of the output over time, with matplotlib.
 
-        Times in milliseconds since 1970 (from 2001 on) are dates in UTC.
+        Times are dates in UTC where they are known to be moments: numbers with a `unit`, moments in a `zone`, fields of
+        a schema that are moments or texts; and numbers that are milliseconds since 1970 from 2001 to 2286.
 
         Args:
             of: as for `to_arrow`.
@@ -112,9 +115,11 @@ class Exports:
             SettingsError: there is no such field; or it is no number, or several are; or the run has ended.
         """
         need("plot", "plot")
-        from drift.running.plotting import plotted
+        from drift.running.plotting import has_moments, plotted
 
-        return self._exported(of, None, "plot", lambda table: plotted(table, of or self.dataflow.name, value, by))
+        dated = any(has_moments(each, self._policies[each.name]) for each in self.dataflow.sources)
+        title = of or self.dataflow.name
+        return self._exported(of, None, "plot", lambda table: plotted(table, title, value, by, dated=dated))
 
     def to_duckdb(
         self,

@@ -12,16 +12,37 @@ import pyarrow.types as types
 from matplotlib.axes import Axes
 
 from drift_graph.errors import SettingsError
+from drift_graph.moments import column_of
+from drift_graph.operators import Source
+from drift_graph.policies import TimePolicy
 
 #: Times from here on, and below this, are taken for milliseconds since 1970, as on the page of a run: 2001-09-09 to
 #: 2286-11-20. Later is what comes at the end of the input.
 _DATES_FROM, _DATES_BELOW = 10**12, 10**13
+#: What moments Python has, in milliseconds since 1970, without a day at each end.
+_MOMENTS_FROM, _MOMENTS_BELOW = -62_135_510_400_000, 253_402_128_000_000
 _ENDS = 3  # columns of each table that are no fields: position, sink, time
 _LEGEND_MAX = 12  # keys
 
 
-def plotted(table: pa.Table, title: str, value: str | None, by: str | None) -> Axes:
-    """See `Exports.plot`; `table` has the output, as `to_arrow` gives it."""
+def has_moments(source: Source, policy: TimePolicy) -> bool:
+    """Whether the times of a source are known to be milliseconds since 1970."""
+    if not policy.reads_payloads:
+        return False
+    if policy.unit is not None or policy.zone is not None:
+        return True
+    path = column_of(policy.time)
+    kind = dict(getattr(source.rows, "fields", ())).get(path) if type(path) is str else None
+    return type(kind).__name__ in ("Datetime", "String")
+
+
+def plotted(table: pa.Table, title: str, value: str | None, by: str | None, *, dated: bool) -> Axes:
+    """See `Exports.plot`.
+
+    Args:
+        table: the output, as `to_arrow` gives it.
+        dated: whether times are known to be milliseconds since 1970.
+    """
     fields = table.column_names[_ENDS:]
     value = value if value is not None else _number_of(table, fields)
     if by is None and "key" in fields and value != "key" and table["key"].null_count < len(table):
@@ -35,7 +56,8 @@ def plotted(table: pa.Table, title: str, value: str | None, by: str | None) -> A
         raise SettingsError(f"plot: field {value!r} is no number, but {table.schema.field(value).type}")
     times = table["time"]
     least, greatest = pc.min_max(times).as_py().values()
-    if least is not None and _DATES_FROM <= least <= greatest < _DATES_BELOW:
+    first, end = (_MOMENTS_FROM, _MOMENTS_BELOW) if dated else (_DATES_FROM, _DATES_BELOW)
+    if least is not None and first <= least <= greatest < end:
         times = times.cast(pa.timestamp("ms", "UTC"))
     axes = plt.subplots()[1]
     labels = pa.array([""] * len(table) if by is None else map(str, table[by].to_pylist()), pa.string())

@@ -202,8 +202,8 @@ class Run(Exports):
             else None
         )
         recording = Recording(self._recorder, self._engine) if self._recorder is not None else None
-        has_units = any(times.get(source.name, source.time).unit for source in dataflow.sources)
-        units = Units(() if has_units else dataflow.spans)
+        self._policies = {source.name: times.get(source.name, source.time) for source in dataflow.sources}
+        units = Units(() if any(each.unit for each in self._policies.values()) else dataflow.spans)
         observers = (
             units,
             self._limit,

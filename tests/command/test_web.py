@@ -15,12 +15,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import nbclient
 import nbformat
+import polars as pl
 import pyarrow as pa
 import pytest
 import yaml
@@ -914,6 +916,30 @@ def test_a_plot_has_the_values_without_a_key_and_those_at_the_end() -> None:
     assert [*values(lambda stream: stream.at_end(drift.agg.sum("n"))).values()] == [[190]]
     pairs = values(lambda stream: stream.map(lambda row: {"key": (row["n"] % 2, 1), "n": row["n"]}), value="n")
     assert list(pairs) == ["[0, 1]", "[1, 1]"]
+
+
+@pytest.mark.parametrize("how", ["unit", "zone", "schema", "numbers"])
+def test_a_plot_has_dates_where_times_are_moments_of_whatever_year(how: str) -> None:
+    use("Agg")
+    moments = [datetime(1970, 1, 2, tzinfo=UTC), datetime(1999, 5, 6, 7, 8, 9, tzinfo=UTC)]
+    if how in ("unit", "numbers"):
+        rows: list[dict[str, Any]] = [{"at": int(each.timestamp()), "n": 1} for each in moments]
+    else:
+        rows = [{"at": each.replace(tzinfo=None) if how == "zone" else each, "n": 1} for each in moments]
+    more = {"unit": {"unit": "s"}, "zone": {"zone": "UTC"}}.get(how, {})
+    graph = drift.Graph("dates")
+    schema: Any = {"schema": {"at": pl.Datetime("ms", "UTC"), "n": int}} if how == "schema" else {}
+    graph.source("rows", time=drift.EventTime("at", **more), **schema).sink("out")  # type: ignore[arg-type]
+    axes = drift.run(graph, {"rows": rows}).plot(value="n")
+    try:
+        (line,) = axes.lines
+        days = [each.timestamp() / 86_400 for each in moments]
+        if how == "numbers":
+            assert list(line.get_xdata()) == [each * 86_400 for each in days]
+        else:
+            assert date2num(line.get_xdata()) == pytest.approx(days)
+    finally:
+        close(axes.figure)
 
 
 def test_a_plot_asks_for_the_number_where_it_cannot_know_it() -> None:
