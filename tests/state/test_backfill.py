@@ -395,3 +395,35 @@ def test_the_command_fills_new_steps_and_the_plan_says_so(tmp_path: Path) -> Non
     )
     bad = called("state", "plan", graph, tmp_path / "state", "--backfill", "rows=", "--backfill", "x")
     assert "--backfill rows=: say which source, as SOURCE=" in bad.output
+
+
+def test_windows_that_one_item_has_opened_come_as_the_resumed_run_orders_them_and_are_those_of_a_new_run(
+    tmp_path: Path,
+) -> None:
+    def run(*, more: bool, **given: Any) -> Any:
+        graph = drift.Graph("opened together")
+        numbers = graph.source("rows", time=drift.EventTime(lambda n: n))
+        numbers.scan(lambda n: 0, 0, lambda total, n: (total + n, total + n), name="sums").sink("out")
+        if more:
+            split = numbers.flat_map(lambda n: [(key, n) for key in range(6)], name="split").key_by(
+                lambda pair: pair[0]
+            )
+            split.window(drift.windows.tumbling(50)).count(name="windows").sink("windows")
+        return drift.run(graph, {"rows": range(400)}, batch_items=10, **given)
+
+    with run(more=False, state=tmp_path) as before:
+        for item in before:
+            if item.position == 120:
+                before.stop()
+    state = drift.Checkpoints(tmp_path, changed_graph="accept", backfill={"rows": range(400)})
+    grown = run(more=True, state=state)
+    there = [(item.time, item.payload.key, item.payload.value) for item in grown if item.sink == "windows"]
+    assert grown.resumed_from is not None and there
+    fresh = [(item.time, item.payload.key, item.payload.value) for item in run(more=True) if item.sink == "windows"]
+    assert sorted(there) == sorted(each for each in fresh if each[0] >= there[0][0])
+    again = drift.run(grown.dataflow, {"rows": range(400)}, engine="reference")
+    assert there == [
+        (item.time, item.payload.key, item.payload.value)
+        for item in again
+        if item.sink == "windows" and item.meta >= grown.resumed_from.at
+    ]
