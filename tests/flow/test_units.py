@@ -64,6 +64,7 @@ def test_nothing_else_is_warned_of(windows: Any, times: list[int], counts: list[
     [
         ("s", 1_700_000_000, 1_700_000_000_000),
         ("s", 1_700_000_000.007, 1_700_000_000_007),  # which is a little less in binary
+        ("s", 1.001, 1001),  # times a million it is 1000999.9999999999
         ("s", 0.0019, 1),
         ("s", -0.0001, -1),
         ("s", Decimal("1700000000.0079"), 1_700_000_000_007),
