@@ -175,14 +175,6 @@ BREAKAGES: list[Breakage] = [
         SESSIONS,
         _OBJECTS,
     ),
-    one(
-        "sessions that a batch opened stay where a call raises",
-        _LOOPS,
-        "        for cell in opened:\n            self.release(cell)",
-        "        pass",
-        SESSIONS,
-        _OBJECTS,
-    ),
     one("timers above the bound fire", _LOOPS, "if self.timers[cell] >= bound:", "if False:", SESSIONS, _OBJECTS),
     one(
         "a timer that has moved is not waited for",
