@@ -14,7 +14,7 @@ from drift.records.reader import Record
 
 
 class AnswersOfRecord:
-    """See the module."""
+    """Finds the answers of one record, by step and meta."""
 
     def __init__(self, record: Record) -> None:
         self._record = record

@@ -426,7 +426,8 @@ class _Parsed:
                 self._nodes.setdefault(first, []).append(node)
 
     def source_of(self, code: types.CodeType) -> tuple[str | None, str | None]:
-        """See `_source_of`; the first 3.11s take codes for equal that differ in these tables only."""
+        """A function's text and the hash of its syntax tree; both None if its file has other instructions now."""
+        # The first 3.11s take codes for equal that differ in these tables only.
         known = (code, code.co_exceptiontable, code.co_linetable)
         found = self._found.get(known)
         if found is None:

@@ -240,13 +240,6 @@ class RecordWriter:
         return any(table.rows >= begin.part_items_max or table.bytes >= begin.part_bytes_max for table in tables)
 
     @property
-    def input_hashes(self) -> list[bytes]:
-        """The hashes of the full blocks of the input so far."""
-        if self._arrivals.messages:
-            self._arrive()
-        return self._input.digest.blocks
-
-    @property
     def unsealed(self) -> bool:
         gathered = self._arrivals.messages or self._outputs.messages
         return bool(gathered) or any(table.rows for table in self._tables.values())

@@ -51,7 +51,7 @@ class Passed(NamedTuple):
 
 
 class BorderLog:
-    """See the module.
+    """The settled items that have left one segment for the next, in files.
 
     Args:
         folder: of this log alone.
