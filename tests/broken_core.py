@@ -358,7 +358,7 @@ BREAKAGES = [
     one(
         "a worker whose patience has no end",
         _WORKER_NODE,
-        "        elif self._waiting and now_s >= self._patient_until_s():\n",
+        "        elif self._waiting and self._has_room and now_s >= self._patient_until_s():\n",
         "        elif False:\n",
         ("tests/machines/test_pacing.py",),
         ONLY_SPEED,
@@ -629,8 +629,8 @@ BREAKAGES = [
     one(
         "what a user's logic stored counts, although the call raised",
         _LOGIC,
-        "        call(own, each, made.append)\n",
-        "        try:\n            call(own, each, made.append)\n        finally:\n            states.update(own)\n",
+        "        call(own, each, self._into(made))\n",
+        "        try:\n            call(own, each, self._into(made))\n        finally:\n            states.update(own)\n",
         OWN,
         NO_OWN,
     ),
