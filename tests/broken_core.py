@@ -630,7 +630,8 @@ BREAKAGES = [
         "what a user's logic stored counts, although the call raised",
         _LOGIC,
         "        call(own, each, self._into(made))\n",
-        "        try:\n            call(own, each, self._into(made))\n        finally:\n            states.update(own)\n",
+        "        try:\n            call(own, each, self._into(made))\n"
+        "        finally:\n            states.update(own)\n",
         OWN,
         NO_OWN,
     ),
