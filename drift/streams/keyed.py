@@ -143,6 +143,9 @@ class KeyedStream(Generic[K, T]):
         >>> words.count().sink("counts")
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [(2, 1), (2, 2), (3, 1)]
+
+        Raises:
+            GraphError: something else is passed.
         """
         if other:
             raise GraphError(

@@ -465,6 +465,9 @@ class Stream(Calling[T], Choosing[T], Joining[T], Columnar[T], Iterating[T]):
         >>> graph.source("words").count(len).sink("counts")
         >>> [item.payload for item in drift.run(graph, {"words": ["to", "or", "not"]})]
         [(2, 1), (2, 2), (3, 1)]
+
+        Raises:
+            GraphError: there is no key, or the rows do not have its field.
         """
         if key is None:
             raise GraphError(

@@ -11,9 +11,8 @@ import signal
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from drift_graph.errors import GraphError
 
@@ -213,8 +212,7 @@ def same_function(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-@dataclass(frozen=True)
-class LoopVariable:
+class LoopVariable(NamedTuple):
     """A variable that a function reads and that the loop changes in which the function is written.
 
     Attributes:
@@ -223,7 +221,7 @@ class LoopVariable:
 
     name: str
     value: Any
-    function: types.FunctionType
+    function: Any
 
     @property
     def now(self) -> Any:

@@ -14,6 +14,7 @@ from drift.testing.schedule import Player, Schedule
 from drift_graph.errors import DriftError
 from frozen.cases import Case, Sources
 from frozen.draw import Draw
+from frozen.inputs import Colour, Level, Place
 
 #: What a case gave: see `outcome_of`.
 Outcome = dict[str, Any]
@@ -77,7 +78,7 @@ def going_on(case: Case, parts: int, released: int | None, *settings: dict[str, 
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(parts):
             dataflow, sources = case.make()
-            state = drift.Checkpoints(folder, every_s=3600, every_items=11)
+            state = drift.Checkpoints(folder, every_s=3600, every_items=11, classes=(Colour, Level, Place))
             run = drift.run(dataflow, given(case, sources), state=state, **settings[turn % len(settings)])
             stop_at = released * (turn + 1) // parts
             try:

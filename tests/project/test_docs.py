@@ -143,7 +143,8 @@ def operators() -> Iterator[tuple[str, object]]:
 
 
 NO_OPERATORS = {"Graph.build", "Graph.draw"}
-NO_OPERATORS |= {f"drift.flow.windows.{name}" for name in ("check_windows", "fields_of_rows", "key_of_slice")}
+_OF_WINDOWS = ("check_windows", "fields_of_rows", "key_of_slice", "parts_of")
+NO_OPERATORS |= {f"drift.flow.windows.{name}" for name in _OF_WINDOWS}
 
 
 def test_every_operator_has_an_example_in_its_docstring() -> None:

@@ -129,7 +129,7 @@ def test_fields_of_rows_for_windows_are_not_guessed(change: Callable[[Any], Any]
 
 def test_rows_for_windows_of_an_unknown_field_are_an_error() -> None:
     stream = drift.Graph("fields").source("rows", schema=NUMBERED, time=drift.EventTime("at"))
-    with pytest.raises(drift.GraphError, match=r"rows .*'nam'.*'name'"):
+    with pytest.raises(drift.GraphError, match=r"key_by .*'nam'.*rows have .*'name'"):
         stream.key_by("nam").window(drift.windows.tumbling(5)).rows(n=drift.agg.count())
 
 
