@@ -91,7 +91,7 @@ _TIMES = (
         help="Time of an item; of tuples FIELD is an index.",
     ),
     click.option("--tie", multiple=True, metavar="[NAME=]FIELD|FILE:FUNCTION", help="Orders items with equal times."),
-    click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be out of order: 3, or 10s."),
+    click.option("--lateness", multiple=True, metavar="[NAME=]N", help="How far items may be out of order: 3, 10s."),
     click.option("--late", multiple=True, metavar="[NAME=]error|divert", help="What to do with later items."),
     click.option("--idle", multiple=True, metavar="[NAME=]MS", help="A source silent for so long is not waited for."),
     click.option("--future-max", multiple=True, metavar="[NAME=]N", help="How far items may be ahead: 3, or 1h."),

@@ -288,7 +288,7 @@ def policies(dataflow: Dataflow, options: TimeOptions) -> dict[str, TimePolicy]:
 
     change("--event-time", options.event_time, "time", partial(_function, as_int=True))
     change("--tie", options.tie, "tie", partial(_function, as_int=False))
-    change("--lateness", options.lateness, "lateness", _duration)
+    change("--lateness", options.lateness, "lateness", _lateness)
     change("--late", options.late, "late", lambda option, text: text)
     change("--idle", options.idle, "idle_after_ms", _duration)
     change("--future-max", options.future_max, "future_max", _duration)
@@ -326,6 +326,10 @@ def _duration(option: str, text: str) -> int:
     if span is None:
         raise SettingsError(f"{option}: {text!r} is not a whole number, or one with ms, s, m, h, d or w")
     return span
+
+
+def _lateness(option: str, text: str) -> int | str:
+    return text if text == "all" else _duration(option, text)
 
 
 def _function(option: str, text: str, *, as_int: bool) -> Callable[[Any], Any]:

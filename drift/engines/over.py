@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from drift.engines.whole import WholeReader
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Ending, Positioned, Reader, SeesMore, Source
 from drift_graph.errors import SettingsError
@@ -44,6 +45,8 @@ def refuse_more(name: str, reader: Reader, position: Any, where: str) -> None:
         InputError: the source no longer has what it had, or what is new cannot be read.
     """
     end = from_plain(name, position).reader
+    if isinstance(reader, WholeReader) and end is not None:
+        reader, end = reader.inner, end["end"]
     if end is None or not isinstance(reader, Positioned):
         raise _refused(where, name, "cannot be asked what is new (it has no position to be read from)")
     if isinstance(reader, SeesMore):

@@ -136,6 +136,11 @@ class Settings:
         """Processes that share the keys."""
         return 1
 
+    @property
+    def memory_in_all(self) -> int | None:
+        """The bytes that what is kept for later may take; None: no limit."""
+        return None
+
 
 @dataclass(frozen=True)
 class StatefulSettings(Settings):
@@ -144,7 +149,8 @@ class StatefulSettings(Settings):
     Attributes:
         memory_max: how much memory the states of keys may take in all workers, as an estimate: a number of bytes, or a
             text such as "2 GB". States of keys without items lately are then dropped to files in the folder for
-            temporary files, and come back with an item of their key. None for all in memory.
+            temporary files, and come back with an item of their key. So is the input of a source with lateness="all",
+            while it is sorted. None for all in memory.
     """
 
     memory_max: int | str | None = setting(
@@ -152,7 +158,11 @@ class StatefulSettings(Settings):
     )
 
     @property
+    def memory_in_all(self) -> int | None:
+        return None if self.memory_max is None else bytes_in(self.memory_max)
+
+    @property
     def memory_of_worker(self) -> int | None:
         """The bytes that the states in one worker may take."""
-        in_all = None if self.memory_max is None else bytes_in(self.memory_max)
+        in_all = self.memory_in_all
         return None if in_all is None else max(in_all // self.workers_in_all, 1)

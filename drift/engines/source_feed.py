@@ -16,6 +16,7 @@ from drift.engines.logged import ArrivalLog, Entry, why_logged
 from drift.engines.observed import SourceState
 from drift.engines.over import refuse_more
 from drift.engines.settings import Settings
+from drift.engines.whole import WholeSource
 from drift.machines.nodes.intake import Fed
 from drift.sources.base import (
     Acknowledging,
@@ -107,6 +108,10 @@ class SourceFeed(Feed):
                 if source.diverting:
                     opened = opened.diverting(source.name) if isinstance(opened, Diverts) else opened
                 policy = times.get(source.name, source.time)
+                if policy.is_whole:
+                    sorter = SourceMachine.of(source, rank, policy)
+                    opened = WholeSource(opened, sorter, policy, settings.memory_in_all, complete=complete)
+                    policy = policy.in_order()
                 machines.append(SourceMachine.of(source, rank, policy, live=opened.live))
                 self._opened.append(opened)
                 self._readers.append(opened.open())

@@ -585,6 +585,11 @@ def _streamed(read: Source, rank: int, policy: TimePolicy, source: Any) -> tuple
             f"micro-batch, cannot say which of them are too far ahead; leave it out, times={{{name!r}: "
             f"drift.EventTime(...)}}, and filter such rows of the DataFrame"
         )
+    if policy.is_whole:
+        raise SettingsError(
+            f"source {name!r} has lateness='all', and a stream does not end; name how far its rows may be out of "
+            f"order, times={{{name!r}: drift.EventTime(..., lateness='10s')}}"
+        )
     return reading_of(read, rank, policy, source, source.frame)
 
 

@@ -18,6 +18,9 @@ from drift_graph.moments import AMBIGUOUS, UNITS, Ambiguous, Field, Span, Unit, 
 if TYPE_CHECKING:
     import polars as pl
 
+#: The lateness of items of which none can be late: more than two times of 64 bits can be apart.
+WHOLE = 2**64
+
 
 @dataclass(frozen=True)
 class ArrivalTime:
@@ -28,6 +31,7 @@ class ArrivalTime:
     """
 
     reads_payloads: ClassVar[Literal[False]] = False
+    is_whole: ClassVar[Literal[False]] = False
     tie: ClassVar[None] = None
     idle_after_ms: ClassVar[None] = None
     unit: ClassVar[None] = None
@@ -54,10 +58,6 @@ class ArrivalTime:
         """The same policy with other functions."""
         return self
 
-    def never_late(self) -> ArrivalTime:
-        """The same policy for items that are all there, so that none is late."""
-        return self
-
     def recorded(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """The description of the policy in a record; `texts` describe its functions."""
         return {"time": "arrival"}
@@ -82,7 +82,9 @@ class EventTime:
     Args:
         time: returns a payload's time; or the name of the field that holds it: "at", "trip.at", for tuples "0"; or, for
             a source with a schema, an expression of Polars.
-        lateness: how far an item may be behind the greatest time before it, 0 or more.
+        lateness: how far an item may be behind the greatest time before it, 0 or more. "all": however far, for input
+            that ends; all of it is read and sorted before the first item is released, on disk beyond the run's
+            `memory_max`.
         tie: orders items of one time, among which it must be unique; as for `time`. An int, 0 <= n < 2**64, orders
             them; anything else is hashed. Without it they are ordered by the hash of their payload, and reading takes
             two to three times as long: the hash is computed for every item.
@@ -124,7 +126,7 @@ class EventTime:
     def __init__(
         self,
         time: Callable[[Any], Any] | str | pl.Expr,
-        lateness: Span = 0,
+        lateness: Span | Literal["all"] = 0,
         tie: Callable[[Any], Any] | str | pl.Expr | None = None,
         late: Literal["error", "divert"] = "error",
         idle_after_ms: Span | None = None,
@@ -148,11 +150,15 @@ class EventTime:
                 )
         spans: dict[str, int | None] = {}
         for name, argument in (("lateness", lateness), ("idle_after_ms", idle_after_ms), ("future_max", future_max)):
-            span = span_from(argument)
+            span = WHOLE if name == "lateness" and argument == "all" else span_from(argument)
             if (argument is not None or name == "lateness") and (span is None or span < 0):
                 raise SettingsError(
                     f"{name}={argument!r:.80} is not an int of 0 or more, a timedelta or a text such as '10s', in "
                     f"whole milliseconds"
+                )
+            if span is not None and name != "lateness" and spans["lateness"] == WHOLE:
+                raise SettingsError(
+                    f"{name}= is for items as they come, and lateness='all' sorts all of them first: leave one out"
                 )
             spans[name] = span
         if late not in ("error", "divert"):
@@ -176,7 +182,11 @@ class EventTime:
 
     @property
     def label(self) -> str:
-        return f"event time, lateness {self.lateness}, late {self.late}"
+        return f"event time, lateness {self._lateness}, late {self.late}"
+
+    @property
+    def _lateness(self) -> int | str:
+        return "all" if self.is_whole else self.lateness
 
     @property
     def clock_decides(self) -> str:
@@ -198,7 +208,7 @@ class EventTime:
         """What else items are ordered by, for descriptions and fingerprints."""
         return {
             "time policy": "event time",
-            "lateness": self.lateness,
+            "lateness": self._lateness,
             "late": self.late,
             "idle_after_ms": self.idle_after_ms,
             **({"future_max": self.future_max} if self.future_max is not None else {}),
@@ -211,13 +221,18 @@ class EventTime:
         """The same policy with other functions."""
         return replace(self, **functions)  # type: ignore[arg-type]
 
-    def never_late(self) -> EventTime:
-        """The same policy for items that are all there, so that none is late."""
-        return replace(self, lateness=2**64, future_max=None)
+    @property
+    def is_whole(self) -> bool:
+        """Whether the input is sorted as a whole: `lateness="all"`."""
+        return self.lateness >= WHOLE
+
+    def in_order(self) -> EventTime:
+        """The same policy for items that come in the order of their times."""
+        return replace(self, lateness=0)
 
     def recorded(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """The description of the policy in a record; `texts` describe its functions."""
-        first = {"time": f"event, by {texts['time']}", "lateness": self.lateness, "late": self.late}
+        first = {"time": f"event, by {texts['time']}", "lateness": self._lateness, "late": self.late}
         parameters = {name: value for name, value in self.parameters.items() if name != "time policy"}
         return {**first, "tie": texts.get("tie"), **parameters}
 

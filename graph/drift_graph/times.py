@@ -135,7 +135,7 @@ class SourceMachine:
     ) -> None:
         self.name = name
         self._rows = rows
-        self._diverting = diverting
+        self.diverting = diverting
         self.policy = policy
         self.live = live
         self.heartbeat = BEGINNING
@@ -168,7 +168,7 @@ class SourceMachine:
         Raises:
             ImpureStep: the time function or the tie function has changed a payload.
         """
-        payloads, error = self._checked(payloads)
+        payloads, error = self.checked(payloads, self._items_taken)
         if self.policy.reads_payloads:
             before = self._lateness.greatest
             at_once = self._taken_at_once(payloads, self.policy)
@@ -176,7 +176,7 @@ class SourceMachine:
                 return at_once if error is None else at_once._replace(error=at_once.error or error)
             samples = self._sampler.sample(payloads) if self._calls_users else ()
             times: Sequence[int | None]
-            if self._diverting:
+            if self.diverting:
                 payloads, times = times_or_diverted(payloads, self.policy, self.name)
             else:
                 times, untimed = times_of(payloads, self.policy, self.name, self._items_taken)
@@ -241,12 +241,16 @@ class SourceMachine:
         payloads = judged.payloads if tie_error is None else judged.payloads[: len(metas)]
         return Arrived(metas, payloads, self.heartbeat, late, tie_error or judged.error or error)
 
-    def _checked(self, payloads: Any) -> tuple[Any, Exception | None]:
-        """The payloads by the schema, if there is one, up to the first that is no row of it; or with such diverted."""
+    def checked(self, payloads: Any, before: int) -> tuple[Any, Exception | None]:
+        """The payloads by the schema, if there is one, up to the first that is no row of it; or with such diverted.
+
+        Args:
+            before: number of items of the source before these.
+        """
         if self._rows is None or not payloads:
             return payloads, None
-        if not self._diverting:
-            return as_rows(self._rows, payloads, self.name, self._items_taken)
+        if not self.diverting:
+            return as_rows(self._rows, payloads, self.name, before)
         return rows_or_diverted(self._rows, payloads, self.name), None
 
     def repeat(self, arrived: Arrived) -> None:
