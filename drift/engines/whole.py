@@ -36,23 +36,23 @@ _BLOCK_BYTES = 1 << 20
 _WAIT_S = 0.05
 
 
-class _Block(NamedTuple):
-    """Payloads in the order of their times."""
+class Block(NamedTuple):
+    """Payloads with their times."""
 
     times: Any  # numpy.ndarray of int64
     payloads: Any
 
-    def part(self, start: int, end: int) -> _Block:
-        return _Block(self.times[start:end], self.payloads[start:end])
+    def part(self, start: int, end: int) -> Block:
+        return Block(self.times[start:end], self.payloads[start:end])
 
 
-def _sorted(blocks: Sequence[_Block]) -> _Block:
+def _sorted(blocks: Sequence[Block]) -> Block:
     times = np.concatenate([block.times for block in blocks]) if blocks else np.empty(0, np.int64)
     payloads = joined([block.payloads for block in blocks])
     if bool((times[1:] >= times[:-1]).all()):
-        return _Block(times, payloads)
+        return Block(times, payloads)
     order = np.argsort(times, kind="stable")
-    return _Block(times[order], in_order(payloads, cast("Sequence[int]", order.tolist())))
+    return Block(times[order], in_order(payloads, cast("Sequence[int]", order.tolist())))
 
 
 class _Run:
@@ -63,7 +63,7 @@ class _Run:
         PayloadError: a payload cannot be pickled.
     """
 
-    def __init__(self, block: _Block, source: str) -> None:
+    def __init__(self, block: Block, source: str) -> None:
         self._source = source
         self._ends: list[int] = []  # in the file, of the smaller blocks
         count = max(len(block.times) * _BLOCK_BYTES // max(about_bytes(block.payloads), 1), 1)
@@ -86,24 +86,24 @@ class _Run:
                 f"memory_max= and lateness='all' payloads must be such that pickle writes and reads them"
             ) from error
 
-    def blocks(self) -> Iterator[_Block]:
+    def blocks(self) -> Iterator[Block]:
         start = 0
         for end in self._ends:
             self._file.seek(start)
-            yield _Block(*pickle.loads(self._file.read(end - start)))
+            yield Block(*pickle.loads(self._file.read(end - start)))
             start = end
 
     def close(self) -> None:
         self._file.close()
 
 
-def _merged(runs: Sequence[Iterator[_Block]]) -> Iterator[_Block]:
-    """The payloads of sorted runs in the order of their times."""
+def merged(runs: Sequence[Iterator[Block]]) -> Iterator[Block]:
+    """The payloads of sorted runs, each in blocks, in the order of their times."""
     heads = [(block, run) for run in runs if (block := next(run, None)) is not None]
     while heads:
         bound = min(block.times[-1] for block, _ in heads)  # what is not read yet is not below it
-        taken: list[_Block] = []
-        left: list[tuple[_Block, Iterator[_Block]]] = []
+        taken: list[Block] = []
+        left: list[tuple[Block, Iterator[Block]]] = []
         for block, run in heads:
             end = int(np.searchsorted(block.times, bound, side="right"))
             taken.append(block.part(0, end))
@@ -161,8 +161,8 @@ class WholeReader:
         self.inner = inner
         self._machine, self._policy, self._memory_max = machine, policy, memory_max
         self._runs: list[_Run] = []
-        self._merged: Iterator[_Block] | None = None
-        self._rest = _Block(np.empty(0, np.int64), [])
+        self._merged: Iterator[Block] | None = None
+        self._rest = Block(np.empty(0, np.int64), [])
         self._taken = self._given = 0
         self._greatest = TIME_MIN
         self._sought: Any = None
@@ -188,8 +188,8 @@ class WholeReader:
         self._given += len(given.times)
         return cast("list[Any]", given.payloads)
 
-    def _read_whole(self) -> Iterator[_Block]:
-        blocks: list[_Block] = []
+    def _read_whole(self) -> Iterator[Block]:
+        blocks: list[Block] = []
         in_memory = 0
         while (payloads := self.inner.read(_READ_ITEMS)) is not None:
             if not payloads:
@@ -201,9 +201,9 @@ class WholeReader:
             if self._memory_max is not None and in_memory > self._memory_max // 2:  # sorting takes as much again
                 self._runs.append(_Run(_sorted(blocks), self._machine.name))
                 blocks, in_memory = [], 0
-        return _merged([*(run.blocks() for run in self._runs), iter([_sorted(blocks)] if blocks else [])])
+        return merged([*(run.blocks() for run in self._runs), iter([_sorted(blocks)] if blocks else [])])
 
-    def _timed(self, payloads: Any, before: int) -> _Block:
+    def _timed(self, payloads: Any, before: int) -> Block:
         """The payloads with their times, checked against the schema."""
         payloads, error = self._machine.checked(payloads, before)
         timed = timed_rows(payloads, self._policy)
@@ -224,7 +224,7 @@ class WholeReader:
         numbers = np.asarray(times, np.int64)
         if len(numbers):
             self._greatest = max(self._greatest, int(numbers.max()))
-        return _Block(numbers, payloads)
+        return Block(numbers, payloads)
 
     def _skip(self, sought: dict[str, Any]) -> None:
         """Skip what another reader has given.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -42,6 +44,16 @@ def test_the_order_of_a_finished_input_does_not_matter(rows: Any, batch: int, me
         assert found == wanted, engine
     frame = pl.DataFrame(dicts(rows), schema={"at": pl.Int64, "k": pl.String, "v": pl.Int64})
     assert digest(totals("all", schema=FIELDS), frame, batch_items=batch, memory_max=memory) == wanted
+
+
+@given(runs=st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=4), size=st.integers(1, 4))
+def test_sorted_runs_of_several_blocks_are_merged_in_order(runs: list[list[int]], size: int) -> None:
+    def blocks(times: list[int]) -> Iterator[whole.Block]:
+        for at in range(0, len(times), size):
+            yield whole.Block(np.asarray(times[at : at + size], np.int64), times[at : at + size])
+
+    merged = [time for block in whole.merged([blocks(sorted(run)) for run in runs]) for time in block.payloads]
+    assert merged == sorted(time for run in runs for time in run)
 
 
 def test_processes_sort_as_one(tmp_path: Path) -> None:
