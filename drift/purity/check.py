@@ -10,7 +10,6 @@ calls in reverse order, which reveals a function that numbers its calls.
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
@@ -19,7 +18,7 @@ import cloudpickle
 
 from drift.engines import shipping
 from drift.purity import trials
-from drift.purity.cause import Cause, Finding, Orders, cause_of, changed_in_place, impure
+from drift.purity.cause import Cause, cause_of, changed_in_place, impure
 from drift.purity.replica import Replica
 from drift.purity.watch import Watched, Watching, shaped
 from drift_graph.canonical import NoCanonicalForm, stored
@@ -52,11 +51,11 @@ class _Call(NamedTuple):
 class PurityCheck:
     """Watches the functions of a graph.
 
+    Two processes repeat calls; they start with the first call, and the second repeats them in reverse order.
+
     Args:
         dataflow: the graph.
         times: time policies by source, in place of those of the graph.
-        replicas: processes that repeat calls, 1 or 2; they start with the first call. The second repeats them in
-            reverse order.
         first, every: the first calls and every n-th call of each function are checked.
         at_once: check each call when it is made, and by the second replica after some more; otherwise when `check` is
             called.
@@ -72,7 +71,6 @@ class PurityCheck:
         dataflow: Dataflow,
         times: Mapping[str, TimePolicy] | None = None,
         *,
-        replicas: int = 2,
         first: int = 1,
         every: int = 1,
         at_once: bool = False,
@@ -82,7 +80,6 @@ class PurityCheck:
                 "a module checks the purity of a graph while it is imported, and the processes of that check import it "
                 "again; put the run under if __name__ == '__main__': or into a function"
             )
-        self._seeds = _HASH_SEEDS[:replicas]
         self._at_once = at_once
         watching = Watching(dataflow, times or {}, self, first=first, every=every)
         self.dataflow, self.times = watching.dataflow, watching.times
@@ -127,7 +124,7 @@ class PurityCheck:
             replica.close()
 
     def call(self, watched: Watched, arguments: tuple[Any, ...]) -> Any:
-        """See `Checker`.
+        """Call the function, and note the call to be repeated.
 
         Raises:
             ImpureStep: the function was found impure, now or before.
@@ -170,7 +167,7 @@ class PurityCheck:
         if not calls:
             return
         replicas = self._started()
-        if not self._at_once or len(replicas) == 1:
+        if not self._at_once:
             self._judge(calls, self._answers(calls, replicas))
             return
         answers = self._answers(calls, replicas[:1])
@@ -245,48 +242,33 @@ class PurityCheck:
             raise
 
     def _explained(self, call: _Call, found: str) -> ImpureStep:
-        """The cause for a call; if the replicas no longer show it, from new ones, or from an earlier finding on the
-        step.
-
-        A function that caches payloads differs on the first call only.
-        """
-        subject, index = call.watched.subject, call.watched.index
-        cause = cause_of(subject, self._finding(call, found))
-        if not cause.sure and index not in self._causes:
-            self.close()
-            cause = cause_of(subject, self._finding(call, found))
-        if not cause.sure and index in self._causes:
-            before = self._causes[index]
-            cause = before._replace(results=cause.results)
-        self._causes[index] = cause
-        return impure(subject, call.packed, cause)
-
-    def _finding(self, call: _Call, found: str) -> Finding:
-        replicas = self._started()
-        for replica in replicas:
-            replica.ask(("explain", (call.watched.index, call.packed)))
-        facts: list[trials.Facts] = [replica.answer() for replica in replicas]
-        repeats = all(each.first.form == each.again.form for each in facts)
-        return Finding(call.result, facts, found, self._orders(call) if repeats and not found else None)
-
-    def _orders(self, call: _Call) -> Orders | None:
-        """The result of a call as the first in a process, and after others in an identical process; None if they are
-        equal.
+        """The cause for a call; from an earlier finding on the step if nothing explains this one, as where a function
+        caches what it gives.
         """
         index = call.watched.index
-        before = [packed for packed in self._begun.get(index, ()) if packed != call.packed]
-        if not before or (index in self._causes and not self._causes[index].of_order):
-            return None
-        alone: trials.Facts = self._ask_fresh("explain", (index, call.packed))
-        after: trials.CallResult = self._ask_fresh("last", (index, before, call.packed))
-        return Orders(alone, len(before), after) if alone.first.form != after.form else None
+        replicas = self._started()
+        for replica in replicas:
+            replica.ask(("explain", (index, call.packed, [])))
+        facts: list[trials.Facts] = [replica.answer() for replica in replicas]
+        after = None
+        if not found and all(each.first.form == each.again.form for each in facts):
+            before = [packed for packed in self._begun.get(index, ()) if packed != call.packed]
+            if before and (index not in self._causes or self._causes[index].of_order):
+                facts.insert(0, self._fresh(call, []))
+                after = self._fresh(call, before).first
+        cause = cause_of(call.watched.subject, call.result, facts, found, after)
+        if not cause.likely and index in self._causes:
+            cause = self._causes[index]._replace(results=cause.results)
+        self._causes[index] = cause
+        return impure(call.watched.subject, call.packed, cause)
 
-    def _ask_fresh(self, kind: str, arguments: Any) -> Any:
-        """The answer of a fresh replica."""
-        replica = Replica(self._work, self._seeds[0])
+    def _fresh(self, call: _Call, before: list[bytes]) -> trials.Facts:
+        """Facts from a new process, which makes the calls `before` and no other."""
+        replica = Replica(self._work, _HASH_SEEDS[0])
         try:
-            replica.ask((kind, arguments))
-            return replica.answer()
+            replica.ask(("explain", (call.watched.index, call.packed, before)))
+            facts: trials.Facts = replica.answer()
+            return facts
         finally:
             replica.close()
 
@@ -300,17 +282,12 @@ class PurityCheck:
     def _started(self) -> list[Replica]:
         if not self._replicas:
             try:
-                for seed in self._seeds:
-                    self._replicas.append(Replica(self._work, seed if len(self._seeds) > 1 else _other_seed(seed)))
+                for seed in _HASH_SEEDS:
+                    self._replicas.append(Replica(self._work, seed))
             except BaseException:
                 self.close()
                 raise
         return self._replicas
-
-
-def _other_seed(seed: int) -> int:
-    """A hash seed different from that of this process."""
-    return seed + 100 if os.environ.get("PYTHONHASHSEED") == str(seed) else seed
 
 
 def _packed(arguments: tuple[Any, ...]) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Facts from a function's code and environment: where sets are built, which names are read, what changed between calls.
+"""Facts from a function's code and environment: where sets are built, and what it may keep between calls.
 
 Invariant: nothing here calls the function; a value that cannot be inspected counts as unchanged.
 """
@@ -9,7 +9,6 @@ import builtins
 import dis
 import functools
 import pickle
-import random
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -20,7 +19,6 @@ from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.functions import safe_text, user_function
 
 _Executed = Mapping[CodeType, dict[str, Any]]
-_DEPTH_MAX = 3
 
 
 def function_inside(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,40 +31,33 @@ def function_inside(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def code_of(function: Callable[..., Any]) -> _Executed:
-    """A function's own code and globals."""
-    function = getattr(function, "__func__", function)
-    return {function.__code__: function.__globals__} if isinstance(function, FunctionType) else {}
-
-
 def mutable_state(function: Callable[..., Any], executed: _Executed) -> dict[str, bytes]:
-    """The forms of everything in which a function can keep state between calls, by name."""
-    state = {f"the global {name!r}": _form(value) for name, value in _globals_of(executed).items()}
-    if isinstance(function, MethodType):
-        state |= {f"the attribute {name!r}": _form(value) for name, value in _attributes(function.__self__).items()}
-        function = function.__func__
-    elif not isinstance(function, FunctionType):
-        state |= {f"the attribute {name!r}": _form(value) for name, value in _attributes(function).items()}
-    if isinstance(function, FunctionType):
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+    """The forms of everything in which a function can keep state between calls, by name.
+
+    Args:
+        executed: code of other functions that it called, and the globals of each.
+    """
+    plain = getattr(function, "__func__", function)
+    state: dict[str, Any] = {}
+    if isinstance(plain, FunctionType):
+        executed = {**executed, plain.__code__: plain.__globals__}
+        for name, cell in zip(plain.__code__.co_freevars, plain.__closure__ or ()):
             try:
-                state[f"the variable {name!r} of the function around it"] = _form(cell.cell_contents)
+                state[f"the variable {name!r} of the function around it"] = cell.cell_contents
             except ValueError:  # an empty cell
                 pass
-        defaults = function.__defaults__ or ()
-        names = function.__code__.co_varnames[: function.__code__.co_argcount][-len(defaults) :] if defaults else ()
-        state |= {f"the default of {name!r}": _form(value) for name, value in zip(names, defaults)}
-        state |= {f"the default of {name!r}": _form(value) for name, value in (function.__kwdefaults__ or {}).items()}
-    return state
-
-
-def globals_read(executed: _Executed) -> dict[str, bytes]:
-    """The form of each global that the executed code mentions, except functions and modules."""
-    return {
-        name: _form(value)
-        for name, value in _globals_of(executed).items()
-        if not isinstance(value, (FunctionType, ModuleType, type))
-    }
+        defaults = plain.__defaults__ or ()
+        names = plain.__code__.co_varnames[: plain.__code__.co_argcount][-len(defaults) :] if defaults else ()
+        state |= {f"the default of {name!r}": value for name, value in zip(names, defaults)}
+        state |= {f"the default of {name!r}": value for name, value in (plain.__kwdefaults__ or {}).items()}
+    owner = function.__self__ if isinstance(function, MethodType) else function
+    if not isinstance(owner, FunctionType):
+        state |= {f"the attribute {name!r}": value for name, value in _attributes(owner).items()}
+    for code, globals_of_code in executed.items():
+        for name in _names_of(code):
+            if name in globals_of_code and not hasattr(builtins, name):
+                state[f"the global {name!r}"] = globals_of_code[name]
+    return {name: _form(value) for name, value in state.items()}
 
 
 def line_with(state_name: str, executed: _Executed, function: Callable[..., Any]) -> str:
@@ -108,45 +99,22 @@ def _lines(code: CodeType) -> list[tuple[int, dis.Instruction]]:
     return found
 
 
-def _globals_of(executed: _Executed) -> dict[str, Any]:
-    return {
-        name: names[name]
-        for code, names in executed.items()
-        for name in _names_of(code)
-        if name in names and not hasattr(builtins, name)
-    }
-
-
 def _names_of(code: CodeType) -> list[str]:
-    return [
-        *code.co_names,
-        *(name for each in code.co_consts if isinstance(each, CodeType) for name in _names_of(each)),
-    ]
+    inner = (name for each in code.co_consts if isinstance(each, CodeType) for name in _names_of(each))
+    return [*code.co_names, *inner]
 
 
-def _form(value: Any, depth: int = 0) -> bytes:
+def _form(value: Any) -> bytes:
     """Bytes that change when the value does."""
+    if isinstance(value, (FunctionType, ModuleType)):
+        return b""
+    value = _attributes(value) if isinstance(value, type) else value
     try:
         return xxhash.xxh3_128_digest(canonical(value))
     except NoCanonicalForm:
         pass
-    if isinstance(value, ModuleType) or depth > _DEPTH_MAX:
-        return b""
-    if isinstance(value, random.SystemRandom):
-        return b""  # it has no state
-    if isinstance(value, random.Random):
-        return repr(value.getstate()).encode()
-    parts = _attributes(value)
-    if isinstance(value, Mapping):
-        parts |= {repr(key): each for key, each in value.items()}
-    elif isinstance(value, (list, tuple)):
-        parts |= {str(index): each for index, each in enumerate(value)}
-    if parts:
-        return b"".join(name.encode() + b"=" + _form(each, depth + 1) + b";" for name, each in sorted(parts.items()))
-    if isinstance(value, (type, FunctionType)):
-        return b""
     try:
-        return pickle.dumps(value)  # iterators include their position
+        return pickle.dumps(value)  # iterators include their position, generators of random numbers their state
     except Exception:  # a user's class may raise anything; its repr is the next best
         return safe_text(repr, value, 1000).encode()
 

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from drift_graph.functions import is_ours
 
 _THREAD = "threading.current_thread()"
-Kind = Literal["clock", "random", "generator", "setting", "address", "hash", "process", "outside"]
+Kind = Literal["clock", "random", "generator", "setting", "address", "hash", "process", "outside", "folder", "zone"]
 
 CLOCKS: tuple[str, ...] = tuple(name for name in (
     "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time",
@@ -40,7 +40,9 @@ _c_kinds |= {
     id(os.urandom): ("random", "os.urandom()"),
     id(os.getpid): ("process", "os.getpid()"),
     id(os.getppid): ("process", "os.getppid()"),
-    id(os.getcwd): ("process", "os.getcwd()"),
+    id(os.getcwd): ("folder", "os.getcwd()"),
+    **{id(getattr(os, name)): ("folder", f"os.{name}()") for name in ("stat", "listdir", "scandir", "open")},
+    id(time.mktime): ("zone", "time.mktime()"),
     id(threading.get_ident): ("process", "threading.get_ident()"),
     id(threading.get_native_id): ("process", "threading.get_native_id()"),
 }
@@ -54,6 +56,8 @@ _python_kinds: dict[CodeType, tuple[Kind, str]] = {
 _BY_HAND = ("id()", "hash()", "threading.get_ident()", "threading.get_native_id()", _THREAD)
 #: What makes numpy draw a seed from the system.
 _SEEDED_BY_SYSTEM = ("default_rng", "SeedSequence", "RandomState")
+#: What datetime gives in local time, unless a zone is named.
+_LOCAL = ("fromtimestamp", "timestamp", "astimezone")
 _global_random = random._inst
 _not_users = tuple(
     folder for name in ("stdlib", "platstdlib", "purelib", "platlib") if (folder := sysconfig.get_path(name))
@@ -151,6 +155,8 @@ def _kind_of_method(called: Callable[..., Any]) -> tuple[Kind, str] | None:
         return ("random" if known else "generator"), f"random.{name}()" if known else f"Random.{name}()"
     if isinstance(owner, type) and owner.__module__ == "datetime" and name in ("now", "utcnow", "today"):
         return "clock", f"{owner.__name__}.{name}()"
+    if getattr(owner, "__module__", type(owner).__module__) == "datetime" and name in _LOCAL:
+        return "zone", f"datetime.{name}()"
     if type(owner).__module__.startswith("numpy.random"):
         return "generator", f"numpy.random.{name}()"
     return None

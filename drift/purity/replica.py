@@ -1,12 +1,22 @@
 """A process with another hash seed, folder and time zone that repeats calls of a graph's functions: `Replica` is the
 caller's side, `main` the process.
+
+Invariant: in the process, the working directory and the local time differ from the caller's, while modules are still
+found.
+
+Why: a run passes the caller's folder and zone to its processes, so a function that depends on them is consistent within
+a run, but gives another output in a run from another folder or on a machine with another zone.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
+import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 from drift.children import Channel
@@ -14,13 +24,13 @@ from drift.engines import shipping
 from drift.engines.surroundings import Surroundings, surroundings
 from drift.parent import Parent
 from drift.purity import trials
-from drift.purity.elsewhere import at_home, go_elsewhere
-from drift.purity.watch import Subject
 from drift_graph.errors import GraphError, ProcessError
 
-#: Number of a function's first calls that are checked closely.
-_CLOSE_CHECKS = 20
 _ANSWER_MAX_S = 120.0
+#: A name that no thread of a run has.
+_THREAD = "drift purity check"
+#: An offset that no time zone has, in hours or minutes.
+_ZONE = "ELSE-13:37"
 
 
 class Replica:
@@ -67,20 +77,30 @@ def main() -> None:
     """Load the functions, then answer until the pipe ends."""
     caller = Parent(int(sys.argv[1]))
     around, work = caller.receive()
-    subjects, error = _loaded(around, work)
-    checked = [0] * len(subjects)
+    functions, error = _loaded(around, work)
     while True:
         request = caller.receive()
-        caller.send(error or _answer(subjects, checked, around, request))
+        caller.send(error or _answer(functions, request))
 
 
-def _loaded(around: Surroundings, work: bytes) -> tuple[list[Subject], Exception | None]:
+def go_elsewhere(home: Surroundings) -> None:
+    """Leave the caller's folder and zone, and the name of its thread."""
+    threading.current_thread().name = _THREAD
+    sys.path[:] = map(os.path.abspath, sys.path)  # relative ones refer to the caller's folder
+    folder = Path(home.temporary_folder).resolve()
+    is_there = home.folder and Path(home.folder).resolve() == folder
+    os.chdir(folder.anchor if is_there or not folder.is_dir() else folder)
+    os.environ["TZ"] = _ZONE
+    time.tzset()
+
+
+def _loaded(around: Surroundings, work: bytes) -> tuple[list[trials.Trials], Exception | None]:
     around.enter()
     try:
-        subjects: list[Subject] = shipping.unpacked(work)
+        subjects = shipping.unpacked(work)
         around.enter()  # importing a module for them may have changed the process
         go_elsewhere(around)
-        return subjects, None
+        return list(map(trials.Trials, subjects)), None
     except BaseException as error:
         lines = traceback.format_exception_only(error)[-1].strip()
         failed = GraphError(
@@ -91,23 +111,15 @@ def _loaded(around: Surroundings, work: bytes) -> tuple[list[Subject], Exception
         return [], failed
 
 
-def _answer(subjects: list[Subject], checked: list[int], home: Surroundings, request: tuple[str, Any]) -> Any:
+def _answer(functions: list[trials.Trials], request: tuple[str, Any]) -> Any:
     kind, arguments = request
     if kind == "explain":
-        index, packed = arguments
-        facts = trials.explain(subjects[index], packed)
-        for part in facts.at_home:
-            with at_home(home, part):
-                facts.at_home[part] = trials.outcome_of(subjects[index], trials.rebuilt(packed))
-        return facts
-    if kind == "last":
-        index, before, packed = arguments
-        return trials.last_of(subjects[index], before, packed)
+        index, packed, before = arguments
+        return functions[index].explain(packed, before)
     checks: list[trials.Check | None] = []
     for index, packed in arguments:
-        checked[index] += 1
         try:
-            checks.append(trials.check(subjects[index], packed, closely=checked[index] <= _CLOSE_CHECKS))
+            checks.append(functions[index].check(packed))
         except trials.CannotRebuild:
             checks.append(None)
     return checks

@@ -1,7 +1,7 @@
-"""Experiments on one function and one payload, in a process of their own.
+"""Calls of one function on one payload, in a process of their own: again, with sets in another order, with the clock
+moved, with other settings.
 
-Invariant: every call of a trial gets arguments that were rebuilt for it, with equal canonical bytes; two calls of one
-trial differ in exactly one circumstance.
+Invariant: every call gets arguments that were rebuilt for it, with equal canonical bytes.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ import datetime
 import functools
 import os
 import pickle
-import random
 import re
 import sys
 import time
 import types
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import msgspec
 import xxhash
 
-from drift.purity.elsewhere import HomePart
-from drift.purity.observed import CLOCKS, Observed, Use
+from drift.purity import inspection
+from drift.purity.observed import CLOCKS, Kind, Observed, Use
 from drift.purity.watch import Shape, Subject, compared, shaped
 from drift_graph.canonical import NoCanonicalForm, form_of, stored
 from drift_graph.functions import pass_interrupts, safe_text, user_function
@@ -33,7 +32,8 @@ from drift_graph.functions import pass_interrupts, safe_text, user_function
 _SHOWN_CHARACTERS_MAX = 500
 #: How far the clock is moved: beyond a day, a month and a year, and no whole number of anything.
 _SHIFT_S = 400 * 86400 + 3723.25
-_SEEDS = 9
+#: Number of a function's first calls that are checked closely.
+_CLOSE_CHECKS = 20
 _OTHER_SETTING = "changed by drift's purity check"
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 
@@ -44,12 +44,10 @@ class CallResult(NamedTuple):
     Attributes:
         form: for comparison: of the result's bytes, or of the exception's type; None if it has no form.
         shown: the result as text.
-        floats: those in the result, to see whether two results are nearly equal.
     """
 
     form: bytes | None
     shown: str
-    floats: tuple[float, ...] = ()
 
 
 def form_of_result(shape: Shape, result: Any) -> bytes | None:
@@ -64,38 +62,26 @@ def form_of_error(error: BaseException) -> bytes:
     return b"raised " + type(error).__qualname__.encode()
 
 
-def called(subject: Subject, arguments: tuple[Any, ...]) -> bytes | None:
-    """The form of a function's result."""
+def result_of(subject: Subject, result: Any) -> CallResult:
+    """A shaped result, with its text."""
+    return CallResult(form_of_result(subject.shape, result), safe_text(repr, result, _SHOWN_CHARACTERS_MAX))
+
+
+def raised(error: BaseException) -> CallResult:
+    return CallResult(form_of_error(error), f"raised {type(error).__name__}: {safe_text(str, error, 200)}")
+
+
+def _called(subject: Subject, arguments: tuple[Any, ...]) -> Any:
+    """The shaped result of a call, or its exception."""
     try:
-        result = shaped(subject.shape, subject.function(*arguments))
+        return shaped(subject.shape, subject.function(*arguments))
     except BaseException as error:
         pass_interrupts(error)
-        return form_of_error(error)
-    return form_of_result(subject.shape, result)
+        return _Raised(error)
 
 
-def outcome_of(subject: Subject, arguments: tuple[Any, ...]) -> CallResult:
-    """A function's result, with its text."""
-    try:
-        result = shaped(subject.shape, subject.function(*arguments))
-    except BaseException as error:
-        pass_interrupts(error)
-        return CallResult(form_of_error(error), f"raised {type(error).__name__}: {safe_text(str, error, 200)}")
-    return outcome_of_result(subject, result)
-
-
-def outcome_of_result(subject: Subject, result: Any) -> CallResult:
-    """A shaped result as an outcome."""
-    floats = tuple(_floats_in(compared(subject.shape, result)))
-    return CallResult(form_of_result(subject.shape, result), safe_text(repr, result, _SHOWN_CHARACTERS_MAX), floats)
-
-
-def _floats_in(value: Any) -> Iterator[float]:
-    if type(value) is float:
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _floats_in(each)
+class _Raised(NamedTuple):
+    error: BaseException
 
 
 # Payloads.
@@ -190,8 +176,7 @@ def clock_at(moment_s: float, namespaces: list[dict[str, Any]], function: Callab
     function may hold one: in a partial, a default, a closure, or an attribute of its object.
     """
     instead: dict[int, Any] = {id(getattr(time, name)): _still(name, moment_s) for name in CLOCKS}
-    instead[id(datetime.datetime)] = _still_datetime(moment_s)
-    instead[id(datetime.date)] = _still_date(moment_s)
+    instead |= {id(real): _still_class(real, moment_s) for real in (datetime.datetime, datetime.date)}
     with ExitStack() as undo:
         for names in (vars(time), vars(datetime), *namespaces):
             _replace_in(names, instead, undo)
@@ -268,42 +253,17 @@ class _Real(type):
         return issubclass(other, cls.real)
 
 
-def _still_datetime(moment_s: float) -> type:
-    real = datetime.datetime
-
-    class Still(datetime.datetime, metaclass=_Real):
-        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            return real(*args, **kwargs)
-
-        @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-            return real.fromtimestamp(moment_s, tz)
-
-        @classmethod
-        def today(cls) -> Any:
-            return real.fromtimestamp(moment_s)
-
-        @classmethod
-        def utcnow(cls) -> Any:
-            return real.fromtimestamp(moment_s, datetime.UTC).replace(tzinfo=None)
-
-    Still.real = real
-    return Still
-
-
-def _still_date(moment_s: float) -> type:
-    real = datetime.date
-
-    class Still(datetime.date, metaclass=_Real):
-        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            return real(*args, **kwargs)
-
-        @classmethod
-        def today(cls) -> Any:
-            return real.fromtimestamp(moment_s)
-
-    Still.real = real
-    return Still
+def _still_class(real: Any, moment_s: float) -> Any:
+    """Stands in for `datetime.date` or `datetime.datetime`: makes the same values, and has another now."""
+    members: dict[str, Any] = {
+        "real": real,
+        "__new__": lambda cls, *args, **named: real(*args, **named),
+        "today": classmethod(lambda cls: real.fromtimestamp(moment_s)),
+    }
+    if real is datetime.datetime:
+        members["now"] = classmethod(lambda cls, tz=None: real.fromtimestamp(moment_s, tz))
+        members["utcnow"] = classmethod(lambda cls: real.fromtimestamp(moment_s, datetime.UTC).replace(tzinfo=None))
+    return _Real("Still", (real,), members)
 
 
 @contextmanager
@@ -326,13 +286,6 @@ def _numpy_state() -> bytes:
     return pickle.dumps(numpy.get_state()) if numpy is not None else b""
 
 
-def _seeded(subject: Subject, packed: bytes, seed: int = 0) -> CallResult:
-    random.seed(seed)
-    if (numpy := sys.modules.get("numpy.random")) is not None:
-        numpy.seed(seed)
-    return outcome_of(subject, rebuilt(packed))
-
-
 # Requests to a process.
 
 
@@ -344,124 +297,110 @@ class Check(NamedTuple):
     found: str = ""
 
 
-def check(subject: Subject, packed: bytes, *, closely: bool) -> Check:
-    """Two calls; `closely` also tests whether the function depends on a clock too coarse to show, or on a setting."""
-    arguments = rebuilt(packed)
-    again = rebuilt(packed)
-    again = in_other_order(again, reversed_set) or again
-    if not closely:
-        return Check(called(subject, arguments), called(subject, again))
-    with Observed() as observed:
-        first = called(subject, arguments)
-    second = called(subject, again)
-    found = ""
-    if first == second:
-        for use in observed.uses:
-            if use.kind == "clock" and not found:
-                found = "clock" if _clock_matters(subject, packed, list(observed.executed.values())) else ""
-            if use.kind == "setting" and not found:
-                with setting(use.what, _OTHER_SETTING):
-                    found = f"setting {use.what}" if called(subject, rebuilt(packed)) != first else ""
-    return Check(first, second, found)
-
-
-def last_of(subject: Subject, before: list[bytes], packed: bytes) -> CallResult:
-    """The result of a call after others."""
-    for each in before:
-        called(subject, rebuilt(each))
-    return outcome_of(subject, rebuilt(packed))
-
-
-def _clock_matters(subject: Subject, packed: bytes, namespaces: list[dict[str, Any]]) -> bool:
-    outcomes = []
-    now = time.time()
-    for moment in (now, now + _SHIFT_S):
-        with clock_at(moment, namespaces, subject.function):
-            outcomes.append(called(subject, rebuilt(packed)))
-    return outcomes[0] != outcomes[1]
-
-
 @dataclasses.dataclass
 class Facts:
-    """The results of all trials of a function and a payload.
+    """What a process says of a function and a payload.
 
     Attributes:
         first, again: two calls, one after the other.
-        other_order: a call with sets in the payload filled in another order; None if there are none.
-        uses: the observed actions.
-        clock_still: two calls with the clock stopped, from one state of the random numbers; None if it reads none.
-        clock_moved: a call with the clock a year later, from the same state; None if it reads none.
-        random_seeded: two calls from one state of the random numbers; None if it reads none.
-        random_other: a call from another state of the random numbers, if that has another result.
+        refilled: a call with sets in the payload filled in another order; None if there are none.
+        uses: what the function was seen to read, in this call or before.
+        moved: two calls with the clock stopped, now and 400 days later; None if it reads none.
         settings: for each environment variable it reads, a call with another value of it.
-        changed_state: names of state that changed between two calls, with a line that mentions each.
+        start: the form of all that it may keep, globals and defaults among it, before the calls.
+        changed: names of what has changed since, with a line that mentions each.
         sets: lines that build a set.
-        globals_read: the form of each global its code mentions.
-        held: the form of all that it may keep, globals and defaults among it, before it was called.
-        names: names of builtins and methods that its code mentions.
-        shows_address: whether a result contains the address of an object.
-        at_home: a call in the caller's folder, and one in its time zone.
     """
 
     first: CallResult
     again: CallResult
-    other_order: CallResult | None
-    uses: list[Use]
-    clock_still: tuple[CallResult, CallResult] | None = None
-    clock_moved: CallResult | None = None
-    random_seeded: tuple[CallResult, CallResult] | None = None
-    random_other: CallResult | None = None
+    refilled: CallResult | None = None
+    uses: list[Use] = dataclasses.field(default_factory=list)
+    moved: tuple[CallResult, CallResult] | None = None
     settings: dict[str, CallResult] = dataclasses.field(default_factory=dict)
-    changed_state: dict[str, str] = dataclasses.field(default_factory=dict)
+    start: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    changed: dict[str, str] = dataclasses.field(default_factory=dict)
     sets: list[str] = dataclasses.field(default_factory=list)
-    globals_read: dict[str, bytes] = dataclasses.field(default_factory=dict)
-    held: dict[str, bytes] = dataclasses.field(default_factory=dict)
-    names: set[str] = dataclasses.field(default_factory=set)
-    shows_address: bool = False
-    at_home: dict[HomePart, CallResult] = dataclasses.field(default_factory=dict)
 
 
-def explain(subject: Subject, packed: bytes) -> Facts:
-    """All facts about a function and a payload."""
-    from drift.purity import inspection
+class Trials:
+    """Calls of one function."""
 
-    arguments = rebuilt(packed)
-    owner = inspection.function_inside(subject.function)
-    start = inspection.mutable_state(owner, inspection.code_of(owner))
-    state_of_numpy = _numpy_state()
-    with Observed() as observed:
-        first = outcome_of(subject, arguments)
-    if state_of_numpy != _numpy_state():
-        where = inspection.line_with("'random'", observed.executed, owner)
-        observed.uses[Use("random", "numpy.random", where)] = None
-    before = inspection.mutable_state(owner, observed.executed)
-    again = outcome_of(subject, rebuilt(packed))
-    after = inspection.mutable_state(owner, observed.executed)
-    changed = [
-        name for name in before if before[name] != after.get(name) or start.get(name, before[name]) != before[name]
-    ]
-    facts = Facts(first, again, None, list(observed.uses), at_home={"folder": again, "time zone": again})
-    if (other := in_other_order(rebuilt(packed), reversed_set)) is not None:
-        facts.other_order = outcome_of(subject, other)
-    kinds = {use.kind for use in observed.uses}
-    if "clock" in kinds:
-        namespaces, now = list(observed.executed.values()), time.time()
-        with clock_at(now, namespaces, subject.function):
-            facts.clock_still = _seeded(subject, packed), _seeded(subject, packed)
-        with clock_at(now + _SHIFT_S, namespaces, subject.function):
-            facts.clock_moved = _seeded(subject, packed)
-    if "random" in kinds:
-        facts.random_seeded = _seeded(subject, packed), _seeded(subject, packed)
-        others = [_seeded(subject, packed, seed) for seed in range(1, _SEEDS)]
-        facts.random_other = next((each for each in others if each.form != facts.random_seeded[0].form), None)
-    for use in observed.uses:
-        if use.kind == "setting":
-            with setting(use.what, _OTHER_SETTING):
-                facts.settings[use.what] = outcome_of(subject, rebuilt(packed))
-    facts.changed_state = {name: inspection.line_with(name, observed.executed, owner) for name in changed}
-    facts.sets = inspection.lines_that_build_sets(observed.executed)
-    facts.held = start
-    facts.globals_read = inspection.globals_read(observed.executed)
-    facts.names = {name for code in observed.executed for name in code.co_names}
-    facts.shows_address = bool(_ADDRESS.search(first.shown) and _ADDRESS.search(again.shown))
-    return facts
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._checked = 0
+        self._observed = Observed()
+
+    def check(self, packed: bytes) -> Check:
+        """Two calls; at first also whether the function depends on a clock too coarse to show, or on a setting."""
+        self._checked += 1
+        closely = self._checked <= _CLOSE_CHECKS
+        again = rebuilt(packed)
+        again = in_other_order(again, reversed_set) or again
+        with self._observed if closely else nullcontext():
+            first = self._form(rebuilt(packed))
+        second = self._form(again)
+        found = ""
+        if closely and first == second:
+            found = "clock" if self._reads("clock") and self._clock_matters(packed) else ""
+            for name in self._reads("setting"):
+                with setting(name, _OTHER_SETTING):
+                    found = found or (f"setting {name}" if self._form(rebuilt(packed)) != first else "")
+        return Check(first, second, found)
+
+    def explain(self, packed: bytes, before: list[bytes]) -> Facts:
+        """All facts about a payload.
+
+        Args:
+            before: arguments of other calls, which are made first.
+        """
+        subject = self._subject
+        owner = inspection.function_inside(subject.function)
+        executed = self._observed.executed
+        start, state_of_numpy = inspection.mutable_state(owner, {}), _numpy_state()
+        for each in before:
+            self._form(rebuilt(each))
+        with self._observed:
+            first = self._result(rebuilt(packed))
+        if state_of_numpy != _numpy_state():
+            use = Use("random", "numpy.random", inspection.line_with("'random'", executed, owner))
+            self._observed.uses = {use: None, **self._observed.uses}
+        start = inspection.mutable_state(owner, executed) | start
+        facts = Facts(first, self._result(rebuilt(packed)), start=start)
+        if (other := in_other_order(rebuilt(packed), reversed_set)) is not None:
+            facts.refilled = self._result(other)
+        if self._reads("clock"):
+            now = time.time()
+            facts.moved = self._at(now, packed), self._at(now + _SHIFT_S, packed)
+        for name in self._reads("setting"):
+            with setting(name, _OTHER_SETTING):
+                facts.settings[name] = self._result(rebuilt(packed))
+        state = inspection.mutable_state(owner, executed)
+        changed = [name for name, form in start.items() if state.get(name) != form]
+        facts.changed = {name: inspection.line_with(name, executed, owner) for name in changed}
+        facts.sets = inspection.lines_that_build_sets(executed)
+        facts.uses = list(self._observed.uses)
+        if _ADDRESS.search(first.shown) and _ADDRESS.search(facts.again.shown):
+            facts.uses.append(Use("address", "the repr() of an object that has none of its own", subject.where))
+        return facts
+
+    def _reads(self, kind: Kind) -> list[str]:
+        return [use.what for use in self._observed.uses if use.kind == kind]
+
+    def _form(self, arguments: tuple[Any, ...]) -> bytes | None:
+        result = _called(self._subject, arguments)
+        if isinstance(result, _Raised):
+            return form_of_error(result.error)
+        return form_of_result(self._subject.shape, result)
+
+    def _result(self, arguments: tuple[Any, ...]) -> CallResult:
+        result = _called(self._subject, arguments)
+        return raised(result.error) if isinstance(result, _Raised) else result_of(self._subject, result)
+
+    def _at(self, moment_s: float, packed: bytes) -> CallResult:
+        with clock_at(moment_s, list(self._observed.executed.values()), self._subject.function):
+            return self._result(rebuilt(packed))
+
+    def _clock_matters(self, packed: bytes) -> bool:
+        now = time.time()
+        return self._at(now, packed).form != self._at(now + _SHIFT_S, packed).form

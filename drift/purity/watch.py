@@ -76,7 +76,6 @@ class Watched(LibraryFunction):
 
     @property
     def takes_timers(self) -> bool:
-        """See `Process`."""
         return bool(field_of(self._function, "takes_timers", False))
 
     def __call__(self, *arguments: Any) -> Any:

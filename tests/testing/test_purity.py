@@ -285,7 +285,7 @@ IMPURE: list[tuple[Callable[..., Any], list[Any], str, str]] = [
     (repr_of_a_set, [frozenset(WORDS)], "map", "the order of a set in its input"),
     (repr_of_a_set, [Tagged(frozenset(WORDS))], "map", "the order of a set in its input"),
     (over_a_set, [WORDS], "flat_map", "the order of a set that it builds at {over_a_set}"),
-    (sum_of_a_set, [frozenset({0.1 * n for n in range(40)})], "map", "adds floats in the order of a set in its input"),
+    (sum_of_a_set, [frozenset({0.1 * n for n in range(40)})], "map", "the order of a set in its input"),
     (counts, ["a", "b"], "map", "has a state between calls: the global 'calls' changed at {counts}"),
     (once, ["a", "b"], "filter", "the global 'seen' changed at {once}"),
     (numbered, ["a"], "map", "the global 'numbers' changed at {numbered}"),
@@ -308,8 +308,8 @@ IMPURE: list[tuple[Callable[..., Any], list[Any], str, str]] = [
     (owned, ["a"], "map", "it reads a property of its process, os.getpid() at {owned}"),
     (configured, ["a"], "map", "the environment variable 'DRIFT_TEST_MODE' at {configured}"),
     (memo, ["a", "b"], "map", "depends on earlier calls: the global 'ids' changed"),
-    (in_folder, ["a"], "map", "it reads the working directory, os.getcwd() at {in_folder}"),
-    (from_file, ["a"], "map", "it reads the working directory, or a file by a path that is relative to it"),
+    (in_folder, ["a"], "map", "a file by a path that is relative to it: os.getcwd() at {in_folder}"),
+    (from_file, ["a"], "map", "or a file by a path that is relative to it: os.stat() at {from_file}"),
     (local_time, [1e9], "map", "it reads the machine's time zone"),
     (appends, [[0]], "map", "it changed its payload in place"),
     (in_thread, ["a"], "map", "a property of its process, threading.current_thread() at {in_thread}"),
@@ -593,7 +593,7 @@ def test_a_run_finds_what_hangs_on_the_time_zone_or_the_folder() -> None:
 AWAY = """
 import os, tempfile
 from drift.engines.surroundings import surroundings
-from drift.purity.elsewhere import go_elsewhere
+from drift.purity.replica import go_elsewhere
 
 home = surroundings()
 
@@ -626,7 +626,7 @@ def test_two_workers_that_would_give_two_answers_are_found_out() -> None:
 def test_a_share_of_the_calls_is_checked() -> None:
     graph = drift.Graph("share")
     graph.source("items").map(str).sink("out")
-    with PurityCheck(graph.build(), replicas=1, first=3, every=10, at_once=True) as purity:
+    with PurityCheck(graph.build(), first=3, every=10, at_once=True) as purity:
         drift.run(purity.dataflow, {"items": range(35)}, engine="reference").finish()
         assert purity.checked == 6  # 0, 1, 2 and 9, 19, 29
 
