@@ -16,9 +16,11 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import chain, compress, islice
+from decimal import Decimal
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, TypeVar, overload
 
+from drift.flow.fields import NeedsValue
 from drift.flow.sides import Side, appended
 from drift.flow.sketches import (
     Buckets,
@@ -72,6 +74,11 @@ class Aggregate(Generic[T, V]):
     def running_in_columns(self) -> tuple[Any, Any] | None:
         """The same where it is computed up to each row."""
         return self.in_columns
+
+    @property
+    def type_in_columns(self) -> tuple[Any, Any] | None:
+        """What is of the type of its value, see `in_columns`; None if the type is not known."""
+        return self.running_in_columns
 
     @property
     def values_in_columns(self) -> tuple[tuple[str, ...] | None, Sequence[tuple[Any, Any]]] | None:
@@ -255,8 +262,13 @@ def _each(function: Callable[[Any], Any], payloads: Sequence[Any]) -> list[Any]:
 
 
 def _of_field(kind: Any, function: Callable[..., Any]) -> tuple[Any, Any] | None:
-    column = column_of(function)
+    column = _column(function)
     return None if column is None else (kind, column)
+
+
+def _column(function: Callable[..., Any]) -> Any:
+    """See `column_of`; what needs a value reads what its function reads, since a column with nulls is not added."""
+    return column_of(function.user_function if type(function) is NeedsValue else function)
 
 
 def _number(value: Any) -> Any:
@@ -279,69 +291,97 @@ class _OfValues(_ByValue, Aggregate[Any, Any], frozen=True):
         return _each(self.user_function, payloads)
 
 
-class Sum(_OfValues, frozen=True):
+class _LeavesOutNone(_OfValues, frozen=True):
+    """An aggregate of the values that are not None; the accumulator of no others is None, and so is its result."""
+
+    def begin_value(self, value: Any) -> Any:
+        return None if value is None else self.start(value)
+
+    def add_value(self, accumulator: Any, value: Any) -> Any:
+        if value is None:
+            return accumulator
+        return self.start(value) if accumulator is None else self.more(accumulator, value)
+
+    def merge(self, left: Any, right: Any) -> Any:
+        if left is None or right is None:
+            return right if left is None else left
+        return self.both(left, right)
+
+    def result(self, accumulator: Any) -> Any:
+        return None if accumulator is None else self.final(accumulator)
+
+    start = final = staticmethod(itself)
+
+    def more(self, accumulator: Any, value: Any) -> Any:
+        """An accumulator with one more value."""
+        return self.both(accumulator, value)
+
+    def both(self, left: Any, right: Any) -> Any:
+        """Two accumulators as one."""
+        raise NotImplementedError
+
+
+class Sum(_LeavesOutNone, frozen=True):
     @property
     def in_columns(self) -> tuple[Any, Any] | None:
         return _of_field("sum", self.user_function)
 
-    begin_value = staticmethod(_number)
-    add_value = merge = staticmethod(operator.add)  # type: ignore[assignment]
-
-    def add(self, accumulator: Any, payload: Any) -> Any:  # as it would be, without a call
-        return accumulator + self.user_function(payload)
+    start = staticmethod(_number)
+    more = both = staticmethod(operator.add)  # type: ignore[assignment]
 
 
-class Mean(_OfValues, frozen=True):
+class Mean(_LeavesOutNone, frozen=True):
     @property
     def in_columns(self) -> tuple[Any, Any] | None:
         return _of_field("mean", self.user_function)
 
-    def add(self, accumulator: tuple[int, Any], payload: Any) -> tuple[int, Any]:  # as it would be, without a call
-        return accumulator[0] + 1, accumulator[1] + self.user_function(payload)
-
-    def begin_value(self, value: Any) -> tuple[int, Any]:
+    def start(self, value: Any) -> tuple[int, Any]:
         return 1, value
 
-    def add_value(self, accumulator: tuple[int, Any], value: Any) -> tuple[int, Any]:
+    def more(self, accumulator: tuple[int, Any], value: Any) -> tuple[int, Any]:
         return accumulator[0] + 1, accumulator[1] + value
 
-    def merge(self, left: tuple[int, Any], right: tuple[int, Any]) -> tuple[int, Any]:
+    def both(self, left: tuple[int, Any], right: tuple[int, Any]) -> tuple[int, Any]:
         return left[0] + right[0], left[1] + right[1]
 
-    def result(self, accumulator: tuple[int, Any]) -> Any:
+    def final(self, accumulator: tuple[int, Any]) -> Any:
         return accumulator[1] / accumulator[0]
 
 
-class Variance(_OfValues, frozen=True):
+class Variance(_LeavesOutNone, frozen=True):
     """The accumulator is (number, mean, sum of the squares of the distances from it): Welford's, merged as by Chan."""
 
     ddof: int
     is_root: bool
 
-    def begin_value(self, value: Any) -> tuple[int, Any, Any]:
+    @property
+    def type_in_columns(self) -> tuple[Any, Any] | None:
+        return _of_field("mean", self.user_function)
+
+    def start(self, value: Any) -> tuple[int, Any, Any]:
         return 1, value, 0
 
-    def add_value(self, accumulator: tuple[int, Any, Any], value: Any) -> tuple[int, Any, Any]:
+    def more(self, accumulator: tuple[int, Any, Any], value: Any) -> tuple[int, Any, Any]:
         count, mean, squares = accumulator
         count += 1
         distance = value - mean
         mean += distance / count
         return count, mean, squares + distance * (value - mean)
 
-    def merge(self, left: tuple[int, Any, Any], right: tuple[int, Any, Any]) -> tuple[int, Any, Any]:
+    def both(self, left: tuple[int, Any, Any], right: tuple[int, Any, Any]) -> tuple[int, Any, Any]:
         count, distance = left[0] + right[0], right[1] - left[1]
         squares = left[2] + right[2] + distance * distance * left[0] * right[0] / count
         return count, left[1] + distance * right[0] / count, squares
 
-    def result(self, accumulator: tuple[int, Any, Any]) -> Any:
+    def final(self, accumulator: tuple[int, Any, Any]) -> Any:
         count, _, squares = accumulator
         if count <= self.ddof:
             return None
         return math.sqrt(squares / (count - self.ddof)) if self.is_root else squares / (count - self.ddof)
 
 
-class Extreme(_OfValues, frozen=True):
-    """The least value, or the greatest; the first of equal values."""
+class Extreme(_LeavesOutNone, frozen=True):
+    """The least value, or the greatest; the first of equal values; NaN if there is nothing else."""
 
     greatest: bool
 
@@ -349,49 +389,47 @@ class Extreme(_OfValues, frozen=True):
     def in_columns(self) -> tuple[Any, Any] | None:
         return _of_field("max" if self.greatest else "min", self.user_function)
 
-    begin_value = staticmethod(itself)
+    def both(self, left: Any, right: Any) -> Any:
+        return right if _is_before(right, left, self.greatest) else left
 
-    def merge(self, left: Any, right: Any) -> Any:
-        return right if (right > left if self.greatest else right < left) else left
 
-    add_value = merge
+def _is_before(value: Any, other: Any, greatest: bool) -> bool:
+    """Whether a value is less than another, or greater, or the other is NaN."""
+    return bool(value > other if greatest else value < other) or other != other
 
 
 class _OfPairs(_OfValues, frozen=True):
-    """An aggregate of pairs: the result of the user's function, and the payload."""
+    """An aggregate of pairs: the result of the user's function, and the payload; None where the result is."""
 
     keeps_values: ClassVar = True
 
     def begin(self, payload: Any) -> Any:
-        return self.begin_value((self.user_function(payload), payload))
+        return self.begin_value(*self.values_of((payload,)))
 
     def add(self, accumulator: Any, payload: Any) -> Any:
-        return self.add_value(accumulator, (self.user_function(payload), payload))
+        return self.add_value(accumulator, *self.values_of((payload,)))
 
     def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
-        return list(zip(_each(self.user_function, payloads), payloads))
+        pairs = zip(_each(self.user_function, payloads), payloads)
+        return [None if pair[0] is None else pair for pair in pairs]
 
 
-class ExtremeBy(_OfPairs, frozen=True):
+class ExtremeBy(_OfPairs, _LeavesOutNone, frozen=True):
     """The pair of the first payload whose value is least, or greatest."""
 
     greatest: bool
 
-    begin_value = staticmethod(itself)
-
-    def merge(self, left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
-        return right if (right[0] > left[0] if self.greatest else right[0] < left[0]) else left
-
-    add_value = merge
+    def both(self, left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
+        return right if _is_before(right[0], left[0], self.greatest) else left
 
     def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        column = column_of(self.user_function)
+        column = _column(self.user_function)
         pairs = None if column is None else groups.extremes(column, greatest=self.greatest)
         if pairs is None:
             return super().add_groups(groups, before)
         return [pair if old is NO_ITEMS else self.merge(old, pair) for old, pair in zip(before, pairs)]
 
-    def result(self, accumulator: tuple[Any, Any]) -> Any:
+    def final(self, accumulator: tuple[Any, Any]) -> Any:
         return accumulator[1]
 
 
@@ -400,69 +438,53 @@ class First(_ByValue, Aggregate[Any, Any], frozen=True):
         return payload
 
     def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        new = [at for at, each in enumerate(before) if each is NO_ITEMS]
+        new = [at for at, each in enumerate(before) if each is NO_ITEMS or each is None]
         made = before.copy()
         for at, payload in zip(new, groups.rows_at(groups.firsts[new])):
             made[at] = payload
         return made
 
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return accumulator
-
     def merge(self, left: Any, right: Any) -> Any:
-        return left
+        return right if left is None else left
+
+    add = merge
 
 
 class Last(First, frozen=True):
     def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
         return groups.rows_at(groups.lasts)  # type: ignore[no-any-return]
 
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return payload
-
     def merge(self, left: Any, right: Any) -> Any:
-        return right
+        return left if right is None else right
+
+    add = merge
 
 
-class FirstOf(_OfValues, frozen=True):
-    """The value of the first payload."""
+class FirstOf(_LeavesOutNone, frozen=True):
+    """The first value."""
 
     keeps_values: ClassVar = True
 
-    begin_value = staticmethod(itself)
-
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return accumulator
-
-    def merge(self, left: Any, right: Any) -> Any:
+    def both(self, left: Any, right: Any) -> Any:
         return left
 
-    add_value = merge
-
     def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        values = groups.values_at(column_of(self.user_function), groups.firsts)
+        values = groups.values_at(_column(self.user_function), groups.firsts)
         if values is None:
             return super().add_groups(groups, before)
-        return [value if old is NO_ITEMS else old for old, value in zip(before, values)]
+        return [value if old is NO_ITEMS or old is None else old for old, value in zip(before, values)]
 
 
-class LastOf(_OfValues, frozen=True):
-    """The value of the last payload."""
+class LastOf(_LeavesOutNone, frozen=True):
+    """The last value."""
 
     keeps_values: ClassVar = True
 
-    begin_value = staticmethod(itself)
-
-    def add(self, accumulator: Any, payload: Any) -> Any:
-        return self.user_function(payload)
-
-    def merge(self, left: Any, right: Any) -> Any:
+    def both(self, left: Any, right: Any) -> Any:
         return right
 
-    add_value = merge
-
     def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        values = groups.values_at(column_of(self.user_function), groups.lasts)
+        values = groups.values_at(_column(self.user_function), groups.lasts)
         return super().add_groups(groups, before) if values is None else values
 
 
@@ -661,20 +683,19 @@ class Top(_OfPairs, frozen=True):
 
     n: int
 
-    def begin_value(self, value: tuple[Any, Any]) -> tuple[Any, ...]:
-        return (value,)
+    def begin_value(self, value: tuple[Any, Any] | None) -> tuple[Any, ...]:
+        return () if value is None else (value,)
 
-    def add_value(self, accumulator: tuple[Any, ...], value: tuple[Any, Any]) -> tuple[Any, ...]:
-        rank = value[0]
-        if len(accumulator) == self.n and not rank > accumulator[-1][0]:
+    def add_value(self, accumulator: tuple[Any, ...], value: tuple[Any, Any] | None) -> tuple[Any, ...]:
+        if value is None or (len(accumulator) == self.n and not _is_before(value[0], accumulator[-1][0], True)):
             return accumulator
         at = len(accumulator)
-        while at and rank > accumulator[at - 1][0]:
+        while at and _is_before(value[0], accumulator[at - 1][0], True):
             at -= 1
         return (*accumulator[:at], value, *accumulator[at:])[: self.n]
 
     def merge(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(islice(sorted(left + right, key=_first_of, reverse=True), self.n))
+        return tuple(sorted(left + right, key=_greatness, reverse=True)[: self.n])
 
     def result(self, accumulator: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(payload for _, payload in accumulator)
@@ -684,27 +705,59 @@ class Sort(Collect, frozen=True):
     by: Callable[[Any], Any]
 
     def result(self, accumulator: Side) -> Any:
-        return tuple(sorted(chain.from_iterable(accumulator), key=self.by))
+        by = self.by
+        return tuple(sorted(chain.from_iterable(accumulator), key=lambda payload: _rising(by(payload))))
+
+
+def _rising(value: Any) -> tuple[int, Any]:
+    """What sorts values: NaN behind all others, and None behind NaN."""
+    kind = 2 if value is None else 1 if value != value else 0
+    return kind, None if kind else value
 
 
 class Quantile(Collect, frozen=True):
-    q: float
+    """One or several quantiles of the values that are not None; NaN if one of them is."""
+
+    q: float | tuple[float, ...]
+    interpolation: str = "linear"
+
+    @property
+    def type_in_columns(self) -> tuple[Any, Any] | None:
+        return _of_field("mean", self.user_function) if type(self.q) is not tuple else None
 
     def result(self, accumulator: Side) -> Any:
-        values = sorted(chain.from_iterable(accumulator))
-        index = self.q * (len(values) - 1)
-        below = int(index)
-        if below == index:
-            return values[below]
-        return values[below] + (values[below + 1] - values[below]) * (index - below)
+        values = [value for value in chain.from_iterable(accumulator) if value is not None]
+        ordered = [value for value in values if value != value][:1] or sorted(values)
+        if type(self.q) is tuple:
+            return tuple(_quantile(ordered, q, self.interpolation) for q in self.q)
+        return _quantile(ordered, self.q, self.interpolation)
 
 
+def _quantile(values: Sequence[Any], q: Any, interpolation: str) -> Any:
+    """A quantile of sorted values: a float of integers, and of Decimals a Decimal."""
+    if not values:
+        return None
+    index = (Decimal(repr(q)) if any(isinstance(value, Decimal) for value in values) else q) * (len(values) - 1)
+    below = int(index)
+    share = index - below
+    if interpolation == "midpoint":
+        share = type(share)(0.5) if share else share
+    elif interpolation != "linear":
+        share = {"lower": 0, "higher": math.ceil(share), "nearest": round(index) - below}[interpolation]
+    value = values[below + int(share)] if share in (0, 1) else values[below] + (values[below + 1] - values[below]) * share
+    return float(value) if isinstance(value, int) else value
+
+
+_NONE = canonical(None)
 #: The keys seen so far in chunks, each about half as large as the one before it or less.
 _ChunksOfKeys = tuple[frozenset[bytes], ...]
 
 
 class Distinct(_OfValues, frozen=True):
-    """Values with different canonical bytes, in the order of their first payloads: (keys seen, values)."""
+    """Values with different canonical bytes, in the order of their first payloads: (keys seen, values).
+
+    None is one of them, and is not counted.
+    """
 
     keeps_values: ClassVar = True
 
@@ -733,7 +786,7 @@ class Distinct(_OfValues, frozen=True):
 
     def result(self, accumulator: tuple[_ChunksOfKeys, Side]) -> Any:
         if self.counted:
-            return sum(map(len, accumulator[0]))
+            return sum(map(len, accumulator[0])) - any(_NONE in chunk for chunk in accumulator[0])
         return tuple(chain.from_iterable(accumulator[1]))
 
 
@@ -743,10 +796,10 @@ class AboutDistinct(_OfValues, frozen=True):
     precision: int
 
     def begin_value(self, value: Any) -> Hashes:
-        return with_hashes(frozenset(), (hash64(value),), self.precision)
+        return self.add_value(frozenset(), value)
 
     def add_value(self, accumulator: Hashes, value: Any) -> Hashes:
-        return with_hashes(accumulator, (hash64(value),), self.precision)
+        return accumulator if value is None else with_hashes(accumulator, (hash64(value),), self.precision)
 
     def merge(self, left: Hashes, right: Hashes) -> Hashes:
         return merged_hashes(left, right, self.precision)
@@ -762,15 +815,15 @@ class AboutQuantile(_OfValues, frozen=True):
     buckets: int
 
     def begin_value(self, value: Any) -> Buckets:
-        return {}, (bucket_of(value, self.buckets),)
+        return self.add_value(({}, ()), value)
 
     def add_value(self, accumulator: Buckets, value: Any) -> Buckets:
-        return with_bucket(accumulator, bucket_of(value, self.buckets))
+        return accumulator if value is None else with_bucket(accumulator, bucket_of(value, self.buckets))
 
     merge = staticmethod(merged_buckets)
 
-    def result(self, accumulator: Buckets) -> float:
-        return quantile_in(accumulator, self.q, self.buckets)
+    def result(self, accumulator: Buckets) -> float | None:
+        return None if accumulator == ({}, ()) else quantile_in(accumulator, self.q, self.buckets)
 
 
 class Several(_ByValue, Aggregate[Any, dict[str, Any]], frozen=True):
@@ -872,5 +925,5 @@ class Where(_ByValue, Aggregate[Any, Any], frozen=True):
         return self.before.result(*accumulator) if accumulator else self.of_none
 
 
-def _first_of(pair: tuple[Any, Any]) -> Any:
-    return pair[0]
+def _greatness(pair: tuple[Any, Any]) -> tuple[bool, Any]:
+    return pair[0] == pair[0], pair[0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from drift.flow.accumulators import (
     AboutDistinct,
@@ -34,7 +34,7 @@ from drift.flow.accumulators import (
     itself,
 )
 from drift.flow.accumulators import Aggregate as Aggregate
-from drift.flow.fields import HasValue, Written, function_of
+from drift.flow.fields import HasValue, NeedsValue, Written, function_of
 from drift.flow.sketches import buckets_for
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, check_function, is_expression
@@ -43,6 +43,10 @@ from drift_graph.moments import Field
 if TYPE_CHECKING:
     import polars as pl
 
+#: What None is to an aggregate: left out, or an error.
+Nulls = Literal["skip", "error"]
+#: See `quantile`.
+Interpolation = Literal["linear", "lower", "higher", "nearest", "midpoint"]
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -69,13 +73,18 @@ def count(where: Callable[[Any], object] | str | pl.Expr | None = None) -> Aggre
 
 
 @overload
-def sum() -> Aggregate[T, T]: ...
+def sum(*, nulls: Nulls = ...) -> Aggregate[T, T]: ...
 @overload
-def sum(of: Callable[[T], V]) -> Aggregate[T, V]: ...
+def sum(of: Callable[[T], V], nulls: Nulls = ...) -> Aggregate[T, V]: ...
 @overload
-def sum(of: str | pl.Expr) -> Aggregate[Any, Any]: ...
-def sum(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
+def sum(of: str | pl.Expr, nulls: Nulls = ...) -> Aggregate[Any, Any]: ...
+def sum(of: Callable[[Any], Any] | str | pl.Expr = itself, nulls: Nulls = "skip") -> Aggregate[Any, Any]:
     """The sum of `of(payload)`, added in order; numbers, or other values that support `+`.
+
+    None is left out, here and in all aggregates but `collect`, `distinct`, `sort`, `nth` and `shift`, as in SQL, Polars
+    and pandas. What nothing is left for is None, a sum too, as in SQL; Polars and pandas have 0 then, which is
+    `.then(lambda found: found or 0)`. NaN is a value: sums, means and quantiles with NaN are NaN; it is the least and the
+    greatest only where there is no other value, in any order.
 
     Here, as in all aggregates with `of`, `by` or `where`, an expression of Polars stands for a function, where the
     fields of the rows are known; and in all with `of` or `by` the name of a field stands for the one that reads it.
@@ -83,14 +92,18 @@ def sum(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any
     >>> import drift
     >>> graph = drift.Graph("example")
     >>> graph.source("numbers").at_end(drift.agg.sum()).sink("out")
-    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, None, 1, 2]})]
     [6]
+
+    Args:
+        of: a function, an expression, or the name of a field.
+        nulls: "skip" leaves None out; with "error" it ends the run, at its item.
     """
-    return Sum(_of("sum", of))
+    return Sum(_of("sum", of, nulls))
 
 
-def mean(of: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, Any]:
-    """The sum of `of(payload)` divided by the number of payloads.
+def mean(of: Callable[[T], Any] | str | pl.Expr = itself, nulls: Nulls = "skip") -> Aggregate[T, Any]:
+    """The sum of `of(payload)` divided by the number of values; without None, see `sum`.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -98,11 +111,13 @@ def mean(of: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, Any]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2.0]
     """
-    return Mean(_of("mean", of))
+    return Mean(_of("mean", of, nulls))
 
 
-def var(of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1) -> Aggregate[T, Any]:
-    """The variance of `of(payload)`, computed in order; None of `ddof` payloads or fewer.
+def var(
+    of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1, nulls: Nulls = "skip"
+) -> Aggregate[T, Any]:
+    """The variance of `of(payload)`, computed in order; None of `ddof` values or fewer.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -112,13 +127,15 @@ def var(of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1) -> Aggre
 
     Args:
         of: returns numbers.
-        ddof: the sum of squares is divided by the number of payloads less this: 1 for a sample, as in SQL and pandas;
+        ddof: the sum of squares is divided by the number of values less this: 1 for a sample, as in SQL and pandas;
             0 for all there are.
     """
-    return Variance(_of("var", of), _whole_number("var", ddof, 0), is_root=False)
+    return Variance(_of("var", of, nulls), _whole_number("var", ddof, 0), is_root=False)
 
 
-def std(of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1) -> Aggregate[T, float | None]:
+def std(
+    of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1, nulls: Nulls = "skip"
+) -> Aggregate[T, float | None]:
     """The standard deviation of `of(payload)`: the root of `var`, with the same arguments.
 
     >>> import drift
@@ -127,16 +144,16 @@ def std(of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1) -> Aggre
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [0.816]
     """
-    return Variance(_of("std", of), _whole_number("std", ddof, 0), is_root=True)
+    return Variance(_of("std", of, nulls), _whole_number("std", ddof, 0), is_root=True)
 
 
 @overload
-def min() -> Aggregate[T, T]: ...
+def min(*, nulls: Nulls = ...) -> Aggregate[T, T]: ...
 @overload
-def min(of: Callable[[T], V]) -> Aggregate[T, V]: ...
+def min(of: Callable[[T], V], nulls: Nulls = ...) -> Aggregate[T, V]: ...
 @overload
-def min(of: str | pl.Expr) -> Aggregate[Any, Any]: ...
-def min(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
+def min(of: str | pl.Expr, nulls: Nulls = ...) -> Aggregate[Any, Any]: ...
+def min(of: Callable[[Any], Any] | str | pl.Expr = itself, nulls: Nulls = "skip") -> Aggregate[Any, Any]:
     """The least `of(payload)`; of equal ones the first in order.
 
     >>> import drift
@@ -145,16 +162,16 @@ def min(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [1]
     """
-    return Extreme(_of("min", of), greatest=False)
+    return Extreme(_of("min", of, nulls), greatest=False)
 
 
 @overload
-def max() -> Aggregate[T, T]: ...
+def max(*, nulls: Nulls = ...) -> Aggregate[T, T]: ...
 @overload
-def max(of: Callable[[T], V]) -> Aggregate[T, V]: ...
+def max(of: Callable[[T], V], nulls: Nulls = ...) -> Aggregate[T, V]: ...
 @overload
-def max(of: str | pl.Expr) -> Aggregate[Any, Any]: ...
-def max(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
+def max(of: str | pl.Expr, nulls: Nulls = ...) -> Aggregate[Any, Any]: ...
+def max(of: Callable[[Any], Any] | str | pl.Expr = itself, nulls: Nulls = "skip") -> Aggregate[Any, Any]:
     """The greatest `of(payload)`; of equal ones the first in order.
 
     >>> import drift
@@ -163,10 +180,10 @@ def max(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [-1]
     """
-    return Extreme(_of("max", of), greatest=True)
+    return Extreme(_of("max", of, nulls), greatest=True)
 
 
-def min_by(of: Callable[[T], Any] | str | pl.Expr) -> Aggregate[T, T]:
+def min_by(of: Callable[[T], Any] | str | pl.Expr, nulls: Nulls = "skip") -> Aggregate[T, T]:
     """The payload with the least `of(payload)`; of equal ones the first in order.
 
     >>> import drift
@@ -175,10 +192,10 @@ def min_by(of: Callable[[T], Any] | str | pl.Expr) -> Aggregate[T, T]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return ExtremeBy(_of("min_by", of), greatest=False)
+    return ExtremeBy(_of("min_by", of, nulls), greatest=False)
 
 
-def max_by(of: Callable[[T], Any] | str | pl.Expr) -> Aggregate[T, T]:
+def max_by(of: Callable[[T], Any] | str | pl.Expr, nulls: Nulls = "skip") -> Aggregate[T, T]:
     """The payload with the greatest `of(payload)`; of equal ones the first in order.
 
     >>> import drift
@@ -187,17 +204,17 @@ def max_by(of: Callable[[T], Any] | str | pl.Expr) -> Aggregate[T, T]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return ExtremeBy(_of("max_by", of), greatest=True)
+    return ExtremeBy(_of("max_by", of, nulls), greatest=True)
 
 
 @overload
-def first() -> Aggregate[T, T]: ...
+def first(*, nulls: Nulls = ...) -> Aggregate[T, T]: ...
 @overload
-def first(of: Callable[[T], V]) -> Aggregate[T, V]: ...
+def first(of: Callable[[T], V], nulls: Nulls = ...) -> Aggregate[T, V]: ...
 @overload
-def first(of: str | pl.Expr) -> Aggregate[Any, Any]: ...
-def first(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
-    """The first payload in order, or `of` it.
+def first(of: str | pl.Expr, nulls: Nulls = ...) -> Aggregate[Any, Any]: ...
+def first(of: Callable[[Any], Any] | str | pl.Expr = itself, nulls: Nulls = "skip") -> Aggregate[Any, Any]:
+    """The first payload in order, or the first `of(payload)`, that is not None; see `nth` for None as well.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -205,17 +222,17 @@ def first(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, A
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [3]
     """
-    return First() if of is itself else FirstOf(_of("first", of))
+    return First() if of is itself and nulls == "skip" else FirstOf(_of("first", of, nulls))
 
 
 @overload
-def last() -> Aggregate[T, T]: ...
+def last(*, nulls: Nulls = ...) -> Aggregate[T, T]: ...
 @overload
-def last(of: Callable[[T], V]) -> Aggregate[T, V]: ...
+def last(of: Callable[[T], V], nulls: Nulls = ...) -> Aggregate[T, V]: ...
 @overload
-def last(of: str | pl.Expr) -> Aggregate[Any, Any]: ...
-def last(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
-    """The last payload in order, or `of` it.
+def last(of: str | pl.Expr, nulls: Nulls = ...) -> Aggregate[Any, Any]: ...
+def last(of: Callable[[Any], Any] | str | pl.Expr = itself, nulls: Nulls = "skip") -> Aggregate[Any, Any]:
+    """The last payload in order, or the last `of(payload)`, that is not None.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -223,7 +240,7 @@ def last(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, An
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    return Last() if of is itself else LastOf(_of("last", of))
+    return Last() if of is itself and nulls == "skip" else LastOf(_of("last", of, nulls))
 
 
 def nth(n: int) -> Aggregate[T, T | None]:
@@ -287,7 +304,7 @@ def collect(of: Callable[[T], V]) -> Aggregate[T, tuple[V, ...]]: ...
 @overload
 def collect(of: str | pl.Expr) -> Aggregate[Any, tuple[Any, ...]]: ...
 def collect(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
-    """All `of(payload)` in order, as a tuple.
+    """All `of(payload)` in order, None included, as a tuple.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -299,7 +316,7 @@ def collect(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any,
 
 
 def sort(by: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, tuple[T, ...]]:
-    """All payloads by rising `by(payload)`, as a tuple; equal ones in order.
+    """All payloads by rising `by(payload)`, as a tuple; equal ones in order, NaN behind all others, None behind NaN.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -310,8 +327,12 @@ def sort(by: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, tuple[
     return Sort(itself, _of("sort", by))
 
 
-def top(n: int, by: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, tuple[T, ...]]:
+def top(
+    n: int, by: Callable[[T], Any] | str | pl.Expr = itself, nulls: Nulls = "skip"
+) -> Aggregate[T, tuple[T, ...]]:
     """The `n` payloads with the greatest `by(payload)`, the greatest first; of equal ones the first in order.
+
+    Those with None are left out, so there may be fewer; NaN comes behind all others.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -319,7 +340,7 @@ def top(n: int, by: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T,
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [(3, 2)]
     """
-    return Top(_of("top", by), _whole_number("top", n, 1))
+    return Top(_of("top", by, nulls), _whole_number("top", n, 1))
 
 
 @overload
@@ -329,7 +350,7 @@ def distinct(of: Callable[[T], V]) -> Aggregate[T, tuple[V, ...]]: ...
 @overload
 def distinct(of: str | pl.Expr) -> Aggregate[Any, tuple[Any, ...]]: ...
 def distinct(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
-    """Each distinct `of(payload)` once, in order of first occurrence. 1, 1.0 and True are three values.
+    """Each distinct `of(payload)` once, None too, in order of first occurrence. 1, 1.0 and True are three values.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -341,9 +362,11 @@ def distinct(of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any
 
 
 def distinct_count(
-    of: Callable[[T], Any] | str | pl.Expr = itself, where: Callable[[T], object] | pl.Expr | None = None
+    of: Callable[[T], Any] | str | pl.Expr = itself,
+    where: Callable[[T], object] | pl.Expr | None = None,
+    nulls: Nulls = "skip",
 ) -> Aggregate[T, int]:
-    """The exact number of distinct `of(payload)`, of all payloads or of those for which `where` is true.
+    """The exact number of distinct `of(payload)` but None, of all payloads or of those for which `where` is true.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -351,24 +374,54 @@ def distinct_count(
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [2]
     """
-    distinct = Distinct(_of("distinct_count", of), True)
+    distinct = Distinct(_of("distinct_count", of, nulls), True)
     return distinct if where is None else Where(distinct, _wanted("distinct_count", where), 0)
 
 
-def quantile(q: float, of: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, Any]:
-    """The exact `q`-quantile of all `of(payload)`; all values are stored.
+@overload
+def quantile(
+    q: float, of: Callable[[T], Any] | str | pl.Expr = ..., interpolation: Interpolation = ..., nulls: Nulls = ...
+) -> Aggregate[T, Any]: ...
+@overload
+def quantile(
+    q: Sequence[float],
+    of: Callable[[T], Any] | str | pl.Expr = ...,
+    interpolation: Interpolation = ...,
+    nulls: Nulls = ...,
+) -> Aggregate[T, tuple[Any, ...]]: ...
+def quantile(
+    q: float | Sequence[float],
+    of: Callable[[T], Any] | str | pl.Expr = itself,
+    interpolation: Interpolation = "linear",
+    nulls: Nulls = "skip",
+) -> Aggregate[T, Any]:
+    """The exact `q`-quantile of all `of(payload)`, or a tuple of several; all values are stored.
+
+    It is a float of integers, a Decimal of Decimals, and NaN where a value is NaN.
 
     >>> import drift
     >>> graph = drift.Graph("example")
-    >>> graph.source("numbers").at_end(drift.agg.quantile(0.5)).sink("out")
-    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
-    [2]
+    >>> graph.source("numbers").at_end(drift.agg.quantile([0.5, 0.9])).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, None, 1, 2]})]
+    [(2.0, 2.8)]
 
     Args:
-        q: 0 to 1; 0.5 is the median. Between two values it interpolates linearly, like NumPy and pandas.
+        q: 0 to 1, or several such; 0.5 is the median.
         of: returns numbers.
+        interpolation: what a quantile is whose rank, `q * (n - 1)`, is between those of two values: "linear" between
+            them, the "lower" or the "higher" one, the "nearest" (of two that are equally near the one of even rank),
+            or their "midpoint"; each as in NumPy and pandas.
+        nulls: see `sum`.
     """
-    return Quantile(_of("quantile", of), _share("quantile", q))
+    shares = (q,) if isinstance(q, (int, float)) else tuple(q) if isinstance(q, Sequence) and len(q) else (None,)
+    shares = tuple(_share("quantile", each) for each in shares)
+    if interpolation not in get_args(Interpolation):
+        raise GraphError(
+            f"quantile takes interpolation={', '.join(map(repr, get_args(Interpolation)))}, not {interpolation!r:.80} "
+            f"(at {caller()})"
+        )
+    found = shares[0] if isinstance(q, (int, float)) else shares
+    return Quantile(_of("quantile", of, nulls), found, interpolation)
 
 
 def approximate_distinct_count(
@@ -496,14 +549,16 @@ def _wanted(what: str, where: Any) -> Callable[..., Any]:
     return Written(where, f"drift.agg.{what}", caller()) if is_expression(where) else _checked(what, where)
 
 
-def _of(what: str, of: Any) -> Callable[..., Any]:
+def _of(what: str, of: Any, nulls: str = "skip") -> Callable[..., Any]:
     """What an aggregate is of: a function, the field of this name, or an expression, once the fields are known."""
-    if is_expression(of):
-        return Written(of, f"drift.agg.{what}", caller())
-    return function_of(f"drift.agg.{what}", of)
+    if nulls not in get_args(Nulls):
+        raise GraphError(f"drift.agg.{what} takes nulls='skip' or 'error', not {nulls!r:.80} (at {caller()})")
+    taker = f"drift.agg.{what}"
+    function = Written(of, taker, caller()) if is_expression(of) else function_of(taker, of)
+    return NeedsValue(function, taker) if nulls == "error" else function
 
 
-def _share(what: str, q: float) -> float:
+def _share(what: str, q: Any) -> float:
     if not isinstance(q, (int, float)) or isinstance(q, bool) or not 0 <= q <= 1:
         raise GraphError(f"{what} takes a share from 0 to 1, not {q!r:.80} (at {caller()})")
     return q

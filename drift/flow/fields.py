@@ -14,7 +14,7 @@ import msgspec
 
 from drift.operators import _ByValue
 from drift_graph.errors import GraphError
-from drift_graph.functions import LibraryFunction, caller, check_function, field_of, name_of
+from drift_graph.functions import LibraryFunction, brief, caller, check_function, field_of, name_of
 from drift_graph.moments import Field
 
 
@@ -68,6 +68,27 @@ class HasValue(_ByValue, frozen=True):
 
     def __call__(self, payload: Any) -> bool:
         return self.of(payload) is not None
+
+
+class NeedsValue(_ByValue, frozen=True):
+    """A function whose None is an error: of an aggregate with `nulls="error"`."""
+
+    user_function: Callable[[Any], Any]
+    taker: str
+
+    @property
+    def paths(self) -> Sequence[str] | None:
+        """The fields that it reads."""
+        return names_of(self.user_function)
+
+    def __call__(self, payload: Any) -> Any:
+        value = self.user_function(payload)
+        if value is None:
+            raise ValueError(
+                f"{self.taker} of {name_of(self.user_function)} is None of {brief(payload, 300)}, and nulls='error' of it: "
+                f"give the row a value, filter it before, or leave nulls='skip', which leaves None out"
+            )
+        return value
 
 
 def function_of(taker: str, given: Any, kind: str = "a function or the name of a field") -> Callable[[Any], Any]:

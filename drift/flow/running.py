@@ -36,7 +36,7 @@ def running_fields(fields: Any, step: RunningStep) -> Any:
     """The fields of the rows that a step makes; None if their types are not known."""
     from drift.columns.aggregates import fields_of_aggregates  # here: it needs numpy
 
-    of = [each.running_in_columns for each in step.aggregates]
+    of = [each.type_in_columns for each in step.aggregates]
     made = fields_of_aggregates(fields, list(zip(step.names, of)))
     return None if made is None else tuple({**dict(fields), **made}.items())
 

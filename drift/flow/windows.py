@@ -208,7 +208,7 @@ def fields_of_rows(
         return None
     from drift.columns.aggregates import fields_of_windows  # here: it needs numpy
 
-    of = [(name, each.in_columns) for name, each in named.items()]
+    of = [(name, each.type_in_columns) for name, each in named.items()]
     return fields_of_windows(fields, of_key, of, names)
 
 

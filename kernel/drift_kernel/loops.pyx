@@ -24,6 +24,8 @@ cdef enum:
 cdef dict _FOLDS = {"count": _COUNT, "sum": _SUM, "mean": _MEAN, "min": _MIN, "max": _MAX}
 cdef array.array _DOUBLES = _python_array("d")
 
+from libc.math cimport isnan
+
 cdef extern from *:
     bint __builtin_add_overflow(int64_t, int64_t, int64_t *) nogil
 
@@ -133,10 +135,10 @@ cdef class Accumulators:
             if begins[at]:
                 self.numbers[cell].float = floats[at]
             elif self.kind == _MIN:
-                if floats[at] < self.numbers[cell].float:
+                if floats[at] < self.numbers[cell].float or isnan(self.numbers[cell].float):
                     self.numbers[cell].float = floats[at]
             elif self.kind == _MAX:
-                if floats[at] > self.numbers[cell].float:
+                if floats[at] > self.numbers[cell].float or isnan(self.numbers[cell].float):
                     self.numbers[cell].float = floats[at]
             else:
                 self.numbers[cell].float += floats[at]
@@ -150,21 +152,19 @@ cdef class Accumulators:
         cdef list objects = self.objects
         for at in range(start, len(values)):
             value = values[at]
-            if begins[at]:
-                if self.kind == _OTHER:
-                    value = self.begin(value)
-                elif self.kind == _SUM and (value is True or value is False):
-                    value = int(value)
-                objects[cells[at]] = value
-                continue
-            known = objects[cells[at]]
+            known = None if begins[at] else objects[cells[at]]
             if self.kind == _OTHER:
-                objects[cells[at]] = self.add(known, value)
+                objects[cells[at]] = self.begin(value) if begins[at] else self.add(known, value)
+            elif value is None:
+                objects[cells[at]] = known
+                self.counts[cells[at]] -= self.kind == _MEAN
+            elif known is None:
+                objects[cells[at]] = int(value) if self.kind == _SUM and (value is True or value is False) else value
             elif self.kind == _MIN:
-                if value < known:
+                if value < known or known != known:
                     objects[cells[at]] = value
             elif self.kind == _MAX:
-                if value > known:
+                if value > known or known != known:
                     objects[cells[at]] = value
             else:
                 objects[cells[at]] = known + value
@@ -179,7 +179,8 @@ cdef class Accumulators:
 
     cdef object get(self, Py_ssize_t cell):
         """An accumulator as the aggregate has it."""
-        return (self.counts[cell], self.value(cell)) if self.kind == _MEAN else self.value(cell)
+        value = self.value(cell)
+        return (self.counts[cell], value) if self.kind == _MEAN and value is not None else value
 
     cdef int put(self, Py_ssize_t cell, accumulator) except -1:
         cdef object value = accumulator
@@ -188,7 +189,7 @@ cdef class Accumulators:
             self.counts[cell] = accumulator
             return 0
         if self.kind == _MEAN:
-            self.counts[cell], value = accumulator
+            self.counts[cell], value = (0, None) if accumulator is None else accumulator
         if self.kind != _OTHER:
             if type(value) is float:
                 given = _FLOATS

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import reduce
 from operator import add
 from typing import Any
 
 import flows
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_flow_windows import AGGREGATES, by_key, timed, value
 
 import drift
+from drift_graph.canonical import canonical
 
 
 @given(timed(), st.booleans())
@@ -33,17 +36,87 @@ def test_each_key_gives_its_aggregates_once_at_the_end(items: list[flows.Timed],
     assert found == (expected if keyed else [payload for _, payload in expected])
 
 
+NAN = float("nan")
+numbers = st.none() | st.integers(0, 3) | st.sampled_from([0.5, 2.5, NAN])
+
+
+def of_extreme(extreme: Any) -> Any:
+    return lambda values: extreme([each for each in values if each == each] or values[:1], default=None)
+
+
+#: Of values without None.
+LEAVE_OUT: dict[str, tuple[Any, Any]] = {
+    "sum": (drift.agg.sum(value), lambda values: reduce(add, values) if values else None),
+    "mean": (drift.agg.mean(value), lambda values: reduce(add, values) / len(values) if values else None),
+    "var": (drift.agg.var(value, ddof=0).then(lambda found: found is None), lambda values: not values),
+    "min": (drift.agg.min(value), of_extreme(min)),
+    "max": (drift.agg.max(value), of_extreme(max)),
+    "max_by": (drift.agg.max_by(value).then(lambda item: item and item[2]), of_extreme(max)),
+    "first": (drift.agg.first(value), lambda values: values[0] if values else None),
+    "last": (drift.agg.last(value), lambda values: values[-1] if values else None),
+    "n": (drift.agg.distinct_count(value), lambda values: len({*map(canonical, values)})),
+    "about": (drift.agg.approximate_distinct_count(value), lambda values: len({*map(canonical, values)})),
+    "least": (
+        drift.agg.quantile(0, value),
+        lambda values: None if not values else NAN if any(each != each for each in values) else float(min(values)),
+    ),
+    "top": (
+        drift.agg.top(2, value).then(lambda items: [item[2] for item in items]),
+        lambda values: sorted(values, key=lambda each: (each == each, each), reverse=True)[:2],
+    ),
+}
+
+
+@given(st.lists(numbers, min_size=1, max_size=12))
+@settings(max_examples=8)
+def test_none_is_left_out_of_aggregates_and_an_aggregate_of_nothing_is_none(values: list[Any]) -> None:
+    several = drift.agg.several(all=drift.agg.collect(value), **{name: each for name, (each, _) in LEAVE_OUT.items()})
+    graph = drift.Graph("nulls")
+    stream = graph.source("in", time=flows.event_time())
+    for windows in (drift.windows.sliding(4, 3), drift.windows.tumbling(3), drift.windows.session(2), drift.windows.count(2)):
+        stream.window(windows).aggregate(several).map(lambda window: window.value).sink(f"{windows}")
+    stream.at_end(several).sink("out")
+    stream.at_end(several, parts=3).sink("parts")
+    items = [(at + at // 4, at, each) for at, each in enumerate(values)]
+    run = drift.run(graph, {"in": items}, engine="reference")
+    outputs = [item.payload for item in run]
+    assert drift.run(graph, {"in": items}, batch_items=5).finish().digest == run.digest
+    for found in outputs:
+        left = [each for each in found["all"] if each is not None]
+        expected = {name: plain(left) for name, (_, plain) in LEAVE_OUT.items()}
+        assert canonical({**found, "all": None}) == canonical({"all": None, **expected})
+
+
+@given(
+    st.lists(st.integers(-9, 9) | st.floats(-9, 9), min_size=1, max_size=9),
+    st.lists(st.sampled_from([0, 0.1, 0.25, 0.5, 0.75, 1]), min_size=1, max_size=4),
+    st.sampled_from(["linear", "lower", "higher", "nearest", "midpoint"]),
+)
+@settings(max_examples=20)
+def test_quantiles_are_those_of_numpy_and_of_decimals_exact(values: list[Any], shares: list[Any], way: Any) -> None:
+    graph = flows.flow(lambda stream: stream.at_end(drift.agg.quantile(shares, interpolation=way)), "in")
+    (found,) = flows.outputs(graph, {"in": values}, ())
+    assert all(type(each) is float for each in found)
+    assert found == pytest.approx(np.quantile(np.array(values, float), shares, method=way).tolist())
+    (exact,) = flows.outputs(graph, {"in": [Decimal(round(each)) for each in values]}, ())
+    whole = np.quantile(np.array([round(each) for each in values], float), shares, method=way).tolist()
+    assert all(type(each) is Decimal for each in exact) and list(map(float, exact)) == pytest.approx(whole)
+
+
 def test_ends_of_ends_come_after_them_over_zeromq_too() -> None:
     def steps(stream: drift.Stream[Any]) -> drift.Stream[Any]:
-        return stream.key_by(value).at_end(drift.agg.count()).at_end(drift.agg.top(2, by=count_of))
+        odd = drift.agg.sum(lambda item: item[1] % 2 if item[2] else None)
+        of_keys = stream.key_by(value).at_end(drift.agg.several(n=drift.agg.count(), odd=odd))
+        return of_keys.at_end(drift.agg.top(4, by=count_of))
 
     items = [(number, number, number % 7 % 4) for number in range(100)]
     graph = flows.flow(steps, "in", time=flows.event_time())
-    assert flows.outputs(graph, {"in": items}, [*flows.ENGINES, flows.ZEROMQ]) == [((0, 29), (1, 29))]
+    (found,) = flows.outputs(graph, {"in": items}, [*flows.ENGINES, flows.ZEROMQ, {"engine": "simulated"}])
+    assert [(key, of["n"], of["odd"]) for key, of in found] == [(0, 29, None), (1, 29, 15), (2, 28, 14), (3, 14, 7)]
 
 
-def count_of(pair: tuple[Any, int]) -> int:
-    return pair[1]
+def count_of(pair: tuple[Any, dict[str, Any]]) -> int:
+    return pair[1]["n"]  # type: ignore[no-any-return]
 
 
 def test_many_payloads_of_one_key_are_collected_in_no_more_than_a_multiple_of_the_time_of_few() -> None:

@@ -62,7 +62,7 @@ NUMBERS: dict[str, Callable[[], dict[str, Any]]] = {
         "var": agg.var("fare"),
         "std": agg.std("n", 0),
         "nth": agg.nth(2),
-        "median": agg.quantile(0.5, "n"),
+        "median": agg.collect("n").then(f.median),
     },
     "several values": lambda: {
         "all": agg.collect("n"),
@@ -199,7 +199,7 @@ _entry(
 )
 _entry(
     "rolling medians and collected values",
-    _running(q=lambda: agg.rolling(agg.quantile(0.5, "n"), 5), all=lambda: agg.rolling(agg.collect("id"), 3)),
+    _running(q=lambda: agg.rolling(agg.collect("n").then(f.median), 5), all=lambda: agg.rolling(agg.collect("id"), 3)),
 )
 _entry(
     "running tops, distinct values, first rows",

@@ -81,6 +81,12 @@ def larger(left: Row, right: Row) -> Row:
     return left if (left["n"], left["id"]) >= (right["n"], right["id"]) else right
 
 
+def median(values: tuple[int, ...]) -> float:
+    ordered, middle = sorted(values), (len(values) - 1) / 2
+    below = ordered[int(middle)]
+    return below if middle == int(middle) else below + (ordered[int(middle) + 1] - below) * 0.5
+
+
 def ordered(total: int, row: Row) -> int:
     """A number that depends on the order of rows."""
     return (total * 31 + row["n"] + 1) % 65_521

@@ -47,14 +47,14 @@ AGGREGATES: dict[str, Callable[[], Aggregate[Any, Any]]] = {
     "of whole": lambda: drift.agg.mean("n"),
     "least": lambda: drift.agg.min("fare"),
     "n": lambda: drift.agg.max("n"),
-    "function": lambda: drift.agg.sum(lambda row: row["n"] % 3),
+    "function": lambda: drift.agg.sum(lambda row: (row["n"] or 0) % 3),
     "spread": lambda: drift.agg.std("fare"),
     "last": drift.agg.last,
     "nearest": lambda: drift.agg.min_by("n"),
     "zones": lambda: drift.agg.distinct_count("zone"),
     "about": lambda: drift.agg.approximate_distinct_count("zone"),
     "days": lambda: drift.agg.collect("day"),
-    "some": lambda: drift.agg.count(lambda row: row["n"] > 3),
+    "some": lambda: drift.agg.count(lambda row: row["n"] and row["n"] > 3),
     "dearest": lambda: drift.agg.max_by("fare"),
     "first": drift.agg.first,
     "reduced": lambda: drift.agg.reduce(lambda one, other: {**one, "fare": other["fare"]}),
@@ -65,7 +65,10 @@ AGGREGATES: dict[str, Callable[[], Aggregate[Any, Any]]] = {
     "least n": lambda: drift.agg.max_by(-pl.col("day")).then(lambda row: row["n"]),
     "first day": lambda: drift.agg.first("day"),
     "last fare": lambda: drift.agg.last(pl.col("fare") * 2),
-    "first sum": lambda: drift.agg.first(lambda row: row["n"] + row["day"]),
+    "first sum": lambda: drift.agg.first(lambda row: row["n"] and row["n"] + row["day"]),
+    "whole first": lambda: drift.agg.first("n"),
+    "thirds of fares": lambda: drift.agg.quantile([1 / 3, 1.0], "fare"),
+    "two": lambda: drift.agg.top(2, "fare").then(lambda rows: tuple(row["n"] for row in rows)),
     "places": lambda: drift.agg.distinct_count(pl.col("zone").fill_null("-")),
 }
 WINDOWS = {
@@ -79,8 +82,8 @@ WINDOWS = {
 }
 over_of = st.none() | st.sampled_from(list(WINDOWS))
 
-fares = st.floats(-1e3, 1e3) | st.sampled_from([0.1, 1e16, -1e16, 0.0, -0.0, math.inf, math.nan])
-whole = st.integers(-9, 300) | st.sampled_from([2**53 + 1, 2**62, -(2**62), 2**63 - 1])
+fares = st.floats(-1e3, 1e3) | st.sampled_from([None, None, 0.1, 1e16, -1e16, 0.0, -0.0, math.inf, math.nan])
+whole = st.integers(-9, 300) | st.sampled_from([None, None, 2**53 + 1, 2**62, -(2**62), 2**63 - 1])
 rows_of = st.lists(
     st.fixed_dictionaries(
         {"zone": st.none() | st.sampled_from("abé"), "day": st.integers(0, 2), "n": whole, "fare": fares}
@@ -387,14 +390,19 @@ def test_rows_that_are_chosen_for_windows_are_those_of_dicts(
         assert canonical_each(made) == canonical_each([known[at] for at in range(len(groups))])
 
 
-@pytest.mark.parametrize("over", [None, "tumbling"])
-@pytest.mark.parametrize("name", ["total", "mean", "least"])
-def test_nothing_is_added_to_a_null(name: str, over: str | None) -> None:
-    rows = [{"zone": "a", "day": 1, "n": 1, "fare": fare} for fare in (None, 2.0, 3.0)]
-    for source, batch_items in itertools.product((rows, table(rows)), (1, 9)):
-        run = drift.run(graph_of(("zone",), [name], over), {"rows": source}, batch_items=batch_items)
-        with pytest.raises(drift.StepError, match="NoneType"):
-            run.finish()
+@pytest.mark.parametrize("over", [None, "tumbling", "session", "count"])
+@pytest.mark.parametrize("of", ["fare", pl.col("fare") * 1])
+def test_a_null_that_is_an_error_ends_the_run_at_its_row_after_all_rows_before_it(of: Any, over: str | None) -> None:
+    rows = [{"zone": "a", "day": 1, "n": at, "fare": None if at == 12 else 1.0} for at in range(15)]
+    graph = drift.Graph("running")
+    keyed = graph.source("rows", schema=SCHEMA).key_by("zone")
+    named = {"least": drift.agg.min(of, nulls="error"), "first": drift.agg.first(of, nulls="error")}
+    (keyed.running(**named) if over is None else keyed.window(WINDOWS[over]).rows(**named)).sink("out")
+    for source, batch_items in itertools.product((rows, table(rows)), (1, 99)):
+        found: list[Any] = []
+        with pytest.raises(drift.StepError, match=r"agg.min of .*fare.* is None of \{.*'n': 12.*nulls='error'"):
+            found.extend(drift.run(graph, {"rows": source}, batch_items=batch_items))
+        assert len(found) == {None: 12, "tumbling": 1, "session": 0, "count": 4}[over]
 
 
 @given(tame, st.sampled_from(KEYS))

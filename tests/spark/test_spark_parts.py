@@ -159,7 +159,7 @@ def test_a_run_over_rows_that_cannot_be_added_up_begins_again(spark: Any, null: 
     stream = graph.source("rows", schema=SCHEMA, time=FEW)
     stream.key_by("key").window(KINDS[0]).rows(n=drift.agg.count(), most=drift.agg.max("n")).sink("out")
     rows = [(f"k{at % 5}", at % 3, at * 7 % 11, at * 0.5, at) for at in range(500)]
-    rows[77] = ("lone", 1, None if null else 5, 0.5, 76)
+    rows[77] = ("k2" if null else "lone", 1, None if null else 5, 0.5, 76)
     frame = spark.createDataFrame(table_of(rows))
     runs = [
         drift.run(graph, {"rows": drift.spark.source(frame, payload=payload)}, engine="spark", partitions=2)
