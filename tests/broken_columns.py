@@ -54,6 +54,7 @@ IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
 
 SCHEMA_ROWS = ("tests/rows/test_schema_rows.py",)
 
+NULLS = ("tests/flow/test_flow_ends.py", "-k", "none_is")
 BREAKAGES: list[Breakage] = [
     one(
         "rows of a schema keep their dicts whatever the order of their fields",
@@ -224,7 +225,7 @@ BREAKAGES: list[Breakage] = [
     one(
         "a window's first value is the newest batch's",
         "drift/flow/accumulators.py",
-        "[value if old is NO_ITEMS else old for old, value in zip(before, values)]",
+        "[value if old is NO_ITEMS or old is None else old for old, value in zip(before, values)]",
         "values",
         IN_WINDOWS,
         _UNSEEN,
@@ -316,6 +317,46 @@ BREAKAGES: list[Breakage] = [
         "            self.get([metas[-1]] * len(keys), keys)\n",
         "",
         CHECKPOINT,
+        _UNSEEN,
+    ),
+    one(
+        "None takes what was before it",
+        "drift/flow/accumulators.py",
+        "        if value is None:\n            return accumulator\n",
+        "        if value is None:\n            return None\n",
+        NULLS,
+        _UNSEEN,
+    ),
+    one(
+        "NaN that comes first stays the least",
+        "drift/flow/accumulators.py",
+        " or other != other",
+        "",
+        NULLS,
+        _UNSEEN,
+    ),
+    one(
+        "None is counted among distinct values",
+        "drift/flow/accumulators.py",
+        " - any(_NONE in chunk for chunk in accumulator[0])",
+        "",
+        NULLS,
+        _UNSEEN,
+    ),
+    one(
+        "a quantile of integers is an integer",
+        "drift/flow/accumulators.py",
+        "return float(value) if isinstance(value, int) else value",
+        "return value",
+        ("tests/flow/test_flow_ends.py", "-k", "numpy"),
+        _UNSEEN,
+    ),
+    one(
+        "a null that is an error is left out",
+        "drift/flow/aggregates.py",
+        'if nulls == "error" else function',
+        "if False else function",
+        ("tests/rows/test_running.py", "-k", "that_is_an_error"),
         _UNSEEN,
     ),
     one(
@@ -436,7 +477,7 @@ BREAKAGES: list[Breakage] = [
     one(
         "the first row of a batch is that of a window",
         "drift/flow/accumulators.py",
-        "new = [at for at, each in enumerate(before) if each is NO_ITEMS]\n        made",
+        "new = [at for at, each in enumerate(before) if each is NO_ITEMS or each is None]\n        made",
         "new = range(len(before))\n        made",
         IN_WINDOWS,
         _UNSEEN,

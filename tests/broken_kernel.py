@@ -18,6 +18,14 @@ _QUIET = "its functions change nothing"
 _FEW = "its values are too few and too short"
 
 BREAKAGES: list[Breakage] = [
+    one(
+        "None counts in a mean",
+        _LOOPS,
+        "self.counts[cells[at]] -= self.kind == _MEAN",
+        "pass",
+        ("tests/flow/test_flow_ends.py", "-k", "none_is"),
+        _OBJECTS,
+    ),
     one("a stripe at the end of a block is left out", _HASH, "p) > 1024;", "p) > 1088;", KERNEL, SAME_CODE),
     one("the last stripe begins elsewhere", _HASH, "SECRET + 121", "SECRET + 120", KERNEL, SAME_CODE),
     one(

@@ -204,9 +204,13 @@ class Groups:
         return self.rows.in_order(places.tolist()).values
 
     def values_at(self, of: Of | None, places: Array) -> list[Any] | None:
-        """The values of the rows at these places, as their dicts have them; None if they are in no column without nulls."""
+        """The values of the rows at these places, as in their dicts; None if they are in no column without nulls."""
         column = None if of is None else self.rows.column(of)
-        return None if column is None or column.null_count() else python_values(column.gather(places).to_arrow(compat_level=_OLDEST))
+        return (
+            None
+            if column is None or column.null_count()
+            else python_values(column.gather(places).to_arrow(compat_level=_OLDEST))
+        )
 
     def _values(self, field: Of) -> Array:
         if field not in self._fields:

@@ -326,7 +326,7 @@ class Sum(_LeavesOutNone, frozen=True):
     def in_columns(self) -> tuple[Any, Any] | None:
         return _of_field("sum", self.user_function)
 
-    start = staticmethod(_number)
+    start = staticmethod(_number)  # type: ignore[assignment]
     more = both = staticmethod(operator.add)  # type: ignore[assignment]
 
 
@@ -447,7 +447,7 @@ class First(_ByValue, Aggregate[Any, Any], frozen=True):
     def merge(self, left: Any, right: Any) -> Any:
         return right if left is None else left
 
-    add = merge
+    add = merge  # type: ignore[assignment]
 
 
 class Last(First, frozen=True):
@@ -744,7 +744,9 @@ def _quantile(values: Sequence[Any], q: Any, interpolation: str) -> Any:
         share = type(share)(0.5) if share else share
     elif interpolation != "linear":
         share = {"lower": 0, "higher": math.ceil(share), "nearest": round(index) - below}[interpolation]
-    value = values[below + int(share)] if share in (0, 1) else values[below] + (values[below + 1] - values[below]) * share
+    value = (
+        values[below + int(share)] if share in (0, 1) else values[below] + (values[below + 1] - values[below]) * share
+    )
     return float(value) if isinstance(value, int) else value
 
 

@@ -83,8 +83,8 @@ def sum(of: Callable[[Any], Any] | str | pl.Expr = itself, nulls: Nulls = "skip"
 
     None is left out, here and in all aggregates but `collect`, `distinct`, `sort`, `nth` and `shift`, as in SQL, Polars
     and pandas. What nothing is left for is None, a sum too, as in SQL; Polars and pandas have 0 then, which is
-    `.then(lambda found: found or 0)`. NaN is a value: sums, means and quantiles with NaN are NaN; it is the least and the
-    greatest only where there is no other value, in any order.
+    `.then(lambda found: found or 0)`. NaN is a value: sums, means and quantiles with NaN are NaN; it is the least and
+    the greatest only where there is no other value, in any order.
 
     Here, as in all aggregates with `of`, `by` or `where`, an expression of Polars stands for a function, where the
     fields of the rows are known; and in all with `of` or `by` the name of a field stands for the one that reads it.
@@ -114,9 +114,7 @@ def mean(of: Callable[[T], Any] | str | pl.Expr = itself, nulls: Nulls = "skip")
     return Mean(_of("mean", of, nulls))
 
 
-def var(
-    of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1, nulls: Nulls = "skip"
-) -> Aggregate[T, Any]:
+def var(of: Callable[[T], Any] | str | pl.Expr = itself, ddof: int = 1, nulls: Nulls = "skip") -> Aggregate[T, Any]:
     """The variance of `of(payload)`, computed in order; None of `ddof` values or fewer.
 
     >>> import drift
@@ -327,9 +325,7 @@ def sort(by: Callable[[T], Any] | str | pl.Expr = itself) -> Aggregate[T, tuple[
     return Sort(itself, _of("sort", by))
 
 
-def top(
-    n: int, by: Callable[[T], Any] | str | pl.Expr = itself, nulls: Nulls = "skip"
-) -> Aggregate[T, tuple[T, ...]]:
+def top(n: int, by: Callable[[T], Any] | str | pl.Expr = itself, nulls: Nulls = "skip") -> Aggregate[T, tuple[T, ...]]:
     """The `n` payloads with the greatest `by(payload)`, the greatest first; of equal ones the first in order.
 
     Those with None are left out, so there may be fewer; NaN comes behind all others.
@@ -412,6 +408,9 @@ def quantile(
             them, the "lower" or the "higher" one, the "nearest" (of two that are equally near the one of even rank),
             or their "midpoint"; each as in NumPy and pandas.
         nulls: see `sum`.
+
+    Raises:
+        GraphError: `q`, `interpolation` or `nulls` is none of these.
     """
     shares = (q,) if isinstance(q, (int, float)) else tuple(q) if isinstance(q, Sequence) and len(q) else (None,)
     shares = tuple(_share("quantile", each) for each in shares)

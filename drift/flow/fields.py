@@ -85,7 +85,7 @@ class NeedsValue(_ByValue, frozen=True):
         value = self.user_function(payload)
         if value is None:
             raise ValueError(
-                f"{self.taker} of {name_of(self.user_function)} is None of {brief(payload, 300)}, and nulls='error' of it: "
+                f"{self.taker} of {name_of(self.user_function)} is None of {brief(payload, 300)}, with nulls='error': "
                 f"give the row a value, filter it before, or leave nulls='skip', which leaves None out"
             )
         return value

@@ -73,7 +73,12 @@ def test_none_is_left_out_of_aggregates_and_an_aggregate_of_nothing_is_none(valu
     several = drift.agg.several(all=drift.agg.collect(value), **{name: each for name, (each, _) in LEAVE_OUT.items()})
     graph = drift.Graph("nulls")
     stream = graph.source("in", time=flows.event_time())
-    for windows in (drift.windows.sliding(4, 3), drift.windows.tumbling(3), drift.windows.session(2), drift.windows.count(2)):
+    for windows in (
+        drift.windows.sliding(4, 3),
+        drift.windows.tumbling(3),
+        drift.windows.session(2),
+        drift.windows.count(2),
+    ):
         stream.window(windows).aggregate(several).map(lambda window: window.value).sink(f"{windows}")
     stream.at_end(several).sink("out")
     stream.at_end(several, parts=3).sink("parts")
@@ -111,7 +116,7 @@ def test_ends_of_ends_come_after_them_over_zeromq_too() -> None:
 
     items = [(number, number, number % 7 % 4) for number in range(100)]
     graph = flows.flow(steps, "in", time=flows.event_time())
-    (found,) = flows.outputs(graph, {"in": items}, [*flows.ENGINES, flows.ZEROMQ, {"engine": "simulated"}])
+    (found,) = flows.outputs(graph, {"in": items}, [*flows.ENGINES, flows.ZEROMQ])
     assert [(key, of["n"], of["odd"]) for key, of in found] == [(0, 29, None), (1, 29, 15), (2, 28, 14), (3, 14, 7)]
 
 
