@@ -1,11 +1,11 @@
-"""Days, weeks, months and years of a time zone, as ranges of milliseconds since 1970.
+"""Hours, days, weeks, months and years of a time zone, as ranges of milliseconds since 1970.
 
 Invariant: the ranges of a calendar follow each other without gaps, and every time is in exactly one, which is a pure
 function of the time, and of the machine's database of time zones.
 
-Why: a range begins at the instant of its first local midnight, which never goes back from one day to the next: a
-midnight that a zone skips is the instant of the change, and one that it has twice is the first. Times beyond the years
-that datetime has are in the first range and the last.
+Why: a range begins at the first instant at which the clocks of the zone show its first hour, or more, which never goes
+back from one range to the next: an hour that a zone skips begins at the instant of the change, and one that it has
+twice at the first. Times beyond the years that datetime has are in the first range and the last.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from typing import Literal, NamedTuple
 from drift_graph.meta import TIME_MAX, TIME_MIN
 from drift_graph.moments import moment_from, zone_from
 
-Unit = Literal["day", "week", "month"]
+Unit = Literal["hour", "day", "week", "month"]
 
 _UNITS: dict[str, tuple[Unit, int]] = {
+    "h": ("hour", 1), "hour": ("hour", 1), "hours": ("hour", 1),
     "d": ("day", 1), "day": ("day", 1), "days": ("day", 1),
     "w": ("week", 1), "week": ("week", 1), "weeks": ("week", 1),
     "month": ("month", 1), "months": ("month", 1),
     "quarter": ("month", 3), "quarters": ("month", 3),
     "y": ("month", 12), "year": ("month", 12), "years": ("month", 12),
 }  # fmt: skip
+_PARTS_OF_DAY = (1, 2, 3, 4, 6, 8, 12)
 _TEXT = re.compile(r"\s*(\d*)\s*([a-z]+)\s*")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,23 +56,32 @@ class Calendar(NamedTuple):
             return TIME_MIN, first
         if time >= last:
             return last, TIME_MAX + 1
-        index = self._number_of(moment_from(time).astimezone(_zone(self.zone)).date())
+        local = moment_from(time).astimezone(_zone(self.zone))
+        index = self._number_of(local.date(), local.hour)
         while time < start_of(self, index):
             index -= 1
         while time >= start_of(self, index + 1):
             index += 1
         return start_of(self, index), start_of(self, index + 1)
 
-    def _number_of(self, day: date) -> int:
-        """The number of the range that has a day."""
+    def _number_of(self, day: date, hour: int = 0) -> int:
+        """The number of the range that has an hour of a day."""
+        if self.unit == "hour":
+            return (day.toordinal() - _FIRST_DAY) * (24 // self.units) + hour // self.units
         if self.unit == "month":
             return (day.year * 12 + day.month - 1) // self.units
         if self.unit == "week":
             return (day.toordinal() - _FIRST_MONDAY) // (7 * self.units)
         return (day.toordinal() - _FIRST_DAY) // self.units
 
-    def first_day(self, number: int) -> date:
-        """The first day of a range."""
+    def first_hour(self, number: int) -> datetime:
+        """The first hour of a range, as the clocks show it."""
+        if self.unit == "hour":
+            days, nth = divmod(number, 24 // self.units)
+            return datetime.fromordinal(_FIRST_DAY + days).replace(hour=nth * self.units)
+        return datetime.combine(self._first_day(number), datetime.min.time())
+
+    def _first_day(self, number: int) -> date:
         if self.unit == "month":
             year, month = divmod(number * self.units, 12)
             return date(year, month + 1, 1)
@@ -90,15 +101,22 @@ def calendar_from(text: object, zone: object) -> Calendar | None:
         return None
     unit, times = _UNITS[part[2]]
     count = int(part[1] or 1) * times
-    return Calendar(unit, count, zone) if 1 <= count <= 1200 else None
+    fits = count in _PARTS_OF_DAY if unit == "hour" else 1 <= count <= 1200
+    return Calendar(unit, count, zone) if fits else None
 
 
 @functools.lru_cache(maxsize=4096)
 def start_of(calendar: Calendar, number: int) -> int:
-    """The first time of a range: the instant of the first local midnight."""
-    day = calendar.first_day(number)
-    midnight = datetime(day.year, day.month, day.day, tzinfo=_zone(calendar.zone))
-    return (midnight.astimezone(UTC) - _EPOCH) // _MS
+    """The first time of a range."""
+    zone, first = _zone(calendar.zone), calendar.first_hour(number)
+    instant, before = ((first.replace(tzinfo=zone, fold=fold).astimezone(UTC) - _EPOCH) // _MS for fold in (0, 1))
+    while before < instant:  # the clocks skip it: the change is between these
+        middle = (before + instant) // 2
+        if moment_from(middle).astimezone(zone).replace(tzinfo=None) < first:
+            before = middle + 1
+        else:
+            instant = middle
+    return instant
 
 
 @functools.lru_cache(maxsize=64)

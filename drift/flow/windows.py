@@ -717,9 +717,10 @@ def tumbling(size: Span, offset: Span = 0) -> Windows:
 
 
 def calendar(every: str, zone: str = "UTC") -> Windows:
-    """Days, weeks, months, quarters or years of a time zone, for times in milliseconds since 1970.
+    """Hours, days, weeks, months, quarters or years of a time zone, for times in milliseconds since 1970.
 
-    Where clocks change, a day has 23 or 25 hours. Times are judged by the machine's database of time zones.
+    Where clocks change, a day has 23 or 25 hours, and "6h" from midnight to six 5 or 7. Times are judged by the
+    machine's database of time zones.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -731,8 +732,8 @@ def calendar(every: str, zone: str = "UTC") -> Windows:
 
     Args:
         every: "day" or "1d", "week" or "1w" (from Monday), "month", "quarter", "year"; also several, such as
-            "2 weeks" or "6 months". Several days and weeks are counted from 1970-01-01 and its Monday, several months
-            from January of year 0.
+            "2 weeks" or "6 months"; and 1, 2, 3, 4, 6, 8 or 12 hours, "6h", from midnight. Several days and weeks are
+            counted from 1970-01-01 and its Monday, several months from January of year 0.
         zone: name of the time zone, such as "Europe/Berlin".
 
     Raises:
@@ -741,8 +742,9 @@ def calendar(every: str, zone: str = "UTC") -> Windows:
     found = calendar_from(every, zone)
     if found is None:
         raise GraphError(
-            f"drift.windows.calendar takes days, weeks, months, quarters or years, such as '1d' or '3 months', and the "
-            f"name of a time zone, such as 'Europe/Berlin', not {every!r:.80} and zone={zone!r:.80} (at {caller()})"
+            f"drift.windows.calendar takes days, weeks, months, quarters or years, such as '1d' or '3 months', or 1, "
+            f"2, 3, 4, 6, 8 or 12 hours, and the name of a time zone, such as 'Europe/Berlin', not {every!r:.80} and "
+            f"zone={zone!r:.80} (at {caller()})"
         )
     return _Calendar(found, every)
 

@@ -18,6 +18,10 @@ from drift_graph.moments import span_from
 
 HOUR_MS = 3_600_000
 ZONES = ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Asia/Kathmandu", "Australia/Lord_Howe", "Pacific/Apia"]
+ZONES += [
+    "America/Toronto",
+    "Antarctica/Troll",
+]  # clocks that skip from half past eleven to half past twelve; two hours
 
 
 def ms(zone: str, *parts: int) -> int:
@@ -56,8 +60,27 @@ def test_days_have_as_many_hours_as_they_have() -> None:
     assert hours("year", "UTC", 2024, 2, 29) == 24 * 366
 
 
+def test_hours_are_those_that_clocks_show() -> None:
+    assert [hours("6h", "Europe/Berlin", 2024, 3, 31, hour) for hour in (0, 6, 12, 18)] == [5, 6, 6, 6]
+    assert [hours("6h", "Europe/Berlin", 2024, 10, 27, hour) for hour in (0, 6, 12, 18)] == [7, 6, 6, 6]
+    assert [hours("hour", "Europe/Berlin", 2024, 10, 27, hour) for hour in (1, 2, 3)] == [1, 2, 1]
+    assert [hours("1h", "Europe/Berlin", 2024, 3, 31, hour) for hour in (1, 3)] == [1, 1]
+    assert [hours("12 hours", "Asia/Kathmandu", 2024, 5, 5, hour) for hour in (0, 12)] == [12, 12]
+    assert hours("2h", "Antarctica/Troll", 2024, 3, 31, 4) == 2, "what is skipped begins where it would end"
+    calendar = calendar_from("day", "America/Toronto")
+    assert calendar is not None
+    change = ms("America/Toronto", 1919, 3, 30, 23) + HOUR_MS // 2
+    assert calendar.bounds(change - 1)[1] == calendar.bounds(change)[0] == change, "clocks went from 23:30 to 0:30"
+
+
+@pytest.mark.parametrize("every", ["5h", "0h", "24h", "90s", "1.5h"])
+def test_hours_that_no_day_is_made_of_are_refused(every: str) -> None:
+    with pytest.raises(drift.GraphError, match="or 1, 2, 3, 4, 6, 8 or 12 hours"):
+        drift.windows.calendar(every)
+
+
 @given(
-    st.sampled_from(["1d", "3 days", "week", "month", "5 months", "year"]),
+    st.sampled_from(["1h", "6h", "12h", "1d", "3 days", "week", "month", "5 months", "year"]),
     st.sampled_from(ZONES),
     st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),
 )
