@@ -38,7 +38,29 @@ UNUSED = ("tests/engines/test_callers.py", "-k", "dropped_unused")
 
 RECORDED, WRITTEN = ("tests/calls/test_recorded_places.py",), "its graphs are written, not refused"
 
+LATE_BELOW = ("tests/core/test_input_errors.py", "-k", "fails_for or one_state and local")
+
 BREAKAGES = [
+    *(
+        one(name, "drift/running/observers.py", old, new, LATE_BELOW, "it compares what simulated runs report")
+        for name, old, new in [
+            (
+                "what failed is acknowledged, and late items behind it are reported",
+                "released_below if batch.error is None else self._failed_at(batch.error)",
+                "released_below",
+            ),
+            (
+                "late items are reported before the state that is behind them is stored",
+                "        if not self._feed.has_positions:\n            self._feed",
+                "        if True:\n            self._feed",
+            ),
+            (
+                "late items behind an error of a function are reported",
+                "END_OF_TIME if error is self._feed.error else getattr",
+                "END_OF_TIME if error else getattr",
+            ),
+        ]
+    ),
     *(
         one(name, file, old, new, tests, WRITTEN)
         for name, file, old, new, tests in [

@@ -8,7 +8,8 @@ from __future__ import annotations
 import select
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from drift.machines.nodes.intake import Fed, Intake
 from drift.sources.base import Source
 from drift_graph.errors import SettingsError
 from drift_graph.lateness import Late
+from drift_graph.meta import pack_time
 from drift_graph.policies import TimePolicy
 from drift_graph.times import SourceMachine
 
@@ -33,12 +35,13 @@ class Feed:
         machines: of the sources, by rank.
         batch_items: most items read from a source at once.
         in_flight_max: most unsettled items of a source.
-        on_late: called with each item that a policy diverts.
+        on_late: called with each item that a policy diverts, once it lies before what was released; with
+            `has_positions`, before what is stored of the run.
 
     Attributes:
         intake: decides which source is read, and for how many items; an engine may set the batch size.
         error: the error that the input ends with, once all sources have reached its time.
-        late_items: number of late items diverted and reported.
+        late_items: number of late items diverted and reported, those before the checkpoint it resumes from too.
         sources: for each source of the graph, where its items come from, if they are read from sources.
         on_stored: called with a batch that the engine itself reads from a source, before it is processed.
         has_positions: whether the positions of its sources are stored.
@@ -59,6 +62,7 @@ class Feed:
         self.stopped = False
         self.late_items = 0
         self._on_late = on_late
+        self._late: deque[Late] = deque()  # that every source is past, in order, and the run is not
         self.intake = Intake(machines, batch_items=batch_items, in_flight_max=in_flight_max, now_s=time.monotonic())
 
     def poll(self, minimal_time: bytes) -> list[Fed]:
@@ -182,16 +186,30 @@ class Feed:
         ends = [end for end in fed if end is not None]
         for end in ends:
             self._announce(end)
-        self._report_late()
+        self._find_late()
         self.error = self.intake.inputs.error
         return ends
 
-    def _report_late(self) -> None:
+    def _find_late(self) -> None:
         self.late_items += self.intake.late_below
         self.intake.late_below = 0
-        for late in self.intake.inputs.take_late():
+        self.add_late(self.intake.inputs.take_late())
+
+    def add_late(self, late: Iterable[Late]) -> None:
+        """Late items that every source is past, in their order."""
+        self._late.extend(late)
+
+    def late_items_at(self, checkpoint: bytes) -> int:
+        """The number of late items before a checkpoint."""
+        return self.late_items + sum(pack_time(each.heartbeat) < checkpoint for each in self._late)
+
+    def report_late(self, below: bytes) -> None:
+        """Report the late items before `below`: what was released, or what is stored of the run, which begins there
+        again.
+        """
+        while self._late and pack_time(self._late[0].heartbeat) < below:
             self.late_items += 1
-            self._on_late(late)
+            self._on_late(self._late.popleft())
 
     def _announce(self, batch: Fed) -> None:
         """A batch is about to be given."""

@@ -72,7 +72,6 @@ class RecordedFeed(Feed):
         self._next: RecordedBatch | None = None
         self._paced = paced
         self.record = None if paced else record
-        self.on_late = on_late
         self.ends_with = ends_with
         self.ends = ends
         self._began_ns: int | None = None  # on the monotonic clock: when the first batch was due
@@ -120,7 +119,7 @@ class RecordedFeed(Feed):
         rank, arrived, _ = self._next
         self._next = None
         fed = self.intake.repeat(rank, arrived)
-        self._report_late()
+        self._find_late()
         return [fed]
 
     def _is_due(self, at_ns: int) -> bool:

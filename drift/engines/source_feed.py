@@ -268,7 +268,7 @@ class SourceFeed(Feed):
             if batch is not None:
                 self._announce(batch)
                 fed.append(batch)
-        self._report_late()
+        self._find_late()
         self.error = self.intake.inputs.error
         return fed
 

@@ -50,7 +50,8 @@ def run(
         workers: processes that share the keys (zeromq).
         times: time policies by source, in place of those of the graph.
         sinks: for each sink that needs one a callable that takes items, a list, or one of `drift.sinks`.
-        on_late: called with late items that a time policy diverts; without it they are collected in `Run.late`.
+        on_late: called with late items that a time policy diverts, once the output is released up to them; with state,
+            as the checkpoint behind them is stored. Without it they are collected in `Run.late`.
         digest: "xxh3_128", or "sha256" if somebody may have reason to forge an output.
         record: a folder, which must not exist yet, for a record of the run, for `drift.replay` and `drift.audit`.
         web: a port, 0 for any free one, or "HOST:PORT": serves a page of the run while it runs, at `Run.web`. On any

@@ -18,7 +18,7 @@ from drift.state.run_checkpoints import Held, RunCheckpoints
 from drift.undisturbed import undisturbed
 from drift_barrier.barrier import Released
 from drift_barrier.digest import Digest
-from drift_graph.meta import BEGINNING, END_OF_TIME, time_of
+from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, time_of
 
 if TYPE_CHECKING:
     from drift.records.recorder import Recorder
@@ -109,7 +109,9 @@ class Recording(Observer):
 
 
 class Acknowledging(Observer):
-    """Tells sources what was released below which time, if the callers have taken the output up to there."""
+    """Tells sources what was released below which time, if the callers have taken the output up to there; and callers
+    which late items lie before what was released, if checkpoints do not.
+    """
 
     def __init__(self, engine: Engine, feed: Feed) -> None:
         self._engine = engine
@@ -118,15 +120,31 @@ class Acknowledging(Observer):
 
     def taken(self, batch: Released, below: int) -> bool:
         end = batch.position + len(batch.metas)
-        now = end, self._engine.progress.released_below
+        now = end, self._engine.progress.released_below if batch.error is None else self._failed_at(batch.error)
+        self._report_late(now[1])
         position, time = now if below >= end else self._waiting
         if below >= position:
             self._feed.released(time)
             self._waiting = now
         return False
 
+    def _failed_at(self, error: Exception) -> bytes:
+        """The position of the item that an error is about: minimal time may be past it."""
+        meta = getattr(error, "meta", b"")
+        return global_time_of(meta) if meta else self._waiting[1]
+
+    def _report_late(self, below: bytes) -> None:
+        if not self._feed.has_positions:
+            self._feed.report_late(below)
+        self._engine.progress.late_items = self._feed.late_items
+
+    def failed(self, error: BaseException) -> None:
+        """The run ends with an error: late items before that are reported."""
+        self._report_late(END_OF_TIME if error is self._feed.error else getattr(error, "meta", BEGINNING))
+
     def complete(self, below: int) -> None:
         """The output is complete."""
+        self._report_late(END_OF_TIME)
         if below == EVERYTHING:
             self._feed.released(END_OF_TIME, last=True)
 

@@ -109,7 +109,8 @@ class Run(Exports):
     """Iterates over the released items; `finish` runs to the end without making item objects.
 
     Attributes:
-        late: late items that a time policy diverted, if no `on_late` was given.
+        late: late items that a time policy diverted, if no `on_late` was given: those before what was released; with
+            state, before the checkpoint that was stored last, so that no other run with this state has them.
         guarantee: how often each item of the output is in the sinks, and which source or sink limits it; None for a
             replay.
     """
@@ -547,11 +548,12 @@ class Run(Exports):
             self._outcome = "finished", None
         except GeneratorExit:
             raise
-        except RecordEnds:
-            return  # the recorded output is complete
+        except RecordEnds as ends:  # the recorded output is complete
+            self._acknowledging.failed(ends)
         except BaseException as error:
             cleaned_of(error, self._secrets)
             self._outcome = "failed" if isinstance(error, Exception) else "stopped", error
+            self._acknowledging.failed(error)
             raise
         finally:
             self._end()

@@ -28,7 +28,7 @@ from drift_graph.canonical import canonical_each
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
 from drift_graph.lateness import Late
-from drift_graph.meta import global_time_of, time_of
+from drift_graph.meta import END_OF_TIME, global_time_of, time_of
 from drift_graph.policies import TimePolicy
 
 POSITION_DDL = "position long, time long, global_time binary, meta binary"
@@ -63,6 +63,7 @@ def output_frame(
     try:
         check_finite(feed)
         prepared = Prepared(spark, dataflow, feed, settings, lambda: None)
+        feed.report_late(END_OF_TIME)
     finally:
         feed.close()
     weakref.finalize(spark, prepared.close)  # derived DataFrames may need it as long as the session lives

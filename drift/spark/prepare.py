@@ -83,7 +83,7 @@ class Prepared:
         self._adds_up = adds_up and settings.fused and not self._further
         self._closing = ExitStack()
         self.error: Exception | None = None
-        self.items_in = self.late_items = 0
+        self.items_in = 0
         try:
             self._prepare(dataflow, feed, settings, watch)
         except BaseException:
@@ -119,7 +119,7 @@ class Prepared:
     def _from_record(self, work: Work, recorded: RecordedInput) -> tuple[Work, list[Any]]:
         """The work of the tasks, and the rows of a replay."""
         self.error = recorded.error
-        self.items_in, self.late_items = recorded.items_in, recorded.late_items
+        self.items_in = recorded.items_in
         work = replace(work, bounds=bounds_of(recorded.firsts, work.targets), end=recorded.end)
         return work, [recorded.level_0(self._spark, work)] if recorded.items_in else []
 

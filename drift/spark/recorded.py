@@ -46,7 +46,7 @@ class RecordedInput:
     Attributes:
         end: nothing at or above it may be released.
         error: the error that ends the run; None if there is none.
-        items_in, late_items: how many there are.
+        items_in: how many items there are.
     """
 
     def __init__(self, feed: RecordedFeed, record: Record) -> None:
@@ -59,9 +59,8 @@ class RecordedInput:
         if self.end != END_OF_TIME:
             self.error = feed.ends_with or RecordEnds("the record ends here")
         reported = late_until(record.late(), heartbeats)
-        for late in reported:
-            feed.on_late(late)
-        self.items_in, self.late_items = self._manifest.items_in, len(reported)
+        feed.add_late(reported)
+        self.items_in = self._manifest.items_in
         self._extents = [] if not self.items_in else list(record.input_extents())
 
     @property

@@ -296,8 +296,8 @@ class SourcePositions(Protocol):
 
     @property
     def items_in(self) -> int: ...
-    @property
-    def late_items(self) -> int: ...
+    def late_items_at(self, checkpoint: bytes) -> int: ...
+    def report_late(self, below: bytes) -> None: ...
     def positions_at(self, checkpoint: bytes) -> dict[str, Any]: ...
     def committed(self, positions: Mapping[str, Any]) -> None: ...
     def resume(self, positions: Mapping[str, Any], checkpoint: bytes) -> None: ...
@@ -519,7 +519,7 @@ class RunCheckpoints:
         self._retained_sources: deque[Mapping[str, Any]] = deque(
             maxlen=checkpoints.keep
         )  # positions of the retained checkpoints
-        self._waiting: deque[tuple[int, Callable[[], None]]] = (
+        self._waiting: deque[tuple[Checkpoint, Callable[[], None]]] = (
             deque()
         )  # positions of checkpoints, and what commits them
         self.watched: Watches | None = None
@@ -751,7 +751,7 @@ class RunCheckpoints:
             sinks=committed,
             items_in=feed.items_in,
             tombstones=of_engine.tombstones,
-            late_items=feed.late_items,
+            late_items=feed.late_items_at(of_engine.at),
             keys=sum(len(entries) for snapshot in of_engine.snapshots.values() for entries in snapshot.states.values()),
             taken_ms=time.time_ns() // 1_000_000,
             released=dict(self.watched.released) if self.watched is not None else {},
@@ -765,7 +765,7 @@ class RunCheckpoints:
         blocks = list(of_engine.blocks) if waits else of_engine.blocks  # the engine adds to its own
         on_commit = partial(feed.committed, oldest)
         commit = partial(self._store.commit, checkpoint, snapshots, blocks, of_engine.opened, on_commit, told)
-        self._waiting.append((checkpoint.output.position, commit))
+        self._waiting.append((checkpoint, commit))
         self.checkpoint = checkpoint
         self.commit_taken(taken)
 
@@ -775,8 +775,11 @@ class RunCheckpoints:
 
     def commit_taken(self, taken: int = sys.maxsize) -> None:
         """Commit the checkpoints that wait for the caller and are not above what it has taken."""
-        while self._waiting and self._waiting[0][0] <= taken:
-            self._waiting.popleft()[1]()
+        while self._waiting and self._waiting[0][0].output.position <= taken:
+            checkpoint, commit = self._waiting.popleft()
+            assert self._run is not None
+            self._run[1].report_late(checkpoint.at)
+            commit()
 
     def pause(self, taken: int = sys.maxsize, *, at_least: bytes = BEGINNING) -> bool:
         """Take the checkpoint at which the run stops; returns whether it exists.

@@ -29,7 +29,7 @@ from drift_graph.canonical import NoCanonicalForm, canonical_each, form_of
 from drift_graph.errors import DriftBug, DriftError, ProcessError, SettingsError, StepError
 from drift_graph.failures import no_form_error
 from drift_graph.graph import Dataflow
-from drift_graph.inputs import late_until
+from drift_graph.inputs import late_before, late_until
 from drift_graph.item import Item
 from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME
@@ -295,7 +295,7 @@ def reference_run(run: Reference, case: Case, handed: Sequence[tuple[str, Arrive
             rows.append(ComparedItem(meta, payload, sink))
     except DriftError as raised:
         error = raised
-    return Output(rows, digest.hexdigest(), error, late)
+    return Output(rows, digest.hexdigest(), error, late_before(late, error))
 
 
 def _compared(expected: Output, got: Output) -> Failure | None:
@@ -309,13 +309,13 @@ def _compared(expected: Output, got: Output) -> Failure | None:
     if _shown(expected.error) != _shown(got.error):
         errors = f"the reference ends with {_error_text(expected.error)}, the run with {_error_text(got.error)}"
         return Failure("another error", errors)
-    return _compared_late(expected.late, got.late, complete=got.error is None or not getattr(got.error, "meta", b""))
+    return _compared_late(expected.late, got.late)
 
 
-def _compared_late(expected: Sequence[Late], got: Sequence[Late], *, complete: bool) -> Failure | None:
-    """The first late item that differs; if a function ended the run, their number depends on the schedule."""
+def _compared_late(expected: Sequence[Late], got: Sequence[Late]) -> Failure | None:
+    """The first late item that differs."""
     left, right = ([(*each[::2], each.heartbeat, form_of(each.payload)) for each in late] for late in (expected, got))
-    if left == right if complete else left[: len(right)] == right:
+    if left == right:
         return None
     at = next((at for at, pair in enumerate(zip(left, right)) if pair[0] != pair[1]), min(len(left), len(right)))
     texts = [repr(late[at]) if at < len(late) else "none" for late in (expected, got)]

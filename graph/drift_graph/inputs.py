@@ -98,3 +98,9 @@ def late_until(late: Iterable[Late], heartbeats: Mapping[str, bytes]) -> list[La
     reached = min(((heartbeat, ranks[name]) for name, heartbeat in heartbeats.items()), default=(b"", 0))
     positions = [((pack_time(each.heartbeat), ranks[each.source]), each) for each in late]
     return [each for position, each in sorted(positions, key=itemgetter(0)) if position <= reached]
+
+
+def late_before(late: Iterable[Late], error: Exception | None) -> list[Late]:
+    """The late items that lie before what a run ended with: the item that a function failed for, if there is one."""
+    meta = getattr(error, "meta", b"")
+    return [each for each in late if not meta or pack_time(each.heartbeat) < meta]

@@ -146,6 +146,88 @@ def test_late_items_come_in_one_order_and_as_far_as_the_error() -> None:
         assert count == 3
 
 
+def with_late(fails_at: int | None) -> drift.Graph:
+    def halved(number: int) -> int:
+        if number == fails_at:
+            raise ZeroDivisionError("of the function")
+        return number // 2
+
+    graph = drift.Graph("late")
+    graph.source("s0", time=DIVERTING).map(halved).sink("out")
+    return graph
+
+
+LATE = {"s0": [0, 9, 1, 20, 2, 21, 3, 31, 30, 4, 40, 5, 50, 6, 60]}
+
+
+@pytest.mark.parametrize("engine", ["reference", "local", "zeromq", pytest.param("spark", marks=pytest.mark.long)])
+def test_late_items_are_those_before_the_item_that_a_function_fails_for(engine: str) -> None:
+    for batch_items in (1, 3, 4096) if engine in ("reference", "local") else (4096,):
+        settings = {} if engine == "spark" else {"batch_items": batch_items}
+        *_, error, late, count = outcome(with_late(30), LATE, engine=engine, **settings)
+        assert error is not None and "of the function" in error[1]
+        assert ([each.payload for each in late], count) == ([1, 2, 3, 4], 4)
+    for noise in range(3):
+        *_, late, count = simulated(with_late(30), LATE, noise)
+        assert [each.payload for each in late] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("engine", ["local", "zeromq"])
+def test_of_runs_with_one_state_each_late_item_is_of_one(engine: str, tmp_path: Path) -> None:
+    every = []
+    for fails_at in (30, 50, None):
+        state = drift.Checkpoints(tmp_path / "state", every_items=4, changed_code="accept")
+        *_, error, late, in_all = outcome(with_late(fails_at), LATE, engine=engine, state=state, batch_items=2)
+        assert (error is None) == (fails_at is None)
+        every += [each.payload for each in late]
+    assert every == [1, 2, 3, 4, 5, 6] and in_all == 6
+
+
+class _Queue:
+    """A live source that forgets what is acknowledged."""
+
+    live = acknowledges = True
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items, self.given, self.acknowledged = items, 0, 0
+
+    def open(self) -> _Queue:
+        return self
+
+    def read(self, items_max: int) -> list[Any] | None:
+        batch = self.items[self.given : self.given + items_max]
+        self.given += len(batch)
+        return batch or None
+
+    def position(self) -> int:
+        return self.given
+
+    def seek(self, position: int) -> None:
+        self.given = position
+
+    def released(self, position: int) -> None:
+        self.acknowledged = max(self.acknowledged, position)
+
+    def filenos(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("engine", ["reference", "local"])
+def test_an_item_that_a_function_fails_for_is_not_acknowledged_nor_what_is_behind_it(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drift.engines.source_feed._ACKNOWLEDGE_S", 0)
+    queue = _Queue(list(range(10)))
+    graph = drift.Graph("acknowledged")
+    graph.source("s0", time=drift.EventTime(int)).map(lambda number: 1 // (number - 4)).sink("out")
+    with pytest.raises(drift.StepError, match="ZeroDivisionError"):
+        drift.run(graph, {"s0": queue}, engine=engine, batch_items=1).finish()
+    assert queue.given >= 5 and 0 < queue.acknowledged <= 4
+
+
 def test_a_replay_ends_where_the_recorded_run_did(tmp_path: Path) -> None:
     graph = graph_of(DIVERTING, A)
     sources: dict[str, Any] = {"s0": [0, 9, 1, 20, 2, *range(30, 60)], "s1": [0, 12, "raises"]}

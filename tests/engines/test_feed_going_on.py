@@ -50,6 +50,7 @@ class Taken:
             assert self.heartbeats[rank] <= arrived.heartbeat
             self.heartbeats[rank] = arrived.heartbeat
             self.items += [(meta, name, payload) for meta, payload in zip(arrived.metas, arrived.payloads)]
+        self.feed.report_late(END_OF_TIME)
 
     def to_the_end(self) -> Taken:
         while self.reached != END_OF_TIME and self.feed.error is None:

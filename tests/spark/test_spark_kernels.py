@@ -41,7 +41,7 @@ from drift.spark.spool import Spool
 from drift.spark.streaming_kernels import arrive_rows
 from drift.testing.values import Flags, Noted
 from drift_barrier.digest import BLOCK_ITEMS, Digest, hash_block
-from drift_graph.meta import BEGINNING, varint
+from drift_graph.meta import BEGINNING, END_OF_TIME, varint
 from drift_graph.metas import Metas
 
 
@@ -54,6 +54,7 @@ def in_lists(case: Case, targets: int, splits: int, *, held_max: int = 1000, fus
     feed = SourceFeed(dataflow, sources, {}, limits, on_late=late.append)
     spool = Spool(feed, held_max)
     tables = list(spool.batches(lambda: None))
+    feed.report_late(END_OF_TIME)
     work = Work(packed(dataflow), surroundings(), fused, targets, bounds_of(spool.firsts, targets), spool.end)
     rows = pa.Table.from_batches(tables, schema=ROWS)
     tasks = [rows.slice(at, splits) for at in range(0, len(rows), splits)]

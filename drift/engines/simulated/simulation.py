@@ -35,6 +35,7 @@ from drift_graph.canonical import NoCanonicalForm, canonical
 from drift_graph.diverted import is_diverted
 from drift_graph.errors import DriftBug, ProcessError, SettingsError
 from drift_graph.graph import Dataflow
+from drift_graph.inputs import late_before
 from drift_graph.lateness import Late
 from drift_graph.meta import END_OF_TIME
 from drift_graph.policies import TimePolicy
@@ -175,7 +176,7 @@ class Simulation(MortalNetwork):
             self.released,
             finished.digest if finished is not None else self.barrier.digest.hexdigest(),
             self.error,
-            self.late,
+            late_before(self.late, self.error),
             tombstones,
             self.handed,
             self.log,
