@@ -277,7 +277,9 @@ def _number(value: Any) -> Any:
 
 
 class _OfValues(_ByValue, Aggregate[Any, Any], frozen=True):
-    """An aggregate of the results of the user's function."""
+    """An aggregate of the results of the user's function, of which a state may have one as it is."""
+
+    keeps_values: ClassVar = True
 
     user_function: Callable[[Any], Any]
 
@@ -401,8 +403,6 @@ def _is_before(value: Any, other: Any, greatest: bool) -> bool:
 class _OfPairs(_OfValues, frozen=True):
     """An aggregate of pairs: the result of the user's function, and the payload; None where the result is."""
 
-    keeps_values: ClassVar = True
-
     def begin(self, payload: Any) -> Any:
         return self.begin_value(*self.values_of((payload,)))
 
@@ -463,8 +463,6 @@ class Last(First, frozen=True):
 class FirstOf(_LeavesOutNone, frozen=True):
     """The first value."""
 
-    keeps_values: ClassVar = True
-
     def both(self, left: Any, right: Any) -> Any:
         return left
 
@@ -477,8 +475,6 @@ class FirstOf(_LeavesOutNone, frozen=True):
 
 class LastOf(_LeavesOutNone, frozen=True):
     """The last value."""
-
-    keeps_values: ClassVar = True
 
     def both(self, left: Any, right: Any) -> Any:
         return right
@@ -508,8 +504,6 @@ class Nth(_ByValue, Aggregate[Any, Any], frozen=True):
 
 class Shift(_OfValues, frozen=True):
     """The value `n` before the last, or how much the last is above that; the accumulator has the last n + 1 values."""
-
-    keeps_values: ClassVar = True
 
     n: int
     is_difference: bool = False
@@ -581,8 +575,6 @@ def _side_of(value: Any) -> Side:
 
 class Collect(_OfValues, frozen=True):
     """Stores every value, for results that need all of them."""
-
-    keeps_values: ClassVar = True
 
     begin_value = staticmethod(_side_of)
     add_value = staticmethod(appended)
@@ -761,8 +753,6 @@ class Distinct(_OfValues, frozen=True):
     None is one of them, and is not counted.
     """
 
-    keeps_values: ClassVar = True
-
     counted: bool  # whether the result is only their number
 
     def begin_value(self, value: Any) -> tuple[_ChunksOfKeys, Side]:
@@ -795,6 +785,8 @@ class Distinct(_OfValues, frozen=True):
 class AboutDistinct(_OfValues, frozen=True):
     """The number of values with different canonical bytes, about."""
 
+    keeps_values: ClassVar = False
+
     precision: int
 
     def begin_value(self, value: Any) -> Hashes:
@@ -812,6 +804,8 @@ class AboutDistinct(_OfValues, frozen=True):
 
 class AboutQuantile(_OfValues, frozen=True):
     """A quantile of numbers, about."""
+
+    keeps_values: ClassVar = False
 
     q: float
     buckets: int

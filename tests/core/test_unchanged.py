@@ -394,6 +394,22 @@ def test_a_function_that_changes_what_it_has_returned_is_found(kind: str, place:
         drift.run(graph, {"in": range(12)}, **settings).finish()
 
 
+@pytest.mark.parametrize("aggregate", [drift.agg.min, drift.agg.max])
+@pytest.mark.parametrize("settings", CUT, ids=str)
+def test_one_list_that_is_refilled_is_no_least_and_no_greatest(settings: dict[str, Any], aggregate: Any) -> None:
+    one = [0]
+
+    def refilled(number: int) -> list[int]:
+        one[0] = number
+        return one
+
+    graph = drift.Graph("extremes")
+    stream = graph.source("in", time=drift.EventTime(lambda number: number))
+    stream.window(drift.windows.sliding(4, 2)).aggregate(aggregate(of=refilled)).sink("out")
+    with pytest.raises(drift.ImpureStep, match=r"in place.*: it was \[\d+\] and is \[\d+\]"):
+        drift.run(graph, {"in": range(12)}, **settings).finish()
+
+
 @pytest.mark.parametrize("settings", CUT, ids=str)
 def test_a_generator_that_yields_one_list_again_is_found(settings: dict[str, Any]) -> None:
     graph = drift.Graph("yielded")
