@@ -406,7 +406,7 @@ def test_one_list_that_is_refilled_is_no_least_and_no_greatest(settings: dict[st
     graph = drift.Graph("extremes")
     stream = graph.source("in", time=drift.EventTime(lambda number: number))
     stream.window(drift.windows.sliding(4, 2)).aggregate(aggregate(of=refilled)).sink("out")
-    with pytest.raises(drift.ImpureStep, match=r"in place.*: it was \[\d+\] and is \[\d+\]"):
+    with pytest.raises(drift.ImpureStep, match=r"in place.*: it was .*\[\d+\].* and is .*\[\d+\]"):
         drift.run(graph, {"in": range(12)}, **settings).finish()
 
 
