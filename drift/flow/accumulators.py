@@ -56,6 +56,11 @@ class Aggregate(Generic[T, V]):
     __slots__ = ()
 
     @property
+    def of_nothing(self) -> Any:
+        """The result of no payloads."""
+        return None
+
+    @property
     def initials(self) -> tuple[Any, ...]:
         """Values that the user's functions get beside payloads and accumulators."""
         return ()
@@ -234,6 +239,8 @@ class Then(_ByValue, Aggregate[Any, Any], frozen=True):
 
 class Count(_ByValue, Aggregate[Any, int], frozen=True):
     """The number of payloads."""
+
+    of_nothing = 0
 
     @property
     def in_columns(self) -> tuple[Any, Any]:
@@ -755,6 +762,10 @@ class Distinct(_OfValues, frozen=True):
 
     counted: bool  # whether the result is only their number
 
+    @property
+    def of_nothing(self) -> Any:
+        return 0 if self.counted else ()
+
     def begin_value(self, value: Any) -> tuple[_ChunksOfKeys, Side]:
         return (frozenset((canonical(value),)),), () if self.counted else ((value,),)
 
@@ -788,6 +799,8 @@ class AboutDistinct(_OfValues, frozen=True):
     keeps_values: ClassVar = False
 
     precision: int
+
+    of_nothing = 0
 
     def begin_value(self, value: Any) -> Hashes:
         return self.add_value(frozenset(), value)
@@ -825,6 +838,10 @@ class AboutQuantile(_OfValues, frozen=True):
 class Several(_ByValue, Aggregate[Any, dict[str, Any]], frozen=True):
     names: tuple[str, ...]
     parts: tuple[Aggregate[Any, Any], ...]
+
+    @property
+    def of_nothing(self) -> dict[str, Any]:
+        return {name: part.of_nothing for name, part in zip(self.names, self.parts)}
 
     @property
     def initials(self) -> tuple[Any, ...]:
@@ -884,6 +901,10 @@ class Where(_ByValue, Aggregate[Any, Any], frozen=True):
     before: Aggregate[Any, Any]
     user_function: Callable[[Any], object]
     of_none: Any  # the result without such payloads
+
+    @property
+    def of_nothing(self) -> Any:
+        return self.of_none
 
     @property
     def initials(self) -> tuple[Any, ...]:

@@ -13,9 +13,10 @@ the items that have not matched yet, if unmatched ones are wanted; and the time 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, takewhile
+from operator import itemgetter
 from typing import Any, Literal
 
 from drift.flow.accumulators import Aggregate
@@ -43,6 +44,7 @@ _PATIENCE = 8
 
 _FAR = 1 << 61  # no time in arrays is as far from 0, and no bound as wide
 
+_time = itemgetter(0)
 _nothing: State = ((), (), (), (), None)
 
 
@@ -380,6 +382,88 @@ class AsOfJoin(_ByValue, JoinsRows, frozen=True):
     def entries_of(self, state: State) -> tuple[list[Any], list[Any]]:
         last, waiting, _ = state or (None, (), None)
         return list(chain(*waiting)), [last] if last is not None else []
+
+
+Direction = Literal["backward", "forward", "nearest"]
+DIRECTIONS = ("backward", "forward", "nearest")
+
+
+class NearestJoin(_ByValue, frozen=True):
+    """Each left item with one right item near its time: the last before it, the first after it, or the nearer of both.
+
+    Of right items of one time the last is before a left one, and the first after it; of two equally near ones that
+    before it is taken. A left item waits until no right item to come can be nearer. A state is () or (right entries,
+    left entries that wait, time of the next timer).
+
+    Args:
+        exact: whether a right item of the same time is found.
+    """
+
+    direction: Direction
+    exact: bool
+    within: int
+    outer: bool
+    user_function: Callable[[Any], Any]
+
+    def __call__(self, state: State, item: tuple[int, Any, Any], time: int) -> Result:
+        """An item of either side comes."""
+        side, _, payload = item
+        right, waiting, timer = state or ((), (), None)
+        if side:
+            right = appended(right, (time, payload))
+        else:
+            waiting = appended(waiting, (time, payload))
+        if timer is not None and timer <= time:
+            return (right, waiting, timer), ()
+        return (right, waiting, time), (at(time, None),)
+
+    def on_time(self, state: State, note: None, time: int) -> Result:
+        """All items up to `time` have come."""
+        if not state:
+            return state, ()
+        right, waiting, timer = state
+        entries = list(chain(*right))
+        outputs: list[Any] = []
+        open_until = END + 1  # the least time at which one that waits knows what it finds
+        waits: list[Any] = []
+        for entry in chain(*waiting):
+            found, until = self._found(entries, entry[0], time)
+            if until > time and time < END:
+                waits.append(entry)
+                open_until = min(open_until, until)
+            elif found is not None:
+                outputs.append((entry[1], found[1]))
+            elif self.outer:
+                outputs.append((entry[1], None))
+        first = bisect_left(entries, waits[0][0] if waits else time + 1, key=_time) - 1
+        entries = [] if self.direction == "forward" else entries[max(first, 0) :]
+        if entries and not waits and entries[-1][0] + self.within <= time:
+            entries = []
+        if entries:
+            open_until = min(open_until, max(entries[-1][0] + self.within, time + 1))
+        if waits and open_until > END and (self.outer or self.direction == "nearest"):
+            open_until = END
+        if timer is not None and timer <= time:
+            timer = None
+        if open_until <= END and time < END and (timer is None or open_until < timer):
+            timer = open_until
+            outputs.append(at(timer, None))
+        return ((side_of(entries), side_of(waits), timer) if entries or waits or timer is not None else ()), outputs
+
+    def _found(self, entries: Sequence[Any], came: int, now: int) -> tuple[Any, int]:
+        """The right entry of a left one, and the time from which on that is certain."""
+        before = after = None
+        if self.direction != "forward":
+            place = bisect_left(entries, came + self.exact, key=_time) - 1
+            before = entries[place] if place >= 0 and came - entries[place][0] <= self.within else None
+        if self.direction == "backward":
+            return before, came
+        place = bisect_left(entries, came + (not self.exact), key=_time)
+        if place < len(entries) and entries[place][0] - came <= self.within:
+            after = entries[place]
+        if after is None:
+            return before, came + self.within if before is None else min(came + self.within, 2 * came - before[0] - 1)
+        return before if before is not None and came - before[0] <= after[0] - came else after, came
 
 
 def _are_near(times: Sequence[int]) -> bool:

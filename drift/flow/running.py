@@ -8,14 +8,19 @@ the same outputs and accumulators, or leaves them to the step.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from itertools import chain
+from typing import Any, Literal
 
 from drift.flow.accumulators import Aggregate, check_aggregate
 from drift.flow.fields import names_of, not_in_columns
+from drift.flow.sides import appended, cut
 from drift.operators import BatchStep, KeyedItems, _ByValue
 from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
+from drift_graph.later import at
+from drift_graph.meta import END
 from drift_graph.payloads import Rows
 
 
@@ -89,3 +94,63 @@ class RunningStep(_ByValue, BatchStep, frozen=True):
         from drift.columns.aggregates import running  # here: it needs numpy
 
         return running(rows, names, list(zip(self.names, kinds)), fetch, store)  # type: ignore[arg-type]
+
+
+#: Which ends of a span of time belong to it.
+Closed = Literal["right", "left", "both", "none"]
+
+
+class RollingStep(_ByValue, frozen=True):
+    """The process of `rolling`. A state is () or (entries of the span, how many of them wait, time of the timer that
+    forgets them).
+
+    Attributes:
+        running: the aggregates, by name.
+        has_start, has_end: whether an item at the start of a span, and one at its end, is in it.
+    """
+
+    running: RunningStep
+    span: int
+    has_start: bool
+    has_end: bool
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        return self.running.initials
+
+    def _start(self, time: int) -> int:
+        """The first time of the span that ends at a time."""
+        return time - self.span + (not self.has_start)
+
+    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
+        """An item comes, and waits for all others of its time."""
+        if type(payload) is not dict:
+            raise TypeError(f"rolling takes rows, which are dicts, not {brief(payload)}")
+        entries, waiting, timer = state or ((), 0, None)
+        return (appended(entries, (time, payload)), waiting + 1, timer), () if waiting else (at(time, None),)
+
+    def on_time(self, state: Any, note: None, time: int) -> tuple[Any, Sequence[Any]]:
+        """All items up to `time` have come."""
+        if not state:
+            return state, ()
+        entries, waiting, timer = state
+        outputs: list[Any] = []
+        if waiting:
+            entries = cut(entries, self._start(time))
+            every = [payload for _, payload in chain(*entries)]
+            found = self._results(every if self.has_end else every[:-waiting])
+            outputs += [{**payload, **found} for payload in every[-waiting:]]
+        entries = cut(entries, self._start(time + 1))
+        if timer is None or timer <= time:
+            forgotten = entries[-1][-1][0] + self.span + self.has_start if entries else END
+            timer = forgotten if forgotten < END else None
+            outputs += [at(timer, None)] if timer is not None else []
+        return ((entries, 0, timer) if entries or timer is not None else ()), outputs
+
+    def _results(self, payloads: Sequence[Any]) -> dict[str, Any]:
+        found = {}
+        for name, aggregate in zip(self.running.names, self.running.aggregates):
+            begin, *more = aggregate.values_of(payloads) if payloads else (None,)
+            added = functools.reduce(aggregate.add_value, more, aggregate.begin_value(begin) if payloads else None)
+            found[name] = aggregate.result(added) if payloads else aggregate.of_nothing
+        return found

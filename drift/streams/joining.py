@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from drift.flow.fields import check_fields, function_of, names_of
 from drift.flow.joins import (
+    DIRECTIONS,
     EVER,
     HOWS,
     AsOfJoin,
+    Direction,
     ExistsJoin,
     How,
     InnerJoin,
     Lookup,
+    NearestJoin,
     OfSide,
     PairJoin,
     TableJoin,
@@ -139,27 +142,35 @@ class Joining(Columnar[T]):
     @overload
     def join_as_of(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
-        within: Span | None = None, how: Literal["left"] = "left", name: str | None = None,
+        within: Span | None = None, direction: Direction = "backward", allow_exact: bool = True,
+        how: Literal["left"] = "left", name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join_as_of(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
-        within: Span | None = None, how: Literal["inner"], name: str | None = None,
+        within: Span | None = None, direction: Direction = "backward", allow_exact: bool = True,
+        how: Literal["inner"], name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     @overload
     def join_as_of(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
-        within: Span | None = None, how: Literal["left", "inner"] = "left", flat: Literal[True],
-        name: str | None = None,
+        within: Span | None = None, direction: Direction = "backward", allow_exact: bool = True,
+        how: Literal["left", "inner"] = "left", flat: Literal[True], name: str | None = None,
     ) -> Stream[dict[str, Any]]: ...
     def join_as_of(
         self, other: Stream[Any], key: Callable[[T], Any] | str, other_key: Callable[[Any], Any] | str | None = None, *,
-        within: Span | None = None, how: Literal["left", "inner"] = "left", flat: bool = False, name: str | None = None,
+        within: Span | None = None, direction: Direction = "backward", allow_exact: bool = True,
+        how: Literal["left", "inner"] = "left", flat: bool = False, name: str | None = None,
     ) -> Stream[Any]:
         """Each item with the last of the other stream at or before its time, of its key: pandas' merge_asof.
 
-        A pair comes after all items of the left item's time, so that one of the same time is found. The last right item
-        of each key is stored.
+        Or with the first at or after it, or the nearest. A pair comes after all items of the left item's time, so that
+        one of the same time is found; with the first after it, or the nearest, when no item to come can be nearer. The
+        last right item of each key is stored.
+
+        Of several right items of one time the last in order is found by "backward", the first by "forward", and by
+        "nearest" the last if they are not after the left item, else the first; of two that are equally near "nearest"
+        takes that before. So it is in pandas, whatever order their rows have here.
 
         >>> import drift
         >>> graph = drift.Graph("example")
@@ -173,7 +184,10 @@ class Joining(Columnar[T]):
             other: the right side.
             key: pure; anything with canonical bytes.
             other_key: of the right side; `key` for both if None.
-            within: the right item may be older by at most this; older ones are dropped.
+            within: the right item may be away by at most this, in the unit of the items' time; older ones are dropped.
+            direction: "backward" finds the last at or before the item's time, "forward" the first at or after it,
+                "nearest" the nearer of both.
+            allow_exact: whether one of the same time is found; False asks for one strictly before, or after.
             how: "left" gives (left, None) if there is none, "inner" nothing.
             flat: rows in place of pairs; see `join`.
 
@@ -185,8 +199,14 @@ class Joining(Columnar[T]):
         span = EVER if within is None else span_of("within", within, where)
         if how not in ("left", "inner"):
             raise GraphError(f"join_as_of takes how= left or inner, not {how!r:.80} (at {where})")
+        if direction not in DIRECTIONS:
+            raise GraphError(
+                f"join_as_of takes direction= one of {', '.join(DIRECTIONS)}, not {direction!r:.80} (at {where})"
+            )
         names = self._names_of_both(other, key, other_key, "join_as_of") if flat else None
-        join = AsOfJoin(span, how == "left", key)
+        join: AsOfJoin | NearestJoin = AsOfJoin(span, how == "left", key)
+        if direction != "backward" or not allow_exact:
+            join = NearestJoin(direction, bool(allow_exact), span, how == "left", key)
         return self._joined(other, key, other_key, join, (), name, "join_as_of", names)
 
     @overload
@@ -269,7 +289,7 @@ class Joining(Columnar[T]):
         other: Steps[Any],
         key: Callable[[T], Any],
         other_key: Callable[[Any], Any] | str | None,
-        join: PairJoin | ExistsJoin | AsOfJoin | TableJoin,
+        join: PairJoin | ExistsJoin | AsOfJoin | NearestJoin | TableJoin,
         initial: Any,
         name: str | None,
         kind: str,

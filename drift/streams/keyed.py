@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeGuard, TypeVar, get_args, overload
 
 from drift.flow import aggregates as agg
 from drift.flow.accumulators import Aggregate
 from drift.flow.ends import at_end
 from drift.flow.filling import NOT_FILLED
-from drift.flow.running import running_fields, running_step
+from drift.flow.joins import Direction
+from drift.flow.running import Closed, RollingStep, running_fields, running_step
 from drift.flow.windows import Early, Windows
-from drift.streams.adding import elsewhere, parts_of
+from drift.operators import Process
+from drift.streams.adding import elsewhere, parts_of, span_of
 from drift.streams.columnar import Expression
 from drift.streams.joining import Within
 from drift.streams.windowed import WindowedStream
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, name_of
 from drift_graph.later import Later
+from drift_graph.meta import phase_of_timers
 from drift_graph.moments import Span
 
 if TYPE_CHECKING:
@@ -197,6 +200,53 @@ class KeyedStream(Generic[K, T]):
         made._fields = fields
         return made._durable_if(durable)  # type: ignore[no-any-return]
 
+    def rolling(
+        self,
+        span: Span,
+        *,
+        closed: Closed = "right",
+        name: str | None = None,
+        durable: bool = False,
+        **named: Aggregate[T, Any],
+    ) -> Stream[dict[str, Any]]:
+        """Each row with further fields: aggregates of the rows of its key in the span before it, (t - span, t].
+
+        As `rolling` of Polars and pandas, and `RANGE` frames of SQL: rows of the same time are in it, those behind it
+        in the order too, so a row comes after all rows of its time. An aggregate of no rows is None, a count 0. The
+        last `span` of rows is stored, and for each time of a key its aggregates are computed anew; for the last `n`
+        rows see `drift.agg.rolling`.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> trips = graph.source("trips", time=drift.EventTime("at")).key_by("zone")
+        >>> trips.rolling(10, total=drift.agg.sum("fare")).sink("out")
+        >>> rows = [{"zone": "JFK", "at": at, "fare": fare} for at, fare in ((1, 5), (8, 2), (11, 4))]
+        >>> [item.payload["total"] for item in drift.run(graph, {"trips": rows})]
+        [5, 7, 6]
+
+        Args:
+            span: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "10m".
+            closed: which of its two ends belong to a span: "right", "left", "both" or "none".
+            named: aggregates by the names of their fields; a field of that name is replaced.
+
+        Raises:
+            GraphError: `span` or `closed` is none of these, no aggregate is given, or the rows are known not to have a
+                field.
+        """
+        stream, where = self._stream, caller()
+        length = span_of("rolling: span", span, where)
+        if closed not in get_args(Closed) or not length:
+            raise GraphError(
+                f"rolling takes a span of 1 or more and closed= one of {', '.join(get_args(Closed))}, not {span!r:.80} "
+                f"and {closed!r:.80} (at {where})"
+            )
+        of = running_step({each: stream._bound(aggregate) for each, aggregate in named.items()})
+        step = RollingStep(of, length, closed in ("left", "both"), closed in ("right", "both"))
+        process = Process(self._key, (), step, step.on_time, phase_of_timers(stream._timed_steps))
+        made = stream._process(process, stream._named(name, "rolling by", self._key))
+        made._fields = running_fields(stream._fields, of) if stream._fields is not None else None
+        return made._durable_if(durable)
+
     def window(
         self, windows: Windows, *, early: Early | None = None, fill: Any = NOT_FILLED, **others: Never
     ) -> WindowedStream[K, T]:
@@ -284,21 +334,23 @@ class KeyedStream(Generic[K, T]):
 
     @overload
     def join_as_of(
-        self, other: KeyedStream[K, U], *, within: Span | None = None, how: Literal["left"] = "left",
-        name: str | None = None,
+        self, other: KeyedStream[K, U], *, within: Span | None = None, direction: Direction = "backward",
+        allow_exact: bool = True, how: Literal["left"] = "left", name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join_as_of(
-        self, other: KeyedStream[K, U], *, within: Span | None = None, how: Literal["inner"], name: str | None = None,
+        self, other: KeyedStream[K, U], *, within: Span | None = None, direction: Direction = "backward",
+        allow_exact: bool = True, how: Literal["inner"], name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     @overload
     def join_as_of(
-        self, other: KeyedStream[K, U], *, within: Span | None = None, how: Literal["left", "inner"] = "left",
-        flat: Literal[True], name: str | None = None,
+        self, other: KeyedStream[K, U], *, within: Span | None = None, direction: Direction = "backward",
+        allow_exact: bool = True, how: Literal["left", "inner"] = "left", flat: Literal[True],
+        name: str | None = None,
     ) -> Stream[dict[str, Any]]: ...
     def join_as_of(
-        self, other: KeyedStream[K, Any], *, within: Span | None = None, how: Any = "left", flat: Any = False,
-        name: str | None = None,
+        self, other: KeyedStream[K, Any], *, within: Span | None = None, direction: Direction = "backward",
+        allow_exact: bool = True, how: Any = "left", flat: Any = False, name: str | None = None,
     ) -> Stream[Any]:
         """As `Stream.join_as_of`, by the keys of both.
 
@@ -310,7 +362,10 @@ class KeyedStream(Generic[K, T]):
         [('A', 'a'), ('B', None)]
         """
         right, right_key = _keyed_other("join_as_of", other)
-        return self._stream.join_as_of(right, self._key, right_key, within=within, how=how, flat=flat, name=name)
+        return self._stream.join_as_of(
+            right, self._key, right_key, within=within, direction=direction, allow_exact=allow_exact, how=how,
+            flat=flat, name=name,
+        )
 
     # fmt: on
     def limit(self, count: int, offset: int = 0, *, name: str | None = None) -> Stream[T]:

@@ -12,8 +12,10 @@ import flows
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import noisy
 
 import drift
+from drift.engines.simulated.simulation import Simulation
 from drift.flow.joins import HOWS, AsOfJoin, ExistsJoin, PairJoin
 from drift.flow.sides import appended, cut
 from drift.machines.pending import split
@@ -27,6 +29,10 @@ Items = list[flows.Timed]
 
 def value(item: flows.Timed) -> Any:
     return item[2]
+
+
+def dict_of(item: flows.Timed) -> dict[str, Any]:
+    return {"n": item[1], "key": item[2]}
 
 
 def modulo_5(number: int) -> int:
@@ -123,10 +129,49 @@ def test_a_join_as_of_a_time_finds_the_last_at_or_before(both: Any, within: int 
     assert in_no_order(found) == in_no_order(expected)
 
 
+@given(
+    sides(),
+    st.none() | st.integers(0, 6),
+    st.sampled_from(["left", "inner"]),
+    st.sampled_from(["backward", "forward", "nearest"]),
+    st.booleans(),
+    st.data(),
+)
+@settings(max_examples=40)
+def test_a_join_as_of_a_time_finds_the_first_behind_it_and_the_nearest_too(
+    both: Any, within: int | None, how: Any, direction: Any, exact: bool, data: st.DataObject
+) -> None:
+    left, right = both
+    graph = flows.flow(
+        lambda a, b: a.join_as_of(b, value, within=within, how=how, direction=direction, allow_exact=exact),
+        "a", "b", time=flows.event_time(),
+    )  # fmt: skip
+    expected = []
+    for one in left:
+        found = None
+        reach = 99 if within is None else within
+        of_key = [two for two in right if value(two) == value(one) and abs(two[0] - one[0]) <= reach]
+        before = max((two for two in of_key if two[0] < one[0] + exact), default=None)
+        after = min((two for two in of_key if two[0] > one[0] - exact), default=None)
+        if direction == "nearest" and before and after:
+            found = before if one[0] - before[0] <= after[0] - one[0] else after
+        else:
+            found = {"backward": before, "forward": after, "nearest": before or after}[direction]
+        if found is not None or how == "left":
+            expected.append((one, found))
+    outputs = flows.outputs(graph, {"a": left, "b": right}, [{"batch_items": 7}])
+    assert sorted(map(repr, outputs)) == sorted(map(repr, expected))
+    expected_digest = drift.run(graph, {"a": left, "b": right}, engine="reference").finish().digest
+    simulated = Simulation(graph.build(), {"a": left, "b": right}, noisy(data), workers=2, batch_items=3).run()
+    assert simulated.error is None and simulated.digest == expected_digest
+
+
 def test_joins_go_over_zeromq() -> None:
     left = flows.disordered([(number // 2, number, number % 7) for number in range(80)], 1)
     right = flows.disordered([(number, number, number % 5) for number in range(40)], 2)
     joined = [partial(lambda how, a, b: a.join(b, value, within=(4, 2), how=how), each) for each in HOWS]
+    joined.append(lambda a, b: a.map(dict_of).key_by("key").rolling(4, n=drift.agg.sum("n"), name="rolled"))
+    joined.append(lambda a, b: a.join_as_of(b, value, direction="nearest", allow_exact=False))
     flows.check_over_zeromq(joined, {"a": left, "b": right})
 
 
@@ -372,6 +417,9 @@ def test_the_name_of_a_field_stands_for_the_function_that_reads_it(steps: Any, e
         (lambda a, b: a.join([1], value), "is not a stream of it"),
         (lambda a, b: a.join_as_of(b, value, within=-1), "within=-1"),
         (lambda a, b: a.join_as_of(b, value, how="right"), "how= left or inner"),
+        (lambda a, b: a.join_as_of(b, value, direction="both"), "direction= one of backward, forward, nearest"),
+        (lambda a, b: a.key_by(value).rolling(0, n=drift.agg.count()), "a span of 1 or more"),
+        (lambda a, b: a.key_by(value).rolling("5s", closed="all", n=drift.agg.count()), "closed= one of right, left"),
         (lambda a, b: a.join_table({}, value, on="x"), "a mapping has its keys"),
         (lambda a, b: a.join_table([1], value), "a table is a mapping"),
         (lambda a, b: a.join_table({}, value, how="full"), "how= left or inner"),

@@ -16,12 +16,14 @@ from columns import meta_at
 from flows import ZEROMQ
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from strategies import noisy
 
 import drift
 from drift.columns import aggregates
 from drift.columns import rows as rows_module
 from drift.columns.groups import groups_of
 from drift.columns.rows import Frame
+from drift.engines.simulated.simulation import Simulation
 from drift.flow.accumulators import Aggregate
 from drift.flow.fields import function_of
 from drift.flow.opened import EMPTY
@@ -159,6 +161,35 @@ def test_rows_and_dicts_have_one_digest_on_each_engine(
         assert (
             drift.run(graph, {"rows": source}, engine=engine, batch_items=batch_items).finish().digest == plain.digest
         )
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.none() | st.integers(-5, 5)), max_size=14),
+    st.integers(1, 5),
+    st.sampled_from(["right", "left", "both", "none"]),
+    st.data(),
+)
+@settings(max_examples=25)
+def test_rows_roll_over_those_of_a_span_before_them(
+    drawn: list[tuple[str, int, int | None]], span: int, closed: Any, data: st.DataObject
+) -> None:
+    rows = [{"zone": zone, "day": day, "n": n, "fare": 0.0} for zone, day, n in drawn]
+    graph = drift.Graph("rolling")
+    keyed = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", lateness=10)).key_by("zone")
+    rolled = keyed.rolling(span, closed=closed, total=drift.agg.sum("n"), rows=drift.agg.count())
+    rolled.with_columns(rows=pl.col("rows") * 1).sink("out")
+    expected = []
+    for row in rows:
+        first, end = row["day"] - span + (closed in ("right", "none")), row["day"] + (closed in ("right", "both"))
+        inside = [each["n"] for each in rows if each["zone"] == row["zone"] and first <= each["day"] < end]
+        values = [each for each in inside if each is not None]
+        expected.append({**row, "total": sum(values) if values else None, "rows": len(inside)})
+    run = drift.run(graph, {"rows": rows}, engine="reference")
+    assert sorted(repr(item.payload) for item in run) == sorted(map(repr, expected))
+    for source in (rows, table(rows)):
+        assert drift.run(graph, {"rows": source}, batch_items=5).finish().digest == run.digest
+    simulated = Simulation(graph.build(), {"rows": rows}, noisy(data), workers=2, batch_items=3).run()
+    assert simulated.error is None and simulated.digest == run.digest
 
 
 @given(rows_of | tame, st.sampled_from(KEYS), names_of, st.data())
