@@ -18,7 +18,10 @@ from typing import Literal, NamedTuple
 from drift_graph.meta import TIME_MAX, TIME_MIN
 from drift_graph.moments import moment_from, zone_from
 
-Unit = Literal["hour", "day", "week", "month"]
+#: A week of Monday is called that; others have the names of their first days.
+Unit = Literal["hour", "day", "week", "month", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+
+WEEKDAYS: tuple[str, ...] = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 _UNITS: dict[str, tuple[Unit, int]] = {
     "h": ("hour", 1), "hour": ("hour", 1), "hours": ("hour", 1),
@@ -35,6 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _FIRST_YEAR, _LAST_YEAR = 3, 9997  # in every zone, with a range before and after
 _FIRST_MONDAY = date(1969, 12, 29).toordinal()
+_THURSDAY = 3  # on which 1970 began
 _FIRST_DAY = date(1970, 1, 1).toordinal()
 
 
@@ -70,9 +74,16 @@ class Calendar(NamedTuple):
             return (day.toordinal() - _FIRST_DAY) * (24 // self.units) + hour // self.units
         if self.unit == "month":
             return (day.year * 12 + day.month - 1) // self.units
-        if self.unit == "week":
-            return (day.toordinal() - _FIRST_MONDAY) // (7 * self.units)
-        return (day.toordinal() - _FIRST_DAY) // self.units
+        first, days = self._first
+        return (day.toordinal() - first) // days
+
+    @property
+    def _first(self) -> tuple[int, int]:
+        """The first day of range 0, of days or weeks, and how many days a range has."""
+        if self.unit == "day":
+            return _FIRST_DAY, self.units
+        weekday = WEEKDAYS.index(self.unit) if self.unit in WEEKDAYS else 0
+        return _FIRST_MONDAY + (weekday - 7 if weekday > _THURSDAY else weekday), 7 * self.units
 
     def first_hour(self, number: int) -> datetime:
         """The first hour of a range, as the clocks show it."""
@@ -85,12 +96,11 @@ class Calendar(NamedTuple):
         if self.unit == "month":
             year, month = divmod(number * self.units, 12)
             return date(year, month + 1, 1)
-        if self.unit == "week":
-            return date.fromordinal(_FIRST_MONDAY + number * 7 * self.units)
-        return date.fromordinal(_FIRST_DAY + number * self.units)
+        first, days = self._first
+        return date.fromordinal(first + number * days)
 
 
-def calendar_from(text: object, zone: object) -> Calendar | None:
+def calendar_from(text: object, zone: object, start: str = "monday") -> Calendar | None:
     """The calendar of a text such as "1d" or "3 months"; None if it is no whole number of units, or the zone is none.
 
     >>> calendar_from("2 weeks", "UTC"), calendar_from("quarter", "Europe/Berlin"), calendar_from("90s", "UTC")
@@ -100,6 +110,8 @@ def calendar_from(text: object, zone: object) -> Calendar | None:
     if part is None or part[2] not in _UNITS or not isinstance(zone, str) or zone_from(zone) is None:
         return None
     unit, times = _UNITS[part[2]]
+    if unit == "week" and start != "monday":
+        unit = start  # type: ignore[assignment]
     count = int(part[1] or 1) * times
     fits = count in _PARTS_OF_DAY if unit == "hour" else 1 <= count <= 1200
     return Calendar(unit, count, zone) if fits else None

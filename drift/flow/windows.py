@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from drift.flow.accumulators import Aggregate, Several
-from drift.flow.calendars import Calendar, calendar_from
+from drift.flow.calendars import WEEKDAYS, Calendar, calendar_from
 from drift.flow.choosing import all_items
 from drift.flow.early import (
     Counted,
@@ -91,9 +91,10 @@ class _Tumbling(Windows):
     size: int
     offset: int
     span: str = _written("")
+    has_end: bool = False
 
     def steps(self, key: Callable[[Any], Any], aggregate: Aggregate[Any, Any], early: Early | None) -> list[Lowered]:
-        item = TumblingItem(key, aggregate, self.size, self.offset)
+        item = (WithEndItem if self.has_end else TumblingItem)(key, aggregate, self.size, self.offset)
         return _timed(item, Ended(item), early)
 
     @property
@@ -264,7 +265,7 @@ class AlignedItem(_Opening, frozen=True):
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:
-            return self.aggregate.begin(payload), (due(self.bounds(time)[1], self.key(payload)),)
+            return self.aggregate.begin(payload), (at(self.until(time), self.key(payload)),)
         return self.aggregate.add(state, payload), ()
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
@@ -296,6 +297,16 @@ class TumblingItem(AlignedItem, frozen=True):
 
     def until(self, time: int) -> int:
         return last_before(time - (time - self.offset) % self.size + self.size)
+
+
+class WithEndItem(TumblingItem, frozen=True):
+    """An item of a tumbling window that its end belongs to, and its start does not."""
+
+    def bounds(self, time: int) -> tuple[int, int]:
+        return TumblingItem.bounds(self, time - 1)
+
+    def until(self, time: int) -> int:
+        return last_before(self.bounds(time)[1] + 1)
 
 
 class CalendarItem(AlignedItem, frozen=True):
@@ -697,8 +708,11 @@ class _RuledEnd(_ByValue, frozen=True):
 # What `drift.windows` offers.
 
 
-def tumbling(size: Span, offset: Span = 0) -> Windows:
+def tumbling(size: Span, offset: Span = 0, *, closed: Literal["left", "right"] = "left") -> Windows:
     """Windows one after the other: [offset + n * size, offset + (n + 1) * size).
+
+    With closed="right" they are (offset + n * size, offset + (n + 1) * size]: an item at 10 is the last of the window
+    that ends at 10, whose label `end` is its last time.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -711,12 +725,18 @@ def tumbling(size: Span, offset: Span = 0) -> Windows:
     Args:
         size: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "1h 30m".
         offset: shifts all windows; without it they are aligned to time 0.
+        closed: which of its two ends belongs to a window.
+
+    Raises:
+        GraphError: an argument is none of these.
     """
+    if closed not in ("left", "right"):
+        raise GraphError(f"drift.windows.tumbling takes closed='left' or 'right', not {closed!r:.80} (at {caller()})")
     sizes = _span("tumbling", "size", size, 1), _span("tumbling", "offset", offset, None)
-    return _Tumbling(*sizes, _text_of(size, offset))
+    return _Tumbling(*sizes, _text_of(size, offset), closed == "right")
 
 
-def calendar(every: str, zone: str = "UTC") -> Windows:
+def calendar(every: str, zone: str = "UTC", *, start: str = "monday") -> Windows:
     """Hours, days, weeks, months, quarters or years of a time zone, for times in milliseconds since 1970.
 
     Where clocks change, a day has 23 or 25 hours, and "6h" from midnight to six 5 or 7. Times are judged by the
@@ -735,11 +755,18 @@ def calendar(every: str, zone: str = "UTC") -> Windows:
             "2 weeks" or "6 months"; and 1, 2, 3, 4, 6, 8 or 12 hours, "6h", from midnight. Several days and weeks are
             counted from 1970-01-01 and its Monday, several months from January of year 0.
         zone: name of the time zone, such as "Europe/Berlin".
+        start: the day on which weeks begin, such as "sunday"; several weeks are counted from the last one before 1970,
+            or on its first day.
 
     Raises:
-        GraphError: there is no such span, or no such time zone on this machine.
+        GraphError: there is no such span, day, or no such time zone on this machine.
     """
-    found = calendar_from(every, zone)
+    found = calendar_from(every, zone, start)
+    if start not in WEEKDAYS or (start != "monday" and found is not None and found.unit not in WEEKDAYS):
+        raise GraphError(
+            f"drift.windows.calendar takes start= for weeks, a day of {', '.join(WEEKDAYS)}, not {start!r:.80} for "
+            f"{every!r:.80} (at {caller()})"
+        )
     if found is None:
         raise GraphError(
             f"drift.windows.calendar takes days, weeks, months, quarters or years, such as '1d' or '3 months', or 1, "

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import drift
-from drift.flow.calendars import calendar_from
+from drift.flow.calendars import WEEKDAYS, calendar_from
 from drift_graph.meta import TIME_MAX, TIME_MIN
-from drift_graph.moments import span_from
+from drift_graph.moments import moment_from, span_from
 
 HOUR_MS = 3_600_000
 ZONES = ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Asia/Kathmandu", "Australia/Lord_Howe", "Pacific/Apia"]
@@ -45,6 +45,18 @@ def test_ranges_of_any_length_follow_each_other_at_any_time(unit: str, units: in
     assert start == TIME_MIN or calendar.bounds(start - 1)[1] == start
     assert end == TIME_MAX + 1 or calendar.bounds(end)[0] == end
     assert calendar.bounds(start) == calendar.bounds(end - 1) == (start, end)
+
+
+@given(at=st.integers(-(10**13), 10**13), zone=st.sampled_from(ZONES), day=st.sampled_from(WEEKDAYS))
+@settings(max_examples=30)
+def test_weeks_begin_on_the_day_that_is_said(at: int, zone: str, day: str) -> None:
+    calendar, fortnights = calendar_from("1w", zone, day), calendar_from("2w", zone, day)
+    assert calendar is not None and fortnights is not None
+    start, end = calendar.bounds(at)
+    first, last = (moment_from(each).astimezone(ZoneInfo(zone)).date() for each in (start, end))
+    assert start <= at < end and last - first == timedelta(days=7) and WEEKDAYS[first.weekday()] == day
+    assert fortnights.bounds(0)[0] <= 0 <= fortnights.bounds(0)[1] and calendar.bounds(start) == (start, end)
+    assert start in (fortnights.bounds(at)[0], calendar.bounds(fortnights.bounds(at)[0])[1])
 
 
 def test_days_have_as_many_hours_as_they_have() -> None:

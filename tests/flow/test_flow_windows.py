@@ -96,13 +96,15 @@ def in_output_order(expected: list[Row]) -> list[Row]:
     return sorted(expected, key=lambda row: (row[2], row[3][0]))
 
 
-@given(timed(), st.booleans(), st.integers(1, 12), st.integers(-15, 15))
-@settings(max_examples=10)
+@given(timed(), st.booleans(), st.integers(1, 12), st.integers(-15, 15), st.sampled_from(["left", "right"]))
+@settings(max_examples=12)
 def test_tumbling_windows_have_the_items_of_their_time(
-    items: list[flows.Timed], keyed: bool, size: int, offset: int
+    items: list[flows.Timed], keyed: bool, size: int, offset: int, closed: Any
 ) -> None:
-    expected = in_output_order(in_windows(items, keyed, size, size, offset % size))
-    assert rows(drift.windows.tumbling(size, offset), items, keyed) == expected
+    moved = closed == "right"  # then its first time is 1 behind its start
+    found = in_windows(items, keyed, size, size, (offset + moved) % size)
+    expected = [(key, start - moved, end - moved, inside) for key, start, end, inside in in_output_order(found)]
+    assert rows(drift.windows.tumbling(size, offset, closed=closed), items, keyed) == expected
 
 
 @given(timed(), st.booleans(), st.integers(1, 12), st.integers(1, 12), st.integers(-15, 15))
@@ -785,6 +787,13 @@ def test_of_keys_that_come_and_go_only_open_windows_are_held() -> None:
         (lambda: drift.windows.by_rule(3), r"by_rule takes a function, not 3"),  # type: ignore[arg-type]
         (lambda: drift.agg.top(0), r"drift.agg.top takes an int of 1 or more, not 0"),
         (lambda: drift.agg.quantile(50), r"a share from 0 to 1, not 50"),
+        (lambda: drift.agg.quantile([0.5, 2]), r"a share from 0 to 1, not 2"),
+        (lambda: drift.agg.quantile([]), r"a share from 0 to 1, not None"),
+        (lambda: drift.agg.quantile(0.5, interpolation="cubic"), r"interpolation='linear', .* not 'cubic'"),
+        (lambda: drift.agg.sum("n", nulls="keep"), r"agg.sum takes nulls='skip' or 'error', not 'keep'"),
+        (lambda: drift.windows.tumbling(5, closed="both"), r"closed='left' or 'right', not 'both'"),
+        (lambda: drift.windows.calendar("1w", start="sun"), r"start= for weeks, a day of monday, .*, not 'sun'"),
+        (lambda: drift.windows.calendar("1d", start="sunday"), r"not 'sunday' for '1d'"),
         (lambda: drift.agg.approximate_quantile(2), r"approximate_quantile takes a share from 0 to 1, not 2"),
         (lambda: drift.agg.approximate_quantile(0.5, error=0.0), r"takes an error from 0.00001 to 0.5, not 0.0"),
         (lambda: drift.agg.approximate_distinct_count(precision=17), r"takes a precision from 4 to 16, not 17"),

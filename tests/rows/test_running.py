@@ -76,6 +76,7 @@ AGGREGATES: dict[str, Callable[[], Aggregate[Any, Any]]] = {
 WINDOWS = {
     "tumbling": drift.windows.tumbling(7),
     "small": drift.windows.tumbling(1),
+    "with their ends": drift.windows.tumbling(7, 2, closed="right"),
     "sliding": drift.windows.sliding(9, every=4),
     "apart": drift.windows.sliding(3, every=5),
     "calendar": drift.windows.calendar("1d"),
@@ -169,7 +170,7 @@ def test_rows_and_dicts_have_one_digest_on_each_engine(
     st.sampled_from(["right", "left", "both", "none"]),
     st.data(),
 )
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_rows_roll_over_those_of_a_span_before_them(
     drawn: list[tuple[str, int, int | None]], span: int, closed: Any, data: st.DataObject
 ) -> None:
@@ -566,17 +567,14 @@ def test_what_cannot_be_is_refused_when_the_step_is_written(write: Callable[[Any
         write(drift.Graph("refused").source("rows", schema=SCHEMA))
 
 
-@pytest.mark.parametrize("bad", [None, "x"])
-def test_a_value_that_cannot_be_added_ends_the_run_at_its_item(bad: Any) -> None:
-    rows = [{"zone": "a", "fare": 1.5}, {"zone": "a", "fare": bad}, {"zone": "a", "fare": 2.5}]
+def test_a_value_that_cannot_be_added_ends_the_run_at_its_item() -> None:
+    rows = [{"zone": "a", "fare": 1.5}, {"zone": "a", "fare": "x"}, {"zone": "a", "fare": 2.5}]
     graph = drift.Graph("bad")
     graph.source("rows").key_by("zone").running(total=drift.agg.sum("fare")).sink("out")
-    sources = [rows] if bad == "x" else [rows, drift.sources.table(pl.DataFrame(rows), payload="rows")]
-    for source in sources:
-        run = drift.run(graph, {"rows": source})
-        assert next(run).payload["total"] == 1.5
-        with pytest.raises(drift.StepError, match="running"):
-            next(run)
+    run = drift.run(graph, {"rows": rows})
+    assert next(run).payload["total"] == 1.5
+    with pytest.raises(drift.StepError, match="running"):
+        next(run)
 
 
 @drift.testing.deterministic(graph_of(("zone",), ["total", "count", "least"]), rows=rows_of)
