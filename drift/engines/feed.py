@@ -199,6 +199,15 @@ class Feed:
         """Late items that every source is past, in their order."""
         self._late.extend(late)
 
+    @property
+    def late_found(self) -> int:
+        """The number of late items so far, also of those that may still be reported."""
+        return self.late_items + len(self._late)
+
+    def drop_late(self) -> None:
+        """Nothing more is reported."""
+        self._late.clear()
+
     def late_items_at(self, checkpoint: bytes) -> int:
         """The number of late items before a checkpoint."""
         return self.late_items + sum(pack_time(each.heartbeat) < checkpoint for each in self._late)

@@ -205,6 +205,7 @@ class LocalEngine:
     def _update_progress(self) -> None:
         progress, feed = self.progress, self._feed
         progress.items_in = feed.items_in
+        progress.late_items = feed.late_found
         progress.fraction = feed.fraction()
         progress.tombstones = self._worker.tombstones
         progress.minimal_bytes = progress.released_below = self._acker.minimal_time

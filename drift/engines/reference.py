@@ -46,7 +46,7 @@ class ReferenceEngine:
                 for meta, payload in zip(arrived.metas, arrived.payloads):
                     self._reference.push(name, meta, payload)
             progress.minimal_bytes = min(self._heartbeats.values())
-            progress.items_in = feed.items_in
+            progress.items_in, progress.late_items = feed.items_in, feed.late_found
             progress.unsettled = feed.unsettled(progress.minimal_bytes)
             holder = min(self._heartbeats, key=self._heartbeats.__getitem__)
             progress.held_by = f"source {feed.name_of(holder)}"

@@ -133,18 +133,20 @@ class Acknowledging(Observer):
         meta = getattr(error, "meta", b"")
         return global_time_of(meta) if meta else self._waiting[1]
 
-    def _report_late(self, below: bytes) -> None:
+    def _report_late(self, below: bytes, *, last: bool = False) -> None:
         if not self._feed.has_positions:
             self._feed.report_late(below)
-        self._engine.progress.late_items = self._feed.late_items
+        if last:
+            self._feed.drop_late()
+            self._engine.progress.late_items = self._feed.late_items
 
     def failed(self, error: BaseException) -> None:
-        """The run ends with an error: late items before that are reported."""
-        self._report_late(END_OF_TIME if error is self._feed.error else getattr(error, "meta", BEGINNING))
+        """The run ends with an error: late items before that are reported, and others never were."""
+        self._report_late(END_OF_TIME if error is self._feed.error else getattr(error, "meta", BEGINNING), last=True)
 
     def complete(self, below: int) -> None:
         """The output is complete."""
-        self._report_late(END_OF_TIME)
+        self._report_late(END_OF_TIME, last=True)
         if below == EVERYTHING:
             self._feed.released(END_OF_TIME, last=True)
 

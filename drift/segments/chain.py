@@ -214,7 +214,7 @@ class Chain:
         return replace(
             last,
             items_in=self._feed.items_in,
-            late_items=self._feed.late_items,
+            late_items=self._feed.late_found,
             unsettled=self._feed.unsettled(last.minimal_bytes) or sum(each.waiting for each in self.answerings),
             fraction=others[0].fraction,
             held_by=held_by,

@@ -130,6 +130,7 @@ class SparkEngine:
     def _note_sources(self) -> None:
         prepared = self._prepared
         self.progress.items_in = self._feed.items_in + (prepared.items_in if prepared is not None else 0)
+        self.progress.late_items = self._feed.late_found
 
     def _released(self, job: Job) -> Iterator[Released]:
         ends: dict[int, RangeEnd] = {}

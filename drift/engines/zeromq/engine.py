@@ -712,6 +712,7 @@ class ZeromqEngine:
         holder = self._node.held_by
         progress.silent_since_s = feed.intake.silent_since_s(holder) if holder >= 0 else None
         progress.items_in = feed.items_in
+        progress.late_items = feed.late_found
         progress.fed_again = self._node.fed_again
         progress.fraction = feed.fraction()
         progress.unsettled = feed.unsettled(progress.minimal_bytes)
