@@ -89,7 +89,7 @@ def _nothing() -> _Current:
 
 
 class Batches(Iterator[Released]):
-    """See the module. As an iterator it gives batches to the loop of the thread that asks.
+    """As an iterator it gives batches to the loop of the thread that asks.
 
     Args:
         batches: of the run; ended by its `close`. None for "nothing more comes until all is taken".

@@ -465,7 +465,6 @@ class MergesSlices(ProcessFunction):
     keeps_owner: ClassVar = True
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
-        """See `drift.machines.logics.Logic`."""
         return ""
 
     def merging(self, slices: Rows, timers: tuple[bytes, bytes, int]) -> Any:
@@ -485,7 +484,6 @@ class JoinsRows(ProcessFunction):
     in_order: ClassVar = "joins"
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
-        """See `drift.machines.logics.Logic`."""
         return "" if self.in_order else "this join is made item by item"
 
     def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:

@@ -441,8 +441,7 @@ class Files:
         return self._start + name
 
     def stat(self, name: str) -> Stat | None:
-        """See `Storage`.
-
+        """
         Raises:
             InputError: that is not known.
         """

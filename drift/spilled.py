@@ -23,8 +23,6 @@ _READ_BYTES = 2**20
 
 
 class Spilled:
-    """See the module, and `drift_barrier.digest.Parts`."""
-
     def __init__(self) -> None:
         # The bytes in the file, and what is behind them; replaced together, since another thread may read.
         self._stored: tuple[int, list[bytes]] = 0, []

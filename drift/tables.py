@@ -25,7 +25,6 @@ def table_of(
     of: str | None,
     columns: Sequence[str] | Mapping[str, pa.DataType] | None,
 ) -> pa.Table:
-    """See `Run.to_arrow`."""
     rows = _Rows(Tables(of or "output", columns))
     for position, metas, payloads, sinks, _ in batches:
         if of is None or sinks == of:

@@ -214,7 +214,7 @@ def _graft(node: Node, found: Node | None) -> None:
 
 
 def _as_one(node: Node) -> Node:
-    """The same lineage with one node for each item, even if it was found several times."""
+    """A lineage with one node for each item, even if it was found several times."""
     found: dict[tuple[str, bytes], Node] = {}
     for each in nodes_of(node):
         each.parents = tuple(found[parent.operator, parent.meta] for parent in each.parents)

@@ -70,7 +70,7 @@ class OutputRows:
 
 
 class RecordedRows(OutputRows):
-    """The same as columns; lists are made of them on access."""
+    """Recorded rows as columns; lists are made of them on access."""
 
     def __init__(self, position: int, batch: pa.RecordBatch) -> None:
         self.position = position

@@ -225,7 +225,7 @@ class _Investigation:
         self._items = [item for item in divergence.pair if item is not None]
 
     def with_states(self, states: int) -> _Investigation:
-        """The same with more states."""
+        """An investigation of this divergence that shows more states."""
         return _Investigation(self._record, self._dataflow, self._divergence, states)
 
     def verdict(self) -> Verdict:

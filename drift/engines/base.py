@@ -63,7 +63,7 @@ class Progress:
 
     @property
     def reached(self) -> str:
-        """The same in words: "the beginning", "time 1234" or "the end"."""
+        """Minimal time in words: "the beginning", "time 1234" or "the end"."""
         if self.minimal_time is not None:
             return f"time {self.minimal_time}"
         return "the beginning" if self.minimal_bytes == BEGINNING else "the end"

@@ -37,8 +37,7 @@ class LogBroken(StorageError):
 
 
 class Entries:
-    """See the module.
-
+    """
     Args:
         folder: of this log alone.
         what: the owner of the log, for messages.

@@ -101,7 +101,6 @@ class LocalEngine:
 
     @property
     def awaits_checkpoint(self) -> bool:
-        """See `TakesCheckpoints`."""
         return False
 
     def checkpoint(self) -> Taken | None:
@@ -116,7 +115,6 @@ class LocalEngine:
         return Taken(at, output, snapshots, digest.blocks, digest.opened(), self._worker.tombstones)
 
     def released(self) -> Iterator[Released]:
-        """See `Engine`."""
         with rare_collections():
             yield from self._released()
 

@@ -222,7 +222,6 @@ class SourceFeed(Feed):
         self.late_items = sum(machine.late_items for machine in self.intake.machines)
 
     def refuse_more(self, positions: Mapping[str, Any], where: str) -> None:
-        """See `SourcePositions`."""
         for rank, opened in enumerate(self._opened):
             name = self.name_of(rank)
             if name in positions:

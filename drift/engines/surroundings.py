@@ -28,7 +28,7 @@ _TIME_ZONE = "TZ"
 
 
 class Surroundings(NamedTuple):
-    """See the module; it is pickled by itself, before any object of the user.
+    """It is pickled by itself, before any object of the user.
 
     Attributes:
         path: all of `sys.path`.

@@ -168,7 +168,7 @@ class WholeReader:
         self._sought: Any = None
 
     def read(self, items_max: int) -> list[Any] | None:
-        """See `Reader`; the first call reads all of the input.
+        """The first call reads all of the input.
 
         Raises:
             InputError: the input cannot be read, or a payload has no time; nothing was given yet.

@@ -73,7 +73,6 @@ class FirstOfKey(_ByValue, frozen=True):
         return True, () if has_passed else (payload,)
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
-        """See `Logic`."""
         return not_in_columns(key)
 
     def on_rows(
@@ -83,7 +82,6 @@ class FirstOfKey(_ByValue, frozen=True):
         fetch: Callable[[Sequence[Any]], list[Any]],
         store: Callable[[Iterable[tuple[Any, Any]]], None],
     ) -> Rows | None:
-        """See `Logic.on_rows`."""
         names = names_of(key)
         if names is None:
             return None

@@ -48,7 +48,6 @@ class _Early(_ByValue, frozen=True):
 
     @property
     def initials(self) -> tuple[Any, ...]:
-        """See `OfAggregate.initials`."""
         return self.item.initials  # type: ignore[no-any-return]
 
 
@@ -146,7 +145,6 @@ class OneWindow(_ByValue, frozen=True):
 
     @property
     def initials(self) -> tuple[Any, ...]:
-        """See `OfAggregate.initials`."""
         return self.aggregate.initials
 
     def key(self, item: InWindow) -> Any:

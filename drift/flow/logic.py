@@ -93,7 +93,7 @@ class Logic(Generic[T, S, U]):
         raise NotImplementedError
 
     def on_timers(self, states: dict[Any, S], due: Rows[Any], out: Out[U]) -> None:
-        """The same for timers that are due, (key, note, time) each; they may set others.
+        """Process timers that are due, (key, note, time) each; they may set others.
 
         Those of one call are due at one time, and each is of another key. A logic without this method sets no timers.
         """
@@ -129,7 +129,6 @@ class _OfLogic(_ByValue, frozen=True, dict=True):
     logic: Logic[Any, Any, Any]
 
     def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
-        """See `Process`."""
         key, subject = self.of_key(payload)
         states, made = {key: state}, list[Sequence[Any]]()
         self.on_batch(states, KeyedItems((key,), (subject,), Metas(), iter(((key, subject, time),))), made.append)
@@ -140,7 +139,6 @@ class _OfLogic(_ByValue, frozen=True, dict=True):
         raise NotImplementedError
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Any], None]) -> None:
-        """See `drift.machines.logics.Logic`."""
         raise NotImplementedError
 
     def _at_once(
@@ -159,7 +157,7 @@ class _OfLogic(_ByValue, frozen=True, dict=True):
             give(outputs)
 
     def noted(self, noting: Noting) -> Self:
-        """The same, where the outputs are noted when they are given."""
+        """This logic, whose outputs are noted when they are given."""
         made = type(self)(self.logic)
         made.__dict__["noting"] = noting
         return made

@@ -252,8 +252,6 @@ class Replayed(_ByValue, frozen=True):
 
 
 class ReplayedBegin(_ByValue, frozen=True):
-    """See `Replayed.begin`."""
-
     gate: Replayed
 
     def __call__(self, stored: Side, note: None, time: int) -> Stepped:

@@ -76,7 +76,6 @@ class RunningStep(_ByValue, BatchStep, frozen=True):
             give(row)
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
-        """See `Logic`."""
         return not_in_columns(key, dict(zip(self.names, self.aggregates)), lambda each: each.running_in_columns)
 
     def on_rows(
@@ -86,7 +85,6 @@ class RunningStep(_ByValue, BatchStep, frozen=True):
         fetch: Callable[[Sequence[Any]], list[Any]],
         store: Callable[[Iterable[tuple[Any, Any]]], None],
     ) -> Rows | None:
-        """See `Logic.on_rows`."""
         names = names_of(key)
         kinds = [each.running_in_columns for each in self.aggregates]
         if names is None or None in kinds:

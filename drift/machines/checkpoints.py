@@ -173,7 +173,7 @@ class Unread:
         self._looked_up: dict[Any, None] = {}
 
     def copied(self) -> Unread:
-        """The same, for a stage that takes over."""
+        """A copy for a stage that takes over."""
         copy = Unread(self._lookup)
         copy.know(self._looked_up)
         return copy

@@ -49,7 +49,7 @@ class Followed:
 
     @property
     def only_at_ends(self) -> bool:
-        """See `Stage`; once rows are in columns, all items wait."""
+        """Once rows are in columns, all items wait."""
         return self._ahead.only_at_ends or bool(self._has_rows)
 
     @property
@@ -163,7 +163,7 @@ class Followed:
             self._behind.restore(entries, lookup)
 
     def page(self, lookup: Lookup) -> None:
-        """See `Stage`; where states may not be in memory, rows are corrected as ever."""
+        """Where states may not be in memory, rows are corrected as ever."""
         if not self._ahead.only_at_ends:
             self._decide(has_rows=False)
         self._ahead.page(lookup)

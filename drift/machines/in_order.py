@@ -47,7 +47,7 @@ class Shared(NamedTuple):
 
 
 class InOrder:
-    """See the module; this one has no states of its own.
+    """This one has no states of its own.
 
     Attributes:
         opens: what opens its windows, where their ends follow from the times of items.
@@ -70,7 +70,7 @@ class InOrder:
         raise NotImplementedError
 
     def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
-        """The same for rows in columns, before their keys are known."""
+        """Process rows in columns, before their keys are known; how many, and the outputs."""
         return 0, []
 
     def stretches(self, metas: Metas) -> Iterator[tuple[int, int]]:

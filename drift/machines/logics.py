@@ -120,7 +120,7 @@ class Logic(Protocol):
         """
 
     def on_timers(self, states: dict[Any, Any], due: KeyedItems, give: Give) -> None:
-        """The same for timers, whose notes are the payloads. Several are of one moment, and of as many keys."""
+        """Process timers that are due, whose notes are the payloads. Several are of one moment, and of as many keys."""
 
     def timer(self, key: Any, asked: Later[Any]) -> Later[Timer]:
         """A timer among the outputs of a row, as the item that goes back to the grouping."""

@@ -63,7 +63,7 @@ class Timers:
         heappush(self.upcoming, (due.meta, self._count, key, due))
 
     def wait_on(self, key: Any, due: Due) -> None:
-        """The same for the first of all, which was moved."""
+        """Put a timer in the place of the first of all keys' timers, which was moved."""
         self._count += 1
         heapreplace(self.upcoming, (due.meta, self._count, key, due))
 

@@ -124,8 +124,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """See the module.
-
+    """
     Args:
         dataflow: whose own durable steps do not matter.
         rate: input items in a second.

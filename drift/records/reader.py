@@ -153,7 +153,7 @@ class Record:
         return {"input": self.manifest.items_in, "output": self.manifest.items_out}
 
     def with_classes(self, classes: Classes) -> Record:
-        """The same record with more classes."""
+        """This record, read with more classes."""
         other = object.__new__(Record)
         other.__dict__.update(self.__dict__)
         other._extra_classes = {**self._extra_classes, **classes}

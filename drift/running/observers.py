@@ -29,8 +29,6 @@ _SECONDS_FROM, _SECONDS_TO = 10**9, 10**10
 
 
 class Observer:
-    """See the module."""
-
     def take(self, batch: Released) -> Released:
         """Take a batch; returns what of it goes on."""
         return batch

@@ -37,8 +37,7 @@ def has_moments(source: Source, policy: TimePolicy) -> bool:
 
 
 def plotted(table: pa.Table, title: str, value: str | None, by: str | None, *, dated: bool) -> Axes:
-    """See `Exports.plot`.
-
+    """
     Args:
         table: the output, as `to_arrow` gives it.
         dated: whether times are known to be milliseconds since 1970.

@@ -107,7 +107,6 @@ class Watching(Observer):
         return self.life.released
 
     def told(self) -> Mapping[bytes, bytes] | None:
-        """See `Status`."""
         return self.status.told()
 
     def close(self) -> None:

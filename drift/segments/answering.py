@@ -56,8 +56,7 @@ class Slow(NamedTuple):
 
 
 class Answering:
-    """See the module.
-
+    """
     Args:
         graph: its name, for keys.
         calls: by border.

@@ -273,7 +273,7 @@ class ChainCheckpoints(RunCheckpoints):
         self._has_paused = False
 
     def advance(self, items_in: int, taken: int) -> None:
-        """See `RunCheckpoints`; by the number of the last segment's input items."""
+        """The checkpoint is counted by the input items of the last segment."""
         super().advance(self._chain.last_feed.items_in, taken)
 
     def end(self, taken: int) -> None:
@@ -295,7 +295,7 @@ class ChainCheckpoints(RunCheckpoints):
         return self._has_paused and all(paused)
 
     def held(self) -> Held:
-        """See `RunCheckpoints`; of all segments."""
+        """The states of all segments."""
         found = [*(each.held() for each in self.of_segments[:-1]), super().held()]
         steps = {name: keys for held in found for name, keys in held.steps.items()}
         return Held({}, steps, sum(held.later_items for held in found))

@@ -38,8 +38,7 @@ _TURNS_MAX = 32
 
 
 class BorderFeed(Feed):
-    """See the module.
-
+    """
     Args:
         dataflow: of the segment.
         before: the segment before, whose output this is.
@@ -319,7 +318,6 @@ class Before:
     # As an engine that takes checkpoints, and as the sink.
 
     def prepare_checkpoints(self, begin: Begin | None) -> None:
-        """See `TakesCheckpoints`."""
         assert isinstance(self.engine, TakesCheckpoints)
         if begin is not None:
             self._checkpoints.append(begin.checkpoint.at)
@@ -327,12 +325,11 @@ class Before:
 
     @property
     def awaits_checkpoint(self) -> bool:
-        """See `TakesCheckpoints`."""
         assert isinstance(self.engine, TakesCheckpoints)
         return self.engine.awaits_checkpoint and not self._has_failed
 
     def checkpoint(self) -> Taken | None:
-        """See `TakesCheckpoints`; the log is complete below it, on the disk."""
+        """The log is complete below it, on the disk."""
         assert isinstance(self.engine, TakesCheckpoints)
         taken = self.engine.checkpoint() if not self._has_failed else None
         if taken is not None:

@@ -50,8 +50,6 @@ def csv(
 
 
 class CsvSink(JsonLinesSink):
-    """See `csv`."""
-
     guarantee: ClassVar = SinkGuarantee("exactly once", "a rerun compares the file and writes what is missing")
     _end = b"\r\n"
 
@@ -69,7 +67,6 @@ class CsvSink(JsonLinesSink):
             self._rows.names = self._checkpoint["columns"]
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`."""
         return {**super().commit(), "columns": self._rows.names}
 
     def _last_stored(self, fileno: int, length: int) -> int | None:
@@ -104,8 +101,7 @@ class CsvSink(JsonLinesSink):
     def _in_utf8(
         self, positions: Sequence[int], rows: Sequence[Sequence[Any]]
     ) -> tuple[Sequence[int], bytes, SinkError | None]:
-        """See `_encoded`.
-
+        """
         Raises:
             UnicodeEncodeError: a row has half a surrogate pair.
         """

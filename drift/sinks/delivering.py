@@ -233,7 +233,7 @@ class DeliveringSink:
         self._checkpoint = position, committed
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`: waits until everything is acknowledged."""
+        """Waits until everything is acknowledged."""
         self._wait()
         return as_committed([each.stored for each in self._deliveries])
 

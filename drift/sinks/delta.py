@@ -73,8 +73,6 @@ def delta(
 
 
 class DeltaSink(LakeSink):
-    """See `delta`."""
-
     guarantee: ClassVar = SinkGuarantee("exactly once", "the log of the table has the position with the rows")
 
     _how_to_bring_back = " (deltalake has restore)"

@@ -119,6 +119,6 @@ class Gathering:
         self.tick()
 
     def tick(self) -> None:
-        """See `Ticking`: items that are due are written."""
+        """Items that are due are written."""
         if self._filling.is_due:
             self._flush()

@@ -74,8 +74,6 @@ def iceberg(
 
 
 class IcebergSink(LakeSink):
-    """See `iceberg`."""
-
     guarantee: ClassVar = SinkGuarantee("exactly once", "each snapshot has the position with the rows")
 
     _how_to_bring_back = " (a snapshot before has it)"

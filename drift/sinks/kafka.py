@@ -76,8 +76,6 @@ def kafka(
 
 
 class KafkaSink(DeliveringSink):
-    """See `kafka`."""
-
     guarantee: ClassVar = SinkGuarantee("exactly once", "each message has its position, in the order of positions")
 
     def __init__(

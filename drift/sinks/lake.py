@@ -139,7 +139,7 @@ class LakeSink(Gathering, AppendingSink):
         return self._last
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`: what was written comes into the table."""
+        """What was written comes into the table."""
         self._flush()
         committed = super().commit()
         with self._looking(Exception):
@@ -202,7 +202,7 @@ class LakeSink(Gathering, AppendingSink):
         return pa.table({name: columns[name] for name in [*has, *(each for each in columns if each not in has)]})
 
     def compare(self, committed: Any) -> str:
-        """See `Comparing`: that each row below the checkpoint is there, once; values are not compared."""
+        """Whether each row below the checkpoint is there, once; values are not compared."""
         (last,) = from_committed(self._target, committed)
         with self._looking(Exception):
             self._find_table()

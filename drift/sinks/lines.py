@@ -70,8 +70,6 @@ def stdout(format: Literal["jsonl", "text"] = "jsonl") -> Sink:
 
 
 class JsonLinesSink:
-    """See `jsonl`."""
-
     guarantee: ClassVar = SinkGuarantee("exactly once", "a rerun compares the file and writes what is missing")
     _end = b"\n"  # of a line
 
@@ -126,7 +124,6 @@ class JsonLinesSink:
             ) from error
 
     def resume_at(self, position: int, committed: Any) -> None:
-        """See `Committing`."""
         check_committed(self._path, committed, "content")
         self._checkpoint = committed
 
@@ -146,7 +143,6 @@ class JsonLinesSink:
         return start
 
     def compare(self, committed: Any) -> str:
-        """See `Comparing`."""
         check_committed(self._path, committed, "content")
         length: int = committed["bytes"]
         try:
@@ -167,7 +163,7 @@ class JsonLinesSink:
         )
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`: the lines are on the disk; returns the length of the file."""
+        """The lines are on the disk; returns the length of the file."""
         assert self._file is not None
         if not self._regular:
             return {**as_committed([]), "bytes": 0, "lines": 0, "position": None, "content": ContentHash().form()}
@@ -308,8 +304,6 @@ class JsonLinesSink:
 
 
 class StdoutSink(PlainSink):
-    """See `stdout`."""
-
     guarantee: ClassVar = SinkGuarantee("at least once", "nobody can ask what was printed: a rerun prints it all")
 
     def __init__(self, format: str) -> None:

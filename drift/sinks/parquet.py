@@ -83,8 +83,6 @@ def parquet(
 
 
 class ParquetSink(Gathering, ResumingSink):
-    """See `parquet`."""
-
     guarantee: ClassVar = SinkGuarantee("exactly once", "the name of each part has the positions in it")
 
     def __init__(
@@ -164,7 +162,7 @@ class ParquetSink(Gathering, ResumingSink):
         return self._last
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`: items that are in no part yet are written to a hidden file, until there is a part."""
+        """Items that are in no part yet are written to a hidden file, until there is a part."""
         if self._items:
             count = len(self._items)
             self._wait(self._write("." + _NAME.format("waiting", self._items.first, self._items.end)), count)
@@ -206,7 +204,7 @@ class ParquetSink(Gathering, ResumingSink):
             self._hashes = dict(self._checkpoint[1]["files"])
 
     def compare(self, committed: Any) -> str:
-        """See `Comparing`. If a part has the items of a hidden file now, the checksums of its pages are checked."""
+        """If a part has the items of a hidden file now, the checksums of its pages are checked."""
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq

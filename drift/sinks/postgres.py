@@ -83,8 +83,6 @@ def postgres(
 
 
 class PostgresSink(TableSink):
-    """See `postgres`."""
-
     guarantee: ClassVar = SinkGuarantee("exactly once", "the position is committed with the rows")
     _errors = Statements("%s", "bytea")
     _bytes = "bytea"

@@ -85,8 +85,6 @@ def redis(
 
 
 class RedisSink(AppendingSink):
-    """See `redis`."""
-
     calls_again: ClassVar = True
     guarantee: ClassVar = SinkGuarantee("exactly once", "the ID of an entry is its position")
 

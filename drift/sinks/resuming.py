@@ -232,7 +232,7 @@ class ResumingSink:
         return None if self._last is None else self._last.position
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`; what is written is durable already, unless a subclass says otherwise."""
+        """What is written is durable already, unless a subclass says otherwise."""
         names = None if self._rows_of_items is None else self._rows_of_items.names
         return {**as_committed([self._last]), "columns": names}
 
@@ -299,7 +299,7 @@ class AppendingSink(ResumingSink):
         return Last(positions[-1], metas[-1])
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`: a checkpoint may not have what the target has lost since, for no run could resume from
+        """A checkpoint may not have what the target has lost since, for no run could resume from
         it.
         """
         self._check_end()

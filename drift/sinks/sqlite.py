@@ -59,8 +59,6 @@ def sqlite(
 
 
 class SqliteSink(TableSink):
-    """See `sqlite`."""
-
     guarantee: ClassVar = SinkGuarantee("exactly once", "the position is committed with the rows")
 
     _errors = Statements("?", "blob")

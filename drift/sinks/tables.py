@@ -262,7 +262,6 @@ class TableSink(AppendingSink):
         return self._statement is None and self._has_table(self._table)
 
     def commit(self) -> dict[str, Any]:
-        """See `Committing`."""
         self._commits = True
         if self._summed is not None and self._last is not None and self._last.position > self._summed[0]:
             above, rows, total = self._summed
@@ -272,7 +271,6 @@ class TableSink(AppendingSink):
         return {**super().commit(), "rows": None if summed is None else [summed[1], str(summed[2])]}
 
     def compare(self, committed: Any) -> str:
-        """See `Comparing`."""
         (last,) = from_committed(self._target, committed)
         if (stored := committed.get("rows")) is None:
             return f"{self._target} cannot be compared: its rows are written by a statement"

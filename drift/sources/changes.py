@@ -70,7 +70,7 @@ def postgres_changes(url: str, publication: str, *, slot: str, until_end: bool =
 
 
 class _Poller:
-    """See `drift.sources.polled.Poller`. The mark of a change is the place of its commit, and its number behind it."""
+    """The mark of a change is the place of its commit, and its number behind it."""
 
     to_do = (
         "divert such changes, on_error='divert', or leave the column out of the publication: alter publication ... set "
@@ -184,7 +184,7 @@ class _Poller:
                 raise self._unreadable(error, "run again: it goes on where it was") from None
 
     def drop_below(self, position: Any) -> None:
-        """See `Retaining`; the thread that fetches moves the slot."""
+        """The thread that fetches moves the slot."""
         self._needed = position["commit"]
 
     def _move_slot(self) -> None:
@@ -205,7 +205,7 @@ class _Poller:
         return position_of("postgres changes", commit=commit, number=number, end=None if self._live else self._end)
 
     def seek(self, position: Any) -> None:
-        """See `Poller`; a reading that ends does so where it would have ended."""
+        """A reading that ends does so where it would have ended."""
         fields = "commit", "number", "end"
         commit, number, end = position_fields(position, "postgres changes", self._source, *fields)
         confirmed, now = self._confirmed(), ""
@@ -221,7 +221,6 @@ class _Poller:
         self._end = self._end if end is None else end
 
     def end_anew(self) -> None:
-        """See `Ending`."""
         self._end = self._present_end
 
     def location(self, mark: Any) -> str:

@@ -185,7 +185,7 @@ class File:
         return self._raw.tell() / self._size if self._size else None
 
     def backlog(self) -> tuple[int, str] | None:
-        """See `Backlogged`: bytes of the file behind what was read, also where it has grown; unknown for a pipe."""
+        """Bytes of the file behind what was read, also where it has grown; unknown for a pipe."""
         if self.pipe is not None or not self._own:
             return None
         size = self._size if self._storage.remote else os.fstat(self._raw.fileno()).st_size

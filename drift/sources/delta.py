@@ -58,8 +58,6 @@ def delta(
 
 
 class _DeltaVersions(Versions):
-    """See `Versions`."""
-
     kind: ClassVar = "delta"
     gone: ClassVar = "if it was removed by VACUUM, begin anew with another state"
 

@@ -285,7 +285,6 @@ class _FileReader:
         self._lines = lines
 
     def position(self) -> Any:
-        """See `Positioned`."""
         if self._file.pipe is not None:
             return None
         self._take()
@@ -294,7 +293,7 @@ class _FileReader:
         return position_of(self._kind, **self._file.start()._asdict(), header=header, items=items)
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`; also a position within this file of a source that followed it."""
+        """The position may be one within this file, of a source that followed it."""
         if isinstance(position, dict) and position.get("kind") == "files" and position.get("within"):
             position = position["within"]
         *start, header, items = position_fields(
@@ -324,7 +323,6 @@ class _FileReader:
         return self._file.fraction()
 
     def backlog(self) -> tuple[int, str] | None:
-        """See `Backlogged`."""
         return self._file.backlog()
 
     def close(self) -> None:

@@ -210,7 +210,7 @@ class FollowedReader:
                     self._wake.set()
 
     def position(self) -> Any:
-        """See `Positioned`: as of the files of a folder; `done` is the last file that was read to its end."""
+        """The position among the files of a folder; `done` is the last file that was read to its end."""
         position_in_file = None if self._at_end else self._reader_position() or {}
         done = None if self._completed is None else [*self._completed, self._sample_of(self._completed[0])]
         return position_of("files", file=self._file, before=self._before, within=position_in_file, done=done)
@@ -219,7 +219,7 @@ class FollowedReader:
         return self._reader.position() if isinstance(self._reader, Positioned) else self._position_in_file
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`. Files that were read may have been deleted since."""
+        """Files that were read may have been deleted since."""
         folder = self._files.folder
         if self._files.one and isinstance(position, dict) and position.get("kind") != "files":  # it was not followed
             position = position_of("files", file=self._files.names()[0], before=0, within=position)

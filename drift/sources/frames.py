@@ -45,14 +45,13 @@ class _NoReader:
         return None
 
     def position(self) -> Any:
-        """See `Positioned`: Spark reads all rows, and the engine skips those below a checkpoint."""
+        """Spark reads all rows, and the engine skips those below a checkpoint."""
         return position_of("rows", row=self._source.rows)
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`; another engine may have read the same items from another kind of source."""
+        """Another engine may have read the same items from another kind of source."""
 
     def more_behind(self, position: Any) -> str:
-        """See `SeesMore`."""
         frame, row = self._source.frame, position.get("row")
         if row is None or callable(frame):
             return "cannot be asked what is new (its rows were not counted, or a function makes the DataFrame)"

@@ -61,8 +61,6 @@ def iceberg(
 
 
 class _Snapshots(Versions):
-    """See `Versions`."""
-
     kind: ClassVar = "iceberg"
     gone: ClassVar = "if its snapshot has expired, begin anew with another state"
 

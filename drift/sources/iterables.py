@@ -84,11 +84,11 @@ class IterableReader:
         return batch or None
 
     def position(self) -> Any:
-        """See `Positioned`: how many items were returned; None for an iterator."""
+        """How many items were returned; None for an iterator."""
         return position_of("items", item=self._returned) if self._repeatable else None
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`; an iterable that is not a sequence is iterated up to there."""
+        """An iterable that is not a sequence is iterated up to there."""
         (item,) = position_fields(position, "items", "an iterable", "item")
         payloads = self._payloads
         if isinstance(payloads, (range, list, tuple)):

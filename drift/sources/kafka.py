@@ -146,8 +146,6 @@ class _Commits:
 
 
 class _Poller:
-    """See `drift.sources.polled.Poller`."""
-
     def __init__(self, consumer: Consumer, offsets: Offsets, commits: _Commits, *, live: bool) -> None:
         self._live = live
         self._consumer = consumer
@@ -161,11 +159,10 @@ class _Poller:
 
     @property
     def acknowledges(self) -> bool:
-        """See `Acknowledging`."""
         return self._commits.group is not None
 
     def released(self, position: Any) -> None:
-        """See `Acknowledging`; the fetching thread commits, since a consumer is not thread-safe."""
+        """The fetching thread commits, since a consumer is not thread-safe."""
         self._released = {int(partition): offset for partition, (offset, _) in position["offsets"].items()}
 
     def _commit(self, *, waiting: bool) -> None:
@@ -194,12 +191,11 @@ class _Poller:
         self._begin()
 
     def end_anew(self) -> None:
-        """See `Ending`."""
         self._offsets.end_anew()
         self._begin()
 
     def backlog(self) -> tuple[int, str]:
-        """See `Backlogged`: offsets up to the ends of the partitions, as last heard of, by the one that reads."""
+        """Offsets up to the ends of the partitions, as last heard of, by the one that reads."""
         offsets = dict(self._offsets.next)
         return sum(max(end - offsets.get(partition, end), 0) for partition, end in dict(self._ends).items()), "{item}"
 

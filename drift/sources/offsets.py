@@ -69,7 +69,6 @@ class Offsets:
         self._found[partition] = found
 
     def position(self) -> Any:
-        """See `Positioned`."""
         offsets = {
             str(partition): [offset, None if self._live else self.ends.get(partition, offset)]
             for partition, offset in self.next.items()
@@ -77,7 +76,7 @@ class Offsets:
         return position_of("kafka", offsets=offsets)
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`; a reading that ends does so where it would have ended, after a live one at the present
+        """A reading that ends does so where it would have ended, after a live one at the present
         ends.
         """
         topic = f"topic {self.topic!r} of Kafka"
@@ -97,5 +96,4 @@ class Offsets:
             self.ends[partition] = self.next[partition]
 
     def end_anew(self) -> None:
-        """See `Ending`."""
         self.ends = self._present_ends

@@ -305,11 +305,10 @@ class _ParquetReader(RowsReader):
             return xxhash.xxh3_128_hexdigest(length.to_bytes(8, "little") + file.read())
 
     def position(self) -> Any:
-        """See `Positioned`: how many rows were returned, and of which file."""
+        """How many rows were returned, and of which file."""
         return {**super().position(), "file": self._identity}
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`."""
         (identity,) = position_fields(position, "rows", self._name, "file")
         if identity != self._identity:
             raise position_lost(self._name, f"row {position['row']}", "it is another file")

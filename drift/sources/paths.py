@@ -32,7 +32,7 @@ class Growing(Protocol):
     """A source of a file that may be still written."""
 
     def growing(self) -> Source:
-        """The same source; its reader raises `NothingYet` at the present end of the file."""
+        """This source with a reader that raises `NothingYet` at the present end of the file."""
 
 
 @runtime_checkable
@@ -144,7 +144,7 @@ class ManyReader:
         self._at += 1
 
     def position(self) -> Any:
-        """See `Positioned`: the present file, the number of files before it, and the position in it."""
+        """The present file, the number of files before it, and the position in it."""
         if self._at >= len(self._names):
             return self._position(self._at - 1, None)
         within = None
@@ -159,7 +159,7 @@ class ManyReader:
         return position_of("files", file=self._names[at], before=at, within=within, passed=passed, sampled=sampled)
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`. Files may have been added that sort behind the present file."""
+        """Files may have been added that sort behind the present file."""
         folder, fields = self._files.folder, ("file", "before", "within")
         file, before, within = position_fields(position, "files", folder, *fields)
         if not file:  # it was followed, and had no file yet

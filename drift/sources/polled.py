@@ -155,30 +155,24 @@ class _Polled:
         self.acknowledges = isinstance(poller, Acknowledging) and poller.acknowledges
 
     def position(self) -> Any:
-        """See `Positioned`."""
         return self._poller.position()
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`."""
         self._poller.seek(position)
 
     def end_anew(self) -> None:
-        """See `Ending`."""
         if isinstance(self._poller, Ending):
             self._poller.end_anew()
 
     def released(self, position: Any) -> None:
-        """See `Acknowledging`."""
         assert isinstance(self._poller, Acknowledging)
         self._poller.released(position)
 
     def drop_below(self, position: Any) -> None:
-        """See `Retaining`."""
         if isinstance(self._poller, Retaining):
             self._poller.drop_below(position)
 
     def backlog(self) -> tuple[int, str] | None:
-        """See `Backlogged`."""
         return self._poller.backlog() if isinstance(self._poller, Backlogged) else None
 
 

@@ -71,7 +71,7 @@ def sqlite(
 
 
 class QuerySource(Diverting):
-    """See `postgres` and `sqlite`."""
+    """The rows of a query, read in the order of a key."""
 
     live = False
     guarantee: ClassVar = SourceGuarantee("from a position", "a key, as long as the rows are there")
@@ -284,11 +284,10 @@ class _QueryReader:
         return ()
 
     def position(self) -> Any:
-        """See `Positioned`: the key of the last row."""
+        """The key of the last row."""
         return position_of("query", behind=self._last)
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`."""
         (self._last,) = position_fields(position, "query", self._source, "behind")
 
     def close(self) -> None:
@@ -302,8 +301,6 @@ def _above(key: Any, last: Any) -> bool:
 
 
 class _Postgres(_Database):
-    """See `_Database`."""
-
     _mark = "%s"
 
     def __init__(self, source: str, url: str, rows: str, key: str) -> None:
@@ -341,8 +338,6 @@ class _Postgres(_Database):
 
 
 class _Sqlite(_Database):
-    """See `_Database`."""
-
     _mark = "?"
 
     def __init__(self, source: str, path: str, rows: str, key: str) -> None:

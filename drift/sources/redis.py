@@ -258,7 +258,7 @@ class _Poller:
             self._entries_returned += len(marks)
 
     def backlog(self) -> tuple[int, str] | None:
-        """See `Backlogged`; not known until the server has counted, some at each call, nor from a server before 7.0."""
+        """Not known until the server has counted, some at each call, nor from a server before 7.0."""
         import redis
 
         counting = self._counting = self._counting or _Counting(self._returned, self._entries_returned)
@@ -299,7 +299,6 @@ class _Poller:
             self._end = end or self._end
 
     def end_anew(self) -> None:
-        """See `Ending`."""
         self._end = self._present_end
 
     def location(self, mark: Any) -> str:

@@ -94,11 +94,10 @@ class RowsReader:
         return payloads
 
     def position(self) -> Any:
-        """See `Positioned`: how many rows were returned."""
+        """How many rows were returned."""
         return None if self._behind is None else position_of("rows", row=self._returned)
 
     def seek(self, position: Any) -> None:
-        """See `Positioned`."""
         (row,) = position_fields(position, "rows", self._name, "row")
         if self._behind is None:
             raise InputError(f"{self._name} can be read once only, and not from row {row}; give a table")
@@ -114,7 +113,6 @@ class RowsReader:
         return self._returned / self._rows if self._rows else None
 
     def backlog(self) -> tuple[int, str] | None:
-        """See `Backlogged`."""
         return (self._rows - self._returned, "{item}") if self._rows is not None else None
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ def tcp_lines(
 
 
 class TcpLines:
-    """See `tcp_lines`. It serves one run; `close` it if none comes.
+    """It serves one run; `close` it if none comes.
 
     Attributes:
         address: (host, port) where it listens, or will connect to.
@@ -90,7 +90,7 @@ class TcpLines:
         return self.address[1]
 
     def diverting(self, name: str) -> TcpLines:
-        """See `Diverts`. Lines that cannot be decoded, and connections that end within a line, leave others
+        """Lines that cannot be decoded, and connections that end within a line, leave others
         unaffected.
         """
         self._diverts_as = name

@@ -62,8 +62,7 @@ def is_table(values: Any) -> bool:
 
 
 class TableSource(Diverting):
-    """See `table`.
-
+    """
     Args:
         payload: None for rows, where the extra `columns` is installed and they can be of all types of the table, else
             for dicts: a row is its dict.

@@ -41,8 +41,6 @@ def live(iterable: Iterable[Any], *, buffer_items_max: int = 8192, close_max_s: 
 
 
 class LiveSource:
-    """See `live`."""
-
     live = True
     guarantee: ClassVar = SourceGuarantee("not at all", "what an iterable gives in its own time it gives once")
 

@@ -43,7 +43,7 @@ def zmq_pull(
 
 
 class ZmqPull(Diverting, TakesSchema):
-    """See `zmq_pull`. It serves one run; `close` it if none comes.
+    """It serves one run; `close` it if none comes.
 
     Attributes:
         address: the endpoint, with the port that was taken.
@@ -92,7 +92,7 @@ class ZmqPull(Diverting, TakesSchema):
 
 
 class _Queue:
-    """See `drift.sources.polled.Poller`; the mark of a message is its number."""
+    """The mark of a message is its number."""
 
     def __init__(self, source: ZmqPull, socket: Any, until_empty: bool) -> None:
         self._source = source

@@ -29,9 +29,7 @@ _LOCK = "lock"
 
 
 class RangeLog:
-    """See the module, and `drift.segments.answering.Log`.
-
-    A failure is logged like an answer: it ends the run at its item, whichever attempt has met it.
+    """A failure is logged like an answer: it ends the run at its item, whichever attempt has met it.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -37,7 +37,7 @@ def rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[BatchRow]:
 
 
 def stored_rows_of(begin: Begin, levels: Levels, work: Work) -> Iterator[BatchRow]:
-    """The same rows as a micro-batch of a stream would have stored them."""
+    """Rows as a micro-batch of a stream would have stored them."""
     yield from _states(begin, levels, work.targets)
     yield from _later(begin, levels, work, StateWriting(-1, everything=True), begin.checkpoint.at)
 

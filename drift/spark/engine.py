@@ -75,7 +75,6 @@ class SparkEngine:
 
     @property
     def awaits_checkpoint(self) -> bool:
-        """See `TakesCheckpoints`."""
         return False
 
     def checkpoint(self) -> Taken | None:
@@ -90,7 +89,7 @@ class SparkEngine:
         return Taken(END_OF_TIME, output, {}, blocks, self._digest.opened(), self.progress.tombstones)
 
     def released(self) -> Iterator[Released]:
-        """See `Engine`. If nobody needs the items, all batches are empty."""
+        """If nobody needs the items, all batches are empty."""
         if self._begin is not None and self._begin.checkpoint.is_last:
             return
         if self._own and (running := active()) is not None:  # that of another segment of this run

@@ -246,7 +246,6 @@ def stamped(
     forms: list[bytes] | None = None,
     ending: bytes = b"",
 ) -> tuple[Metas, Exception | None]:
-    """See `FrameMachine.stamps`."""
     if times is not None and None in times:
         at = times.index(None)  # type: ignore[arg-type]
         return Metas(), InputError(

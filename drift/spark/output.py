@@ -46,7 +46,6 @@ def output_frame(
     partitions: int | None,
     more: Mapping[str, Any],
 ) -> Any:
-    """See `drift.spark.dataframe`."""
     dataflow = graph if isinstance(graph, Dataflow) else graph.build()
     sink = chosen_sink(dataflow, sink, columns)
     check_sources(dataflow, sources, times)

@@ -99,7 +99,7 @@ def read_parts(work: Work, reading: Reading, batches: Iterable[pa.RecordBatch]) 
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in greater batches."""
+    """Rows in greater batches."""
     some: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:

@@ -38,8 +38,7 @@ _SAMPLE_DDL = "task int, first binary, items long"
 
 
 class RowSample:
-    """See the module.
-
+    """
     Args:
         some: for each sampled row the number of its task, its stamp (a global time without the ordinal) or a prefix of
             it, and how many rows it stands for; in the order in which the task has them.

@@ -142,7 +142,6 @@ class ServerBackend:
         self._is_deputy = False
 
     def deputy(self) -> tuple[Self, tuple[int, ...]]:
-        """See `Backend`."""
         deputy = type(self)(self._url)
         deputy._token, deputy._is_deputy = self._token, True
         return deputy, ()

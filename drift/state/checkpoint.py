@@ -60,8 +60,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """See the module.
-
+    """
     Attributes:
         number: checkpoints of one store are numbered from 1, without those that were never committed.
         at: minimal time.

@@ -38,8 +38,6 @@ _NEW = ("snapshots", "opened")
 
 
 class FilesReader:
-    """See `Reader`."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._base = Base(folder / BASE)
@@ -69,8 +67,7 @@ class FilesReader:
 
 
 class FilesBackend:
-    """See `Backend`.
-
+    """
     Args:
         folder: of the checkpoints; made if it does not exist.
     """
@@ -101,7 +98,7 @@ class FilesBackend:
         return False
 
     def deputy(self) -> tuple[FilesBackend, tuple[int, ...]]:
-        """See `Backend`; the lock is held until both processes have released it."""
+        """The lock is held until both processes have released it."""
         assert self._lock is not None
         deputy = FilesBackend(self._folder)
         deputy._is_deputy = True

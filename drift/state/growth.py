@@ -129,7 +129,6 @@ class Growth:
 
     @property
     def converted(self) -> Mapping[str, str]:
-        """See `Checkpoint`."""
         found = {move.step: _code_of(move.convert) for move in self.moves if move.convert is not None}
         return {**self.checkpoint.converted, **found}
 

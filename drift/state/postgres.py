@@ -38,8 +38,7 @@ _KEY_BYTES_MAX = 1000
 
 
 class PostgresReader:
-    """See `Reader`.
-
+    """
     Args:
         url: of the database, followed by #NAME.
     """
@@ -68,8 +67,6 @@ class PostgresReader:
 
 
 class PostgresBackend(ServerBackend):
-    """See `Backend`."""
-
     def __init__(self, url: str) -> None:
         need("postgres", "state= in a Postgres database")
         super().__init__(url)
@@ -89,7 +86,7 @@ class PostgresBackend(ServerBackend):
             connection.close()
 
     def is_locked(self) -> bool:
-        """See `Backend`; the lock taken for the look ends with its connection."""
+        """The lock taken for the look ends with its connection."""
         connection = _Connection(self._url, self.where)
         try:
             with connection.used() as used:

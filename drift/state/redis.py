@@ -30,8 +30,7 @@ _TIMEOUT_S = 10.0
 
 
 class RedisReader:
-    """See `Reader`.
-
+    """
     Args:
         url: of the server, followed by #NAME.
     """
@@ -68,8 +67,6 @@ class RedisReader:
 
 
 class RedisBackend(ServerBackend):
-    """See `Backend`."""
-
     def __init__(self, url: str) -> None:
         need("redis", "state= on a Redis server")
         super().__init__(url)

@@ -83,8 +83,7 @@ class Layered:
 
 
 class RestoredStates:
-    """See the module.
-
+    """
     Args:
         reader: of the store.
         where: for messages.

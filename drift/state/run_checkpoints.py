@@ -814,11 +814,9 @@ class RunCheckpoints:
         return Held({}, found, sum(each.diff for each in states.later))
 
     def give_up(self) -> None:
-        """See `Store`."""
         self._store.give_up()
 
     def wait(self) -> None:
-        """See `Store`."""
         self._store.wait()
 
     def close(self) -> None:

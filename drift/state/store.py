@@ -66,8 +66,7 @@ class Written(NamedTuple):
 
 
 class Store:
-    """See the module.
-
+    """
     Args:
         backend: of the checkpoints.
         keep: number of checkpoints to retain, 1 or more.

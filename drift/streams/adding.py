@@ -72,7 +72,7 @@ class Steps(Generic[T]):
             loops[self._depth] = max(loops[self._depth], self._timed_steps)
 
     def _durable_if(self, durable: bool) -> Stream[Any]:
-        """The same stream; its operators are durable if requested."""
+        """This stream; its operators are durable if requested."""
         if type(durable) is not bool:
             raise GraphError(f"durable={durable!r:.80} (at {caller()}) is neither True nor False")
         for origin in self._origins if durable else ():

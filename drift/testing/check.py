@@ -100,7 +100,7 @@ class Case:
         return sum(map(len, self.inputs.values()))
 
     def smaller(self) -> Iterator[Case]:
-        """The same with smaller graphs, for shrinking; none, unless the graph was drawn."""
+        """Cases with smaller graphs, for shrinking; none, unless the graph was drawn."""
         return iter(())
 
 

@@ -61,8 +61,7 @@ class HandedOut:
         self._releases = releases[begin:]
 
     def released(self) -> Iterator[Released]:
-        """See `Engine`.
-
+        """
         Raises:
             Died: between two pieces.
         """

@@ -126,7 +126,7 @@ class Schedule:
         return {name: getattr(self, name) for name in names}
 
     def with_deviations(self, deviations: Iterable[Deviation]) -> Schedule:
-        """The same schedule without noise, and with other deviations."""
+        """This schedule without noise, and with other deviations."""
         made = tuple(deviations)
         deaths = self.deaths and any(each.key.kind in (DEATH, CALLER_DEATH, DEATH_IN_RELEASE) for each in made)
         return replace(self, deviations=made, noise=0, losses=False, deaths=deaths)

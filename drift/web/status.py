@@ -82,7 +82,7 @@ def _seconds(row: Row, later: Row) -> float:
 
 
 class Status:
-    """See the module. `take` is called by the thread that runs, the others by any.
+    """`take` is called by the thread that runs, the others by any.
 
     Args:
         life: the run's numbers; by default those of this process.

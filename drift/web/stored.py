@@ -21,7 +21,7 @@ from drift_graph.errors import SettingsError, StorageError
 
 
 class StoredRun:
-    """See the module; what it has for a page is as in `Status`.
+    """What a page shows, in the form of `Status`.
 
     Args:
         where: as for `state=`.

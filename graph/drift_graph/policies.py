@@ -55,7 +55,7 @@ class ArrivalTime:
         return {"time policy": "arrival time"}
 
     def with_functions(self, functions: Mapping[str, Callable[[Any], Any]]) -> ArrivalTime:
-        """The same policy with other functions."""
+        """This policy with other functions."""
         return self
 
     def recorded(self, texts: Mapping[str, str]) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class EventTime:
         }
 
     def with_functions(self, functions: Mapping[str, Callable[[Any], Any]]) -> EventTime:
-        """The same policy with other functions."""
+        """This policy with other functions."""
         return replace(self, **functions)  # type: ignore[arg-type]
 
     @property
@@ -227,7 +227,7 @@ class EventTime:
         return self.lateness >= WHOLE
 
     def in_order(self) -> EventTime:
-        """The same policy for items that come in the order of their times."""
+        """This policy for items that come in the order of their times."""
         return replace(self, lateness=0)
 
     def recorded(self, texts: Mapping[str, str]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Segment(Dataflow):
         return {FAILURES: _unused_name(_FAILED, self.full_graph), **steps}
 
     def passed(self, meta: bytes) -> list[Passed]:
-        """See `Dataflow`: metas hold the path through the whole graph."""
+        """Metas hold the path through the whole graph."""
         return self.full_graph.passed(meta)
 
 

@@ -96,8 +96,7 @@ def hash_of(payload: Any) -> bytes:
 
 
 class StampCounts:
-    """See the module.
-
+    """
     Args:
         known: times and ties, how many items had them, and the first payload, if a tie function must distinguish
             payloads.

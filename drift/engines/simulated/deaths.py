@@ -32,7 +32,7 @@ _DEATHS_MAX = 6
 
 
 class MortalNetwork(Network):
-    """See the module; without `rewind_log` no process dies.
+    """Without `rewind_log` no process dies.
 
     Args:
         rewind_log: the checkpoints and logs for a recovery.

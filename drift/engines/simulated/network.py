@@ -62,8 +62,7 @@ _KINDS: dict[type, str] = {
 
 
 class Network:
-    """See the module.
-
+    """
     Args:
         nodes: makes the nodes.
         feed_node: the node that feeds, which lives as long as the run.

@@ -95,7 +95,7 @@ class LocalProcess(Channel):
         return f"pid {self.pid}"
 
     def bring(self, folder: Path, names: Sequence[bytes]) -> None:
-        """See `Place`: it shares the folder."""
+        """It shares the folder."""
 
     def wait_for_more(self, timeout_s: float) -> None:
         zmq.select(self.numbers, [], [], timeout_s)

@@ -103,8 +103,6 @@ _DESCRIPTORS, _DESCRIPTORS_OF_WORKER = 19, 6
 
 
 class ZeromqEngine:
-    """See the module."""
-
     needs_items = True
 
     def __init__(self, dataflow: Dataflow, feed: Feed, settings: ZeromqSettings) -> None:
@@ -191,7 +189,6 @@ class ZeromqEngine:
 
     @property
     def awaits_checkpoint(self) -> bool:
-        """See `TakesCheckpoints`."""
         node = self._node
         if node.finished is not None:
             return node.error is None and not self._has_ended
@@ -221,7 +218,6 @@ class ZeromqEngine:
     # The run.
 
     def released(self) -> Iterator[Released]:
-        """See `Engine`."""
         with rare_collections():
             yield from self._released()
 

@@ -80,7 +80,7 @@ class RemoteProcess:
         self._hosts.send(self._machine, Write(self._number, body))
 
     def bring(self, folder: Path, names: Sequence[bytes]) -> None:
-        """See `Place`: the parts of a file go ahead of what is written next."""
+        """The parts of a file go ahead of what is written next."""
         for name in map(bytes.decode, names):
             with (folder / name).open("rb") as file:
                 data, is_first = file.read(PART_BYTES), True
@@ -106,14 +106,13 @@ class RemoteProcess:
         self.has_ended, self._how = True, how
 
     def end(self, reason: str) -> None:
-        """See `Place`; whether the machine can be reached or not."""
+        """Whether the machine can be reached or not."""
         if not self.has_ended:
             self._hosts.send(self._machine, Kill(self._number, reason))
 
 
 class Hosts:
-    """See the module.
-
+    """
     Args:
         address: tcp://HOST:PORT, where machines join; port 0 is any that is free.
         folder: of the run, for files that ended processes have left.

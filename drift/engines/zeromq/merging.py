@@ -39,8 +39,7 @@ class Merger:
 
 
 class Mergers:
-    """See the module.
-
+    """
     Args:
         start: starts a process with a name, and listens to it.
         remove: forgets a process that has ended.

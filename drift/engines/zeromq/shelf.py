@@ -72,7 +72,7 @@ class SnapshotFiles:
             raise
 
     def get(self, names: Sequence[bytes]) -> list[Layer]:
-        """See `Shelf`; consecutive files of the same kind are one layer."""
+        """Consecutive files of the same kind are one layer."""
         layers: list[Layer] = []
         for as_it_is, group in groupby(map(self._data, names), lambda data: data[:1] == _AS_IT_IS):
             if as_it_is:

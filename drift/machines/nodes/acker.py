@@ -43,8 +43,7 @@ class _Hearers:
 
 
 class AckerNode(Node):
-    """See the module.
-
+    """
     Args:
         sources: how many sources, or workers that feed themselves, send heartbeats.
         others: the nodes besides the barrier that get notices of minimal time, in this order.

@@ -37,8 +37,7 @@ from drift_graph.segments import has_borders
 
 
 class BarrierNode(Node):
-    """See the module.
-
+    """
     Args:
         new_parts: see `Digest`.
     """

@@ -27,8 +27,7 @@ _BETWEEN, _BETWEEN_S_MAX = 0.15, 0.02
 
 
 class BatchPolicy:
-    """See the module.
-
+    """
     Args:
         items_max: the most items at once.
         made_max: the bytes that a batch should make at most; MADE_MAX, if None.

@@ -35,8 +35,7 @@ TRIES_MAX = 240
 
 
 class CheckpointPace:
-    """See the module.
-
+    """
     Args:
         every_s: fixed seconds between two checkpoints and before the first; None decides by their cost.
     """

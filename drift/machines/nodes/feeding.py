@@ -51,8 +51,7 @@ _LIVE_AHEAD_MIN = 2
 
 
 class FeedNode(Node):
-    """See the module.
-
+    """
     Args:
         plan: what the workers run.
         workers: how many there are.

@@ -16,8 +16,6 @@ from drift_graph.metas import Metas
 
 
 class Gathering:
-    """See the module."""
-
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
         self._waiting: list[Fed] = []

@@ -28,8 +28,7 @@ class Fed(NamedTuple):
 
 
 class Intake:
-    """See the module.
-
+    """
     Args:
         machines: of all sources, by rank.
         batch_items: most items of a source at once.

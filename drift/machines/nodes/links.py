@@ -42,8 +42,7 @@ class LoggedBatch:
 
 
 class LinkLogs:
-    """See the module.
-
+    """
     Args:
         decode: turns the bytes that a batch was sent as into its parts.
         lasting: receivers that are never replaced, so nothing is logged for them.

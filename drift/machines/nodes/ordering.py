@@ -78,8 +78,7 @@ def _last_of_kind(runs: list[_Run], rows: bool) -> int | None:
 
 
 class Ordering:
-    """See the module.
-
+    """
     Args:
         policy: how many items of one source are taken at once.
     """

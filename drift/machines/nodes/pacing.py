@@ -19,8 +19,7 @@ _WASTEFUL, _CHEAP = 8, 2
 
 
 class Pacing:
-    """See the module.
-
+    """
     Attributes:
         batch_items: how many items to feed at once.
 

@@ -69,8 +69,7 @@ Effect = Replace | Command | Send | Recovered
 
 
 class RecoveryNode:
-    """See the module.
-
+    """
     Args:
         feed: of the same process.
         workers: how many there are.

@@ -62,8 +62,7 @@ class Merge(NamedTuple):
 
 
 class RewindLog:
-    """See the module.
-
+    """
     Args:
         decode: turns the bytes that a message was carried as into the message.
         workers: their number.

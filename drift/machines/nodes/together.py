@@ -17,8 +17,7 @@ from drift.machines.nodes.node import ACKER, Node, Send
 
 
 class WithAcker(Node):
-    """See the module.
-
+    """
     Args:
         node: the other node.
         number: the number by which the acker addresses that node.

@@ -60,8 +60,7 @@ class Relief(Protocol):
 
 
 class WorkerNode(Node):
-    """See the module.
-
+    """
     Args:
         plan: what to run.
         index: which of the workers this is.
