@@ -25,6 +25,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from waiting import HANG_S
@@ -169,3 +170,16 @@ def test_operators_sources_and_sinks_say_what_they_raise() -> None:
     silent = [name for name, each in (*operators(), *connectors) if raised_by(each) and "Raises:" not in each.__doc__]
     assert len(connectors) > 20
     assert silent == []
+
+
+def test_the_metas_in_the_walks_of_the_architecture_are_those_of_their_runs() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    shown = {match.replace(" ", "") for match in re.findall(r"`(?:[^`]*meta `)?([0-9a-f]{16}(?: [0-9a-f]+)+)`", text)}
+    names: dict[str, Any] = {}
+    metas: set[str] = set()
+    for _, block in blocks(ROOT / "ARCHITECTURE.md", "python"):
+        exec(block, names)
+        metas.update(meta.hex() for _, released, *_ in names["run"].batches() for meta in released)
+    whole = {each for each in shown if len(each) > 38}
+    assert len(whole) == 2 and whole <= metas
+    assert all(any(each in meta for meta in metas) for each in shown)
