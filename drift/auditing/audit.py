@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from drift.all_engines import engine_kind
-from drift.auditing.checks import THE_GRAPH, Audit, Check, Trouble, judged
+from drift.auditing.checks import Audit, Check, Trouble, judged
 from drift.auditing.intact import intact_checks, unreadable
 from drift.auditing.replay import changes_since, dataflow_of
 from drift.records.format import MANIFEST, Manifest, RecordEdited, RecordError, Snapshot, read_snapshot
@@ -40,7 +40,6 @@ def audit(
     expect: str = "",
     key: Any = None,
     classes: Sequence[type] = (),
-    by: Callable[[Any], Any] | None = None,
     cases: str | os.PathLike[str] | None = None,
     was: Graph | Dataflow | str | None = None,
     ask_again: bool = False,
@@ -51,8 +50,7 @@ def audit(
 
     Args:
         path: the record.
-        graph: the graph to run; by default that at the target that the record names. If it is not the recorded graph,
-            `versions` of the result says what it would have changed.
+        graph: the graph to run; by default that at the target that the record names.
         reproduce: False checks the files only, and runs nothing.
         engines: that run it again.
         workers: numbers of workers for engines that have several, each in turn.
@@ -60,7 +58,6 @@ def audit(
         expect: the record's hash, as noted when it was made: `Record.hash`.
         key: a public key, or its file: the record must be signed with its private key.
         classes: of payloads, if the graph's modules do not have them.
-        by: the key of an output payload; differences to another graph are also counted by it.
         cases: a folder: a divergence is written there as a small case file, for `drift simulate --case`.
         was: the graph that the record was made with, if `graph` is another one: then the report shows the lineages of
             the recorded and the computed item side by side, with every payload between.
@@ -105,20 +102,11 @@ def audit(
         watch.begin("asking again", record.counts)
         for check in check_asked_again(record, dataflow_of(record, graph)):
             add(check)
-    versions = None
-    is_other = any(check.what == THE_GRAPH and check.result == "noted" for check in checks)
-    if record is not None and is_other:
-        from drift.auditing.versions import versions as compared_with
-
-        watch.begin("what another graph would have changed", record.counts)
-        versions = compared_with(record, dataflow_of(record, graph), key=by)
     summary = summary_of(record.manifest) if record is not None else {}
     signed = key is not None and all(check.result == "ok" for check in checks if check.level == "signed")
     proves, proves_not = _meaning(signed or bool(expect), checks, reproduce)
-    return Audit(
-        str(folder), summary, started, time.perf_counter() - began, tuple(checks), tuple(proves), tuple(proves_not),
-        versions,
-    )  # fmt: skip
+    took_s = time.perf_counter() - began
+    return Audit(str(folder), summary, started, took_s, tuple(checks), tuple(proves), tuple(proves_not))
 
 
 def _snapshot(folder: Path) -> Snapshot | RecordError:

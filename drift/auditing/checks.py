@@ -94,8 +94,6 @@ class Audit:
         record: a summary of its manifest.
         started: in UTC.
         proves, proves_not: in sentences, for the report.
-        versions: the output of another version of the graph, a `drift.auditing.versions.Versions`; None if the
-            graph is the recorded one.
     """
 
     path: str
@@ -105,7 +103,6 @@ class Audit:
     checks: tuple[Check, ...]
     proves: tuple[str, ...] = ()
     proves_not: tuple[str, ...] = ()
-    versions: Any = None
 
     @property
     def ok(self) -> bool:
@@ -136,7 +133,6 @@ class Audit:
     def as_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        plain["versions"] = None if self.versions is None else self.versions.as_dict()
         return {"ok": self.ok, **plain, "checks": [check.as_dict() for check in self.checks]}
 
 

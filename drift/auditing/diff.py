@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from drift.auditing.outputs import Difference, difference, rows_of_record
+from drift.auditing.outputs import KINDS, Difference, Example, OutputRow, difference, rows_of_record
 from drift.auditing.replay import changes_to
-from drift.auditing.versions import difference_as_dict
 from drift.records.changes import Change
 from drift.records.environment import differences
 from drift.records.metas import GLOBAL_TIME, metas_of
@@ -26,6 +25,7 @@ from drift_graph.functions import safe_text
 from drift_graph.meta import MetaParts
 
 _CHARACTERS_MAX = 500
+_PAYLOAD_CHARACTERS_MAX = 2000
 
 
 class InputRow(NamedTuple):
@@ -104,7 +104,7 @@ class RecordsDiffer:
                 "other": _row_as_dict(self.input.other),
             },
             "late": {"same": self.late[2], "items": list(self.late[:2])},
-            "output": {"digests": list(self.digests), **difference_as_dict(self.outputs)},
+            "output": {"digests": list(self.digests), **_difference_as_dict(self.outputs)},
         }
 
 
@@ -188,3 +188,28 @@ def _row_as_dict(row: InputRow | None) -> dict[str, Any] | None:
     payload = safe_text(repr, readable(row.data), _CHARACTERS_MAX)
     return {"source": row.source, "time": MetaParts(row.global_time).time, "payload": payload,
             "global_time": row.global_time.hex()}  # fmt: skip
+
+
+def _difference_as_dict(found: Difference) -> dict[str, Any]:
+    return {
+        "same": found.same,
+        "counts": vars(found.counts),
+        "by_sink": {sink: vars(counts) for sink, counts in found.by_sink.items()},
+        "first": {kind: [_example_as_dict(each) for each in found.first[kind]] for kind in KINDS},
+    }
+
+
+def _example_as_dict(example: Example) -> dict[str, Any]:
+    return {
+        "sink": example.row.sink,
+        "time": example.time,
+        "old": _output_as_dict(example.old),
+        "new": _output_as_dict(example.new),
+    }
+
+
+def _output_as_dict(row: OutputRow | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    payload = safe_text(repr, readable(row.data), _PAYLOAD_CHARACTERS_MAX)
+    return {"position": row.position, "meta": row.meta.hex(), "payload": payload}

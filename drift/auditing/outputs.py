@@ -1,7 +1,6 @@
 """Compares two outputs item by item: what is the same, changed, missing, added.
 
-Invariant: every item of either output is counted once; memory holds the output of one input item, and the keys with
-differences.
+Invariant: every item of either output is counted once; memory holds the output of one input item.
 
 Why: both outputs are in the order of metas, which begin with the global time of an input item. So they are walked side
 by side, an input item at a time, and by columns where many items are the same. The outputs of one input item are
@@ -12,22 +11,18 @@ of a meta is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from drift.records.format import RecordError
 from drift.records.metas import metas_of
 from drift.records.reader import Record
-from drift.running import Run
 from drift.strings import numbers, of_arrow
-from drift_graph.canonical import canonical_each
-from drift_graph.errors import DriftError
 from drift_graph.meta import global_time_of, time_of
 
 Kind = Literal["changed", "missing", "added"]
@@ -145,20 +140,16 @@ class Difference:
 
     Attributes:
         by_sink: counts for each sink.
-        by_key: counts of differences for each key, if there is a key function.
         first: the first differences of each kind.
-        error: that the second output ended with.
     """
 
     counts: Counts = field(default_factory=Counts)
     by_sink: dict[str, Counts] = field(default_factory=dict)
-    by_key: dict[Any, Counts] = field(default_factory=dict)
     first: dict[Kind, list[Example]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
-    error: DriftError | None = None
 
     @property
     def same(self) -> bool:
-        return not self.counts.different and self.error is None
+        return not self.counts.different
 
 
 def rows_of_record(record: Record) -> Iterator[OutputRows]:
@@ -169,32 +160,14 @@ def rows_of_record(record: Record) -> Iterator[OutputRows]:
         position += len(batch)
 
 
-def rows_of_run(run: Run) -> Iterator[OutputRows]:
-    """The output of a run, as it comes."""
-    for position, metas, payloads, sinks, _ in run.batches():
-        if metas:
-            named = [sinks] * len(metas) if isinstance(sinks, str) else sinks
-            yield OutputRows(position, list(metas), named, canonical_each(payloads))
-
-
-def difference(
-    old: Iterable[OutputRows], new: Iterable[OutputRows], key: Callable[[bytes], Any] | None = None
-) -> Difference:
+def difference(old: Iterable[OutputRows], new: Iterable[OutputRows]) -> Difference:
     """Compare two outputs.
 
-    Args:
-        key: from a payload's canonical bytes a hashable key, by which differences are also counted.
-
     Raises:
-        RecordError: a record cannot be read; an error of the run is in the result.
+        RecordError: a record cannot be read.
     """
-    walking = _Walking(key)
-    try:
-        walking.walk(_Reader(old), _Reader(new))
-    except RecordError:
-        raise
-    except DriftError as error:
-        walking.found.error = error
+    walking = _Walking()
+    walking.walk(_Reader(old), _Reader(new))
     return walking.found
 
 
@@ -230,9 +203,8 @@ class _Reader:
 
 
 class _Walking:
-    def __init__(self, key: Callable[[bytes], Any] | None) -> None:
+    def __init__(self) -> None:
         self.found = Difference()
-        self._key = key
         self._tried = _TRIED_MAX
 
     def walk(self, old: _Reader, new: _Reader) -> None:
@@ -291,8 +263,6 @@ class _Walking:
         found = self.found
         found.counts.add(kind)
         found.by_sink.setdefault(example.row.sink, Counts()).add(kind)
-        if self._key is not None:
-            found.by_key.setdefault(self._key(example.row.data), Counts()).add(kind)
         if len(found.first[kind]) < _EXAMPLES_MAX:
             found.first[kind].append(example)
 

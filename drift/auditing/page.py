@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from drift.auditing.show import as_text
-from drift.auditing.text import counts_text, finding_lines, versions_lines
+from drift.auditing.text import finding_lines
 from drift.auditing.verdict import Finding
-from drift.auditing.versions import Versions
 from drift.records.changes import Change
 from drift.records.format import RecordError, read_manifest
 from drift_graph.errors import SinkError
 
-_KEYS_SHOWN = 50
 _RESULTS = {"ok": "ok", "trouble": "trouble", "noted": "note", "not checked": "not checked"}
 _LEVELS = {
     "intact": "Intact: files, manifest and hashes agree",
@@ -42,7 +39,7 @@ def audit_page(audit: Any, graph_text: str = "") -> str:
     Args:
         graph_text: the recorded graph, as `drift show` prints it.
     """
-    plain, versions = audit.as_dict(), audit.versions
+    plain = audit.as_dict()
     findings = [(check.what, check.finding) for check in audit.checks if isinstance(check.finding, Finding)]
     by_level = {
         level: [check for check in plain["checks"] if check["level"] == level]
@@ -66,8 +63,6 @@ def audit_page(audit: Any, graph_text: str = "") -> str:
             {"check": what, **finding.as_dict(), "lines": _marked(finding_lines(finding), finding.verdict.changes)}
             for what, finding in _merged(findings)
         ],
-        counts=counts_text(versions.difference.counts) if versions is not None else "",
-        versions=_marked(_of_versions(versions), versions.changes) if versions is not None else None,
         graph_text=graph_text,
         as_json=json.dumps(plain, indent=1, ensure_ascii=False, default=repr),
     )
@@ -106,13 +101,6 @@ def _headline(audit: Any) -> str:
     good = [_YES[level] for level, result in results.items() if result == "ok"]
     text = "; ".join(bad) if bad else " and ".join(good) or "nothing was checked"
     return text[0].upper() + text[1:]
-
-
-def _of_versions(versions: Versions) -> Iterator[str]:
-    yield from versions_lines(versions, keys_max=_KEYS_SHOWN)
-    for position, lineage in versions.lineages.items():
-        yield f"lineage of the new item at position {position:,}:"
-        yield from (f"    {line}" for line in as_text(lineage).splitlines())
 
 
 def _marked(lines: Iterable[str], changes: Iterable[Change]) -> list[tuple[str, str]]:

@@ -6,20 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from drift.auditing.diff import InputRow, RecordsDiffer
-from drift.auditing.outputs import KINDS, Counts, Difference, Example, OutputRow
+from drift.auditing.outputs import KINDS, Counts, Difference, Example
 from drift.auditing.show import as_text
 from drift.auditing.side_by_side import side_by_side_lines
 from drift.auditing.verdict import Finding
-from drift.auditing.versions import Versions
 from drift.records.changes import Change
 from drift.records.shown import readable
 from drift_graph.functions import safe_text
 from drift_graph.item import Item
 from drift_graph.meta import time_of
-from drift_graph.restore import Classes
 
 _CHARACTERS_MAX = 160
-_KEYS_SHOWN = 10
 
 
 def diff_lines(found: RecordsDiffer) -> Iterator[str]:
@@ -37,7 +34,7 @@ def diff_lines(found: RecordsDiffer) -> Iterator[str]:
     late = found.late
     if late[0] or late[1]:
         yield f"late      {'the same' if late[2] else 'others'}: {late[0]:,} and {late[1]:,} items diverted"
-    yield from difference_lines(found.outputs, ("one", "other"))
+    yield from _output_lines(found.outputs)
     if found.outputs.same:
         yield f"          digest {found.digests[0]}" + (
             "" if found.digests[0] == found.digests[1] else f" and {found.digests[1]}: other metas, or another hash"
@@ -47,19 +44,8 @@ def diff_lines(found: RecordsDiffer) -> Iterator[str]:
             yield f"{title:9} {name}: {one} and {other}"
 
 
-def versions_lines(found: Versions, keys_max: int = _KEYS_SHOWN) -> Iterator[str]:
-    """What a change of code would have changed."""
-    yield from _graph_lines(found.changes)
-    yield from difference_lines(found.difference, ("recorded", "new"), found.classes, keys_max)
-    if any(change.kind == "policy" and change.matters for change in found.changes):
-        yield (
-            "note      the time policy has changed; global times and late items are those of the record, so this is "
-            "not in the comparison"
-        )
-
-
-def finding_lines(finding: Finding, *, sources: bool = True) -> Iterator[str]:
-    """Where a run diverges from a record, and why; with `sources`, how the sources of functions differ."""
+def finding_lines(finding: Finding) -> Iterator[str]:
+    """Where a run diverges from a record, and why."""
     found, verdict = finding.divergence, finding.verdict
     yield f"position {found.position:,}: {found.what}"
     for name, item in zip(("recorded", "computed"), found.pair):
@@ -73,7 +59,7 @@ def finding_lines(finding: Finding, *, sources: bool = True) -> Iterator[str]:
     yield f"verdict: {verdict.title}"
     yield f"    {verdict.text}"
     yield from (f"    {line}" for line in verdict.details)
-    for change in verdict.changes if sources else ():
+    for change in verdict.changes:
         yield from (f"    {line}" for line in change.diff.splitlines())
     if finding.both is not None:
         yield from side_by_side_lines(finding.both)
@@ -107,47 +93,32 @@ def _graph_lines(changes: tuple[Change, ...]) -> Iterator[str]:
             yield f"graph     {change.text} (this changes no output)"
 
 
-def difference_lines(
-    found: Difference, names: tuple[str, str], classes: Classes | None = None, keys_max: int = _KEYS_SHOWN
-) -> Iterator[str]:
-    """Two outputs; `names` are their titles."""
+def _output_lines(found: Difference) -> Iterator[str]:
     if found.same:
         yield f"output    the same {found.counts.same:,} items"
     else:
-        yield f"output    {counts_text(found.counts)}"
+        yield f"output    {_counts_text(found.counts)}"
     if len(found.by_sink) > 1 and not found.same:
         for sink, counts in found.by_sink.items():
-            yield f"    sink {sink!r}: {counts_text(counts)}"
-    if found.by_key:
-        keys = sorted(found.by_key.items(), key=lambda pair: (-pair[1].different, pair[0]))
-        for key, counts in keys[:keys_max]:
-            yield f"    key {key}: {counts_text(counts)}"
-        if len(keys) > keys_max:
-            yield f"    and {len(keys) - keys_max:,} more keys"
+            yield f"    sink {sink!r}: {_counts_text(counts)}"
     for kind in KINDS:
         for example in found.first[kind][:1]:
-            yield from _example_lines(kind, example, names, classes)
-    if found.error is not None:
-        yield f"    the {names[1]} output ends there: {str(found.error).splitlines()[0]}"
+            yield from _example_lines(kind, example)
 
 
-def counts_text(counts: Counts) -> str:
+def _counts_text(counts: Counts) -> str:
     """Such as "12 changed, 3 missing, 0 added, 7,841 the same"."""
     moved = f", {counts.moved:,} of them with another meta" if counts.moved else ""
     differ = f"{counts.changed:,} changed, {counts.missing:,} missing, {counts.added:,} added"
     return f"{differ}, {counts.same:,} the same{moved}"
 
 
-def _example_lines(kind: str, example: Example, names: tuple[str, str], classes: Classes | None) -> Iterator[str]:
+def _example_lines(kind: str, example: Example) -> Iterator[str]:
     yield f"    first {kind}: sink {example.row.sink!r}, time {example.time}"
-    width = max(map(len, names))
-    for name, row in zip(names, (example.old, example.new)):
+    for name, row in (("one", example.old), ("other", example.new)):
         if row is not None:
-            yield f"        {name:{width}}  position {row.position:,}  {_shown(row, classes)}"
-
-
-def _shown(row: OutputRow, classes: Classes | None) -> str:
-    return safe_text(repr, readable(row.data, classes), _CHARACTERS_MAX)
+            shown = safe_text(repr, readable(row.data), _CHARACTERS_MAX)
+            yield f"        {name:5}  position {row.position:,}  {shown}"
 
 
 def _input_text(row: InputRow | None) -> str:

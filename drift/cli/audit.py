@@ -17,7 +17,6 @@ from drift import spark
 from drift.cli.errors import DIFFERENT, reading, to_json
 from drift.cli.options import EngineName, graph_option, json_option, master_option
 from drift.cli.progress import watch_line
-from drift.cli.specs import key_function
 from drift.extras import need
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ _LEVELS = {"intact": "intact", "signed": "unchanged by anybody", "reproduced": "
 @master_option
 @click.option("--seeds", type=int, default=0, metavar="N", help="Also by N simulated schedules, for small records.")
 @click.option("--html", metavar="FILE", help="Also write all of it as one HTML file.")
-@click.option("--by", metavar="FIELD|FILE:FUNCTION", help="Count what another --graph would have changed by this key.")
 @click.option("--cases", metavar="FOLDER", help="Write a difference as a small case file, for drift simulate --case.")
 @click.option(
     "--was", metavar="FILE:GRAPH", help="The version that was recorded, beside another --graph: shows both lineages."
@@ -61,7 +59,6 @@ def audit_command(
     master: str | None,
     seeds: int,
     html: str | None,
-    by: str | None,
     cases: str | None,
     was: str | None,
     ask_again: bool,
@@ -85,7 +82,7 @@ def audit_command(
     drift audit monday --engine reference --engine zeromq --workers 2 --workers 4
     drift audit monday --intact --json
     drift audit monday --verify ours.pub
-    drift audit monday --graph new.py:graph --by airport --html report.html
+    drift audit monday --graph new.py:graph --html report.html
     """
     need("records", "drift audit")
     from drift.auditing.audit import audit
@@ -103,7 +100,6 @@ def audit_command(
             seeds=range(seeds),
             expect=expect,
             key=key,
-            by=key_function(by) if by is not None else None,
             cases=cases,
             was=was,
             ask_again=ask_again,
@@ -121,7 +117,7 @@ def audit_command(
 
 def print_audit(found: Audit, console: Console | None = None) -> None:
     """The table, and what it comes to."""
-    from drift.auditing.text import counts_text, finding_lines, versions_lines
+    from drift.auditing.text import finding_lines
 
     console = console or Console(highlight=False)
     record = found.record
@@ -130,9 +126,6 @@ def print_audit(found: Audit, console: Console | None = None) -> None:
         counts = f"{record['items_in']:,} items in, {record['items_out']:,} out"
         head = f"{found.path}: graph {record['graph']!r}, {counts}, on {record['engine']}"
         console.print(escape(f"{head}, started {record['started'][:19]} UTC, {outcome}"), soft_wrap=True)
-    if found.versions is not None:
-        counts = counts_text(found.versions.difference.counts)
-        console.print(f"output of the graph as it is now: {counts}", soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("level", "checked", "against", "result", "found"):
         table.add_column(heading, overflow="fold")
@@ -149,10 +142,7 @@ def print_audit(found: Audit, console: Console | None = None) -> None:
     for check in found.checks:
         if check.finding is not None:
             console.print(f"\n[bold]{escape(check.what)}[/]")
-            console.print(Text("\n".join(finding_lines(check.finding, sources=found.versions is None))), soft_wrap=True)
-    if found.versions is not None:
-        console.print("\n[bold]what the other version of the graph would have changed[/]")
-        console.print(Text("\n".join(versions_lines(found.versions)) + "\n"), soft_wrap=True)
+            console.print(Text("\n".join(finding_lines(check.finding))), soft_wrap=True)
     words = [
         f"{said}: [{_COLOURS[result]}]{'yes' if result == 'ok' else 'NO' if result == 'trouble' else result}[/]"
         for level, said in _LEVELS.items()

@@ -315,11 +315,6 @@ def _changed(name: str, policy: TimePolicy, changes: dict[str, Any]) -> EventTim
     return EventTime(**changes)
 
 
-def key_function(text: str) -> Callable[[Any], Any]:
-    """The function that --by names: "FILE:FUNCTION", a field of a dict or of an object, or an index of a tuple."""
-    return load_function(text) if ":" in text else Field(text)
-
-
 def _duration(option: str, text: str) -> int:
     """A whole number, or one with a unit, in milliseconds."""
     span = span_from(text)

@@ -101,7 +101,7 @@ def test_the_page_of_a_sound_record_has_every_check_and_what_it_shows(folder: Pa
 
 def test_the_page_of_a_changed_graph_reports_where_and_why_and_what_would_be_other(folder: Path) -> None:
     changed = module_of(folder, ("count + 1, (line, count + 1)", "count + 1, (line, min(count, 2) + 1)"))
-    audit = drift.audit(folder / "record", changed.graph, by=lambda pair: pair[0][-1:])
+    audit = drift.audit(folder / "record", changed.graph)
     page = audit_page(audit, "graph <text>")
     text = checked(page)
     as_dict = audit.as_dict()
@@ -112,8 +112,6 @@ def test_the_page_of_a_changed_graph_reports_where_and_why_and_what_would_be_oth
     assert "both lineages, back to the input" in text and "the first that may be another" in text
     for made in finding.lineage.items:
         assert made.kind == "input" or repr(made.payload)[:30] in text
-    counts = as_dict["versions"]["counts"]
-    assert (counts["changed"], counts["same"]) == (6, 9) and "'2'" in text
     assert "{{ 7 * 7 }}" in text
     assert json.loads(json.dumps(as_dict))["checks"][-1]["detail"]["verdict"]["kind"] == "function"
     page.encode("utf-8", errors="backslashreplace")
@@ -140,12 +138,10 @@ def test_the_command_writes_the_page_next_to_its_table(folder: Path) -> None:
     path = str(Path(module_of(folder, ("count + 1, (line", "count + 2, (line")).__file__))
     done = CliRunner().invoke(
         drift.cli.drift,
-        ["audit", str(folder / "record"), "--graph", f"{path}:graph", "--html", str(report), "--by", "1"],
+        ["audit", str(folder / "record"), "--graph", f"{path}:graph", "--html", str(report)],
     )
     assert done.exit_code == 8, done.output
-    assert (
-        "verdict: a function was changed" in done.stdout and "12 changed, 0 missing, 0 added, 3 the same" in done.stdout
-    )
+    assert "verdict: a function was changed" in done.stdout
     assert "Not reproduced" in checked(report.read_text())
     nowhere = str(folder / "nowhere" / "report.html")
     done = CliRunner().invoke(drift.cli.drift, ["audit", str(folder / "record"), "--html", nowhere])

@@ -22,8 +22,7 @@ import drift.cli
 from drift.auditing import outputs
 from drift.auditing.diff import diff
 from drift.auditing.outputs import KINDS, OutputRows, RecordedRows, difference, same_rows
-from drift.auditing.text import diff_lines, versions_lines
-from drift.auditing.versions import versions
+from drift.auditing.text import diff_lines
 from drift.records.format import RecordError
 from drift.records.reader import Record
 from drift.records.shown import readable
@@ -58,13 +57,12 @@ def by_hand(old: list[Any], new: list[Any]) -> tuple[int, int, int, int]:
 
 @given(_items, _items, st.integers(1, 9), st.integers(1, 9))
 def test_every_item_of_two_outputs_is_counted_once(old: list[Any], new: list[Any], one: int, other: int) -> None:
-    found = difference(pieces(old, one), pieces(new, other), key=lambda data: data.decode())
+    found = difference(pieces(old, one), pieces(new, other))
     counts = found.counts
     assert (counts.same, counts.changed, counts.missing, counts.added) == by_hand(old, new)
     assert counts.same + counts.changed + counts.missing == len(old)
     assert counts.same + counts.changed + counts.added == len(new)
-    for part in (found.by_sink, found.by_key):
-        assert sum(each.different for each in part.values()) == counts.different
+    assert sum(each.different for each in found.by_sink.values()) == counts.different
     assert sum(each.same for each in found.by_sink.values()) == counts.same
     assert found.same == (counts.different == 0)
     for kind in KINDS:
@@ -223,49 +221,3 @@ def test_no_hash_is_taken_on_trust(table: str, at: int, record: Record, folder: 
     found = diff(record, tmp_path / "changed")
     assert not found.same and found.outputs.counts.changed == (table == "output")
     assert found.input.row == (part.first + at % part.rows if table == "input" else None)
-
-
-# Versions of a graph.
-
-
-def test_the_same_graph_changes_nothing(record: Record, folder: Path) -> None:
-    found = versions(record, module_of(folder).graph.build())
-    assert found.same and not found.changes and not found.lineages
-    assert list(versions_lines(found)) == ["graph     the same", "output    the same 4,000 items"]
-
-
-def test_what_a_changed_function_would_have_changed_is_counted_by_sink_and_key(record: Record, folder: Path) -> None:
-    changed = module_of(folder, ("count + 1, Seen", "min(count, 300) + 1, Seen"))
-    found = versions(record, changed.graph.build(), key=lambda seen: getattr(seen, "word", None))
-    assert (found.difference.counts.changed, found.difference.by_sink["counts"].changed) == (792, 792)
-    assert {key: counts.changed for key, counts in found.difference.by_key.items()} == {
-        "'a'": 698, "'b0'": 32, "'b1'": 31, "'b2'": 31,
-    }  # fmt: skip
-    example = found.difference.first["changed"][0]
-    assert example.old is not None and example.new is not None and example.time == 302
-    lineage = found.lineages[example.new.position]
-    assert [made.payload for made in lineage.items if made.kind == "state"] == [300, 301, 301]
-    assert json.loads(json.dumps(found.as_dict()))["counts"]["changed"] == 792
-
-
-def test_a_step_more_gives_other_metas_and_what_it_leaves_out_is_missing(record: Record, folder: Path) -> None:
-    changed = module_of(folder, ('name="split")', 'name="split").filter(lambda word: word != "c4", name="no c4")'))
-    found = versions(record, changed.graph.build(), engine="reference")
-    counts = found.difference.counts
-    assert (counts.changed, counts.missing, counts.added, counts.same) == (0, 200, 0, 3800)
-    assert counts.moved > 0
-    assert found.changes[0].text == "step 'no c4' is new, after 'split'"
-
-
-def test_a_new_graph_that_fails_is_reported_with_what_came_before(record: Record, folder: Path) -> None:
-    changed = module_of(folder, ("len(line[1])", "1 // (line[0] - 500)"))
-    found = versions(record, changed.graph.build())
-    assert isinstance(found.difference.error, drift.StepError) and not found.same
-    assert "the new output ends there: step 'length'" in "\n".join(versions_lines(found))
-
-
-def test_a_changed_time_policy_is_reported_and_said_to_be_left_out(record: Record, folder: Path) -> None:
-    found = versions(record, module_of(folder, ("lateness=3", "lateness=1")).graph.build())
-    assert found.same
-    text = "\n".join(versions_lines(found))
-    assert "graph     lateness of source 'lines': 3 -> 1" in text and "this is not in the comparison" in text

@@ -6,7 +6,6 @@ number, the order of a set, a clock.
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import os
@@ -22,7 +21,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 from waiting import HANG_S
 
 import drift
@@ -31,7 +29,6 @@ from drift.auditing.page import audit_page
 from drift.auditing.replay import dataflow_of, replayed
 from drift.auditing.text import finding_lines
 from drift.auditing.verdict import Finding, investigate
-from drift.cli.audit import print_audit
 from drift.engines.recorded import classes_for
 from drift.load import load_module
 from drift.machines import maps
@@ -390,8 +387,6 @@ def test_an_item_more_is_paired_with_nothing_and_what_follows_is_the_same(
 ) -> None:
     drift.run(kept(then), {"n": range(10)}, record=tmp_path / "r").finish()
     audit = drift.audit(tmp_path / "r", kept(now))
-    counts = audit.versions.difference.counts
-    assert (counts.same, counts.different, getattr(counts, what)) == (7, 1, 1)
     finding = next(check.finding for check in audit.checks if check.finding is not None)
     items = [finding.divergence.recorded, finding.divergence.recomputed]
     assert [item.payload for item in items] == (["3", "2"] if what == "added" else ["2", "3"])  # at the position
@@ -407,15 +402,7 @@ def test_an_item_more_is_paired_with_nothing_and_what_follows_is_the_same(
     lines = "\n".join(finding_lines(finding))
     assert "has the next item, from another input item:  '3'" in lines
     page = audit_page(audit, "")
-    assert f"1 {what}" in page and "from another input item" in page
-
-
-def test_counts_of_what_changed_are_on_top(tmp_path: Path) -> None:
-    drift.run(kept(3), {"n": range(10)}, record=tmp_path / "r").finish()
-    console = Console(file=io.StringIO(), width=200)
-    print_audit(drift.audit(tmp_path / "r", kept(2)), console)
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert lines[1] == "output of the graph as it is now: 0 changed, 0 missing, 1 added, 7 the same"
+    assert "from another input item" in page
 
 
 NOTEBOOK = """
