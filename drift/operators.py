@@ -399,10 +399,6 @@ class TakesEach(ProcessFunction):
         raise NotImplementedError
 
 
-#: In place of an accumulator: of no items.
-NO_ITEMS: Any = type("NoItems", (), {"__repr__": lambda self: "no items"})()
-
-
 class OpensWindows(ProcessFunction):
     """A process's function for items that only adds the item to the key's open window.
 
@@ -431,19 +427,28 @@ class OpensWindows(ProcessFunction):
         """
         return None
 
-    def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
-        """The rows as groups of one key within stretches of these lengths, for the aggregate's `add_groups`.
+    @property
+    def parts(self) -> tuple[bool, list[tuple[Any, Any]]]:
+        """Whether accumulators are tuples; and the aggregate of each part of them, with its kind, see
+        `drift.columns.aggregates.Kind`; None of any other.
+        """
+        raise NotImplementedError
 
-        None if that is not possible in columns; a key is its own identity.
+    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any], list[Any] | None] | None:
+        """The number of each row's key, the keys, and of each part the values, and of how many each is the sum and so
+        on, None of one; None if they are not in columns.
         """
         return None
 
-    def opened(self) -> Any:
-        """A `drift.columns.opened.OpenWindows` for windows of rows; None if they have no form in columns."""
-        return None
+    def windows(
+        self, keys: list[Any], untils: Sequence[int], counts: Sequence[int], accumulators: list[Any]
+    ) -> Rows | None:
+        """The outputs of windows by their keys and the accumulators of each part, in arrays; None if they are to be
+        made one by one.
 
-    def outputs_of(self, opened: Any, taken: Any) -> Rows | None:
-        """The outputs of windows in columns; None if they are to be made one by one."""
+        Args:
+            untils: the last times before ends; `counts`: how many windows end there.
+        """
         return None
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Any]:
@@ -530,18 +535,16 @@ class ProlongsWindows(ProcessFunction):
 
     @property
     def parts(self) -> tuple[bool, list[tuple[Any, Any]]]:
-        """Whether accumulators are tuples; and the aggregate of each part of them, with its kind, see
-        `drift.columns.aggregates.Kind`; None of any other.
-        """
+        """See `OpensWindows`."""
         raise NotImplementedError
 
-    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any]] | None:
-        """The number of each row's key, the keys, and the values of each part; None if they are not in columns."""
+    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any], list[Any] | None] | None:
+        """See `OpensWindows`."""
         return None
 
-    def windows(self, keys: list[Any], firsts: Any, lasts: Any, results: list[Any]) -> Rows | None:
-        """The outputs of windows by their first and last times and the results of each part; None if they are to be
-        made one by one.
+    def windows(self, keys: list[Any], firsts: Any, lasts: Any, accumulators: list[Any]) -> Rows | None:
+        """The outputs of windows by their first and last times and the accumulators of each part, in arrays; None if
+        they are to be made one by one.
         """
         return None
 

@@ -39,7 +39,7 @@ RUNNING, CHECKPOINT = (
     ("tests/rows/test_running.py", "-k", "resumes"),
 )
 
-_OPENED, RESULTS = "drift/columns/opened.py", ("tests/rows/test_window_rows.py",)
+RESULTS = ("tests/rows/test_window_rows.py",)
 _MERGING, SLIDING = "drift/columns/merging.py", ("tests/rows/test_sliding_rows.py",)
 IN_SESSIONS = ("tests/rows/test_session_rows.py",)
 _COUNTED, BY_NUMBER = "drift/columns/counted.py", ("tests/rows/test_running.py", "-k", "by_number or resumes")
@@ -47,7 +47,6 @@ _FIRSTS, DEDUP = "drift/columns/firsts.py", ("tests/rows/test_rows_dedup.py",)
 NEXT = ("tests/rows/test_sliding_rows.py", "-k", "next_timers")
 STRETCHES = ("tests/machines/test_in_order.py", "-k", "later_end")
 LISTED = ("tests/records/test_records_columns.py", "-k", "strings")
-IN_ARRAYS = ("tests/rows/test_running.py", "-k", "any_order_are_those")
 EXPRESSIONS = ("tests/rows/test_running.py", "-k", "digest or expressions or refused")
 NUMBERS = ("tests/rows/test_running.py", "-k", "have_numbers")
 IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
@@ -223,14 +222,6 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     one(
-        "a window's first value is the newest batch's",
-        "drift/flow/accumulators.py",
-        "[value if old is NO_ITEMS or old is None else old for old, value in zip(before, values)]",
-        "values",
-        IN_WINDOWS,
-        _UNSEEN,
-    ),
-    one(
         "expressions in several aggregates are left",
         "drift/flow/fields.py",
         "return tuple(bound(each, bind) for each in value)",
@@ -360,14 +351,6 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     one(
-        "accumulators are mixed up",
-        "drift/flow/accumulators.py",
-        "{key: each[at] for",
-        "{key: each[0] for",
-        ("tests/flow/test_flow_windows.py",),
-        _UNSEEN,
-    ),
-    one(
         "a sketch of two parts has the registers of one",
         "drift/flow/sketches.py",
         "return bytes(map(max, left, right))",
@@ -392,22 +375,13 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     # Windows.
-    one("a sum in a window begins with 0", _GROUPS, "nothing = -0.0 if", "nothing = 0.0 if", IN_WINDOWS, _UNSEEN),
+    one("a sum in a window begins with 0", _GROUPS, "nothing = -0.0 if", "nothing = 0.0 if", BY_NUMBER, _UNSEEN),
     one(
         "a sum in a window overflows",
         _GROUPS,
         "_greatest(values) * len(values) + _greatest(sums) > _EXACT_MAX:",
         "False:",
-        IN_WINDOWS,
-        _UNSEEN,
-    ),
-    one("NaN is the least of a window", _GROUPS, "if np.isnan(some).any() or", "if", IN_WINDOWS, _UNSEEN),
-    one(
-        "zeros of both signs are one in a window",
-        _GROUPS,
-        "any() or np.signbit(some[some == 0]).any():",
-        "any():",
-        IN_WINDOWS,
+        BY_NUMBER,
         _UNSEEN,
     ),
     one(
@@ -415,7 +389,7 @@ BREAKAGES: list[Breakage] = [
         _GROUPS,
         "        np.add.at(sums, self._numbers, values)\n",
         "        sums += [values[self._numbers == at].sum() for at in range(len(sums))]\n",
-        IN_WINDOWS,
+        BY_NUMBER,
         _UNSEEN,
     ),
     one(
@@ -423,7 +397,7 @@ BREAKAGES: list[Breakage] = [
         _GROUPS,
         "np.array(each, _ARRAYS[frozenset(map(type, each))])",
         "np.array([value or 0 for value in each], np.float64)",
-        IN_WINDOWS,
+        BY_NUMBER,
         _UNSEEN,
     ),
     one(
@@ -451,51 +425,11 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     one(
-        "the row with the least value is that with the greatest",
-        _GROUPS,
-        "(np.maximum if greatest else np.minimum).at(found,",
-        "np.maximum.at(found,",
-        IN_WINDOWS,
-        _UNSEEN,
-    ),
-    one(
-        "of rows with the greatest value the last counts",
-        _GROUPS,
-        "have_it[firsts_of(self._numbers[have_it], len(self))]",
-        "have_it[len(have_it) - 1 - firsts_of(self._numbers[have_it][::-1], len(self))]",
-        IN_WINDOWS,
-        _UNSEEN,
-    ),
-    one(
-        "the last row of a group is its first",
-        _GROUPS,
-        "places[self._numbers] = np.arange(len(self._numbers))",
-        "places[self._numbers[::-1]] = np.arange(len(self._numbers))[::-1]",
-        IN_WINDOWS,
-        _UNSEEN,
-    ),
-    one(
-        "the first row of a batch is that of a window",
-        "drift/flow/accumulators.py",
-        "new = [at for at, each in enumerate(before) if each is NO_ITEMS or each is None]\n        made",
-        "new = range(len(before))\n        made",
-        IN_WINDOWS,
-        _UNSEEN,
-    ),
-    one(
         "windows that were sent have one value",
         "drift/columns/windows.py",
         "self._kind, self._keys, self._names)\n\n\n",
         "self._kind, self._keys, None)\n\n\n",
         RESULTS,
-        _UNSEEN,
-    ),
-    one(
-        "a NaN may be the greatest value",
-        _GROUPS,
-        "values.dtype == np.float64 and np.isnan(values).any()",
-        "False",
-        IN_WINDOWS,
         _UNSEEN,
     ),
     one(
@@ -518,18 +452,10 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     one(
-        "what windows had is left out",
-        _WINDOWS,
-        "[self._accumulators.get(key, NO_ITEMS) for",
-        "[NO_ITEMS for",
-        ("tests/rows/test_running.py", "-k", "any_order_are_those"),
-        _UNSEEN,
-    ),
-    one(
         "a checkpoint misses keys of rows in windows",
         _WINDOWS,
-        "        self._shared.get([metas[-1]] * len(groups.distinct), groups.distinct)\n",
-        "",
+        "        self._shared.get([metas[-1]] * len(batch[1]), batch[1])\n        sent",
+        "        sent",
         CHECKPOINT,
         _UNSEEN,
     ),
@@ -576,33 +502,7 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     # Windows in arrays, and their results.
-    one("windows of two batches are two", _OPENED, "np.flatnonzero(places >= 0)", "places[:0]", IN_WINDOWS, _UNSEEN),
-    one("keys numbered again keep their numbers", _OPENED, "[: len(self)] = numbers", "[:0] = 0", RESULTS, _UNSEEN),
     one("a mean of large integers in windows", _GROUPS, "> _MEAN_MAX:", "> 1 << 62:", IN_WINDOWS, _UNSEEN),
-    one(
-        "windows in arrays do not end where later ones are objects",
-        _WINDOWS,
-        "if self._arrays and not self._end_arrays(bisect_left(self._arrays.untils, until), sent):",
-        "if False:",
-        ("tests/rows/test_running.py", "-k", "where_dicts_begin"),
-        _UNSEEN,
-    ),
-    one(
-        "a checkpoint misses windows in arrays",
-        _WINDOWS,
-        "        self._leave_arrays()\n        accumulators, timers, notes",
-        "        accumulators, timers, notes",
-        CHECKPOINT,
-        _UNSEEN,
-    ),
-    one(
-        "rows of windows that are objects are in arrays too",
-        _WINDOWS,
-        "not in_objects and self._arrays is",
-        "self._arrays is",
-        IN_ARRAYS,
-        _UNSEEN,
-    ),
     one(
         "windows of other values are joined",
         "drift/columns/windows.py",

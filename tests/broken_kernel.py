@@ -14,18 +14,13 @@ _OBJECTS = "the harness draws few sessions"
 KERNEL = ("tests/core/test_compiled.py",)
 ROWS = ("tests/core/test_compiled.py", "-k", "columns")
 UNCHANGED = ("tests/core/test_unchanged.py", "-k", "kernel")
+_OPENING = "drift/machines/windowing.py"
+TIMED = ("tests/machines/test_timed_stages.py",)
+_WINDOWS = "it runs few items at once"
 _QUIET = "its functions change nothing"
 _FEW = "its values are too few and too short"
 
 BREAKAGES: list[Breakage] = [
-    one(
-        "None counts in a mean",
-        _LOOPS,
-        "self.counts[cells[at]] -= self.kind == _MEAN",
-        "pass",
-        ("tests/flow/test_flow_ends.py", "-k", "none_is"),
-        _OBJECTS,
-    ),
     one("a stripe at the end of a block is left out", _HASH, "p) > 1024;", "p) > 1088;", KERNEL, SAME_CODE),
     one("the last stripe begins elsewhere", _HASH, "SECRET + 121", "SECRET + 120", KERNEL, SAME_CODE),
     one(
@@ -169,9 +164,9 @@ BREAKAGES: list[Breakage] = [
     one("the least is the last", _LOOPS, "if floats[at] < self", "if floats[at] <= self", SESSIONS, _OBJECTS),
     one(
         "integers beyond 53 bits are divided as floats",
-        _LOOPS,
-        "_EXACT_MAX = 53",
-        "_EXACT_MAX = 62",
+        "drift/columns/groups.py",
+        'if kind == "mean" and len(arrays[1]) and arrays[1].dtype == np.int64 and',
+        "if False and",
         SESSIONS,
         _OBJECTS,
     ),
@@ -196,8 +191,8 @@ BREAKAGES: list[Breakage] = [
     one(
         "sessions that end are not in order",
         _PROLONGING,
-        "for at in order]\n        results",
-        "for at in range(len(order))]\n        results",
+        "for at in order]\n        arrays",
+        "for at in range(len(order))]\n        arrays",
         SESSIONS,
         _OBJECTS,
     ),
@@ -213,4 +208,53 @@ BREAKAGES: list[Breakage] = [
         "sessions begin beside those of the stage", _PROLONGING, "or not self._take_over(keys)", "", SESSIONS, _OBJECTS
     ),
     one("sessions are not handed back", _PROLONGING, "        self._table.end(cells)\n\n", "\n", SESSIONS, _OBJECTS),
+    one("windows of two ends have one cell", _LOOPS, "if cell < first:", "if cell < 0:", SESSIONS, _WINDOWS),
+    one(
+        "what a batch added to windows stays where a call raises",
+        _LOOPS,
+        "                column.put(cell, accumulator)\n        self.batch",
+        "                pass\n        self.batch",
+        SESSIONS,
+        _WINDOWS,
+    ),
+    one(
+        "windows that stay have what those that end had",
+        _LOOPS,
+        "column.move(first, len(self.keys))",
+        "pass",
+        SESSIONS,
+        _WINDOWS,
+    ),
+    one(
+        "a window that goes on begins anew",
+        _LOOPS,
+        "self.cells[keys[at]] = cell\n\n    def clear",
+        "pass\n\n    def clear",
+        SESSIONS,
+        _WINDOWS,
+    ),
+    one(
+        "integers beyond 64 bits are cut off",
+        _LOOPS,
+        "            if overflow:\n                return values",
+        "            if False:\n                return values",
+        SESSIONS,
+        _WINDOWS,
+    ),
+    one(
+        "windows that end are not in order",
+        _OPENING,
+        "cells, timers = timers.sorted()",
+        'cells = array("q", range(len(timers)))',
+        TIMED,
+        _WINDOWS,
+    ),
+    one(
+        "a checkpoint misses windows",
+        _OPENING,
+        "return dict(self._entries(self._table.cells_of(keys)))",
+        "return {}",
+        ("tests/rows/test_running.py", "-k", "resumes"),
+        _WINDOWS,
+    ),
 ]

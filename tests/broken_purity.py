@@ -142,7 +142,7 @@ BREAKAGES = [
             (
                 "payloads that a timer changed are not looked at",
                 "drift/machines/windowing.py",
-                "        self._shared.check(samples)\n        self._shared.note_fired",
+                "        self._shared.check(ended.samples)\n        self._shared.note_fired",
                 "        self._shared.note_fired",
                 "thousands",
             ),

@@ -135,10 +135,8 @@ BREAKAGES = [
     one(
         "parts of a window are counted as rows",
         _PARTS,
-        "        return [self._sums(each, old, before[at : at + 1]) for at, each in enumerate(arrays)]\n",
-        "        return super().folded(of, old, before) if of[0] == 'count' else [\n"
-        "            self._sums(each, old, before[at : at + 1]) for at, each in enumerate(arrays)\n"
-        "        ]\n",
+        'counts = [each[0] if of[0] in ("count", "mean") else None for',
+        "counts = [None for",
         PARTS,
         NO_SPARK,
     ),

@@ -51,7 +51,7 @@ def counted(
         at = before[codes] + batch.ranks
         numbers = (ends - opened - begun)[codes] + at // size
         count = int(ends[-1])
-        groups = Groups(rows, range(count), None, numbers, firsts_of(numbers, count), [(0, count)])
+        groups = Groups(rows, range(count), None, numbers, firsts_of(numbers, count))
         going_on = np.flatnonzero(before % size)
         old = (ends - opened)[going_on]
         known = [states[each][2] for each in going_on.tolist()]

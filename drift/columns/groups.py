@@ -11,14 +11,14 @@ so, sums in numpy do not). Where comparisons of floats depend on order (NaN, zer
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from itertools import count, pairwise
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from drift.arrow import python_values
 from drift.columns.aggregates import (
     _EXACT_MAX,
     _MEAN_MAX,
@@ -33,7 +33,6 @@ from drift.columns.aggregates import (
     firsts_of,
 )
 from drift.columns.rows import Frame
-from drift.operators import NO_ITEMS
 
 _OLDEST = pl.CompatLevel.oldest()
 _ARRAYS = {frozenset({int}): np.int64, frozenset({float}): np.float64}  # by the types of accumulators
@@ -92,10 +91,6 @@ class Groups:
         codes: of each group the place of its key among these; None if they are the same.
         numbers: the group of each row.
         firsts: the first row of each group.
-        bounds: of each stretch, its first group and the one after its last.
-
-    Attributes:
-        rows: in the order of their metas.
     """
 
     def __init__(
@@ -105,45 +100,14 @@ class Groups:
         codes: Array | None,
         numbers: Array,
         firsts: Array,
-        bounds: list[tuple[int, int]],
     ) -> None:
-        self.rows = rows
-        self.distinct, self.firsts, self.bounds = distinct, firsts, bounds
+        self._rows, self.distinct, self.firsts = rows, distinct, firsts
         self.codes = np.arange(len(firsts)) if codes is None else codes
-        self._keys = distinct if codes is None else None
         self._numbers = numbers
-        self._listed: list[int] | None = None
         self._fields: dict[Of, Array | None] = {}
 
     def __len__(self) -> int:
         return len(self.firsts)
-
-    @property
-    def keys(self) -> Sequence[Any]:
-        """Of the groups."""
-        if self._keys is None:
-            self._keys = [self.distinct[at] for at in self.codes.tolist()]
-        return self._keys
-
-    @property
-    def numbers(self) -> list[int]:
-        """The group of each row."""
-        if self._listed is None:
-            self._listed = self._numbers.tolist()
-        return self._listed
-
-    def added(self, of: InColumns, before: Sequence[Any]) -> list[Any] | None:
-        """The accumulators of an aggregate after the rows; see the module.
-
-        Args:
-            before: the accumulator of each group, or NO_ITEMS.
-        """
-        old = [at for at, each in enumerate(before) if each is not NO_ITEMS]
-        try:
-            arrays = arrays_of(of[0], [before[at] for at in old]) if old else ()
-            return listed(of[0], self.folded(of, np.array(old, np.int64), arrays))
-        except _NotHere:
-            return None
 
     def folded(self, of: InColumns, old: Array, before: Sequence[Array]) -> Sequence[Array]:
         """The accumulators of an aggregate after the rows, in arrays.
@@ -170,52 +134,15 @@ class Groups:
             return (self._sums(values, old, before),)
         return (self._extremes(values, old, before, np.minimum if kind == "min" else np.maximum),)
 
-    def extremes(self, field: Of, *, greatest: bool) -> list[tuple[Any, Any]] | None:
-        """Of each group its least or greatest value, and the first row that has it, as a dict.
-
-        None where values are not numbers in columns, or comparisons of them depend on order.
-        """
-        try:
-            values = self._values(field)
-            found: Array = values[self.firsts]
-            if values.dtype == np.float64 and np.isnan(values).any():
-                raise _NotHere
-        except _NotHere:
-            return None
-        (np.maximum if greatest else np.minimum).at(found, self._numbers, values)
-        have_it = np.flatnonzero(values == found[self._numbers])
-        places = have_it[firsts_of(self._numbers[have_it], len(self))]
-        return list(zip(values[places].tolist(), self.rows_at(places)))
-
     @property
     def places(self) -> Array:
-        """`numbers` as an array."""
+        """The group of each row."""
         return self._numbers
-
-    @property
-    def lasts(self) -> Array:
-        """The last row of each group."""
-        places = np.empty(len(self), np.int64)
-        places[self._numbers] = np.arange(len(self._numbers))  # of several rows of a group the last is stored
-        return places
-
-    def rows_at(self, places: Array) -> list[Any]:
-        """The rows at these places, as dicts."""
-        return self.rows.in_order(places.tolist()).values
-
-    def values_at(self, of: Of | None, places: Array) -> list[Any] | None:
-        """The values of the rows at these places, as in their dicts; None if they are in no column without nulls."""
-        column = None if of is None else self.rows.column(of)
-        return (
-            None
-            if column is None or column.null_count()
-            else python_values(column.gather(places).to_arrow(compat_level=_OLDEST))
-        )
 
     def _values(self, field: Of) -> Array:
         if field not in self._fields:
             try:
-                self._fields[field] = _numbers(self.rows, field)
+                self._fields[field] = _numbers(self._rows, field)
             except _NotHere:
                 self._fields[field] = None
         found = self._fields[field]
@@ -277,18 +204,25 @@ def results_of(aggregates: Sequence[InColumns], accumulators: Sequence[Sequence[
     return found
 
 
+def results_in_columns(aggregates: Sequence[InColumns], accumulators: Sequence[Sequence[Any]]) -> list[Array] | None:
+    """See `results_of`, of accumulators in buffers; None where a division is not exact in columns."""
+    try:
+        return results_of(aggregates, [list(map(np.asarray, each)) for each in accumulators])
+    except _NotHere:
+        return None
+
+
 def _greatest(values: Array) -> int:
     """The greatest distance from 0."""
     return max(int(values.max()), -int(values.min()))
 
 
-def groups_of(rows: Any, key: Sequence[str], lengths: Sequence[int], kind: Callable[..., Groups] = Groups) -> Any:
+def groups_of(rows: Frame, key: Sequence[str], lengths: Sequence[int]) -> Groups | None:
     """The groups of the rows, by key within stretches of rows; None where keys are not known in columns.
 
     Args:
         key: names of the fields; of one the key is its value, of several a tuple, of none None.
         lengths: of the stretches, one after the other.
-        kind: of the groups.
     """
     try:
         codes, keys = codes_of(rows, key)
@@ -296,27 +230,35 @@ def groups_of(rows: Any, key: Sequence[str], lengths: Sequence[int], kind: Calla
         return None
     assert sum(lengths) == len(rows)
     if len(lengths) == 1:
-        return kind(rows, keys, None, codes, firsts_of(codes, len(keys)), [(0, len(keys))])
+        return Groups(rows, keys, None, codes, firsts_of(codes, len(keys)))
     numbers, slots, firsts = _in_order(codes + np.repeat(np.arange(len(lengths)) * len(keys), lengths))
-    stretches, places = np.divmod(slots, len(keys))
-    edges = np.searchsorted(stretches, np.arange(len(lengths) + 1)).tolist()
-    return kind(rows, keys, places, numbers, firsts, list(pairwise(edges)))
+    return Groups(rows, keys, slots % len(keys), numbers, firsts)
 
 
 def values_by_key(
-    rows: Any, key: Sequence[str], aggregates: Sequence[InColumns]
-) -> tuple[Array, list[Any], list[Array | None]] | None:
-    """The number of each row's key, the keys, and the values of each aggregate; None where they are not in columns.
+    rows: Any, key: Sequence[str], aggregates: Sequence[Any]
+) -> tuple[Array, list[Any], list[Any], None] | None:
+    """The number of each row's key, the keys, and the values of each aggregate: numbers in an array, others in a list.
+
+    None where keys are not in columns.
 
     Args:
         key: see `groups_of`.
     """
     try:
-        values = [None if kind == "count" else _numbers(rows, of) for kind, of in aggregates]
         codes, keys = codes_of(rows, key)
     except _NotHere:
         return None
-    return np.asarray(codes, np.int64), keys, values
+    return np.asarray(codes, np.int64), keys, [_values_of(rows, each) for each in aggregates], None
+
+
+def _values_of(rows: Any, aggregate: Any) -> Any:
+    if aggregate.adds == "count":
+        return None
+    if aggregate.adds is not None and aggregate.in_columns is not None:
+        with suppress(_NotHere):
+            return _numbers(rows, aggregate.in_columns[1])
+    return list(aggregate.values_of(rows))
 
 
 def _in_order(numbers: Array) -> tuple[Array, Array, Array]:

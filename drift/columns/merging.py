@@ -18,7 +18,6 @@ import numpy as np
 
 from drift.columns.aggregates import _EXACT_MAX, Array, InColumns, _NotHere
 from drift.columns.groups import UNUSED_MIN, KeyNumbers, _greatest, arrays_of, listed, results_of
-from drift.columns.opened import OpenWindows, Taken
 from drift.columns.windows import window_rows
 from drift.operators import Timer
 from drift_graph.canonical import canonical_each, encode_many, stored_each
@@ -37,7 +36,7 @@ class Kind(NamedTuple):
     Attributes:
         make: makes a slice of its key, start, end and accumulator.
         fields: how many fields the key has.
-        names, aggregates: see `OpenWindows`.
+        names: of its values, None of one value; `aggregates`: what is computed for each.
     """
 
     make: Callable[..., Any]
@@ -126,15 +125,29 @@ class Slices(Rows):
 
 
 def slices_of(
-    make: Callable[..., Any], fields: int, opened: OpenWindows, taken: Taken, bounds: Sequence[tuple[int, int]]
+    make: Callable[..., Any],
+    fields: int,
+    values: tuple[tuple[str, ...] | None, Sequence[InColumns]],
+    keys: list[Any],
+    bounds: Sequence[tuple[int, int]],
+    counts: Sequence[int],
+    accumulators: Sequence[Sequence[Any]],
 ) -> Slices | None:
-    """Windows in arrays as slices; None where their bounds are beyond 64 bits."""
-    kind = Kind(make, fields, opened.names, tuple(opened.aggregates))
+    """Windows as slices; None where bounds are beyond 64 bits, or what is least hangs on the order of values."""
+    kind = Kind(make, fields, values[0], tuple(values[1]))
     try:
-        starts, ends = (np.repeat(np.array(each, np.int64), taken.counts) for each in zip(*bounds))
+        starts, ends = (np.repeat(np.array(each, np.int64), counts) for each in zip(*bounds))
     except OverflowError:
         return None
-    return Slices(kind, taken.keys.listed(), starts, ends, taken.arrays)
+    arrays = [list(map(np.asarray, each)) for each in accumulators]
+    if any(of[0] in ("min", "max") and _depends_on_order(each[0]) for of, each in zip(kind.aggregates, arrays)):
+        return None
+    return Slices(kind, keys, starts, ends, arrays)
+
+
+def _depends_on_order(values: Array) -> bool:
+    """Whether the least and the greatest of values are others in another order."""
+    return values.dtype == np.float64 and bool(np.isnan(values).any() or np.signbit(values[values == 0]).any())
 
 
 def merging_of(
@@ -246,7 +259,7 @@ class Merging:
         except (_NotHere, OverflowError):
             return None
         for (kind, _), (values, *_) in zip(aggregates, arrays):
-            if kind in ("min", "max") and (np.isnan(values).any() or np.signbit(values[values == 0]).any()):
+            if kind in ("min", "max") and _depends_on_order(values):
                 return None
         return Slices(self._kind, keys, starts, ends, arrays)
 

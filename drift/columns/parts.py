@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from drift.columns.aggregates import Array, InColumns, _NotHere
+from drift.columns.aggregates import Array, InColumns, _NotHere, codes_of
 from drift.columns.computed import Computed
 from drift.columns.expressions import Expressions, Predicate
 from drift.columns.groups import Groups, groups_of
@@ -58,9 +58,14 @@ class Parts(Tabular):
         """Of the keys, or of accumulators."""
         return self.frame[of] if of in self.frame.columns else None
 
-    def grouped(self, lengths: Sequence[int]) -> Any:
-        keys = [name for name in self.frame.columns if name.startswith(_KEY)]
-        return groups_of(self, keys, lengths, PartGroups)
+    def added(self, aggregates: Sequence[InColumns]) -> Any:
+        codes, keys = codes_of(self, [name for name in self.frame.columns if name.startswith(_KEY)])  # type: ignore[arg-type]
+        arrays = [
+            [self.frame[_name(of, at)].to_numpy() for at in range(2 if of[0] == "mean" else 1)] for of in aggregates
+        ]
+        counts = [each[0] if of[0] in ("count", "mean") else None for of, each in zip(aggregates, arrays)]
+        values = [None if of[0] == "count" else each[-1] for of, each in zip(aggregates, arrays)]
+        return np.asarray(codes, np.int64), keys, values, counts
 
     def __reduce__(self) -> Any:
         return _unpacked, (self.packed(),)
@@ -77,19 +82,6 @@ def _name(of: InColumns, at: int) -> str:
     """The column of an aggregate's accumulators: of a mean there are two."""
     kind, field = of
     return f"{kind} {at} = {field.computed.hex()}" if isinstance(field, Computed) else f"{kind} {at} . {field}"
-
-
-class PartGroups(Groups):
-    """The groups of some parts."""
-
-    def folded(self, of: InColumns, old: Array, before: Sequence[Array]) -> Sequence[Array]:
-        frame: pl.DataFrame = self.rows.frame
-        arrays = [frame[_name(of, at)].to_numpy() for at in range(2 if of[0] == "mean" else 1)]
-        if len(old) and any(one.dtype != two.dtype for one, two in zip(arrays, before)):
-            raise _NotHere
-        if of[0] in ("min", "max"):
-            return (self._extremes(arrays[0], old, before, np.minimum if of[0] == "min" else np.maximum),)
-        return [self._sums(each, old, before[at : at + 1]) for at, each in enumerate(arrays)]
 
 
 class Adding:
@@ -141,10 +133,14 @@ class Adding:
         rows, times, places, lengths = self._in_windows(rows, times, places)
         if not len(times):
             return Columns(Metas(), [], None), [], _NONE
-        groups = self._opens.groups(rows, lengths)
+        names = self._opens.fields_of_key
+        assert names is not None
+        groups = groups_of(rows, names, lengths)
         if groups is None:
             raise NeedsRows("the keys of rows are not in columns")
-        frame = pl.DataFrame([*self._keys_of(rows, groups), *self._added(groups)])
+        firsts = pl.Series(groups.firsts)
+        of_keys = [rows.frame[name].gather(firsts).alias(f"{_KEY}{at}") for at, name in enumerate(names)]
+        frame = pl.DataFrame([*of_keys, *self._added(groups)])
         of_groups = times[groups.firsts]
         metas = Metas.stamped(of_groups, _ties(groups, times, of_groups, source, places), self._rank, ending)
         return Columns(metas, Parts(frame), None), groups.distinct, groups.codes  # type: ignore[arg-type]
@@ -164,12 +160,6 @@ class Adding:
         if not chosen.all():
             rows, times, places = rows.chosen(chosen.tobytes()), times[chosen], places[chosen]
         return rows, times, places, lengths
-
-    def _keys_of(self, rows: Frame, groups: Groups) -> list[pl.Series]:
-        names = self._opens.fields_of_key
-        assert names is not None
-        firsts = pl.Series(groups.firsts)
-        return [rows.frame[name].gather(firsts).alias(f"{_KEY}{at}") for at, name in enumerate(names)]
 
     def _added(self, groups: Groups) -> list[pl.Series]:
         columns: dict[str, pl.Series] = {}

@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from itertools import chain, compress
@@ -33,7 +32,7 @@ from drift.flow.sketches import (
     with_bucket,
     with_hashes,
 )
-from drift.operators import NO_ITEMS, _ByValue
+from drift.operators import _ByValue
 from drift_graph.canonical import canonical, hash64
 from drift_graph.errors import GraphError
 from drift_graph.functions import caller, check_function
@@ -54,6 +53,9 @@ class Aggregate(Generic[T, V]):
     """
 
     __slots__ = ()
+
+    #: How numbers are added to its accumulators, see `drift.columns.aggregates.Kind`; None where `add_value` says it.
+    adds: ClassVar[Any] = None
 
     @property
     def of_nothing(self) -> Any:
@@ -108,27 +110,6 @@ class Aggregate(Generic[T, V]):
     def add(self, accumulator: Any, payload: T) -> Any:
         """The accumulator with one more payload."""
         raise NotImplementedError
-
-    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[T]) -> None:
-        """Add payloads, in order, to the accumulators of their keys in `known`; the same as `begin` and `add`."""
-        add, begin = self.add_value, self.begin_value
-        for key, value in zip(keys, self.values_of(payloads)):
-            known[key] = add(known[key], value) if key in known else begin(value)
-
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        """Add rows in columns to the accumulators of their groups; the same as `add_each`.
-
-        Args:
-            groups: a `drift.columns.groups.Groups`.
-            before: the accumulator of each group, or NO_ITEMS.
-        """
-        of = self.in_columns
-        made: list[Any] | None = None if of is None else groups.added(of, before)
-        if made is None:
-            known = {at: each for at, each in enumerate(before) if each is not NO_ITEMS}
-            self.add_each(known, groups.numbers, groups.rows)
-            made = [known[at] for at in range(len(before))]
-        return made
 
     def values_of(self, payloads: Sequence[T]) -> Sequence[Any]:
         """The values that `begin_value` and `add_value` take instead of payloads: this calls the user's function."""
@@ -215,12 +196,6 @@ class Then(_ByValue, Aggregate[Any, Any], frozen=True):
     def add(self, accumulator: Any, payload: Any) -> Any:
         return self.before.add(accumulator, payload)
 
-    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
-        self.before.add_each(known, keys, payloads)
-
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        return self.before.add_groups(groups, before)
-
     def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
         return self.before.values_of(payloads)
 
@@ -241,6 +216,7 @@ class Count(_ByValue, Aggregate[Any, int], frozen=True):
     """The number of payloads."""
 
     of_nothing = 0
+    adds: ClassVar = "count"
 
     @property
     def in_columns(self) -> tuple[Any, Any]:
@@ -251,10 +227,6 @@ class Count(_ByValue, Aggregate[Any, int], frozen=True):
 
     def add(self, accumulator: int, payload: Any) -> int:
         return accumulator + 1
-
-    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
-        for key, count in Counter(keys).items():
-            known[key] = known.get(key, 0) + count
 
     def merge(self, left: int, right: int) -> int:
         return left + right
@@ -331,18 +303,22 @@ class _LeavesOutNone(_OfValues, frozen=True):
 
 
 class Sum(_LeavesOutNone, frozen=True):
+    adds: ClassVar = "sum"
+
     @property
     def in_columns(self) -> tuple[Any, Any] | None:
-        return _of_field("sum", self.user_function)
+        return _of_field(self.adds, self.user_function)
 
     start = staticmethod(_number)  # type: ignore[assignment]
     more = both = staticmethod(operator.add)  # type: ignore[assignment]
 
 
 class Mean(_LeavesOutNone, frozen=True):
+    adds: ClassVar = "mean"
+
     @property
     def in_columns(self) -> tuple[Any, Any] | None:
-        return _of_field("mean", self.user_function)
+        return _of_field(self.adds, self.user_function)
 
     def start(self, value: Any) -> tuple[int, Any]:
         return 1, value
@@ -395,8 +371,12 @@ class Extreme(_LeavesOutNone, frozen=True):
     greatest: bool
 
     @property
+    def adds(self) -> str:
+        return "max" if self.greatest else "min"
+
+    @property
     def in_columns(self) -> tuple[Any, Any] | None:
-        return _of_field("max" if self.greatest else "min", self.user_function)
+        return _of_field(self.adds, self.user_function)
 
     def both(self, left: Any, right: Any) -> Any:
         return right if _is_before(right, left, self.greatest) else left
@@ -429,13 +409,6 @@ class ExtremeBy(_OfPairs, _LeavesOutNone, frozen=True):
     def both(self, left: tuple[Any, Any], right: tuple[Any, Any]) -> tuple[Any, Any]:
         return right if _is_before(right[0], left[0], self.greatest) else left
 
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        column = _column(self.user_function)
-        pairs = None if column is None else groups.extremes(column, greatest=self.greatest)
-        if pairs is None:
-            return super().add_groups(groups, before)
-        return [pair if old is NO_ITEMS else self.merge(old, pair) for old, pair in zip(before, pairs)]
-
     def final(self, accumulator: tuple[Any, Any]) -> Any:
         return accumulator[1]
 
@@ -444,13 +417,6 @@ class First(_ByValue, Aggregate[Any, Any], frozen=True):
     def begin(self, payload: Any) -> Any:
         return payload
 
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        new = [at for at, each in enumerate(before) if each is NO_ITEMS or each is None]
-        made = before.copy()
-        for at, payload in zip(new, groups.rows_at(groups.firsts[new])):
-            made[at] = payload
-        return made
-
     def merge(self, left: Any, right: Any) -> Any:
         return right if left is None else left
 
@@ -458,9 +424,6 @@ class First(_ByValue, Aggregate[Any, Any], frozen=True):
 
 
 class Last(First, frozen=True):
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        return groups.rows_at(groups.lasts)  # type: ignore[no-any-return]
-
     def merge(self, left: Any, right: Any) -> Any:
         return left if right is None else right
 
@@ -473,22 +436,12 @@ class FirstOf(_LeavesOutNone, frozen=True):
     def both(self, left: Any, right: Any) -> Any:
         return left
 
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        values = groups.values_at(_column(self.user_function), groups.firsts)
-        if values is None:
-            return super().add_groups(groups, before)
-        return [value if old is NO_ITEMS or old is None else old for old, value in zip(before, values)]
-
 
 class LastOf(_LeavesOutNone, frozen=True):
     """The last value."""
 
     def both(self, left: Any, right: Any) -> Any:
         return right
-
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        values = groups.values_at(_column(self.user_function), groups.lasts)
-        return super().add_groups(groups, before) if values is None else values
 
 
 class Nth(_ByValue, Aggregate[Any, Any], frozen=True):
@@ -860,19 +813,6 @@ class Several(_ByValue, Aggregate[Any, dict[str, Any]], frozen=True):
         found = [part.in_columns for part in self.parts]
         return None if None in found else (self.names, found)  # type: ignore[return-value]
 
-    def add_each(self, known: dict[Any, Any], keys: Sequence[Any], payloads: Sequence[Any]) -> None:
-        parts = []
-        for at, part in enumerate(self.parts):
-            parts.append({key: each[at] for key, each in known.items()})
-            part.add_each(parts[-1], keys, payloads)
-        known.update((key, tuple([part[key] for part in parts])) for key in parts[0])
-
-    def add_groups(self, groups: Any, before: list[Any]) -> list[Any]:
-        parts = []
-        for at, part in enumerate(self.parts):
-            parts.append(part.add_groups(groups, [each if each is NO_ITEMS else each[at] for each in before]))
-        return list(zip(*parts))
-
     def values_of(self, payloads: Sequence[Any]) -> Sequence[Any]:
         return list(zip(*[part.values_of(payloads) for part in self.parts]))
 
@@ -893,6 +833,13 @@ class Several(_ByValue, Aggregate[Any, dict[str, Any]], frozen=True):
 
     def result(self, accumulator: tuple[Any, ...]) -> dict[str, Any]:
         return {name: part.result(each) for name, part, each in zip(self.names, self.parts, accumulator)}
+
+
+def accumulating(aggregate: Aggregate[Any, Any]) -> Aggregate[Any, Any]:
+    """What has the accumulators of an aggregate, whatever is made of its result."""
+    while isinstance(aggregate, Then):
+        aggregate = aggregate.before
+    return aggregate
 
 
 class Where(_ByValue, Aggregate[Any, Any], frozen=True):

@@ -13,12 +13,14 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from drift.flow.accumulators import Aggregate
+from drift.flow.accumulators import Aggregate, Several, accumulating
+from drift.flow.choosing import all_items
+from drift.flow.fields import names_of
 from drift.operators import MapsEach, OpensWindows, _ByValue
 from drift_graph.later import Later, at
 from drift_graph.meta import END, TIME_MIN
 from drift_graph.moments import moment_from, zone_from
-from drift_graph.payloads import are_rows
+from drift_graph.payloads import Rows, are_rows
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -133,6 +135,21 @@ class OfAggregate(_ByValue, frozen=True):
     def initials(self) -> tuple[Any, ...]:
         """What the aggregate's functions get beside payloads and accumulators."""
         return self.aggregate.initials
+
+    @property
+    def parts(self) -> tuple[bool, list[tuple[Any, Any]]]:
+        aggregate = accumulating(self.aggregate)
+        if isinstance(aggregate, Several):
+            return True, [(part.adds, part) for part in map(accumulating, aggregate.parts)]
+        return False, [(aggregate.adds, aggregate)]
+
+    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any], list[Any] | None] | None:
+        values, names = self.aggregate.values_in_columns, () if self.key is all_items else names_of(self.key)
+        if names is None or not rows.has_fields:
+            return None if values is None else rows.added(values[1])
+        from drift.columns.groups import values_by_key  # here: it needs numpy
+
+        return values_by_key(rows, names, [part for _, part in self.parts[1]])
 
 
 class Ended(_ByValue, frozen=True):

@@ -186,16 +186,6 @@ class _Ruled(_ByValue, Windows, frozen=True):
 # Windows of time whose results a timer gives.
 
 
-def _groups_by(key: Callable[[Any], Any], rows: Rows, lengths: Sequence[int]) -> Any:
-    """See `OpensWindows.groups`."""
-    names = () if key is all_items else names_of(key)
-    if names is None or not rows.has_fields:
-        return rows.grouped(lengths)
-    from drift.columns.groups import groups_of  # here: it needs numpy
-
-    return groups_of(rows, names, lengths)
-
-
 def fields_of_rows(
     fields: Any, key: Callable[[Any], Any], named: Mapping[str, Aggregate[Any, Any]], names: Sequence[str]
 ) -> Any:
@@ -234,17 +224,6 @@ class _Opening(OfAggregate, OpensWindows, frozen=True):
         """See `Logic`."""
         return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
 
-    def groups(self, rows: Rows, lengths: Sequence[int]) -> Any:
-        return _groups_by(self.key, rows, lengths)
-
-    def opened(self) -> Any:
-        values = self.aggregate.values_in_columns
-        if values is None:
-            return None
-        from drift.columns.opened import OpenWindows  # here: it needs numpy
-
-        return OpenWindows(*values)
-
 
 class AlignedItem(_Opening, frozen=True):
     """An item of a window."""
@@ -252,16 +231,19 @@ class AlignedItem(_Opening, frozen=True):
     def until(self, time: int) -> int:
         return last_before(self.bounds(time)[1])
 
-    def outputs_of(self, opened: Any, taken: Any) -> Rows | None:
-        from drift.columns.windows import window_rows  # here: it needs numpy
-
-        values = opened.results(taken)
-        if values is None:
+    def windows(
+        self, keys: list[Any], untils: Sequence[int], counts: Sequence[int], accumulators: list[Any]
+    ) -> Rows | None:
+        if self.aggregate.values_in_columns is None:
             return None
-        bounds = list(map(self.bounds, taken.untils))
-        names = names_of(self.key)
-        fields = 0 if names is None else len(names)  # rows are in columns by fields, or all have one key
-        return window_rows(Window, taken.keys, fields, bounds, taken.counts, values, opened.names)
+        from drift.columns.groups import results_in_columns  # here: they need numpy
+        from drift.columns.windows import window_rows
+
+        fields, (names, aggregates) = names_of(self.key) or (), self.aggregate.values_in_columns
+        results, bounds = results_in_columns(aggregates, accumulators), list(map(self.bounds, untils))
+        if results is None:
+            return None
+        return window_rows(Window, keys, len(fields), bounds, counts, results, names)
 
     def __call__(self, state: Any, payload: Any, time: int) -> Stepped:
         if state is EMPTY:
@@ -332,31 +314,20 @@ class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
         """The open window as it is."""
         return Window(key, state[0], state[1] + self.gap, self.aggregate.result(state[2]))
 
-    @property
-    def parts(self) -> tuple[bool, list[tuple[Any, Any]]]:
-        values, aggregate = self.aggregate.values_in_columns, self.aggregate
-        if values is None:
-            return False, [(None, aggregate)]
-        several = isinstance(aggregate, Several)
-        parts = aggregate.parts if isinstance(aggregate, Several) else [aggregate]
-        return several, [(kind, part) for (kind, _), part in zip(values[1], parts)]
-
     def objects_because(self, key: Callable[[Any], Any]) -> str:
         """See `Logic`."""
         return not_in_columns(None if key is all_items else key, parts_of(self.aggregate))
 
-    def in_columns(self, rows: Rows) -> tuple[Any, list[Any], list[Any]] | None:
-        values, names = self.aggregate.values_in_columns, () if self.key is all_items else names_of(self.key)
-        if values is None or names is None or not rows.has_fields:
+    def windows(self, keys: list[Any], firsts: Any, lasts: Any, accumulators: list[Any]) -> Rows | None:
+        if self.aggregate.values_in_columns is None:
             return None
-        from drift.columns.groups import values_by_key  # here: it needs numpy
+        from drift.columns.groups import results_in_columns  # here: they need numpy
+        from drift.columns.windows import windows_between
 
-        return values_by_key(rows, names, values[1])
-
-    def windows(self, keys: list[Any], firsts: Any, lasts: Any, results: list[Any]) -> Rows | None:
-        from drift.columns.windows import windows_between  # here: it needs numpy
-
-        fields, (names, _) = names_of(self.key) or (), self.aggregate.values_in_columns or (None, ())
+        fields, (names, aggregates) = names_of(self.key) or (), self.aggregate.values_in_columns
+        results = results_in_columns(aggregates, accumulators)
+        if results is None:
+            return None
         return windows_between(Window, keys, len(fields), firsts, lasts, results, names, further=self.gap)
 
     def start(self, state: Any, time: int) -> int:
@@ -415,11 +386,15 @@ class SliceItem(_Opening, frozen=True):
         begin = time - into
         return (begin, begin + cut) if into < cut else (begin + cut, begin + self.every)
 
-    def outputs_of(self, opened: Any, taken: Any) -> Rows | None:
+    def windows(
+        self, keys: list[Any], untils: Sequence[int], counts: Sequence[int], accumulators: list[Any]
+    ) -> Rows | None:
+        if self.aggregate.values_in_columns is None:
+            return None
         from drift.columns.merging import slices_of  # here: it needs numpy
 
-        names = names_of(self.key)
-        return slices_of(Slice, 0 if names is None else len(names), opened, taken, list(map(self.bounds, taken.untils)))
+        fields, values = names_of(self.key) or (), self.aggregate.values_in_columns
+        return slices_of(Slice, len(fields), values, keys, list(map(self.bounds, untils)), counts, accumulators)
 
     def outputs(self, notes: Sequence[Any], accumulators: Sequence[Any], time: int) -> list[Slice]:
         start, end = self.bounds(time)

@@ -1,15 +1,16 @@
-"""A stage of rows in columns whose worker may have to rewind: it is followed by another one, as of minimal time.
+"""A stage that corrects nothing and whose worker may have to rewind: another one follows it, as of minimal time.
 
 Invariant: the stage behind has got what the one ahead has got below a bound, which is no greater than minimal time;
 what is above it waits here, in the order of its metas. Both give what any stage gives for their items.
 
-Why: nothing comes below the rows of the one ahead (`complete_below`), so nothing is corrected, and it logs nothing. But
-a worker that survives another's death rewinds to minimal time, and a checkpoint is of minimal time. So the same rows
-run a second time, in columns and many at once: in a stage above whose rows there is nothing, so that its states are
-those of a checkpoint, and its keys those that changed. Where another process dies, a new stage takes these states. Rows
-in columns take so little that twice is less than what a log costs.
+Why: nothing comes below the items of the one ahead (`complete_below`), so nothing is corrected, and it logs nothing.
+But a worker that survives another's death rewinds to minimal time, and a checkpoint is of minimal time. So the same
+items run a second time, many at once: in a stage above whose items there is nothing, so that its states are those of a
+checkpoint, and its keys those that changed. Where another process dies, a new stage takes these states. Rows in
+columns, and windows in the kernel's loop, take so little that twice is less than what a log costs.
 
-Items that are no rows are corrected as ever: whether the first are rows decides it.
+Where a stage gives outputs for items at once, those that are no rows are corrected as ever: whether the first are rows
+decides it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from drift_graph.item import Columns, joined
 from drift_graph.meta import BEGINNING
 from drift_graph.payloads import are_rows
 
-#: So many settled rows wait before they run again, and twice as many as there are items behind.
+#: So many settled items wait before they run again, and twice as many as there are items behind.
 _WAITING_MIN = 1 << 16
 
 
@@ -40,7 +41,7 @@ class Followed:
         self._make = make
         self._ahead = make()
         self._behind: KeyedStage | None = make()
-        self._has_rows: bool | None = None  # before the first item None
+        self._is_followed: bool | None = None  # before the first item None
         self._waiting: deque[tuple[Columns, bool]] = deque()  # what did not run behind; and whether the input had ended
         self._waiting_rows = 0
         self._complete_below = self._minimal_time = BEGINNING
@@ -49,8 +50,8 @@ class Followed:
 
     @property
     def only_at_ends(self) -> bool:
-        """Once rows are in columns, all items wait."""
-        return self._ahead.only_at_ends or bool(self._has_rows)
+        """Once it is followed, all items wait."""
+        return self._ahead.only_at_ends or bool(self._is_followed)
 
     @property
     def complete_below(self) -> bytes:
@@ -59,7 +60,7 @@ class Followed:
     @complete_below.setter
     def complete_below(self, bound: bytes) -> None:
         self._complete_below = bound
-        if self._has_rows:
+        if self._is_followed:
             self._ahead.complete_below = bound
 
     @property
@@ -79,17 +80,17 @@ class Followed:
         self._ahead.ended = ended
 
     def process(self, columns: Columns, ports: Ports) -> Columns:
-        if self._has_rows is None and columns.metas:
-            self._decide(has_rows=are_rows(columns.payloads))
-        if self._has_rows and self._behind is not None and columns.metas:
+        if self._is_followed is None and columns.metas:
+            self._decide(is_followed=self._ahead.only_at_ends or are_rows(columns.payloads))
+        if self._is_followed and self._behind is not None and columns.metas:
             assert columns.diffs is None and columns.metas[-1] < self._complete_below
             self._waiting.append((columns, self.ended))
             self._waiting_rows += len(columns.metas)
         return self._ahead.process(columns, ports)
 
-    def _decide(self, *, has_rows: bool) -> None:
-        self._has_rows = has_rows
-        if has_rows:
+    def _decide(self, *, is_followed: bool) -> None:
+        self._is_followed = is_followed
+        if is_followed:
             self._ahead.track(tracks=False)
             self._ahead.complete_below = self._complete_below
         else:
@@ -140,13 +141,13 @@ class Followed:
             self._behind.track()
 
     def changed(self, checkpoint: bytes) -> Entries:
-        if not self._has_rows or self._behind is None:
+        if not self._is_followed or self._behind is None:
             return self._ahead.changed(checkpoint)
         self._follow(self._behind, checkpoint)
         return self._behind.changed(checkpoint)
 
     def rewind(self, checkpoint: bytes) -> None:
-        if not self._has_rows or self._behind is None:
+        if not self._is_followed or self._behind is None:
             self._ahead.rewind(checkpoint)
             return
         self._follow(self._behind, checkpoint)
@@ -163,10 +164,10 @@ class Followed:
             self._behind.restore(entries, lookup)
 
     def page(self, lookup: Lookup) -> None:
-        """Where states may not be in memory, rows are corrected as ever."""
-        if not self._ahead.only_at_ends:
-            self._decide(has_rows=False)
+        """Where states may not be in memory, items are corrected as ever."""
         self._ahead.page(lookup)
+        if self._ahead.is_paged:
+            self._decide(is_followed=False)
 
     def drop(self, keys_at_once: int, *, recent: bool) -> Iterator[Entries]:
         return self._ahead.drop(keys_at_once, recent=recent)

@@ -109,7 +109,7 @@ def _form(
         why = "it is in a cycle, which runs item by item"
     elif given == "objects":
         why = _of_objects(takes)
-    elif stage.is_in_kernel and level:
+    elif stage.is_in_kernel and level and not stage.takes_later:
         why = "its items have the times of ends, not of sources"
     else:
         why = stage.objects_because

@@ -4,13 +4,12 @@ Invariant: outputs, states and timers are those of the logic, row by row and tim
 are either in such a form or in the stage; what a form does not know is left to the logic.
 
 Why: nothing of it is ever taken back, so nothing is logged, and states need not be there for each row or timer. Whoever
-needs a key's state as the logic would have it asks the form to hand it back. A form may also take rows that come in
-order and could still be corrected (`append`): the stage has their states, and logs them.
+needs a key's state as the logic would have it asks the form to hand it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from drift.machines.log import Keyed
@@ -54,7 +53,7 @@ class InOrder:
         only_at_ends: see `drift.machines.logics.Logic`.
         has_columns: see `drift.machines.stage.Stage`; where there is output at ends only, the stage has.
         is_built: whether there is what it needs; else the logic runs.
-        in_kernel: whether it is a loop of the kernel.
+        in_kernel: whether it is a loop of the kernel; `takes_later`: also of later items.
         leaves_pages: whether a stage whose states may be dropped from memory does without it.
     """
 
@@ -64,6 +63,7 @@ class InOrder:
     leaves_pages: ClassVar[bool] = False
     is_built: ClassVar[bool] = True
     in_kernel: ClassVar[bool] = False
+    takes_later: ClassVar[bool] = False
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
         """Process rows of a batch from the first on, with the timers before them; how many, and the outputs."""
@@ -72,18 +72,6 @@ class InOrder:
     def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
         """Process rows in columns, before their keys are known; how many, and the outputs."""
         return 0, []
-
-    def stretches(self, metas: Metas) -> Iterator[tuple[int, int]]:
-        """Rows of a batch, from the first on, that `append` takes together: where they end, and an argument for it."""
-        return iter(())
-
-    def append(self, stretch: Keyed, until: int) -> dict[Any, Any] | None:
-        """Process rows whose keys have no timers below them, with the states and timers of the stage.
-
-        Returns:
-            The states of their keys before; None, and nothing has changed, if a call raises.
-        """
-        raise NotImplementedError
 
     def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
         """Fire the first timers below a bound, below which no row will come; the outputs.

@@ -161,6 +161,11 @@ class KeyedStage(KeyedState):
         return self._in_order is not None and self._in_order.in_kernel
 
     @property
+    def takes_later(self) -> bool:
+        """Whether it does so where these are later items."""
+        return self._in_order is not None and self._in_order.takes_later
+
+    @property
     def opens(self) -> OpensWindows | None:
         """What opens the windows of the form in order, where their ends follow from the times of items; else None."""
         return self._in_order.opens if self._in_order is not None else None
@@ -295,10 +300,6 @@ class KeyedStage(KeyedState):
             batch = self._take_in_order(batch, self._in_order, sent)
             if not batch.keys:
                 return sent
-        if not is_complete and self._in_order is not None and not self._blocked:
-            batch = self._append_in_order(batch, self._in_order, sent)
-            if not batch.keys:
-                return sent
         metas, keys, payloads = batch
         fired: list[_Fired] = []
         befores: dict[Any, Any] | None = None if is_complete else {}
@@ -385,24 +386,6 @@ class KeyedStage(KeyedState):
             return rest
         self._check(samples)
         return _NONE
-
-    def _append_in_order(self, batch: Keyed, in_order: InOrder, sent: list[Columns]) -> Keyed:
-        """The same for rows that something may come below, with the states and timers of the stage: they are logged."""
-        done = 0
-        for stop, until in in_order.stretches(batch.metas):
-            some = batch.slice(done, stop)
-            first, least = some.metas[0], self._timers.least
-            has_timers = least is not None and least < first
-            if has_timers and (first > self.heartbeat or not self._fire_timers(first, sent)):
-                break
-            samples = self._sampled(some.payloads)
-            befores = in_order.append(some, until)
-            if befores is None:
-                break
-            self._check(samples)
-            self._log.append(*some, [()] * len(some.keys), befores)
-            done = stop
-        return batch.after(done) if done else batch
 
     def _run(self, batch: Keyed, made: list[Any], fired: list[_Fired], befores: dict[Any, Any] | None) -> None:
         """Give a batch to the logic in one call, if that is possible; `made` gets what its rows made."""
@@ -904,6 +887,11 @@ class KeyedStage(KeyedState):
             if self._paged is not None:
                 self._paged.know(swept)
             self._sweep_at = max(_SWEPT_MIN, 2 * len(self._states))
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether states may be dropped from memory."""
+        return self._paged is not None
 
     @property
     def pages(self) -> Mapping[Any, Any]:

@@ -61,13 +61,20 @@ class Prolonging(InOrder):
         self._has_rows = False
 
     def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
-        batch = self._prolongs.in_columns(rows)
+        samples = self._shared.sample(rows)  # type: ignore[arg-type]
+        try:
+            batch = self._prolongs.in_columns(rows)
+        except BaseException as raised:  # raised again item by item, where it is reported
+            pass_interrupts(raised)
+            return 0, []
         if batch is None:
             return 0, []
         self._has_rows = True
-        codes, keys, values = batch
+        codes, keys, values, _ = batch
         self._shared.get([metas[-1]] * len(keys), keys)
-        return self._add(metas, codes, keys, values)
+        added = self._add(metas, codes, keys, values)
+        self._shared.check(samples)
+        return added
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
         self._has_rows = False
@@ -87,7 +94,6 @@ class Prolonging(InOrder):
             over = self._table.add(metas, codes, keys, values, payloads, self._prolongs.key)
         except BaseException as raised:  # raised again item by item, where it is reported
             pass_interrupts(raised)
-            assert not self._has_rows  # whose values are numbers
             return 0, []
         ended = None if over is None else self._ended(over)
         if ended is None:
@@ -116,8 +122,8 @@ class Prolonging(InOrder):
         table, gap = self._table, self._gap
         order, timers = Metas(table.timers_of(cells)).sorted()
         cells = [cells[at] for at in order]
-        results = table.results(cells) if self._has_rows else None
-        windows = None if results is None else self._prolongs.windows(table.keys_of(cells), *results)
+        arrays = table.arrays(cells) if self._has_rows else None
+        windows = None if arrays is None else self._prolongs.windows(table.keys_of(cells), *arrays)
         if windows is not None:
             return _Ended(cells, timers, windows, [])
         states, notes = table.states(cells)

@@ -1,24 +1,25 @@
-"""Windows whose ends follow from the times of their items, in order: a batch of them in one call.
+"""Windows whose ends follow from the times of their items, in order: the kernel's loop over a batch of objects or rows.
 
-Invariant: the windows that are open here are of one end; or they are those of rows in columns, in arrays.
+Invariant: the windows that are open here are of one end; outputs, states and timers are those of the process, and what
+it would do otherwise (a function raises, a key has several timers) is left to it.
 
 Why: in these processes (`drift.operators.OpensWindows`) all items of a key whose window ends at the same moment are in
-the same window. If no item will come below a batch, whatever ends before its first item ends now, of all keys at once.
-A sorted batch is cut into stretches with one moment, so a window is no object, only an accumulator and the meta of its
+the same window. If no item will come below a batch, whatever ends before its last item ends now, of all keys at once.
+A sorted batch is cut into stretches with one moment, so a window is a cell of the kernel's table, and the meta of its
 timer, which its first item determines.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress, repeat
-from typing import Any
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain, repeat
+from typing import Any, ClassVar, NamedTuple
 
 from drift.machines.in_order import InOrder, Shared
 from drift.machines.log import Keyed
 from drift.machines.timers import Due
-from drift.operators import NO_ITEMS, OpensWindows, Process, Timer
+from drift.operators import OpensWindows, Process, Timer
 from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
 from drift_graph.meta import (
@@ -35,8 +36,10 @@ from drift_graph.meta import (
     time_of,
     varint,
 )
-from drift_graph.metas import Metas
+from drift_graph.metas import Integers, Metas
 from drift_graph.payloads import Rows
+from drift_graph.unchanged import Sample
+from drift_kernel import kernel
 
 #: Where the phase is in the meta of a later item of the first round.
 _PHASE_AT = LATER_MARK_AT + 2
@@ -50,35 +53,74 @@ def _behind_phase(meta: bytes) -> bytes:
     return meta[:_PHASE_AT] + bytes((meta[_PHASE_AT] + 1,))
 
 
+class _Ended(NamedTuple):
+    """Windows that have ended, with the metas of their timers, in order; and what a user's function was given."""
+
+    timers: Metas
+    keys: list[Any]
+    outputs: Any
+    samples: list[Sample]
+
+
 class Opening(InOrder):
-    """The form in order of such a process."""
+    """The form in order of such a process. A key's window is in the kernel's table, or in the stage."""
+
+    is_built: ClassVar[bool] = kernel is not None
+    in_kernel: ClassVar[bool] = True
+    takes_later: ClassVar[bool] = True
 
     opens: OpensWindows
 
     def __init__(self, process: Process, shared: Shared) -> None:
-        assert isinstance(process.on_item, OpensWindows)
-        self.opens, self._phase, self._shared = process.on_item, process.phase, shared
-        self._initial = process.initial
+        assert isinstance(process.on_item, OpensWindows) and kernel is not None
+        self._kernel, self.opens, self._phase, self._shared = kernel, process.on_item, process.phase, shared
         self._suffix, _, of_timers, of_output = shared.ranks
         self._ending = of_timers + varint(0)
         self._output = self._suffix + of_output + varint(0)
         self._phase_of_end = bytes((LATER_MARK,)) + varint(0) + bytes((process.phase,))
+        several, self._parts = self.opens.parts
+        columns = [kernel.Accumulators(kind, part.begin_value, part.add_value) for kind, part in self._parts]
+        self._table = kernel.Windows(columns, several=several)
         self._until = TIME_MIN  # the last time of the windows here
-        self._accumulators: dict[Any, Any] = {}  # of these windows, by key
-        self._timers: dict[Any, bytes] = {}  # the metas of their ends
-        self._notes: dict[Any, Any] = {}  # keys as the step gives them, where they differ from their identities
-        self._arrays: Any = None  # an `OpenWindows` once rows have come, or False if there is none
+        self._timers: list[Metas] = []  # of these windows, in the order of their cells
+        self._has_rows = False  # the last batch
+
+    # Items.
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
-        metas, keys, payloads = batch
+        stretches, count = self._stretches(batch.metas)
+        metas, keys, payloads = _inside(stretches, batch.slice(0, count))
+        if not stretches:
+            return count, []
+        self._has_rows = False
+        try:
+            values = [None if kind == "count" else list(part.values_of(payloads)) for kind, part in self._parts]
+        except BaseException as raised:  # raised again item by item, where it is reported
+            pass_interrupts(raised)
+            return 0, []
         sent: list[Columns] = []
+        is_done = self._add(metas, stretches, (*self._kernel.codes_of(list(keys)), values, None), payloads, sent)
+        return count if is_done else 0, sent
+
+    def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
         stretches, count = self._stretches(metas)
-        for start, stop, until in stretches:
-            if not self._begin(until, metas[start], sent):
-                return start, sent
-            if not self._add(Keyed(metas[start:stop], keys[start:stop], payloads[start:stop])):
-                return start, sent
-        return count, sent
+        metas, rows, _ = _inside(stretches, Columns(metas, rows, None).slice(0, count))  # type: ignore[arg-type]
+        if not stretches:
+            return count, []
+        samples = self._shared.sample(rows)  # type: ignore[arg-type]
+        try:
+            batch = self.opens.in_columns(rows)
+        except BaseException as raised:  # raised again item by item, where it is reported
+            pass_interrupts(raised)
+            return 0, []
+        if batch is None:
+            return 0, []
+        self._has_rows = True
+        self._shared.get([metas[-1]] * len(batch[1]), batch[1])
+        sent: list[Columns] = []
+        is_done = self._add(metas, stretches, batch, (), sent)
+        self._shared.check(samples)
+        return count if is_done else 0, sent
 
     def _stretches(self, metas: Metas) -> tuple[list[_Stretch], int]:
         """The stretches of a sorted batch, and how many of its items are in them or in no window.
@@ -110,280 +152,160 @@ class Opening(InOrder):
         """The moment of an end, by the last time before it."""
         return pack_time(until) + self._phase_of_end
 
-    def _begin(self, until: int, bound: bytes, sent: list[Columns]) -> bool:
-        """End all windows that end before a stretch, whose first item is the bound; False if a call has raised."""
-        if self._accumulators and self._until != until and not self._end(sent):
-            return False
-        if self._arrays and not self._end_arrays(bisect_left(self._arrays.untils, until), sent):
-            return False
-        self._until = until
-        least = self._shared.timers.least
-        return least is None or least >= bound or self._shared.fire(bound, sent)
+    def _add(
+        self,
+        metas: Metas,
+        stretches: Sequence[_Stretch],
+        batch: tuple[Any, list[Any], list[Any], Any],
+        payloads: Sequence[Any],
+        sent: list[Columns],
+    ) -> bool:
+        """Add the items of stretches to their windows, and end those before the last stretch; whether that is possible.
 
-    def _add(self, stretch: Keyed) -> bool:
-        """Add items to windows of the present end; False, and nothing has changed, if that is not possible."""
-        of_batch = dict.fromkeys(stretch.keys)
-        self._leave_arrays()
-        if not self._take_over(of_batch):
-            return False
-        accumulators = self._accumulators
-        known = {key: accumulators[key] for key in of_batch if key in accumulators}
-        opened = [key for key in of_batch if key not in known]
-        found = self._added(known, opened, stretch)
-        if found is None:
-            return False
-        firsts, notes = found
-        accumulators.update(known)
-        self._open(opened, firsts)
-        self._notes.update(notes)
-        return True
-
-    def _added(
-        self, known: dict[Any, Any], opened: Sequence[Any], stretch: Keyed
-    ) -> tuple[Metas, dict[Any, Any]] | None:
-        """Add items to the accumulators of their keys; None if a call raises.
-
-        Returns:
-            Of the keys that had none the metas of their first items, and the notes that differ from the keys.
+        Args:
+            batch: see `OpensWindows.in_columns`.
         """
-        metas, keys, payloads = stretch
-        firsts: list[int] = []
-        notes: dict[Any, Any] = {}
+        codes, keys, values, counts = batch
+        untils = [until for *_, until in stretches]
+        if len(self._table) and self._until != untils[0] and not self._end(sent):
+            return False
+        self._until = untils[0]
+        least = self._shared.timers.least
+        if least is not None and least < metas[0] and not self._shared.fire(metas[0], sent):
+            return False
+        if not self._take_over(keys):
+            return False
+        before, stops = len(self._table), list(accumulate(stop - start for start, stop, _ in stretches))
         try:
-            if opened:
-                indices = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))  # the first of each
-                firsts = list(map(indices.__getitem__, opened))
-                notes = {key: self.opens.key(payloads[at]) for key, at in zip(opened, firsts) if type(key) is bytes}
-            self.opens.aggregate.add_each(known, keys, payloads)
+            firsts, starts = self._table.add(codes, keys, values, counts, stops, payloads, self.opens.key)
         except BaseException as raised:  # raised again item by item, where it is reported
             pass_interrupts(raised)
-            return None
-        return metas.take(firsts), notes
+            return False
+        ends = list(zip(untils, starts, starts[1:]))
+        of_new = chain.from_iterable(repeat(until, stop - max(start, before)) for until, start, stop in ends)
+        self._timers.append(self._timers_of(metas.take(firsts), array("q", of_new)))
+        over = starts[-2]
+        if over:
+            timers = Metas.joined(self._timers)
+            ended = self._ended(ends[:-1], timers[:over])
+            if ended is None:
+                self._timers.pop()
+                self._table.take_back()
+                return False
+            self._send(ended, sent)
+            self._timers = [timers[over:]]
+        self._table.keep()
+        self._until = untils[-1]
+        return True
 
-    def _open(self, keys: Sequence[Any], firsts: Metas) -> None:
-        if keys:
-            self._timers.update(zip(keys, self._ends_of(firsts, self._until)))
-
-    def _ends_of(self, firsts: Metas, until: int) -> list[bytes]:
+    def _timers_of(self, firsts: Metas, untils: Integers) -> Metas:
         """The metas of the ends of windows, by those of their first items."""
-        return list(firsts.with_suffix(self._suffix).later(self._ending, until, self._phase))
-
-    # With states and timers of the stage.
-
-    def stretches(self, metas: Metas) -> Iterator[tuple[int, int]]:
-        done = 0
-        for start, stop, until in self._stretches(metas)[0]:
-            if start > done:  # before it there are items in no window
-                break
-            yield stop, until
-            done = stop
-
-    def append(self, stretch: Keyed, until: int) -> dict[Any, Any] | None:
-        states, initial = self._shared.states, self._initial
-        of_batch = dict.fromkeys(stretch.keys)
-        befores = dict(zip(of_batch, map(states.get, of_batch, repeat(initial))))
-        known = {key: state for key, state in befores.items() if state is not initial}
-        opened = [key for key in of_batch if key not in known] if len(known) < len(befores) else []
-        found = self._added(known, opened, stretch)
-        if found is None:
-            return None
-        states.update(known)
-        firsts, notes = found
-        if opened:
-            for key, first, timer in zip(opened, firsts, self._ends_of(firsts, until)):
-                self._shared.timers.set(key, Due(timer, Timer(key, notes.get(key, key)), first))
-        return befores
+        return firsts.with_suffix(self._suffix).later(self._ending, untils, self._phase)
 
     def _take_over(self, keys: Iterable[Any]) -> bool:
         """Take the windows of keys from the stage; False if one is not of the present end."""
         states, timers = self._shared.states, self._shared.timers
-        if not states:
-            return True
-        moment = self._moment(self._until)
-        for key in keys:
+        moment, taken = self._moment(self._until), list[bytes]()
+        for key in keys if states else ():
             heap = timers.by_key.get(key)
             if heap is None:
                 continue
             if len(heap) > 1 or moment_of(heap[0].meta) != moment:
-                return False
+                break
             due = heap[0]
             timers.pop(key, due)
-            self._keep(key, states.pop(key), due.meta, due.timer.note)
-        return True
-
-    def _keep(self, key: Any, accumulator: Any, timer: bytes, note: Any) -> None:
-        self._accumulators[key] = accumulator
-        self._timers[key] = timer
-        if type(key) is bytes:  # a key that is not its own identity; see `identities`
-            self._notes[key] = note
+            self._table.absorb(key, states.pop(key), due.timer.note)
+            taken.append(due.meta)
+        else:
+            self._timers.append(Metas(taken))
+            return True
+        self._timers.append(Metas(taken))
+        return False
 
     # Ends.
 
-    def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
-        sent: list[Columns] = []
-        if self._accumulators and self._last_of(self._until) <= bound:
-            self._end(sent)
-        if self._arrays:
-            untils = self._arrays.untils
-            ends = bisect_left(untils, True, key=lambda until: self._last_of(until) > bound)
-            self._end_arrays(ends, sent)
-        return sent
+    def _ended(self, ends: Sequence[tuple[int, int, int]], timers: Metas) -> _Ended | None:
+        """The windows of the first ends; None if a call raises.
 
-    def _last_of(self, until: int) -> bytes:
-        """A bound above all timers of an end."""
-        return self._moment(until) + END_OF_TIME
+        Args:
+            ends: of each the last time before it, its first cell, and the one after its last.
+            timers: of these cells.
+        """
+        cells, timers = timers.sorted()
+        untils, counts = [until for until, *_ in ends], [stop - start for _, start, stop in ends]
+        arrays = self._table.arrays(cells) if self._has_rows else None
+        if arrays is not None:
+            keys, accumulators = arrays
+            rows = self.opens.windows(keys, untils, counts, accumulators)
+            if rows is not None:
+                return _Ended(timers, keys, rows, [])
+        keys, notes, accumulators = self._table.of(cells)
+        samples = self._shared.sample_states(accumulators)
+        outputs: list[Any] = []
+        try:
+            for until, start, stop in ends:
+                outputs += self.opens.outputs(notes[start:stop], accumulators[start:stop], until)
+        except BaseException as raised:  # raised again in a step, where it is reported
+            pass_interrupts(raised)
+            return None
+        return _Ended(timers, keys, outputs, samples)
+
+    def _send(self, ended: _Ended, sent: list[Columns]) -> None:
+        self._shared.check(ended.samples)
+        self._shared.note_fired(ended.timers, ended.keys)
+        sent.append(Columns(ended.timers.with_suffix(self._output), ended.outputs, None))
 
     def _end(self, sent: list[Columns]) -> bool:
         """Output the windows here; False if that raises: they are handed back."""
-        keys = sorted(self._accumulators, key=self._timers.__getitem__)
-        timers = list(map(self._timers.__getitem__, keys))
-        notes = list(map(self._notes.get, keys, keys)) if self._notes else keys
-        accumulators = list(map(self._accumulators.__getitem__, keys))
-        samples = self._shared.sample_states(accumulators)
-        try:
-            outputs = self.opens.outputs(notes, accumulators, self._until)
-        except BaseException as raised:  # raised again in a step, where it is reported
-            pass_interrupts(raised)
+        ended = self._ended([(self._until, 0, len(self._table))], Metas.joined(self._timers))
+        if ended is None:
             self.hand_back()
             return False
-        self._shared.check(samples)
-        self._shared.note_fired(timers, keys)
-        output = self._output
-        sent.append(Columns(Metas(timers).with_suffix(output), outputs, None))
-        self._accumulators, self._timers, self._notes = {}, {}, {}
+        self._send(ended, sent)
+        self._forget()
         return True
 
-    def hand_back(self, keys: Iterable[Any] | None = None) -> None:
-        for _, windows in self._taken(len(self._arrays.untils) if self._arrays else 0):
-            for window in windows:
-                self._hand(*window)
-        accumulators, timers, notes = self._accumulators, self._timers, self._notes
-        for key in list(accumulators) if keys is None else dict.fromkeys(keys):
-            if key in accumulators:
-                self._hand(key, accumulators.pop(key), timers.pop(key), notes.pop(key, key))
+    def fire(self, bound: bytes, *, ended: bool) -> list[Columns]:
+        sent: list[Columns] = []
+        if len(self._table) and self._moment(self._until) + END_OF_TIME <= bound:  # above all timers of it
+            self._end(sent)
+        return sent
 
-    def _hand(self, key: Any, accumulator: Any, timer: bytes, note: Any) -> None:
-        self._shared.states[key] = accumulator
-        self._shared.timers.set(key, Due(timer, Timer(key, note), BEGINNING))
+    def _forget(self) -> None:
+        self._table.clear()
+        self._timers = []
+
+    def hand_back(self, keys: Iterable[Any] | None = None) -> None:
+        for key, (state, timers) in self._entries(range(len(self._table))):
+            self._shared.states[key] = state
+            for meta, timer in timers:
+                self._shared.timers.set(key, Due(meta, timer, BEGINNING))
+        self._forget()
 
     def entries(self, keys: Sequence[Any]) -> dict[Any, Any]:
-        if self._arrays and len(self._arrays.untils) > 1:
-            self.hand_back()
-        self._leave_arrays()
-        accumulators, timers, notes = self._accumulators, self._timers, self._notes
-        if not accumulators:
-            return {}
-        some = [key for key in keys if key in accumulators]
-        return {key: (accumulators[key], [(timers[key], Timer(key, notes.get(key, key)))]) for key in some}
+        return dict(self._entries(self._table.cells_of(keys)))
+
+    def _entries(self, cells: Sequence[int]) -> Iterable[tuple[Any, Any]]:
+        if not cells:
+            return
+        timers = Metas.joined(self._timers)
+        for cell, key, note, accumulator in zip(cells, *self._table.of(array("q", cells))):
+            yield key, (accumulator, [(timers[cell], Timer(key, note))])
 
     @property
     def least(self) -> bytes | None:
-        if self._accumulators:
-            return self._moment(self._until) + FIRST_OF_MOMENT
-        return self._moment(self._arrays.untils[0]) + FIRST_OF_MOMENT if self._arrays else None
+        return self._moment(self._until) + FIRST_OF_MOMENT if len(self._table) else None
 
     def __len__(self) -> int:
-        return len(self._accumulators) + (len(self._arrays) if self._arrays else 0)
+        return len(self._table)
 
-    # Rows in columns.
 
-    def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
-        sent: list[Columns] = []
-        stretches, count = self._stretches(metas)
-        lengths = [stop - start for start, stop, _ in stretches]
-        if count < len(metas):
-            return 0, sent
-        if sum(lengths) < count:
-            return self._process_some(stretches, metas, rows)
-        groups = self.opens.groups(rows, lengths)
-        if groups is None:
-            return 0, sent
-        self._shared.get([metas[-1]] * len(groups.distinct), groups.distinct)
-        if not self._begin(stretches[0][2], metas[0], sent):
-            return 0, sent
-        if self._arrays is None:
-            opened = self.opens.opened()
-            self._arrays = False if opened is None else opened
-        in_stage = self._shared.timers.by_key.keys()
-        in_objects = self._accumulators or (in_stage and not in_stage.isdisjoint(groups.distinct))
-        untils = [until for _, _, until in stretches]
-        if not in_objects and self._arrays is not False and self._arrays.add(groups, metas, untils):
-            return len(metas), sent
-        self._leave_arrays()
-        return self._add_groups(groups, metas, rows, stretches, sent), sent
-
-    def _process_some(self, stretches: Sequence[_Stretch], metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
-        """Process rows some of which are in no window."""
-        chosen = bytearray(len(metas))
-        for start, stop, _ in stretches:
-            chosen[start:stop] = b"\1" * (stop - start)
-        some = Columns(metas, rows, None).chosen(bytes(chosen))  # type: ignore[arg-type]
-        done, sent = self.process_rows(some.metas, some.payloads) if stretches else (0, [])  # type: ignore[arg-type]
-        return [*compress(range(len(metas)), chosen), len(metas)][done], sent
-
-    def _add_groups(
-        self, groups: Any, metas: Metas, rows: Rows, stretches: Sequence[_Stretch], sent: list[Columns]
-    ) -> int:
-        """Add rows to windows that are not in arrays; how many."""
-        left, right = groups.bounds[0]  # of keys that may have windows
-        if not self._take_over(groups.keys[left:right]):
-            return 0
-        before = [self._accumulators.get(key, NO_ITEMS) for key in groups.keys[left:right]]
-        before += [NO_ITEMS] * (len(groups.keys) - right)
-        samples = self._shared.sample(rows)  # type: ignore[arg-type]
-        try:
-            after = self.opens.aggregate.add_groups(groups, before)
-        except BaseException as raised:  # raised again item by item, where it is reported
-            pass_interrupts(raised)
-            return 0
-        self._shared.check(samples)
-        for (start, _, until), (left, right) in zip(stretches, groups.bounds):
-            if not self._begin(until, metas[start], sent):
-                return start
-            self._accumulators.update(zip(groups.keys[left:right], after[left:right]))
-            opened = [at for at in range(left, right) if before[at] is NO_ITEMS]
-            firsts = metas.take([groups.firsts[at] for at in opened])
-            self._open([groups.keys[at] for at in opened], firsts)
-        return len(metas)
-
-    def _leave_arrays(self) -> None:
-        """Make windows in arrays, which are of one end, objects."""
-        for until, windows in self._taken(len(self._arrays.untils) if self._arrays else 0):
-            self._until = until
-            for window in windows:
-                self._keep(*window)
-
-    def _end_arrays(self, ends: int, sent: list[Columns]) -> bool:
-        """Output the windows in arrays of so many ends; False if that raises."""
-        if not ends:
-            return True
-        taken = self._arrays.take(ends)
-        rows = self.opens.outputs_of(self._arrays, taken)
-        if rows is not None:
-            timers = self._timers_of(taken)
-            self._shared.note_fired(timers, taken.keys)
-            sent.append(Columns(timers.with_suffix(self._output), rows, None))  # type: ignore[arg-type]
-            return True
-        are_made = True
-        for until, windows in self._windows_of(taken):
-            self._until = until
-            for window in windows:
-                self._keep(*window)
-            are_made = self._end(sent) and are_made
-        return are_made
-
-    def _taken(self, ends: int) -> Iterator[tuple[int, Iterator[tuple[Any, Any, bytes, Any]]]]:
-        """Take out the windows in arrays of so many ends; see `_windows_of`."""
-        return self._windows_of(self._arrays.take(ends)) if ends else iter(())
-
-    def _windows_of(self, taken: Any) -> Iterator[tuple[int, Iterator[tuple[Any, Any, bytes, Any]]]]:
-        """Of each end the last time before it, and of its windows what `_keep` takes."""
-        accumulators, timers, keys = self._arrays.accumulators(taken), self._timers_of(taken), taken.keys
-        for until, start, stop in taken.by_end():
-            some = slice(start, stop)
-            yield until, zip(keys[some], accumulators[some], timers[some], keys[some])
-
-    def _timers_of(self, taken: Any) -> Metas:
-        """The metas of the ends of windows in arrays."""
-        made: Metas = taken.timers(self._suffix, self._ending, self._phase)
-        return made
+def _inside(stretches: Sequence[_Stretch], batch: Any) -> Any:
+    """The items of a batch that are in stretches."""
+    count = len(batch.metas)
+    if sum(stop - start for start, stop, _ in stretches) == count:
+        return batch
+    chosen = bytearray(count)
+    for start, stop, _ in stretches:
+        chosen[start:stop] = b"\1" * (stop - start)
+    return batch.chosen(bytes(chosen))

@@ -142,8 +142,12 @@ class Rows:
             NeedsRows: they stand for rows that are not here.
         """
 
-    def grouped(self, lengths: Sequence[int]) -> Any:
-        """The groups that they are parts of, see `drift.columns.groups.groups_of`; None of what is no such part."""
+    def added(self, aggregates: Sequence[Any]) -> Any:
+        """Of what is added up by key, see `drift.columns.parts.Parts`: what `OpensWindows.in_columns` gives; else None.
+
+        Args:
+            aggregates: what it is added up for.
+        """
         return None
 
     def flat(self, names: Sequence[str]) -> Rows | None:

@@ -88,4 +88,6 @@ class Kernel(Protocol):
     Accumulators: Any
     #: The open sessions of keys; see there.
     Sessions: Any
+    #: The open windows of keys, all of one end; see there.
+    Windows: Any
     def codes_of(self, keys: list[Any]) -> tuple[Buffer, list[Any]]: ...

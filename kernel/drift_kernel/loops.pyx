@@ -1,12 +1,13 @@
-# The loops of settled stages: accumulators by number, and sessions.
+# The loops of settled stages: accumulators by number, sessions, and windows whose ends follow from the times of items.
 #
-# Invariant: sessions, their timers and accumulators are those of the process one item after the other
-# (`drift.operators.ProlongsWindows`), to the last bit of a float; what it would do otherwise is not begun.
+# Invariant: sessions and windows, their timers and accumulators are those of the process one item after the other
+# (`drift.operators.ProlongsWindows`, `OpensWindows`), to the last bit of a float; what it would do otherwise is not
+# begun.
 #
-# Why: items come in order, and none comes below them. So an open session is a row of some arrays, the place of which is
-# its cell; a timer moves when an item or a bound is above it, by one hash. A batch first finds the cell of each item,
-# then each aggregate adds its values, which are numbers as long as all of them fit, and from then on objects. Until a
-# batch is kept it can be taken back, for a function may raise.
+# Why: items come in order, and none comes below them. So an open window is a row of some arrays, the place of which is
+# its cell; a session's timer moves when an item or a bound is above it, by one hash. A batch first finds the cell of
+# each item, then each aggregate adds its values, which are numbers as long as all of them fit, and from then on
+# objects. Until a batch is kept it can be taken back, for a function may raise.
 
 cdef enum:
     _COUNT = 0
@@ -19,10 +20,10 @@ cdef enum:
     _INTEGERS = 1
     _FLOATS = 2
     _OBJECTS = 3
-    _EXACT_MAX = 53  # the bits of integers that are floats too
 
 cdef dict _FOLDS = {"count": _COUNT, "sum": _SUM, "mean": _MEAN, "min": _MIN, "max": _MAX}
 cdef array.array _DOUBLES = _python_array("d")
+cdef array.array _NO_INTEGERS = _python_array("q")
 
 from libc.math cimport isnan
 
@@ -38,9 +39,12 @@ cdef union _Number:
 cdef class Accumulators:
     """The accumulators of one aggregate, by cell.
 
+    Numbers are added here as long as all of them are integers of 64 bits, or all are floats; any other values, and
+    accumulators with them, are objects, which the aggregate's own functions begin and add to.
+
     Args:
-        kind: one of `drift.columns.aggregates.Kind`; None of another aggregate, whose accumulators are objects.
-        begin, add: of the values of another aggregate.
+        kind: how numbers are added, one of `drift.columns.aggregates.Kind`; None of an aggregate of objects only.
+        begin, add: of the aggregate, for values.
     """
 
     cdef int kind, made_of
@@ -68,6 +72,8 @@ cdef class Accumulators:
         if numbers == NULL:
             raise MemoryError
         self.numbers = numbers
+        memset(&self.counts[self.room], 0, (room - self.room) * sizeof(int64_t))
+        memset(&self.numbers[self.room], 0, (room - self.room) * sizeof(_Number))
         self.objects.extend([None] * (room - len(self.objects)))
         self.room = room
         return 0
@@ -75,34 +81,68 @@ cdef class Accumulators:
     cdef int widen(self) except -1:
         """Make objects of all numbers."""
         cdef Py_ssize_t at
-        if self.made_of == _INTEGERS:
+        if self.made_of != _NOTHING and self.made_of != _OBJECTS:
             for at in range(self.room):
-                self.objects[at] = self.numbers[at].integer
-        elif self.made_of == _FLOATS:
-            for at in range(self.room):
-                self.objects[at] = self.numbers[at].float
+                self.objects[at] = self.get(at)
         self.made_of = _OBJECTS
         return 0
+
+    cdef object numbers_of(self, values):
+        """A list of values as an array, if they are numbers that are added here; else as it is."""
+        cdef array.array made
+        cdef Py_ssize_t at, count
+        cdef int overflow = 0
+        cdef object value
+        if type(values) is not list or self.kind == _COUNT or self.kind == _OTHER or self.made_of == _OBJECTS:
+            return values
+        count = len(values)
+        if not count:
+            return values
+        if type(values[0]) is float:
+            made = array.clone(_DOUBLES, count, False)
+            for at in range(count):
+                value = (<list>values)[at]
+                if type(value) is not float:
+                    return values
+                made.data.as_doubles[at] = <double>value
+            return made
+        made = array.clone(_INT64S, count, False)
+        for at in range(count):
+            value = (<list>values)[at]
+            if type(value) is not int:
+                return values
+            made.data.as_longlongs[at] = PyLong_AsLongLongAndOverflow(value, &overflow)
+            if overflow:
+                return values
+        return made
 
     cdef bint may_raise(self, values):
         return self.kind != _COUNT and (type(values) is list or self.made_of == _OBJECTS)
 
-    cdef int fold(self, const int64_t[::1] cells, const uint8_t[::1] begins, values) except -1:
+    cdef int fold(self, const int64_t[::1] cells, const uint8_t[::1] begins, values, counts=None) except -1:
         """Add a value to each of these cells, or begin it anew.
 
         Args:
             values: numbers of 64 bits in a buffer, or a list; of counts None.
+            counts: of how many values each is the sum, or the least one and so on; None of one.
+
+        Raises:
+            OverflowError: they are of several, and not numbers that are added here.
         """
         cdef Py_ssize_t at, count = cells.shape[0]
-        cdef const int64_t[::1] integers
+        cdef const int64_t[::1] integers, several = _NO_INTEGERS if counts is None else counts
         cdef const double[::1] floats
         cdef int given = _OBJECTS
-        cdef int64_t cell
-        if self.kind == _COUNT or self.kind == _MEAN:
+        cdef bint is_several = counts is not None
+        cdef int64_t cell, total
+        if self.kind == _COUNT:
             for at in range(count):
-                self.counts[cells[at]] = 1 if begins[at] else self.counts[cells[at]] + 1
-            if self.kind == _COUNT:
-                return 0
+                cell = cells[at]
+                total = 0 if begins[at] else self.counts[cell]
+                self.counts[cell] = total + (several[at] if is_several else 1)
+            return 0
+        if len(values) != count:
+            raise ValueError(f"there are {count} items, and {len(values)} values")
         if type(values) is not list:
             given = _FLOATS if memoryview(values).format == "d" else _INTEGERS
         if self.made_of == _NOTHING:
@@ -110,6 +150,8 @@ cdef class Accumulators:
         elif self.made_of != given:
             self.widen()
         if self.made_of == _OBJECTS:
+            if is_several:
+                raise OverflowError
             return self.fold_objects(cells, begins, values if type(values) is list else values.tolist(), 0)
         if given == _INTEGERS:
             integers = values
@@ -117,23 +159,28 @@ cdef class Accumulators:
                 cell = cells[at]
                 if begins[at]:
                     self.numbers[cell].integer = integers[at]
+                    self.counts[cell] = several[at] if is_several else 1
                 elif self.kind == _MIN:
                     if integers[at] < self.numbers[cell].integer:
                         self.numbers[cell].integer = integers[at]
                 elif self.kind == _MAX:
                     if integers[at] > self.numbers[cell].integer:
                         self.numbers[cell].integer = integers[at]
-                elif __builtin_add_overflow(self.numbers[cell].integer, integers[at], &cell):
+                elif __builtin_add_overflow(self.numbers[cell].integer, integers[at], &total):
+                    if is_several:
+                        raise OverflowError
                     self.widen()
                     return self.fold_objects(cells, begins, values.tolist(), at)
                 else:
-                    self.numbers[cells[at]].integer = cell
+                    self.numbers[cell].integer = total
+                    self.counts[cell] += several[at] if is_several else 1
             return 0
         floats = values
         for at in range(count):
             cell = cells[at]
             if begins[at]:
                 self.numbers[cell].float = floats[at]
+                self.counts[cell] = several[at] if is_several else 1
             elif self.kind == _MIN:
                 if floats[at] < self.numbers[cell].float or isnan(self.numbers[cell].float):
                     self.numbers[cell].float = floats[at]
@@ -142,54 +189,40 @@ cdef class Accumulators:
                     self.numbers[cell].float = floats[at]
             else:
                 self.numbers[cell].float += floats[at]
+                self.counts[cell] += several[at] if is_several else 1
         return 0
 
     cdef int fold_objects(
         self, const int64_t[::1] cells, const uint8_t[::1] begins, list values, Py_ssize_t start
     ) except -1:
         cdef Py_ssize_t at
-        cdef object value, known
         cdef list objects = self.objects
         for at in range(start, len(values)):
-            value = values[at]
-            known = None if begins[at] else objects[cells[at]]
-            if self.kind == _OTHER:
-                objects[cells[at]] = self.begin(value) if begins[at] else self.add(known, value)
-            elif value is None:
-                objects[cells[at]] = known
-                self.counts[cells[at]] -= self.kind == _MEAN
-            elif known is None:
-                objects[cells[at]] = int(value) if self.kind == _SUM and (value is True or value is False) else value
-            elif self.kind == _MIN:
-                if value < known or known != known:
-                    objects[cells[at]] = value
-            elif self.kind == _MAX:
-                if value > known or known != known:
-                    objects[cells[at]] = value
+            if begins[at]:
+                objects[cells[at]] = self.begin(values[at])
             else:
-                objects[cells[at]] = known + value
+                objects[cells[at]] = self.add(objects[cells[at]], values[at])
         return 0
 
-    cdef object value(self, Py_ssize_t cell):
+    cdef object get(self, Py_ssize_t cell):
+        """An accumulator as the aggregate has it."""
+        cdef object number
         if self.kind == _COUNT:
             return self.counts[cell]
         if self.made_of == _OBJECTS:
             return self.objects[cell]
-        return self.numbers[cell].float if self.made_of == _FLOATS else self.numbers[cell].integer
-
-    cdef object get(self, Py_ssize_t cell):
-        """An accumulator as the aggregate has it."""
-        value = self.value(cell)
-        return (self.counts[cell], value) if self.kind == _MEAN and value is not None else value
+        number = self.numbers[cell].float if self.made_of == _FLOATS else self.numbers[cell].integer
+        return (self.counts[cell], number) if self.kind == _MEAN else number
 
     cdef int put(self, Py_ssize_t cell, accumulator) except -1:
         cdef object value = accumulator
+        cdef int64_t counted = 0
         cdef int given = _OBJECTS
         if self.kind == _COUNT:
             self.counts[cell] = accumulator
             return 0
-        if self.kind == _MEAN:
-            self.counts[cell], value = (0, None) if accumulator is None else accumulator
+        if self.kind == _MEAN and accumulator is not None:
+            counted, value = accumulator
         if self.kind != _OTHER:
             if type(value) is float:
                 given = _FLOATS
@@ -200,37 +233,89 @@ cdef class Accumulators:
         elif self.made_of != given:
             self.widen()
         if self.made_of == _OBJECTS:
-            self.objects[cell] = value
-        elif given == _FLOATS:
+            self.objects[cell] = accumulator
+            return 0
+        self.counts[cell] = counted
+        if given == _FLOATS:
             self.numbers[cell].float = value
         else:
             self.numbers[cell].integer = value
         return 0
 
-    cdef object results(self, list cells):
-        """The results of these cells, in an array; None where they are to be made one by one."""
-        cdef Py_ssize_t at
-        cdef int64_t cell
-        cdef bint are_floats = self.kind == _MEAN or (self.kind != _COUNT and self.made_of == _FLOATS)
-        cdef array.array made = array.clone(_DOUBLES if are_floats else _INT64S, len(cells), False)
-        cdef int64_t exact = <int64_t>1 << _EXACT_MAX
+    cdef int move(self, Py_ssize_t start, Py_ssize_t stop) except -1:
+        """Move the accumulators from `start` up to `stop` to the first cells."""
+        if not self.room:
+            return 0
+        memmove(self.counts, &self.counts[start], (stop - start) * sizeof(int64_t))
+        memmove(self.numbers, &self.numbers[start], (stop - start) * sizeof(_Number))
+        if self.made_of == _OBJECTS:
+            self.objects[: stop - start] = self.objects[start:stop]
+            self.objects[stop - start :] = [None] * (len(self.objects) - (stop - start))
+        return 0
+
+    cdef object arrays(self, const int64_t[::1] cells):
+        """The accumulators of these cells in one array, those of a mean in two; None where they are objects."""
+        cdef Py_ssize_t at, count = cells.shape[0]
+        cdef array.array counts = array.clone(_INT64S, count, False)
+        cdef array.array made = array.clone(_DOUBLES if self.made_of == _FLOATS else _INT64S, count, False)
         if self.kind != _COUNT and self.made_of == _OBJECTS:
             return None
-        for at in range(len(cells)):
-            cell = cells[at]
-            if self.kind == _COUNT:
-                made.data.as_longlongs[at] = self.counts[cell]
-            elif not are_floats:
-                made.data.as_longlongs[at] = self.numbers[cell].integer
-            elif self.made_of == _FLOATS:
-                made.data.as_doubles[at] = self.numbers[cell].float
-            elif -exact <= self.numbers[cell].integer <= exact:
-                made.data.as_doubles[at] = self.numbers[cell].integer
-            else:
-                return None
-            if self.kind == _MEAN:
-                made.data.as_doubles[at] /= self.counts[cell]
-        return made
+        for at in range(count):
+            counts.data.as_longlongs[at] = self.counts[cells[at]]
+            made.data.as_longlongs[at] = self.numbers[cells[at]].integer  # or the bits of the float
+        return [counts] if self.kind == _COUNT else [counts, made] if self.kind == _MEAN else [made]
+
+
+cdef list _arrays_of(tuple columns, cells):
+    """`Accumulators.arrays` of each; None where one has objects."""
+    cdef Accumulators column
+    cdef list made = []
+    for column in columns:
+        made.append(column.arrays(cells))
+        if made[len(made) - 1] is None:
+            return None
+    return made
+
+
+cdef object _accumulator(tuple columns, bint several, Py_ssize_t cell):
+    """The accumulator of a cell, of one aggregate or of several."""
+    cdef Accumulators column
+    if several:
+        return tuple([column.get(cell) for column in columns])
+    column = columns[0]
+    return column.get(cell)
+
+
+cdef int _put_accumulator(tuple columns, bint several, Py_ssize_t cell, accumulator) except -1:
+    cdef Accumulators column
+    for column, each in zip(columns, accumulator if several else (accumulator,)):
+        column.put(cell, each)
+    return 0
+
+
+cdef int _fold_each(tuple columns, cells, begins, list values, counts=None) except -1:
+    cdef Accumulators column
+    for at, column in enumerate(columns):
+        column.fold(cells, begins, values[at], None if counts is None else counts[at])
+    return 0
+
+
+cdef tuple _numbers_of_each(tuple columns, list values, bint is_empty):
+    """The values of each aggregate, as numbers where they are; and whether to add them may raise.
+
+    Args:
+        is_empty: whether there are no accumulators.
+    """
+    cdef Accumulators column
+    cdef bint may_raise = False
+    cdef list made = []
+    for column, each in zip(columns, values):
+        if is_empty:
+            column.made_of = _NOTHING
+        each = column.numbers_of(each)
+        may_raise = may_raise or column.may_raise(each)
+        made.append(each)
+    return made, may_raise
 
 
 def codes_of(list keys not None):
@@ -449,14 +534,10 @@ cdef class Sessions:
         cdef uint8_t[::1] is_first = begins
         cdef int64_t cell, until, due
         cdef Accumulators column
-        cdef bint may_raise = False
+        cdef bint may_raise
         cdef list over = [], opened = [], saved = []
         cdef _Session *session
-        if not self.cells:
-            for column in self.columns:
-                column.made_of = _NOTHING
-        for column, each in zip(self.columns, values):
-            may_raise = may_raise or column.may_raise(each)
+        values, may_raise = _numbers_of_each(self.columns, values, not self.cells)
         for at in range(len(keys)):
             known = self.cells.get(keys[at])
             current[at] = -1
@@ -490,8 +571,7 @@ cdef class Sessions:
                 self.begin(cell, key, note, timer, times[at], times[at], due, 1)
                 current[of_key[at]] = cells[at] = cell
                 is_first[at] = 1
-            for column, each in zip(self.columns, values):
-                column.fold(cells, is_first, each)
+            _fold_each(self.columns, cells, is_first, values)
         except BaseException:
             self.take_back()
             raise
@@ -572,37 +652,25 @@ cdef class Sessions:
         """The cells of those of these keys that have a session; without keys of all."""
         return [cell for cell in map(self.cells.get, self.cells if keys is None else keys) if cell is not None]
 
-    def results(self, list cells not None):
-        """First and last times of sessions, and the results of each aggregate, in arrays; None where they are to be
-        made one by one.
-        """
-        cdef Accumulators column
+    def arrays(self, list cells not None):
+        """First and last times of sessions, and `Accumulators.arrays` of each aggregate; None where one has objects."""
         cdef array.array firsts = array.clone(_INT64S, len(cells), False)
         cdef array.array lasts = array.clone(_INT64S, len(cells), False)
         cdef Py_ssize_t at
-        cdef int64_t cell
-        cdef list made = []
-        for column in self.columns:
-            made.append(column.results(cells))
-            if made[len(made) - 1] is None:
-                return None
+        cdef list made = _arrays_of(self.columns, _python_array("q", cells))
+        if made is None:
+            return None
         for at in range(len(cells)):
-            cell = cells[at]
-            firsts.data.as_longlongs[at] = self.sessions[cell].first
-            lasts.data.as_longlongs[at] = self.sessions[cell].last
+            firsts.data.as_longlongs[at] = self.sessions[<int64_t>cells[at]].first
+            lasts.data.as_longlongs[at] = self.sessions[<int64_t>cells[at]].last
         return firsts, lasts, made
 
     def states(self, list cells not None):
         """The states of sessions as the process has them, and the notes of their timers."""
-        cdef Accumulators column
         cdef int64_t cell
         cdef list states = [], notes = []
         for cell in cells:
-            if self.several:
-                accumulator = tuple([column.get(cell) for column in self.columns])
-            else:
-                column = self.columns[0]
-                accumulator = column.get(cell)
+            accumulator = _accumulator(self.columns, self.several, cell)
             states.append((self.sessions[cell].first, self.sessions[cell].last, accumulator))
             notes.append(self.notes[cell])
         return states, notes
@@ -616,7 +684,165 @@ cdef class Sessions:
             for column in self.columns:
                 column.made_of = _NOTHING
         cell = self.new_cell()
-        for column, each in zip(self.columns, accumulator if self.several else (accumulator,)):
-            column.put(cell, each)
+        _put_accumulator(self.columns, self.several, cell, accumulator)
         self.begin(cell, key, note, timer, first, last, time, hops)
         self.cells[key] = cell
+
+
+cdef class Windows:
+    """The open windows of keys, which all end at one time; their cells are the first ones, in the order of their first
+    items.
+
+    Args:
+        columns: the accumulators of each aggregate; `several`: whether the accumulator of a window is a tuple.
+    """
+
+    cdef tuple columns
+    cdef bint several
+    cdef dict cells  # by key
+    cdef list keys, notes  # by cell
+    cdef Py_ssize_t room
+    cdef tuple batch  # what `keep` and `take_back` need of the last one
+
+    def __init__(self, columns, *, several):
+        self.columns, self.several = tuple(columns), several
+        self.cells, self.keys, self.notes = {}, [], []
+
+    def __len__(self):
+        return len(self.keys)
+
+    cdef Py_ssize_t new_cell(self, key, note) except -1:
+        cdef Accumulators column
+        cdef Py_ssize_t cell = len(self.keys)
+        if cell == self.room:
+            for column in self.columns:
+                column.grow(max(64, 2 * self.room))
+            self.room = max(64, 2 * self.room)
+        self.keys.append(key)
+        self.notes.append(note)
+        return cell
+
+    def add(self, codes, list keys not None, list values not None, counts, list stops not None, payloads, note_of):
+        """Add items in order. Then `keep` or `take_back` is called.
+
+        Args:
+            codes: of each item the number of its key among `keys`, identities, each of them once.
+            values, counts: for each aggregate, see `Accumulators.fold`; no counts at all are None.
+            stops: where the items of each end stop, one end after the other; the first is that of the open windows.
+            payloads: of which `note_of` makes the note of a key that is no identity of itself.
+
+        Returns:
+            The first item of each window that is new, and of each end its first cell, and the one after all.
+        """
+        cdef const int64_t[::1] of_key = codes
+        cdef Py_ssize_t at = 0, stop, before = len(self.keys), first = 0, count = of_key.shape[0]
+        cdef array.array found = array.clone(_INT64S, len(keys), False), each_cell = array.clone(_INT64S, count, False)
+        cdef array.array firsts = array.clone(_INT64S, count, False)
+        cdef bytearray begins = bytearray(count)
+        cdef int64_t[::1] current = found, cells = each_cell, of_first = firsts
+        cdef uint8_t[::1] is_first = begins
+        cdef int64_t cell, opened = 0
+        cdef Accumulators column
+        cdef bint may_raise
+        cdef list saved = [], starts = [0]
+        values, may_raise = _numbers_of_each(self.columns, values, not self.keys)
+        if not stops or stops[len(stops) - 1] != count:
+            raise ValueError(f"of {count} items the last end stops at {stops}")
+        for at in range(len(keys)):
+            known = self.cells.get(keys[at])
+            current[at] = -1
+            if known is not None:
+                cell = current[at] = known
+                if may_raise:
+                    saved.append((cell, [column.get(cell) for column in self.columns]))
+        self.batch = found, keys, starts, before, saved
+        at = 0
+        try:
+            for stop in stops:
+                while at < stop:
+                    cell = current[of_key[at]]
+                    if cell < first:
+                        key = keys[of_key[at]]
+                        cell = self.new_cell(key, note_of(payloads[at]) if type(key) is bytes else key)
+                        current[of_key[at]] = cell
+                        is_first[at] = 1
+                        of_first[opened] = at
+                        opened += 1
+                    cells[at] = cell
+                    at += 1
+                first = len(self.keys)
+                starts.append(first)
+            _fold_each(self.columns, cells, is_first, values, counts)
+        except BaseException:
+            self.take_back()
+            raise
+        return firsts[:opened], starts
+
+    def take_back(self):
+        """Undo the last `add`."""
+        cdef Accumulators column
+        _, _, _, before, saved = self.batch
+        del self.keys[before:], self.notes[before:]
+        for cell, each in saved:
+            for column, accumulator in zip(self.columns, each):
+                column.put(cell, accumulator)
+        self.batch = None
+
+    def keep(self):
+        """Keep what the last `add` has made; the windows of all ends but the last go."""
+        cdef Accumulators column
+        cdef array.array found
+        cdef Py_ssize_t at, first
+        cdef int64_t cell
+        found, keys, starts, _, _ = self.batch
+        self.batch = None
+        first = starts[len(starts) - 2]
+        if first:
+            for column in self.columns:
+                column.move(first, len(self.keys))
+            del self.keys[:first], self.notes[:first]
+            self.cells.clear()
+        for at in range(len(keys)):
+            cell = found.data.as_longlongs[at] - first
+            if cell >= 0:
+                self.cells[keys[at]] = cell
+
+    def clear(self):
+        """Forget all windows."""
+        cdef Accumulators column
+        for column in self.columns:
+            column.move(0, 0)
+        self.cells.clear()
+        del self.keys[:], self.notes[:]
+
+    def absorb(self, key, accumulator, note):
+        """Take a window."""
+        cdef Accumulators column
+        if not self.keys:
+            for column in self.columns:
+                column.made_of = _NOTHING
+        cdef Py_ssize_t cell = self.new_cell(key, note)
+        _put_accumulator(self.columns, self.several, cell, accumulator)
+        self.cells[key] = cell
+
+    # What windows are.
+
+    def cells_of(self, keys):
+        """The cells of those of these keys that have a window."""
+        return [cell for cell in map(self.cells.get, keys) if cell is not None]
+
+    def of(self, const int64_t[::1] cells):
+        """The keys of windows, their notes and their accumulators."""
+        cdef Py_ssize_t at
+        keys, notes, accumulators = [], [], []
+        for at in range(cells.shape[0]):
+            keys.append(self.keys[cells[at]])
+            notes.append(self.notes[cells[at]])
+            accumulators.append(_accumulator(self.columns, self.several, cells[at]))
+        return keys, notes, accumulators
+
+    def arrays(self, const int64_t[::1] cells):
+        """The keys of windows, and `Accumulators.arrays` of each aggregate; None where one has objects."""
+        cdef Py_ssize_t at
+        cdef list made = _arrays_of(self.columns, cells)
+        return None if made is None else ([self.keys[cells[at]] for at in range(cells.shape[0])], made)

@@ -457,9 +457,9 @@ def test_a_batch_is_aggregated_as_its_items_one_by_one(items: list[flows.Timed])
     for aggregate in (*(aggregate for aggregate, _ in AGGREGATES.values()), drift.agg.sum(value), several):
         known: dict[Any, Any] = {0: aggregate.begin((1, 2, True))}
         expected = dict(known)
-        aggregate.add_each(known, [item[0] % 3 for item in truths], truths)
-        for item in truths:
+        for item, its in zip(truths, aggregate.values_of(truths), strict=True):
             key = item[0] % 3
+            known[key] = aggregate.add_value(known[key], its) if key in known else aggregate.begin_value(its)
             expected[key] = aggregate.add(expected[key], item) if key in expected else aggregate.begin(item)
         assert repr(known) == repr({key: expected[key] for key in known}) and known.keys() == expected.keys()
 

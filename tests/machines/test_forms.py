@@ -85,7 +85,7 @@ def test_levels_count_the_steps_that_wait() -> None:
     assert list(found.values()) == [
         ("source", 0), ("settled", 1), ("settled", 2), ("optimistic", 2), ("sink", 2),
     ]  # fmt: skip
-    assert forms["so far"].gives == "rows" and forms["hours"].runs == "arrays"
+    assert forms["so far"].gives == "rows" and forms["hours"].runs == "kernel"
 
 
 def test_what_is_in_a_cycle_is_optimistic() -> None:

@@ -31,7 +31,7 @@ from drift.flow.running import RunningStep
 from drift.flow.windows import NumberedStep
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
-from drift.operators import NO_ITEMS, KeyedItems
+from drift.operators import KeyedItems
 from drift_graph.canonical import canonical, canonical_each, encode_many
 from drift_graph.errors import GraphError
 from drift_graph.item import Columns
@@ -384,42 +384,11 @@ def test_tame_rows_are_added_to_windows_in_columns(rows: Rows, key: tuple[str, .
     groups = groups_of(Frame(pl.DataFrame(rows, schema=SCHEMA)), key, lengths)
     assert groups is not None
     parts = [(at // size, tuple(row[name] for name in key)) for at, row in enumerate(rows)]
-    assert groups.numbers == [list(dict.fromkeys(parts)).index(part) for part in parts]
+    assert groups.places.tolist() == [list(dict.fromkeys(parts)).index(part) for part in parts]
     for name in list(AGGREGATES)[:7]:
         aggregate = AGGREGATES[name]()
         assert aggregate.in_columns is not None
-        assert groups.added(aggregate.in_columns, [NO_ITEMS] * len(groups)) is not None
-
-
-alike = st.lists(
-    st.fixed_dictionaries(
-        {
-            "zone": st.sampled_from("ab"),
-            "day": st.integers(0, 1),
-            "n": st.integers(0, 2),
-            "fare": st.sampled_from([0.0, -0.0, 1.5, math.nan]) | st.just(0.0),
-        }
-    ),
-    min_size=1,
-    max_size=9,
-)
-
-
-@given(alike, alike, st.sampled_from([(), *KEYS]), st.sampled_from([3, 9]))
-@example([{"zone": "a", "day": day, "n": 1, "fare": 0.5} for day in range(3)], [], ("zone",), 9)
-def test_rows_that_are_chosen_for_windows_are_those_of_dicts(
-    rows: Rows, older: Rows, key: tuple[str, ...], size: int
-) -> None:
-    """Of equal ones the first, or the last, of those before too."""
-    lengths = [len(rows[at : at + size]) for at in range(0, len(rows), size)]
-    groups = groups_of(Frame(pl.DataFrame(rows, schema=SCHEMA)), key, lengths)
-    assert groups is not None
-    for name in ("first", "last", "nearest", "dearest"):
-        aggregate = AGGREGATES[name]()
-        known = {at: aggregate.begin(row) for at, row in enumerate(older[: len(groups)])}
-        made = aggregate.add_groups(groups, [known.get(at, NO_ITEMS) for at in range(len(groups))])
-        aggregate.add_each(known, groups.numbers, rows)
-        assert canonical_each(made) == canonical_each([known[at] for at in range(len(groups))])
+        groups.folded(aggregate.in_columns, np.empty(0, np.int64), ())
 
 
 @pytest.mark.parametrize("over", [None, "tumbling", "session", "count"])

@@ -1,4 +1,4 @@
-"""Sessions of rows in arrays are the windows, metas and states that rows one by one give."""
+"""Windows in the loops of the kernel are the windows, metas and states that rows one by one give."""
 
 from __future__ import annotations
 
@@ -36,24 +36,27 @@ _RAISING = {
 steps = st.lists(st.sampled_from([0, 0, 1, 1, 1, 2, 3, 9]), min_size=40, max_size=40)
 
 
-def stage_of(key: tuple[str, ...], names: list[str], gap: int) -> Any:
+def stage_of(key: tuple[str, ...], names: list[str], of: drift.windows.Windows) -> Any:
     graph = drift.Graph("sessions")
-    windows = graph.source("rows", schema=SCHEMA).key_by(*key).window(drift.windows.session(gap=gap))
+    windows = graph.source("rows", schema=SCHEMA).key_by(*key).window(of)
     windows.rows(**{name: _RAISING[name]() for name in names}).sink("out")
     (stage,) = Plan(graph.build()).stages().values()
     return stage
 
 
 of_any = st.lists(st.sampled_from(list(_RAISING)), min_size=1, max_size=3, unique=True)
+WINDOWS = st.sampled_from([1, 2, 3, 5, 9]).flatmap(
+    lambda size: st.sampled_from([drift.windows.session(gap=size), drift.windows.tumbling(size)])
+)
 NAMES = names_in_columns | of_any | st.sampled_from([["ratio"], ["n", "ratio"], ["result"], ["total", "inverse"]])
 
 
-@given(tame | rows_of, st.sampled_from(KEYS), NAMES, st.sampled_from([1, 2, 3, 5, 9]), steps, st.data())
-def test_sessions_in_one_loop_are_those_of_the_steps(
-    rows: Rows, key: tuple[str, ...], names: list[str], gap: int, apart: list[int], data: st.DataObject
+@given(tame | rows_of, st.sampled_from(KEYS), NAMES, WINDOWS, steps, st.data())
+def test_windows_in_one_loop_are_those_of_the_steps(
+    rows: Rows, key: tuple[str, ...], names: list[str], of: Any, apart: list[int], data: st.DataObject
 ) -> None:
     """One machine gets rows in columns, and now and then as a list; the other runs steps for a list."""
-    machines = stage_of(key, names, gap), stage_of(key, names, gap)
+    machines = stage_of(key, names, of), stage_of(key, names, of)
     assert isinstance(machines[0], KeyedStage)
     machines[1]._in_order = None
     failed: tuple[list[Any], list[Any]] = ([], [])
@@ -111,22 +114,24 @@ def test_sessions_in_one_loop_are_those_of_the_steps(
     assert set(sent[0].values()) <= {1}
 
 
+@pytest.mark.parametrize("of", [drift.windows.session(gap=5), drift.windows.tumbling(9)], ids=str)
 @pytest.mark.parametrize("number", [2**54, 2**62, -(2**61), 2**63 - 1])
-def test_sums_of_sessions_go_on_beyond_64_bits(number: int) -> None:
+def test_sums_of_windows_go_on_beyond_64_bits(number: int, of: drift.windows.Windows) -> None:
     rows = [{"zone": "ab"[at % 2], "day": at // 2 + at // 12 * 9, "n": number - at, "fare": 0.0} for at in range(24)]
     rows[2]["fare"] = rows[10]["fare"] = rows[11]["fare"] = -0.0  # which is neither less nor more than 0.0
     graph = drift.Graph("sessions")
     timed = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", tie="n")).key_by("zone")
-    timed.window(drift.windows.session(gap=5)).rows(
+    timed.window(of).rows(
         n=drift.agg.sum("n"), mean=drift.agg.mean("n"), least=drift.agg.min("fare"), most=drift.agg.max("fare")
     ).sink("out")
     table = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
     expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
-    assert drift.run(graph, {"rows": table}).finish().digest == expected
+    for given_rows in (table, rows):
+        assert drift.run(graph, {"rows": given_rows}).finish().digest == expected
 
 
 def test_sessions_that_end_at_one_time_are_in_the_order_of_their_first_rows() -> None:
-    stage = stage_of(("zone",), ["count"], 5)
+    stage = stage_of(("zone",), ["count"], drift.windows.session(gap=5))
     rows = [{"zone": zone, "day": 0, "n": 1, "fare": 1.0} for zone in "abab"]
     ties = np.array([200, 3, 1, 2], np.uint64)  # that of the first row is the greatest
     metas = Metas.stamped(np.array([0, 1, 2, 2], np.int64), ties, varint(0), varint(0))

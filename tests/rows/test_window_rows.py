@@ -13,7 +13,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import drift
-from drift.columns import opened
 from drift.columns.rows import Frame
 from drift.columns.windows import WindowRows, window_rows
 from drift_barrier.barrier import Barrier
@@ -154,24 +153,3 @@ def test_windows_stay_columns_to_the_output(tie: str | None, flat: bool, monkeyp
     source = drift.sources.table(pl.DataFrame(rows), payload="rows")
     assert drift.run(graph, {"rows": source}, batch_items=256).finish().digest == expected
     assert set(kinds) == {Frame if flat else WindowRows}
-
-
-def test_keys_that_have_no_window_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And those that come again are numbered again; some windows remain whose keys do not come again."""
-    rows = [{"key": f"{at // 3 % 40}", "at": at, "n": at} for at in range(400)]
-    graph = drift.Graph("many")
-    timed = graph.source("rows", schema={"key": str, "at": int, "n": int}, time=drift.EventTime("at", tie="n"))
-    windowed = timed.key_by("key").window(drift.windows.tumbling(30))
-    windowed.aggregate(total=drift.agg.sum("n")).sink("out")
-    expected = drift.run(graph, {"rows": rows}).finish().digest
-    monkeypatch.setattr(opened, "UNUSED_MIN", 0)
-    again, number_again = [], opened.OpenWindows._number_again
-
-    def counted(windows: opened.OpenWindows) -> None:
-        again.append(len(windows))
-        number_again(windows)
-
-    monkeypatch.setattr(opened.OpenWindows, "_number_again", counted)
-    table = drift.sources.table(pl.DataFrame(rows), payload="rows")
-    assert drift.run(graph, {"rows": table}, batch_items=16).finish().digest == expected
-    assert len(again) > 1
