@@ -220,63 +220,49 @@ class ScanKey(_ByValue, frozen=True):
         return () if type(payload) in _returned else (payload,)
 
 
-class ScanOutput(LoopFunction, frozen=True, dict=True):
-    """A window of a scan -> the output for its last payload, if that is an item and the state before it has come."""
-
+class _ScanFunction(LoopFunction, frozen=True, dict=True):
     loop: ClassVar[str] = "scan"
-    gives: ClassVar[Literal["output"]] = "output"
     initial: Any
     step: Callable[[Any, Any], tuple[Any, Any]]
     user_function: Callable[..., Any]
+
+    def handed(self, window: tuple[Any, ...]) -> Sequence[Any]:
+        return _handed(window if self.hands_state else window[-1:], self.initials)
+
+    @cached_property
+    def hands_state(self) -> bool:
+        """Whether the step hands its state to a function of a user."""
+        return hands_state(self.step)
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        """What the step gets for a key without a state: the initial state, and as `initials` what the step has."""
+        return self.initial, *field_of(self.step, "initials", ())
+
+
+class ScanOutput(_ScanFunction, frozen=True, dict=True):
+    """A window of a scan -> the output for its last payload, if that is an item and the state before it has come."""
+
+    gives: ClassVar[Literal["output"]] = "output"
 
     def __call__(self, window: tuple[Any, ...]) -> tuple[Any, ...]:
         pair = _stepped(window, self.initial, self.step)
         return (pair[1],) if pair else ()
 
-    def handed(self, window: tuple[Any, ...]) -> Sequence[Any]:
-        return _handed(window if self.hands_state else window[-1:], self.initials)
-
-    @cached_property
-    def hands_state(self) -> bool:
-        """Whether the step hands its state to a function of a user."""
-        return hands_state(self.step)
-
-    @property
-    def initials(self) -> tuple[Any, ...]:
-        """What the step gets for a key without a state: the initial state, and as `initials` what the step has."""
-        return self.initial, *field_of(self.step, "initials", ())
-
     def watched(self, watch: WatchFunction) -> Self:
         return replace(self, step=watch("", self.step, "pair", self.initial))
 
 
-class ScanState(LoopFunction, frozen=True, dict=True):
+class ScanState(_ScanFunction, frozen=True, dict=True):
     """A window of a scan -> the next state, to be fed back."""
 
-    loop: ClassVar[str] = "scan"
     gives: ClassVar[Literal["state"]] = "state"
     carries_state: ClassVar[bool] = True
     key: Callable[[Any], Any]
-    initial: Any
-    step: Callable[[Any, Any], tuple[Any, Any]]
-    user_function: Callable[..., Any]
 
     def __call__(self, window: tuple[Any, ...]) -> tuple[State, ...]:
         pair = _stepped(window, self.initial, self.step)
         return (State(self.key(window[-1]), pair[0]),) if pair else ()
-
-    def handed(self, window: tuple[Any, ...]) -> Sequence[Any]:
-        return _handed(window if self.hands_state else window[-1:], self.initials)
-
-    @cached_property
-    def hands_state(self) -> bool:
-        """Whether the step hands its state to a function of a user."""
-        return hands_state(self.step)
-
-    @property
-    def initials(self) -> tuple[Any, ...]:
-        """What the step gets for a key without a state: the initial state, and as `initials` what the step has."""
-        return self.initial, *field_of(self.step, "initials", ())
 
     def watched(self, watch: WatchFunction) -> Self:
         step = watch("", self.step, "pair", self.initial)
