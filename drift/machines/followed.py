@@ -15,6 +15,7 @@ decides it.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -96,8 +97,12 @@ class Followed:
         else:
             self._behind = None
 
-    def fire(self, ports: Ports) -> Columns:
-        return self._ahead.fire(ports)
+    def fire(self, ports: Ports, most: int = sys.maxsize) -> Columns:
+        return self._ahead.fire(ports, most)
+
+    @property
+    def fired(self) -> int:
+        return self._ahead.fired
 
     @property
     def least_timer(self) -> bytes | None:

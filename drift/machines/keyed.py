@@ -19,6 +19,7 @@ not the initial one, and its timers.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice, repeat
@@ -105,7 +106,7 @@ class KeyedStage(KeyedState):
         suffix: the bytes that the metas of its output still lack.
         heartbeat: timers below it fire: all sources are past it, and in an iteration all items of its round.
         ended: whether all input has ended.
-        is_timed, only_at_ends, keeps_owner, has_columns, form, objects_because: see `Stage` and `Logic`.
+        fired, is_timed, only_at_ends, keeps_owner, has_columns, form, objects_because: see `Stage` and `Logic`.
     """
 
     def __init__(self, logic: Logic, place: Place, *, cyclic: bool = False) -> None:
@@ -137,7 +138,7 @@ class KeyedStage(KeyedState):
         self._kind: type | None = None  # of the keys so far
         self._failing = Difference()
         self.heartbeat = BEGINNING
-        self.ended = False
+        self.ended, self.fired = False, 0
         self._timers = Timers()
         self._in_order = logic.in_order(self._shared(ranks)) if logic.in_order is not None else None
         in_order = self._in_order is not None and self._in_order.has_columns
@@ -495,13 +496,14 @@ class KeyedStage(KeyedState):
 
     # Timers.
 
-    def fire(self, ports: Ports) -> Columns:
-        """Fire the timers below the heartbeat; returns their outputs; raises as `process`."""
-        sent = self._fired(ports)
+    def fire(self, ports: Ports, most: int = sys.maxsize) -> Columns:
+        """See `TimedStage`; raises as `process`."""
+        self.fired = 0
+        sent = self._fired(ports, most)
         self._check_returned(sent)
         return sent
 
-    def _fired(self, ports: Ports) -> Columns:
+    def _fired(self, ports: Ports, most: int) -> Columns:
         if (least := self.least_timer) is not None:
             self._settle_complete(least)
         sent: list[Columns] = []
@@ -510,13 +512,14 @@ class KeyedStage(KeyedState):
                 sent += in_order.fire(min(self.heartbeat, self.complete_below), ended=self.ended)
             if in_order.least is not None and in_order.least < self.heartbeat:
                 in_order.hand_back()
-        self._fire_timers(self.heartbeat, sent)
+        self._fire_timers(self.heartbeat, sent, most)
         return self._leaving(sent, ports)
 
-    def _fire_timers(self, bound: bytes, sent: list[Columns]) -> bool:
-        """Fire the timers here below a bound; whether no call has raised."""
+    def _fire_timers(self, bound: bytes, sent: list[Columns], most: int = sys.maxsize) -> bool:
+        """Fire the timers here below a bound, or about `most` of them; whether no call has raised."""
         timers = self._timers
-        while entries := timers.take_moment(bound):
+        self.fired = 0
+        while self.fired < most and (entries := timers.take_moment(bound, most - self.fired)):
             dues: dict[Any, Due] = {}  # of each key the first
             again: list[Upcoming] = []
             for entry in entries:
@@ -534,6 +537,7 @@ class KeyedStage(KeyedState):
                 for _, _, key, due in again:
                     timers.wait(key, due)
             if fired:
+                self.fired += len(fired)
                 sent.append(self._took_place(fired))
                 if fired[-1].meta >= self.complete_below or len(self._log) or self._histories:  # of rows below them
                     metas, keys, subjects, made, befores = map(list, zip(*fired))

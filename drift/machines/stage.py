@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -62,13 +63,21 @@ class TimedStage(Stage, Protocol):
     Attributes:
         heartbeat: timers below it fire: all sources are past it, and in an iteration all items of its round.
         ended: whether all input has ended.
+        fired: how many timers the last `fire` fired one by one.
     """
 
     heartbeat: bytes
     ended: bool
 
-    def fire(self, ports: Ports) -> Columns:
-        """Fire the timers below the heartbeat; returns their outputs."""
+    @property
+    def fired(self) -> int: ...
+
+    def fire(self, ports: Ports, most: int = sys.maxsize) -> Columns:
+        """Fire the timers below the heartbeat, the first ones first; returns their outputs.
+
+        Args:
+            most: about as many as are to fire now, where they fire one by one; the others stay due.
+        """
 
     @property
     def least_timer(self) -> bytes | None:

@@ -9,6 +9,7 @@ moved, which is put where it belongs when its turn has come.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from heapq import heappop, heappush, heapreplace
 from typing import Any
@@ -92,11 +93,11 @@ class Timers:
         """The meta of the first timer; or a lower one, if a timer was moved or taken back."""
         return self.upcoming[0][0] if self.upcoming else None
 
-    def take_moment(self, bound: bytes) -> list[Upcoming]:
+    def take_moment(self, bound: bytes, most: int = sys.maxsize) -> list[Upcoming]:
         """Take out the first timers below a bound, which are of one moment; none if there is none below it."""
         upcoming, taken = self.upcoming, list[Upcoming]()
         moment = b""
-        while upcoming and upcoming[0][0] < bound and upcoming[0][0].startswith(moment):
+        while upcoming and len(taken) < most and upcoming[0][0] < bound and upcoming[0][0].startswith(moment):
             meta, _, key, due = upcoming[0]
             if not due.alive:
                 heappop(upcoming)

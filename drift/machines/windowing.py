@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from drift.machines.in_order import InOrder, Shared
 from drift.machines.log import Keyed
+from drift.machines.room import ROOM_BYTES
 from drift.machines.timers import Due
 from drift.operators import OpensWindows, Process, Timer
 from drift_graph.functions import pass_interrupts
@@ -38,8 +39,12 @@ from drift_graph.meta import (
 )
 from drift_graph.metas import Integers, Metas
 from drift_graph.payloads import Rows
+from drift_graph.sizes import size_of
 from drift_graph.unchanged import Sample
 from drift_kernel import kernel
+
+#: Windows whose results are made, and measured, before those of the others.
+_FIRST = 8
 
 #: Where the phase is in the meta of a later item of the first round.
 _PHASE_AT = LATER_MARK_AT + 2
@@ -225,7 +230,7 @@ class Opening(InOrder):
     # Ends.
 
     def _ended(self, ends: Sequence[tuple[int, int, int]], timers: Metas) -> _Ended | None:
-        """The windows of the first ends; None if a call raises.
+        """The windows of the first ends; None if a call raises, or they would be too much at once.
 
         Args:
             ends: of each the last time before it, its first cell, and the one after its last.
@@ -244,7 +249,11 @@ class Opening(InOrder):
         outputs: list[Any] = []
         try:
             for until, start, stop in ends:
-                outputs += self.opens.outputs(notes[start:stop], accumulators[start:stop], until)
+                first = min(start + _FIRST, stop)
+                outputs += self.opens.outputs(notes[start:first], accumulators[start:first], until)
+                if first < stop and size_of(outputs[-1]) * (stop - start) > ROOM_BYTES:
+                    return None  # each ends by its timer, some in each turn
+                outputs += self.opens.outputs(notes[first:stop], accumulators[first:stop], until)
         except BaseException as raised:  # raised again in a step, where it is reported
             pass_interrupts(raised)
             return None

@@ -33,6 +33,7 @@ from drift_graph.meta import BEGINNING, END_OF_TIME, global_time_of, in_rounds, 
 from drift_graph.metas import Metas
 from drift_graph.operators import Group
 from drift_graph.payloads import are_rows
+from drift_graph.sizes import BATCH_BYTES, made_bytes
 from drift_graph.unchanged import Sampler
 
 #: A batch of items with its target: a source's program, a grouping, a sink, or FAILURES.
@@ -40,6 +41,9 @@ Part = tuple[str, Columns]
 
 #: In place of a worker's index: the output barrier.
 BARRIER = -1
+
+#: Timers that fire at once before it is known what they make; and of later ones at most so many times as many.
+_FIRST_TIMERS, _GROWTH = 8, 8
 
 #: So many have numbers of one byte.
 _WORKERS_MAX = 0x100
@@ -212,7 +216,8 @@ class Worker:
         waiting = [name for name, stage in self._stages.items() if stage.only_at_ends or name in self._bounded]
         self._pending = {name: Pending(plan.rounds_from) for name in (self._stages if plan.puts_later else waiting)}
         self.holds_later = bool(self._timed or self._pending)
-        self._heartbeat = self._minimal_time = BEGINNING
+        self._heartbeat = self._minimal_time = self._due_below = BEGINNING
+        self._at_once = _FIRST_TIMERS  # that fire at once: as many as make a batch, once that is known
         self._sent = SentLater() if plan.puts_later and (rewinds or tracks) else None
         self._checkpoint = BEGINNING  # the last checkpoint taken
         if tracks:
@@ -258,14 +263,22 @@ class Worker:
         for name, pending in self._pending.items():
             if due := pending.take(self._heartbeat, self._minimal_time):
                 waiting.setdefault(name, []).extend(due)
+        for timed in self._timed.values():
+            timed.heartbeat = self._due_below
+        fired_below: bytes = END_OF_TIME
         for component in self._plan.components:
+            if fired_below != END_OF_TIME:
+                self._hold_back(component, fired_below)
             if self._cyclic[component]:
                 self._run_cycle(component, waiting, sends)
-                continue
-            name = component[0]
-            if name in waiting:
-                self._run_stage(name, waiting.pop(name), waiting, sends)
-            self._fire(name, waiting, sends)
+            else:
+                name = component[0]
+                if name in waiting:
+                    self._run_stage(name, waiting.pop(name), waiting, sends)
+                self._fire(name, waiting, sends)
+            for name in component:
+                if (stage := self._timed.get(name)) is not None and stage.is_due:
+                    fired_below = min(fired_below, stage.least_timer or fired_below)
         assert not waiting  # items for an earlier component wait for their round instead
         return {receiver: gathered(parts) for receiver, parts in sends.items()}
 
@@ -359,6 +372,7 @@ class Worker:
         due_below = self._heartbeat
         if self._plan.puts_later and in_rounds(self._minimal_time):  # timers of a round wait for all of its items
             due_below = min(due_below, reached(self._minimal_time))
+        self._due_below = due_below
         for timed in self._timed.values():
             timed.heartbeat = due_below
             timed.ended = self._heartbeat == END_OF_TIME
@@ -458,7 +472,7 @@ class Worker:
         return self._send_again(due)
 
     def _begin_at(self, checkpoint: bytes) -> None:
-        self._minimal_time = self._heartbeat = checkpoint
+        self._minimal_time = self._heartbeat = self._due_below = checkpoint
         for stage in self._stages.values():
             stage.settle(checkpoint)
         for timed in self._timed.values():
@@ -494,12 +508,25 @@ class Worker:
         self._send(ports, waiting, sends)
 
     def _fire(self, name: str, waiting: Ports, sends: dict[int, list[Part]]) -> None:
-        """Fire the timers of a stage that are due."""
-        stage = self._timed.get(name)
-        if stage is not None and stage.is_due:
+        """Fire the timers of a stage that are due, the first ones first, until enough has been made for a turn."""
+        stage, in_all = self._timed.get(name), 0
+        while stage is not None and stage.is_due and in_all < BATCH_BYTES:
             ports: Ports = {}
-            self._run_program_of(stage, name, self._out_of(name, stage.fire, ports), ports)
+            self._run_program_of(stage, name, self._out_of(name, stage.fire, ports, self._at_once), ports)
+            made = made_bytes(columns.payloads for batches in ports.values() for columns in batches)
+            in_all += made
             self._send(ports, waiting, sends)
+            if not stage.fired:
+                return
+            self._at_once = max(min(_GROWTH * self._at_once, BATCH_BYTES * stage.fired // max(made, 1)), 1)
+
+    def _hold_back(self, names: Sequence[str], below: bytes) -> None:
+        """Timers of other stages are still to fire from a meta on: below it only these are complete, and fire."""
+        for name in names:
+            stage = self._stages[name]
+            stage.complete_below = min(stage.complete_below, below)
+            if name in self._timed:
+                self._timed[name].heartbeat = min(self._timed[name].heartbeat, below)
 
     def _out_of(self, name: str, work: Callable[..., Columns], *arguments: Any) -> Columns:
         """The output of a stage, whose time at work is noted if there are counts."""

@@ -29,8 +29,7 @@ _LOCK = "lock"
 
 
 class RangeLog:
-    """A failure is logged like an answer: it ends the run at its item, whichever attempt has met it.
-    """
+    """A failure is logged like an answer: it ends the run at its item, whichever attempt has met it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

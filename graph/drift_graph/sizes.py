@@ -2,8 +2,8 @@
 
 Invariant: an estimate costs a few microseconds, however many and however large the payloads are.
 
-Why: it samples three payloads, two entries of each container, four levels deep: enough to distinguish a batch of
-megabytes from one of bytes.
+Why: it samples three payloads, four levels deep; of a payload, and of what is in it, all fields if they are few, and
+two entries of each larger container: enough to distinguish a batch of megabytes from one of bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from drift_graph.payloads import are_rows
 BATCH_BYTES = 4 << 20
 #: What an item takes besides its payload: its meta, and its place in the columns. For rows that is little.
 ITEM_BYTES = 100
-_ENTRIES = 2
+_ENTRIES, _FIELDS = 2, 16
 _DEPTH = 4
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 _CONTAINERS = frozenset({dict, list, tuple})
@@ -78,7 +78,7 @@ def _of_entries(entries: Iterable[Any], count: int, depth: int) -> int:
     if not count:
         return 0
     total = sampled = 0
-    for entry in islice(entries, _ENTRIES):
+    for entry in islice(entries, _FIELDS if count <= _FIELDS and depth >= _DEPTH - 1 else _ENTRIES):
         total += getsizeof(entry) if type(entry) in _PLAIN else size_of(entry, depth - 1)
         sampled += 1
     return total * count // max(sampled, 1)

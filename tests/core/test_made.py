@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import flows
 import pytest
@@ -11,7 +12,7 @@ from test_nodes import batches, fed, items
 
 import drift
 from drift.engines.simulated.simulation import Simulation
-from drift.machines import maps, room
+from drift.machines import maps, room, windowing, worker
 from drift.machines.nodes import batching
 from drift.machines.nodes import worker as workers
 from drift.machines.nodes.batching import FIRST_ITEMS, GROWTH, BatchPolicy
@@ -86,6 +87,33 @@ def test_one_item_that_becomes_many_is_taken_alone() -> None:
     assert meter.greatest <= (FIRST_ITEMS + 1) * 2000 * 10_000
 
 
+AT_ONCE: dict[str, Callable[[Any, Callable[[Any], str]], Any]] = {
+    "timers": lambda stream, make: stream.process(
+        lambda number: number, 0, lambda state, number, time: (0, [drift.at(drift.END, number)]),
+        lambda state, number, time: (0, [make(number)]),
+    ),
+    "ends": lambda stream, make: stream.key_by(lambda number: number).at_end(drift.agg.count().then(make)).map(second),
+    "windows": lambda stream, make: (
+        stream.key_by(lambda number: number)
+        .window(drift.windows.tumbling(1000)).aggregate(drift.agg.count().then(make)).map(second)
+    ),
+}  # fmt: skip
+
+
+def second(pair: Any) -> str:
+    return str(pair[1] if type(pair) is tuple else pair.value)
+
+
+@pytest.mark.parametrize("place", AT_ONCE)
+def test_what_ends_together_is_made_and_released_some_at_a_time(place: str) -> None:
+    meter = Meter(0, MEGABYTE)
+    graph = drift.Graph("together")
+    stream = graph.source("numbers", time=drift.EventTime(lambda number: number))
+    AT_ONCE[place](stream, meter.make).sink("out")
+    assert meter.take(iter(drift.run(graph, {"numbers": range(100)}))) == 100
+    assert meter.greatest <= 2 * (FIRST_ITEMS + 4) * MEGABYTE
+
+
 def test_a_failing_call_among_large_ones_changes_no_bound() -> None:
     meter = Meter(12_000, LARGE)
 
@@ -108,6 +136,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_MADE_MAX", 600)
     monkeypatch.setattr(workers, "_AHEAD_BYTES_MAX", 1000)
     monkeypatch.setattr(maps, "ROOM_BYTES", 400)
+    monkeypatch.setattr(windowing, "ROOM_BYTES", 400)
+    monkeypatch.setattr(worker, "BATCH_BYTES", 600)
+    monkeypatch.setattr(worker, "_FIRST_TIMERS", 2)
     monkeypatch.setattr(room, "_AT_ONCE", 2)
     monkeypatch.setattr(room, "BATCH_BYTES", 200)
 
@@ -124,7 +155,15 @@ def words() -> drift.Graph:
     both.key_by(len).window(drift.windows.tumbling(10)).count().sink("counts")
     both.scan(len, 0, lambda state, word: (state + 1, (word, state))).flat_map(lambda pair: [pair] * 3).sink("states")
     first.map(lambda word: word * 3).sink("longer")
+    timed = both.process(str, 0, sets_timers, lambda state, note, time: (state, [note * (1 + time % 3), note]))
+    timed.sink("timed")
+    timed.key_by(len).at_end(drift.agg.collect()).sink("at the end")
+    both.key_by(str).window(drift.windows.tumbling(30)).aggregate(drift.agg.collect()).map(repr).sink("windows")
     return graph
+
+
+def sets_timers(state: int, word: str, time: int) -> tuple[int, list[Any]]:
+    return state + 1, [drift.at(time + 7, word), drift.at(drift.END, word + str(state))]
 
 
 @pytest.mark.usefixtures("tiny")

@@ -47,6 +47,7 @@ class Slotted:
         bytearray(MEGABYTE),
         (1, bytes(MEGABYTE)),
         {"a": {"b": [bytes(MEGABYTE)]}},
+        {"a": 1, "b": 2, "c": 3, "d": {"e": 4, "f": 5, "g": bytes(MEGABYTE)}},
         Row(bytes(MEGABYTE)),
         Struct(bytes(MEGABYTE)),
         Slotted(bytes(MEGABYTE)),

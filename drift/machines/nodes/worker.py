@@ -239,7 +239,7 @@ class WorkerNode(Node):
         while self._workers == 1 and self._may_map:
             at_once.append(self._next_input())
         at_once, self._at_once = self._parted(at_once)
-        if at_once or self.machine.is_due:
+        if at_once or self._may_fire:
             sends += self._work(at_once, now_s)
             self._waiting_since_s = now_s
         elif self._may_map:
@@ -249,7 +249,7 @@ class WorkerNode(Node):
         if self._worked and self._relief is not None:
             self._relief.relieve(self.machine)
         is_oldest = bool(self._waiting) and self._waiting[0][0] <= self._waiting_above
-        has_more = self._parted(self._at_once)[0] or self.machine.is_due or self._may_map or is_oldest
+        has_more = self._parted(self._at_once)[0] or self._may_fire or self._may_map or is_oldest
         is_patient = self._waiting and self._has_room  # without room it waits for a notice
         self.wake_s = now_s if has_more else self._patient_until_s() if is_patient else math.inf
         return sends
@@ -342,6 +342,12 @@ class WorkerNode(Node):
     def _has_room(self) -> bool:
         """Whether little that was made is in flight; else only batches are taken that nothing in flight is below."""
         return self._made_bytes <= _AHEAD_BYTES_MAX
+
+    @property
+    def _may_fire(self) -> bool:
+        """Whether later items are due, and little that was made is in flight, or nothing below them."""
+        least = self.machine.least_later if self.machine.is_due else None
+        return least is not None and (self._has_room or least <= self._in_flight)
 
     def _parted(self, batches: list[Batch]) -> tuple[list[Batch], list[Batch]]:
         """The batches to take now, and those that wait until what was made has arrived."""
