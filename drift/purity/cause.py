@@ -53,6 +53,10 @@ _READS: dict[Kind, tuple[str, str]] = {
         "give the function an absolute path that is made where the graph is built: "
         "functools.partial(f, Path('names.csv').resolve())",
     ),
+    "locale": (
+        "it reads the locale, {what} at {where}",
+        "write numbers and dates in one way: f'{number:,.2f}', date.isoformat()",
+    ),
     "zone": (
         "it reads the machine's time zone, {what} at {where}",
         "name the zone: datetime.fromtimestamp(seconds, datetime.UTC), or a ZoneInfo, and zones in payloads",
@@ -61,7 +65,7 @@ _READS: dict[Kind, tuple[str, str]] = {
 #: What makes results differ between two calls in one process, the likeliest first; and between processes.
 _BETWEEN_CALLS: tuple[Kind, ...] = ("random", "clock")
 _BETWEEN_PROCESSES: tuple[Kind, ...] = ("process", "hash", "address", "random")
-_OF_SURROUNDINGS: tuple[Kind, ...] = ("clock", "zone", "folder")
+_OF_SURROUNDINGS: tuple[Kind, ...] = ("clock", "zone", "locale", "folder")
 
 
 class Cause(NamedTuple):

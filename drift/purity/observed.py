@@ -9,6 +9,7 @@ standard library, installed packages and drift belongs to the user, and is repor
 from __future__ import annotations
 
 import builtins
+import locale
 import os
 import random
 import secrets
@@ -24,7 +25,9 @@ from typing import Any, Literal, NamedTuple
 from drift_graph.functions import is_ours
 
 _THREAD = "threading.current_thread()"
-Kind = Literal["clock", "random", "generator", "setting", "address", "hash", "process", "outside", "folder", "zone"]
+Kind = Literal[
+    "clock", "random", "generator", "setting", "address", "hash", "process", "outside", "folder", "zone", "locale"
+]
 
 CLOCKS: tuple[str, ...] = tuple(name for name in (
     "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time",
@@ -52,6 +55,8 @@ _python_kinds: dict[CodeType, tuple[Kind, str]] = {
     type(os.environ).__getitem__.__code__: ("setting", "os.environ"),
     threading.current_thread.__code__: ("process", _THREAD),
 }
+_of_locale = ("localeconv", "getlocale", "setlocale", "format_string", "currency", "str", "atof", "delocalize")
+_python_kinds |= {getattr(locale, name).__code__: ("locale", f"locale.{name}()") for name in _of_locale}
 #: Calls that libraries make for their own purposes: the repr of a dataclass asks for its id(), logging for the thread.
 _BY_HAND = ("id()", "hash()", "threading.get_ident()", "threading.get_native_id()", _THREAD)
 #: What makes numpy draw a seed from the system.

@@ -1,21 +1,23 @@
-"""A process with another hash seed, folder and time zone that repeats calls of a graph's functions: `Replica` is the
-caller's side, `main` the process.
+"""A process with another hash seed, folder, time zone and locale that repeats calls of a graph's functions: `Replica`
+is the caller's side, `main` the process.
 
-Invariant: in the process, the working directory and the local time differ from the caller's, while modules are still
-found.
+Invariant: in the process, the working directory, the local time and, where the machine has another one, the locale
+differ from the caller's, while modules are still found.
 
-Why: a run passes the caller's folder and zone to its processes, so a function that depends on them is consistent within
-a run, but gives another output in a run from another folder or on a machine with another zone.
+Why: a run passes the caller's folder, zone and locale to its processes, so a function that depends on them is
+consistent within a run, but gives another output in a run from another folder, or with another zone or locale.
 """
 
 from __future__ import annotations
 
+import locale
 import os
 import subprocess
 import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ from drift_graph.errors import GraphError, ProcessError
 _ANSWER_MAX_S = 120.0
 #: A name that no thread of a run has.
 _THREAD = "drift purity check"
+#: Locales that write numbers and dates in other ways, each where the caller has none of those before it.
+_LOCALES = ("C", "de_DE.UTF-8", "fr_FR.UTF-8", "tr_TR.UTF-8", "en_US.UTF-8", "C.UTF-8")
 #: An offset that no time zone has, in hours or minutes.
 _ZONE = "ELSE-13:37"
 
@@ -84,7 +88,7 @@ def main() -> None:
 
 
 def go_elsewhere(home: Surroundings) -> None:
-    """Leave the caller's folder and zone, and the name of its thread."""
+    """Leave the caller's folder, zone and locale, and the name of its thread."""
     threading.current_thread().name = _THREAD
     sys.path[:] = map(os.path.abspath, sys.path)  # relative ones refer to the caller's folder
     folder = Path(home.temporary_folder).resolve()
@@ -92,6 +96,17 @@ def go_elsewhere(home: Surroundings) -> None:
     os.chdir(folder.anchor if is_there or not folder.is_dir() else folder)
     os.environ["TZ"] = _ZONE
     time.tzset()
+    for name, here in home.locales:
+        if name != "LC_CTYPE":  # by which names of files and outputs are encoded
+            _set_other(getattr(locale, name), here)
+
+
+def _set_other(category: int, here: str) -> None:
+    for other in _LOCALES:
+        if other != here:
+            with suppress(locale.Error):  # the machine does not have it
+                locale.setlocale(category, other)
+                return
 
 
 def _loaded(around: Surroundings, work: bytes) -> tuple[list[trials.Trials], Exception | None]:

@@ -9,6 +9,7 @@ import datetime
 import functools
 import importlib
 import itertools
+import locale
 import logging
 import os
 import random
@@ -158,6 +159,10 @@ def in_folder(payload: Any) -> Any:
 
 def from_file(payload: Any) -> Any:
     return Path("pyproject.toml").exists(), payload
+
+
+def in_locale(payload: float) -> str:
+    return f"{payload:n} by {locale.setlocale(locale.LC_NUMERIC)}"
 
 
 def local_time(payload: float) -> Any:
@@ -582,8 +587,12 @@ def test_a_run_finds_numbers_that_hang_on_the_order_of_calls(words: list[str]) -
     assert "result   0    as the first call of a process" in str(raised.value)
 
 
-def test_a_run_finds_what_hangs_on_the_time_zone_or_the_folder() -> None:
-    for function, payload, likely in ((local_time, 1e9, "machine's time zone"), (in_folder, 1, "working directory")):
+def test_a_run_finds_what_hangs_on_the_time_zone_the_locale_or_the_folder() -> None:
+    for function, payload, likely in (
+        (local_time, 1e9, "machine's time zone"),
+        (in_folder, 1, "working directory"),
+        (in_locale, 1.5, r"it reads the locale, locale\.setlocale\(\)"),
+    ):
         graph = drift.Graph("places")
         graph.source("items").map(function).sink("out")
         with pytest.raises(ImpureStep, match=likely):
