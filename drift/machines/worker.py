@@ -277,8 +277,8 @@ class Worker:
                     self._run_stage(name, waiting.pop(name), waiting, sends)
                 self._fire(name, waiting, sends)
             for name in component:
-                if (stage := self._timed.get(name)) is not None and stage.is_due:
-                    fired_below = min(fired_below, stage.least_timer or fired_below)
+                if name in self._timed and self._timed[name].is_due:
+                    fired_below = min(fired_below, self._timed[name].least_timer or fired_below)
         assert not waiting  # items for an earlier component wait for their round instead
         return {receiver: gathered(parts) for receiver, parts in sends.items()}
 
