@@ -468,7 +468,7 @@ def _end(step: Step, key: str, aggregate: str) -> Stream[Any]:
 
 def _join(step: Step, key: str, how: Any) -> Stream[Any]:
     other = step.stream.map(small, name=f"{step.name}-other")
-    return step.stream.join(other, KEYS[key], KEYS[key], within=(1, 1), how=how, name=step.name)
+    return step.stream.join(other, KEYS[key], KEYS[key], within=(1, 1), how=how, nulls_equal=True, name=step.name)
 
 
 def _rounds(step: Step, kind: str, rounds: int) -> Stream[Any]:

@@ -23,6 +23,7 @@ from drift.columns.expressions import Fields, frame_of
 from drift.columns.flat import Names, names_of_both, rows_at
 from drift.columns.rows import Frame
 from drift.columns.windows import AtMostOne
+from drift.flow.joins import has_null
 from drift.operators import MapsEach, _ByValue
 from drift_graph.canonical import canonical, canonical_each
 from drift_graph.errors import InputError
@@ -123,12 +124,13 @@ def lookup(
     fields: tuple[str, ...] | None,
     *,
     outer: bool,
+    nulls_equal: bool,
     what: str,
 ) -> FlatLookup:
     """The function that joins rows with a table, as one row each.
 
     Args:
-        table, on: see `drift.flow.joins.rows_of`; the rows of a mapping are dicts with the same fields.
+        table, on, nulls_equal: see `drift.flow.joins.rows_of`; the rows of a mapping are dicts with the same fields.
         left: the fields of the rows that are joined with it.
         key, fields: see `FlatLookup`.
         what: the step, for errors.
@@ -150,6 +152,8 @@ def lookup(
     names = names_of_both(left, right, () if on is None or fields is None else (on,), what)
     rows: dict[bytes, list[dict[str, Any]]] = {}
     for of, row in zip(keys, values):
+        if not nulls_equal and has_null(of):
+            continue
         rows.setdefault(canonical(of), []).append(row)
     return FlatLookup(names, {of: tuple(found) for of, found in rows.items()}, outer, fields, key)
 

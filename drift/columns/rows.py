@@ -279,6 +279,11 @@ class Frame(Tabular):
         found = codes_in_columns(self, key)
         return None if found is None else bytes(np.array(number(found[1]), np.uint8)[found[0]])
 
+    def has_nulls(self, names: Sequence[str]) -> bool:
+        """Whether one of these fields has a null, or there is no such field."""
+        columns = [self.column(name) for name in names]
+        return any(each is None or each.null_count() > 0 for each in columns)
+
     def column(self, of: Any) -> pl.Series | None:
         """A field by its name, or what something computes of the rows; None if they have no such, or it raises."""
         if type(of) is str:

@@ -13,11 +13,12 @@ the items that have not matched yet, if unmatched ones are wanted; and the time 
 
 from __future__ import annotations
 
+import enum
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, takewhile
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from drift.flow.accumulators import Aggregate
 from drift.flow.fields import names_of
@@ -48,14 +49,31 @@ _time = itemgetter(0)
 _nothing: State = ((), (), (), (), None)
 
 
+class NoPair(enum.Enum):
+    """In place of the key of an item that has none: of either side another one, so that it meets no item."""
+
+    LEFT = "no right item"
+    RIGHT = "no left item"
+
+
+_NO_PAIR = (NoPair.LEFT, NoPair.RIGHT)
+
+
+def has_null(key: Any) -> bool:
+    """Whether a key is None, or one of several fields of it is."""
+    return key is None or (type(key) is tuple and any(each is None for each in key))
+
+
 class OfSide(_ByValue, MapsEach, frozen=True):
-    """A payload as (side, key, payload); side 0 is the left."""
+    """A payload as (side, key, payload); side 0 is the left. Keys with None are those of no other item."""
 
     side: int
     user_function: Callable[[Any], Any]
+    nulls_equal: ClassVar = False
 
     def __call__(self, payload: Any) -> tuple[int, Any, Any]:
-        return self.side, self.user_function(payload), payload
+        key = self.user_function(payload)
+        return self.side, _NO_PAIR[self.side] if has_null(key) and not self.nulls_equal else key, payload
 
     def gives_rows(self, given: bool) -> bool:
         return given and names_of(self.user_function) is not None
@@ -63,11 +81,17 @@ class OfSide(_ByValue, MapsEach, frozen=True):
     def each(self, payloads: Sequence[Any]) -> list[tuple[int, Any, Any]]:
         side, key = self.side, self.user_function
         names = names_of(key) if have_fields(payloads) else None
-        if names is not None:
+        if names is not None and (self.nulls_equal or not payloads.has_nulls(names)):  # type: ignore[attr-defined]
             from drift.columns.sided import Key, of_side  # here: it needs numpy
 
             return of_side(side, Key(tuple(names), key), payloads)  # type: ignore[arg-type, return-value]
-        return [(side, key(payload), payload) for payload in payloads]
+        return list(map(self, payloads))
+
+
+class OfSideWithNulls(OfSide, frozen=True):
+    """The same with keys as they are, so that None is equal to None."""
+
+    nulls_equal: ClassVar = True
 
 
 def key_of(item: tuple[int, Any, Any]) -> Any:
@@ -537,8 +561,11 @@ class Lookup(_ByValue, frozen=True):
         return [(payload, row) for row in found]
 
 
-def rows_of(table: Any, on: str | None) -> dict[bytes, tuple[Any, ...]]:
+def rows_of(table: Any, on: str | None, nulls_equal: bool) -> dict[bytes, tuple[Any, ...]]:
     """The rows of a mapping, or of a DataFrame by a column, by the canonical bytes of their key.
+
+    Args:
+        nulls_equal: whether those whose key is None are among them.
 
     Raises:
         TypeError: `table` is no table, or does not fit `on`.
@@ -547,7 +574,7 @@ def rows_of(table: Any, on: str | None) -> dict[bytes, tuple[Any, ...]]:
     if isinstance(table, Mapping):
         if on is not None:
             raise TypeError(f"on={on!r} names a column of a DataFrame, and a mapping has its keys")
-        return {canonical(key): (value,) for key, value in table.items()}
+        return {canonical(key): (value,) for key, value in table.items() if nulls_equal or not has_null(key)}
     records: list[dict[str, Any]]
     if hasattr(table, "to_dicts"):  # polars
         records = table.to_dicts()
@@ -562,7 +589,8 @@ def rows_of(table: Any, on: str | None) -> dict[bytes, tuple[Any, ...]]:
         raise TypeError(f"on={on!r} is no column of the DataFrame, which has {list(table.columns)!r:.500}")
     rows: dict[bytes, list[Any]] = {}
     for row in records:
-        rows.setdefault(canonical(row[on]), []).append(row)
+        if nulls_equal or not has_null(row[on]):
+            rows.setdefault(canonical(row[on]), []).append(row)
     return {key: tuple(found) for key, found in rows.items()}
 
 

@@ -18,6 +18,7 @@ from drift.flow.joins import (
     Lookup,
     NearestJoin,
     OfSide,
+    OfSideWithNulls,
     PairJoin,
     TableJoin,
     WindowJoin,
@@ -55,37 +56,44 @@ class Joining(Columnar[T]):
     @overload
     def join(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
-        within: Within = None, how: Literal["inner"] = "inner", name: str | None = None,
+        within: Within = None, how: Literal["inner"] = "inner", nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     @overload
     def join(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
-        within: Within = None, how: Literal["left"], name: str | None = None,
+        within: Within = None, how: Literal["left"], nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
-        within: Within = None, how: Literal["right"], name: str | None = None,
+        within: Within = None, how: Literal["right"], nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[tuple[T | None, U]]: ...
     @overload
     def join(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
-        within: Within = None, how: Literal["full"], name: str | None = None,
+        within: Within = None, how: Literal["full"], nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[tuple[T | None, U | None]]: ...
     @overload
     def join(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
-        within: Within = None, how: Literal["semi", "anti"], name: str | None = None,
+        within: Within = None, how: Literal["semi", "anti"], nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[T]: ...
     @overload
     def join(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Within = None, how: Literal["inner", "left", "right", "full"] = "inner", flat: Literal[True],
+        nulls_equal: bool = False,
         name: str | None = None,
     ) -> Stream[dict[str, Any]]: ...
     def join(
         self, other: Stream[Any], key: Callable[[T], Any] | str, other_key: Callable[[Any], Any] | str | None = None, *,
-        within: Within = None, how: How = "inner", flat: bool = False, name: str | None = None,
+        within: Within = None, how: How = "inner", flat: bool = False, nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[Any]:
         """Pairs (left, right) of items of this stream and the other with equal keys; a pair has the time of its later
         item.
@@ -110,6 +118,8 @@ class Joining(Columnar[T]):
                 items without match, once that is certain: when all items that it could match have come, or without
                 `within` at drift.END. "semi" gives left items that have a match, each once, at its first match; "anti"
                 those that have none, once that is certain.
+            nulls_equal: whether None is a key like others. By default a key that is None, or of which one of several
+                fields is, has no pair, as in SQL and Polars.
             flat: in place of a pair a row, with the fields of the left and those of the right behind them, whose
                 `schema` is known; so those of both streams have to be. A field of the right that the left has too is
                 called `NAME_right`. Where both keys are names of fields, "inner" and "left" leave the right's out.
@@ -127,7 +137,8 @@ class Joining(Columnar[T]):
         names = self._names_of_both(other, key, other_key, "join", left_out=how in ("inner", "left")) if flat else None
         if isinstance(within, Windows):
             step = self._name(name, "join", key)
-            windowed: WindowedStream[Any, Any] = WindowedStream(self._both(other, key, other_key, step), key_of, within)
+            both = self._both(other, key, other_key, step, nulls_equal)
+            windowed: WindowedStream[Any, Any] = WindowedStream(both, key_of, within)
             pairs = windowed.aggregate(WindowJoin(how), name=step)._part(step, "pairs", value_of_window, "many")
             return self._joined_rows(pairs, names, step, how)
         before, after = (EVER, EVER) if within is None else _bounds_of(within, where)
@@ -137,30 +148,34 @@ class Joining(Columnar[T]):
             join = InnerJoin(before, after, (False, False), key)
         else:
             join = PairJoin(before, after, (how in ("left", "full"), how in ("right", "full")), key)
-        return self._joined(other, key, other_key, join, (), name, "join", names, how)
+        return self._joined(other, key, other_key, join, (), name, "join", names, how, nulls_equal)
 
     @overload
     def join_as_of(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Span | None = None, direction: Direction = "backward", allow_exact: bool = True,
-        how: Literal["left"] = "left", name: str | None = None,
+        how: Literal["left"] = "left", nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join_as_of(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Span | None = None, direction: Direction = "backward", allow_exact: bool = True,
-        how: Literal["inner"], name: str | None = None,
+        how: Literal["inner"], nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     @overload
     def join_as_of(
         self, other: Stream[U], key: Callable[[T], Any] | str, other_key: Callable[[U], Any] | str | None = None, *,
         within: Span | None = None, direction: Direction = "backward", allow_exact: bool = True,
-        how: Literal["left", "inner"] = "left", flat: Literal[True], name: str | None = None,
+        how: Literal["left", "inner"] = "left", flat: Literal[True], nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[dict[str, Any]]: ...
     def join_as_of(
         self, other: Stream[Any], key: Callable[[T], Any] | str, other_key: Callable[[Any], Any] | str | None = None, *,
         within: Span | None = None, direction: Direction = "backward", allow_exact: bool = True,
-        how: Literal["left", "inner"] = "left", flat: bool = False, name: str | None = None,
+        how: Literal["left", "inner"] = "left", flat: bool = False, nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[Any]:
         """Each item with the last of the other stream at or before its time, of its key: pandas' merge_asof.
 
@@ -189,6 +204,8 @@ class Joining(Columnar[T]):
                 "nearest" the nearer of both.
             allow_exact: whether one of the same time is found; False asks for one strictly before, or after.
             how: "left" gives (left, None) if there is none, "inner" nothing.
+            nulls_equal: whether None is a key like others. By default a key that is None, or of which one of several
+                fields is, has no pair, as in SQL and Polars.
             flat: rows in place of pairs; see `join`.
 
         Raises:
@@ -207,41 +224,48 @@ class Joining(Columnar[T]):
         join: AsOfJoin | NearestJoin = AsOfJoin(span, how == "left", key)
         if direction != "backward" or not allow_exact:
             join = NearestJoin(direction, bool(allow_exact), span, how == "left", key)
-        return self._joined(other, key, other_key, join, (), name, "join_as_of", names)
+        return self._joined(other, key, other_key, join, (), name, "join_as_of", names, "", nulls_equal)
 
     @overload
     def join_table(
         self, table: Stream[U], key: Callable[[T], Any] | str, table_key: Callable[[U], Any] | str, *,
-        how: Literal["left"] = "left", name: str | None = None,
+        how: Literal["left"] = "left", nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join_table(
         self, table: Stream[U], key: Callable[[T], Any] | str, table_key: Callable[[U], Any] | str, *,
-        how: Literal["inner"], name: str | None = None,
+        how: Literal["inner"], nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     @overload
     def join_table(
         self, table: Mapping[Any, V], key: Callable[[T], Any] | str, *,
-        how: Literal["left"] = "left", name: str | None = None,
+        how: Literal["left"] = "left", nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[tuple[T, V | None]]: ...
     @overload
     def join_table(
         self, table: Mapping[Any, V], key: Callable[[T], Any] | str, *,
-        how: Literal["inner"], name: str | None = None,
+        how: Literal["inner"], nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[tuple[T, V]]: ...
     @overload
     def join_table(
         self, table: Any, key: Callable[[T], Any] | str, *,
-        on: str, how: Literal["left", "inner"] = "left", name: str | None = None,
+        on: str, how: Literal["left", "inner"] = "left", nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[tuple[T, Any]]: ...
     @overload
     def join_table(
         self, table: Any, key: Callable[[T], Any] | str, table_key: Callable[[Any], Any] | str | None = None, *,
-        on: str | None = None, how: Literal["left", "inner"] = "left", flat: Literal[True], name: str | None = None,
+        on: str | None = None, how: Literal["left", "inner"] = "left", flat: Literal[True], nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[dict[str, Any]]: ...
     def join_table(
         self, table: Any, key: Callable[[T], Any] | str, table_key: Callable[[Any], Any] | str | None = None, *,
-        on: str | None = None, how: Literal["left", "inner"] = "left", flat: bool = False, name: str | None = None,
+        on: str | None = None, how: Literal["left", "inner"] = "left", flat: bool = False, nulls_equal: bool = False,
+        name: str | None = None,
     ) -> Stream[Any]:
         """Each item with the row of a table that has its key, or with every such row.
 
@@ -259,6 +283,8 @@ class Joining(Columnar[T]):
             table_key: of a row of a stream; `key` if None.
             on: the column of a DataFrame that is the key.
             how: "left" gives (item, None) if the table has none, "inner" nothing.
+            nulls_equal: whether None is a key like others. By default a key that is None, or of which one of several
+                fields is, has no pair, as in SQL and Polars.
             flat: rows in place of pairs, see `join`; of a mapping and of a DataFrame those of rows in columns stay
                 columns. The rows of a mapping are dicts with the same fields then.
 
@@ -272,12 +298,12 @@ class Joining(Columnar[T]):
         if isinstance(table, Steps):
             join = TableJoin(how == "left", table._depth < self._depth, key)
             names = self._names_of_both(table, key, table_key, "join_table") if flat else None
-            return self._joined(table, key, table_key, join, (), name, "join_table", names)
+            return self._joined(table, key, table_key, join, (), name, "join_table", names, "", nulls_equal)
         step = self._name(name, "join_table", key)
         try:
-            rows = rows_of(table, on)
+            rows = rows_of(table, on, nulls_equal)
             if flat:
-                return self._flat_lookup(table, on, key, how == "left", step, where)
+                return self._flat_lookup(table, on, key, how == "left", nulls_equal, step, where)
         except (TypeError, PayloadError) as error:
             raise GraphError(f"step {step!r} (at {where}): {error}") from None
         return self._part(step, "", Lookup(rows, how == "left", key), "many")
@@ -295,10 +321,11 @@ class Joining(Columnar[T]):
         kind: str,
         names: Names | None = None,
         how: str = "",
+        nulls_equal: bool = False,
     ) -> Stream[Any]:
         """A process over the items of both sides, and with names the rows that its pairs are."""
         step = self._name(name, kind, key)
-        both = self._both(other, key, other_key, step)
+        both = self._both(other, key, other_key, step, nulls_equal)
         timers = phase_of_timers(both._timed_steps)
         pairs = both._process(Process(key_of, initial, join, join.on_time, timers), step)
         return self._joined_rows(pairs, names, step, how)
@@ -330,7 +357,7 @@ class Joining(Columnar[T]):
         return names_of_both(left, right, out, f"{kind} (at {caller()})")
 
     def _flat_lookup(
-        self, table: Any, on: str | None, key: Callable[[T], Any], outer: bool, step: str, where: str
+        self, table: Any, on: str | None, key: Callable[[T], Any], outer: bool, nulls_equal: bool, step: str, where: str
     ) -> Stream[Any]:
         """The rows of this stream with those of a table in memory."""
         fields = self._known_fields("join_table with flat=True")
@@ -344,6 +371,7 @@ class Joining(Columnar[T]):
             key,
             names if names is None else tuple(names),
             outer=outer,
+            nulls_equal=nulls_equal,
             what=f"join_table (at {where})",
         )
         rows = self._part(step, "", function, "many")
@@ -351,15 +379,20 @@ class Joining(Columnar[T]):
         return rows
 
     def _both(
-        self, other: Steps[Any], key: Callable[[T], Any], other_key: Callable[[Any], Any] | str | None, step: str
+        self,
+        other: Steps[Any],
+        key: Callable[[T], Any],
+        other_key: Callable[[Any], Any] | str | None,
+        step: str,
+        nulls_equal: bool,
     ) -> Stream[Any]:
         """The items of both sides, each with its side and key."""
         self._check_graph(other)
         of_other = key if other_key is None else function_of(repr(step), other_key, _KEY)
         check_fields(getattr(other, "_fields", None), of_other, f"step {step!r}", caller)
-        return self._part(step, "left", OfSide(0, key), "one").merge(
-            other._part(step, "right", OfSide(1, of_other), "one")
-        )
+        kind = OfSideWithNulls if nulls_equal else OfSide
+        left = self._part(step, "left", kind(0, key), "one")
+        return left.merge(other._part(step, "right", kind(1, of_other), "one"))
 
 
 def _bounds_of(within: object, where: str) -> tuple[int, int]:

@@ -289,36 +289,37 @@ class KeyedStream(Generic[K, T]):
     @overload
     def join(
         self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["inner"] = "inner",
-        name: str | None = None,
+        nulls_equal: bool = False, name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     @overload
     def join(
         self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["left"],
-        name: str | None = None,
+        nulls_equal: bool = False, name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join(
         self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["right"],
-        name: str | None = None,
+        nulls_equal: bool = False, name: str | None = None,
     ) -> Stream[tuple[T | None, U]]: ...
     @overload
     def join(
         self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["full"],
-        name: str | None = None,
+        nulls_equal: bool = False, name: str | None = None,
     ) -> Stream[tuple[T | None, U | None]]: ...
     @overload
     def join(
         self, other: KeyedStream[K, U], *, within: Within = None, how: Literal["semi", "anti"],
-        name: str | None = None,
+        nulls_equal: bool = False, name: str | None = None,
     ) -> Stream[T]: ...
     @overload
     def join(
         self, other: KeyedStream[K, U], *, within: Within = None,
-        how: Literal["inner", "left", "right", "full"] = "inner", flat: Literal[True], name: str | None = None,
+        how: Literal["inner", "left", "right", "full"] = "inner", flat: Literal[True],
+        nulls_equal: bool = False, name: str | None = None,
     ) -> Stream[dict[str, Any]]: ...
     def join(
         self, other: KeyedStream[K, Any], *, within: Within = None, how: Any = "inner", flat: Any = False,
-        name: str | None = None,
+        nulls_equal: bool = False, name: str | None = None,
     ) -> Stream[Any]:
         """As `Stream.join`, by the keys of both.
 
@@ -330,27 +331,32 @@ class KeyedStream(Generic[K, T]):
         [('A', 'a'), ('B', None)]
         """
         right, right_key = _keyed_other("join", other)
-        return self._stream.join(right, self._key, right_key, within=within, how=how, flat=flat, name=name)
+        return self._stream.join(
+            right, self._key, right_key, within=within, how=how, flat=flat, nulls_equal=nulls_equal, name=name
+        )
 
     @overload
     def join_as_of(
         self, other: KeyedStream[K, U], *, within: Span | None = None, direction: Direction = "backward",
-        allow_exact: bool = True, how: Literal["left"] = "left", name: str | None = None,
+        allow_exact: bool = True, how: Literal["left"] = "left",
+        nulls_equal: bool = False, name: str | None = None,
     ) -> Stream[tuple[T, U | None]]: ...
     @overload
     def join_as_of(
         self, other: KeyedStream[K, U], *, within: Span | None = None, direction: Direction = "backward",
-        allow_exact: bool = True, how: Literal["inner"], name: str | None = None,
+        allow_exact: bool = True, how: Literal["inner"],
+        nulls_equal: bool = False, name: str | None = None,
     ) -> Stream[tuple[T, U]]: ...
     @overload
     def join_as_of(
         self, other: KeyedStream[K, U], *, within: Span | None = None, direction: Direction = "backward",
         allow_exact: bool = True, how: Literal["left", "inner"] = "left", flat: Literal[True],
-        name: str | None = None,
+        nulls_equal: bool = False, name: str | None = None,
     ) -> Stream[dict[str, Any]]: ...
     def join_as_of(
         self, other: KeyedStream[K, Any], *, within: Span | None = None, direction: Direction = "backward",
-        allow_exact: bool = True, how: Any = "left", flat: Any = False, name: str | None = None,
+        allow_exact: bool = True, how: Any = "left", flat: Any = False,
+        nulls_equal: bool = False, name: str | None = None,
     ) -> Stream[Any]:
         """As `Stream.join_as_of`, by the keys of both.
 
@@ -364,7 +370,7 @@ class KeyedStream(Generic[K, T]):
         right, right_key = _keyed_other("join_as_of", other)
         return self._stream.join_as_of(
             right, self._key, right_key, within=within, direction=direction, allow_exact=allow_exact, how=how,
-            flat=flat, name=name,
+            flat=flat, nulls_equal=nulls_equal, name=name,
         )
 
     # fmt: on

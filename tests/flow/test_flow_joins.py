@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 import flows
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,6 +30,10 @@ Items = list[flows.Timed]
 
 def value(item: flows.Timed) -> Any:
     return item[2]
+
+
+def odd_or_none(item: flows.Timed) -> int | None:
+    return item[1] if item[1] % 2 else None
 
 
 def dict_of(item: flows.Timed) -> dict[str, Any]:
@@ -166,11 +171,46 @@ def test_a_join_as_of_a_time_finds_the_first_behind_it_and_the_nearest_too(
     assert simulated.error is None and simulated.digest == expected_digest
 
 
+LEFT_SCHEMA, RIGHT_SCHEMA = {"at": int, "k": str, "n": int}, {"at": int, "k": str, "m": int}
+LEFT = [{"at": at, "k": key, "n": at} for at, key in ((1, "a"), (2, None), (3, None))]
+RIGHT = [{"at": at, "k": key, "m": at} for at, key in ((1, None), (2, "a"), (3, None))]
+TABLE = pl.DataFrame(RIGHT, schema=RIGHT_SCHEMA)
+OF_NULLS: dict[str, Any] = {
+    "all pairs": lambda a, b, **more: a.join(b, "k", flat=True, **more),
+    "unmatched": lambda a, b, **more: a.join(b, "k", how="full", **more).filter(lambda pair: None not in pair),
+    "those that have one": lambda a, b, **more: a.join(b, "k", how="semi", **more),
+    "in windows": lambda a, b, **more: a.join(b, "k", within=drift.windows.tumbling(10), **more),
+    "as of": lambda a, b, **more: a.join_as_of(b, "k", how="inner", **more),
+    "nearest": lambda a, b, **more: a.join_as_of(b, "k", how="inner", direction="nearest", **more),
+    "of two fields": lambda a, b, **more: a.key_by("n", "k").join(b.key_by("m", "k"), **more),
+    "a table": lambda a, b, **more: a.join_table(TABLE, "k", on="k", how="inner", flat=True, **more).merge(b.limit(0)),
+    "a table's pairs": lambda a, b, **more: a.join_table(TABLE, "k", on="k", how="inner", **more).merge(b.limit(0)),
+}
+
+
+@pytest.mark.parametrize("name", OF_NULLS)
+def test_a_key_of_none_has_no_pair_unless_nulls_are_equal(name: str) -> None:
+    frames = {"a": pl.DataFrame(LEFT, schema=LEFT_SCHEMA), "b": TABLE}
+    found = []
+    for nulls_equal in (False, True):
+        graph = drift.Graph("nulls")
+        left = graph.source("a", schema=LEFT_SCHEMA, time=drift.EventTime("at"))
+        right = graph.source("b", schema=RIGHT_SCHEMA, time=drift.EventTime("at"))
+        OF_NULLS[name](left, right, nulls_equal=nulls_equal).sink("out")
+        run = drift.run(graph, {"a": LEFT, "b": RIGHT}, engine="reference")
+        found.append(sum(1 for _ in run))
+        for sources in ({"a": LEFT, "b": RIGHT}, frames):
+            assert drift.run(graph, sources, batch_items=2).finish().digest == run.digest
+    without = 0 if name in ("as of", "of two fields") else 1
+    assert found[0] == without < found[1]
+
+
 def test_joins_go_over_zeromq() -> None:
     left = flows.disordered([(number // 2, number, number % 7) for number in range(80)], 1)
     right = flows.disordered([(number, number, number % 5) for number in range(40)], 2)
     joined = [partial(lambda how, a, b: a.join(b, value, within=(4, 2), how=how), each) for each in HOWS]
     joined.append(lambda a, b: a.map(dict_of).key_by("key").rolling(4, n=drift.agg.sum("n"), name="rolled"))
+    joined.append(lambda a, b: a.join(b, odd_or_none, how="full"))
     joined.append(lambda a, b: a.join_as_of(b, value, direction="nearest", allow_exact=False))
     flows.check_over_zeromq(joined, {"a": left, "b": right})
 
@@ -254,7 +294,7 @@ def test_keyed_streams_join_by_their_keys() -> None:
 def test_an_interval_join_includes_its_bounds() -> None:
     time = drift.EventTime(time=number_itself)
     for key, count in ((flow_of_all, 36), (modulo_2, 18)):
-        graph = flows.flow(lambda a, b, key=key: a.join(b, key, within=(1, 2)), "a", "b", time=time)
+        graph = flows.flow(lambda a, b, key=key: a.join(b, key, within=(1, 2), nulls_equal=True), "a", "b", time=time)
         found = flows.outputs(graph, {"a": range(10), "b": range(10)})
         expected = [(t, q) for t in range(10) for q in range(t - 1, t + 3) if 0 <= q < 10 and key(t) == key(q)]
         assert sorted(found) == expected

@@ -302,7 +302,7 @@ def _add_joins() -> None:
         for at, how in enumerate(["inner", "left", "right", "full", "semi", "anti"]):
 
             def pairs(rows: Any, other: Any, how: Any = how, within: Any = within) -> Any:
-                return rows.join(other, "key", within=within(), how=how)
+                return rows.join(other, "key", within=within(), how=how, nulls_equal=True)
 
             _entry(f"{how} join {span}", pairs, 2)
             if how not in ("semi", "anti"):
@@ -312,10 +312,15 @@ def _add_joins() -> None:
                 ) -> Any:
                     if wide:
                         return rows.key_by("key", "zone").join(
-                            other.key_by("key", "zone"), within=within(), how=how, flat=True
+                            other.key_by("key", "zone"), within=within(), how=how, flat=True, nulls_equal=True
                         )
                     return rows.join(
-                        other, "zone" if within() is not None else "key", within=within(), how=how, flat=True
+                        other,
+                        "zone" if within() is not None else "key",
+                        within=within(),
+                        how=how,
+                        flat=True,
+                        nulls_equal=True,
                     )
 
                 _entry(f"{how} join {span}, flat rows", flat, 2, True)
@@ -323,49 +328,61 @@ def _add_joins() -> None:
         for name, within in {"as of its time": None, "as of its time, not older than 5": 5}.items():
             _entry(
                 f"{how} join {name}",
-                lambda rows, other, how=how, within=within: rows.join_as_of(other, "key", how=how, within=within),
+                lambda rows, other, how=how, within=within: rows.join_as_of(
+                    other, "key", how=how, within=within, nulls_equal=True
+                ),
                 2,
             )
             _entry(
                 f"{how} join {name}, flat rows",
                 lambda rows, other, how=how, within=within: rows.join_as_of(
-                    other, "key", how=how, within=within, flat=True
+                    other, "key", how=how, within=within, flat=True, nulls_equal=True
                 ),
                 2,
                 True,
             )
-        _entry(f"{how} join with a table", lambda rows, other, how=how: rows.join_table(other, "key", how=how), -2)
+        _entry(
+            f"{how} join with a table",
+            lambda rows, other, how=how: rows.join_table(other, "key", how=how, nulls_equal=True),
+            -2,
+        )
         _entry(
             f"{how} join with a table, flat rows",
-            lambda rows, other, how=how: rows.join_table(other, "zone", how=how, flat=True),
+            lambda rows, other, how=how: rows.join_table(other, "zone", how=how, flat=True, nulls_equal=True),
             -2,
             True,
         )
         _entry(
             f"{how} join with a mapping",
-            lambda rows, other, how=how: rows.join_table({"a": 1, "b": None, "Äé": {"x": 2.5}}, "key", how=how),
+            lambda rows, other, how=how: rows.join_table(
+                {"a": 1, "b": None, "Äé": {"x": 2.5}}, "key", how=how, nulls_equal=True
+            ),
         )
         _entry(
             f"{how} join with a mapping, flat rows",
             lambda rows, other, how=how: rows.join_table(
-                {"a": {"of": 1, "x": 0.5}, "Äé": {"of": None, "x": -0.0}}, "key", how=how, flat=True
+                {"a": {"of": 1, "x": 0.5}, "Äé": {"of": None, "x": -0.0}}, "key", how=how, flat=True, nulls_equal=True
             ),
             1,
             True,
         )
     _entry(
-        "join by other keys", lambda rows, other: rows.join(other, f.mixed_key, f.key_of, within=(6, 6), how="full"), 2
+        "join by other keys",
+        lambda rows, other: rows.join(other, f.mixed_key, f.key_of, within=(6, 6), how="full", nulls_equal=True),
+        2,
     )
     _entry(
         "join of a stream with itself",
-        lambda rows, other: rows.join(rows.filter(f.is_odd), "key", within=(3, 3), how="left").map(f.value_of_pair),
+        lambda rows, other: rows.join(rows.filter(f.is_odd), "key", within=(3, 3), how="left", nulls_equal=True).map(
+            f.value_of_pair
+        ),
     )
     _entry(
         "join behind a join",
         lambda rows, other: (
-            rows.join(other, "key", within=(3, 3))
+            rows.join(other, "key", within=(3, 3), nulls_equal=True)
             .map(f.left_of)
-            .join(other, "zone", within=(2, 2), how="left")
+            .join(other, "zone", within=(2, 2), how="left", nulls_equal=True)
             .map(f.value_of_pair)
         ),
         2,
@@ -583,7 +600,7 @@ def _expressions() -> None:
     )
     _entry(
         "expressions behind a flat join",
-        lambda rows, other: rows.join(other, "key", within=(4, 4), how="left", flat=True).select(
+        lambda rows, other: rows.join(other, "key", within=(4, 4), how="left", flat=True, nulls_equal=True).select(
             "id", "id_right", gap=c("at_right") - c("at")
         ),
         2,
@@ -664,7 +681,7 @@ _entry(
 _entry(
     "an as-of join in front of windows",
     lambda rows, other: (
-        rows.join_as_of(other, "key")
+        rows.join_as_of(other, "key", nulls_equal=True)
         .map(lambda p: {"key": p[0]["key"], "n": p[0]["n"] - (p[1]["n"] if p[1] else 1)})
         .key_by("key")
         .window(windows.tumbling(12))
@@ -674,7 +691,7 @@ _entry(
 )
 _entry(
     "a window join in front of a scan",
-    lambda rows, other: rows.join(other, "key", within=windows.tumbling(6), how="full").scan(
+    lambda rows, other: rows.join(other, "key", within=windows.tumbling(6), how="full", nulls_equal=True).scan(
         lambda p: None, 0, lambda s, p: (s + 1, (s, f.value_of_pair(p)))
     ),
     2,
@@ -746,7 +763,9 @@ _entry(
 
 
 def _few_match(rows: Any, other: Any, how: Any, within: Any, flat: bool) -> Any:
-    return rows.join(other.filter(f.is_large), "n", within=within(), how=how, **({"flat": True} if flat else {}))
+    return rows.join(
+        other.filter(f.is_large), "n", within=within(), how=how, **({"flat": True} if flat else {}), nulls_equal=True
+    )
 
 
 for _span in ("of all rows", "within (4, 6)", "in tumbling windows"):

@@ -112,6 +112,7 @@ def test_joined_rows_stay_columns_and_travel() -> None:
         key_of("zone"),
         ("zone",),
         outer=True,
+        nulls_equal=True,
         what="join",
     )
     found: Any = function.each(Frame(frame(rows)))
