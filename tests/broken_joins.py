@@ -15,6 +15,38 @@ _UNSEEN = "its inputs are no rows"
 
 BREAKAGES: list[Breakage] = [
     one(
+        "None pairs with None",
+        "drift/flow/joins.py",
+        "if has_null(key) and not self.nulls_equal else key",
+        "if False else key",
+        ("tests/flow/test_flow_joins.py", "-k", "none_has"),
+        "the harness draws none",
+    ),
+    one(
+        "a null in a column of keys pairs",
+        "drift/flow/joins.py",
+        " and (self.nulls_equal or not payloads.has_nulls(names))",
+        "",
+        ("tests/flow/test_flow_joins.py", "-k", "none_has"),
+        "the harness draws none",
+    ),
+    one(
+        "of two equally near the later one is nearest",
+        "drift/flow/joins.py",
+        "came - before[0] <= after[0] - came",
+        "came - before[0] < after[0] - came",
+        ("tests/flow/test_flow_joins.py", "-k", "first_behind"),
+        "the harness draws none",
+    ),
+    one(
+        "a left item does not wait for a nearer one",
+        "drift/flow/joins.py",
+        "min(came + self.within, 2 * came - before[0] - 1)",
+        "came",
+        ("tests/flow/test_flow_joins.py", "-k", "first_behind"),
+        "the harness draws none",
+    ),
+    one(
         "columns do not look up the states behind a checkpoint",
         "drift/machines/keyed.py",
         "            self.get([metas[-1]] * len(keys), keys)\n",

@@ -41,12 +41,12 @@ def table(rows: Rows, schema: dict[str, Any] = SCHEMA) -> Any:
     return drift.sources.table(frame(rows, schema), payload="rows")
 
 
-def joined(rows: Rows, of_table: Rows, key: str, how: str) -> Rows:
+def joined(rows: Rows, of_table: Rows, key: str, how: str, nulls_equal: bool) -> Rows:
     """What a loop gives."""
     other = "day" if key == "zone" else "zone"
     found = []
     for row in rows:
-        matches = [each for each in of_table if each[key] == row[key]]
+        matches = [each for each in of_table if each[key] == row[key] and (nulls_equal or row[key] is not None)]
         if not matches and how == "left":
             matches = [{other: None, "name": None}]
         found += [{**row, f"{other}_right": each[other], "name": each["name"]} for each in matches]
@@ -61,16 +61,25 @@ def digests(graph: drift.Graph, rows: Rows, batch_items: int) -> set[str]:
     }
 
 
-@given(rows_of, table_of, st.sampled_from(["zone", "day"]), st.sampled_from(["left", "inner"]), st.integers(1, 20))
+@given(
+    rows_of,
+    table_of,
+    st.sampled_from(["zone", "day"]),
+    st.sampled_from(["left", "inner"]),
+    st.integers(1, 20),
+    st.booleans(),
+)
 def test_rows_are_joined_with_a_table_in_memory_as_in_a_loop(
-    rows: Rows, of_table: Rows, key: str, how: Any, batch_items: int
+    rows: Rows, of_table: Rows, key: str, how: Any, batch_items: int, nulls_equal: bool
 ) -> None:
     graph = drift.Graph("lookup")
-    flat = graph.source("rows", schema=SCHEMA).join_table(frame(of_table, TABLE), key, on=key, how=how, flat=True)
+    flat = graph.source("rows", schema=SCHEMA).join_table(
+        frame(of_table, TABLE), key, on=key, how=how, flat=True, nulls_equal=nulls_equal
+    )
     flat.sink("out")
     flat.select("fare", label=pl.col("name") + "!").sink("named")
     run = drift.run(graph, {"rows": table(rows)}, batch_items=batch_items)
-    expected = joined(rows, of_table, key, how)
+    expected = joined(rows, of_table, key, how, nulls_equal)
     out = [item.payload for item in run if item.sink == "out"]
     assert out == expected and all(list(row) == list(flat.schema or ()) for row in out)
     assert digests(graph, rows, batch_items) == {run.digest}
