@@ -29,7 +29,7 @@ from drift_graph.canonical import canonical
 from drift_graph.later import at
 from drift_graph.meta import END, TIME_MIN
 from drift_graph.metas import Metas
-from drift_graph.payloads import have_fields
+from drift_graph.payloads import has_null, have_fields
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
@@ -57,11 +57,6 @@ class NoPair(enum.Enum):
 
 
 _NO_PAIR = (NoPair.LEFT, NoPair.RIGHT)
-
-
-def has_null(key: Any) -> bool:
-    """Whether a key is None, or one of several fields of it is."""
-    return key is None or (type(key) is tuple and any(each is None for each in key))
 
 
 class OfSide(_ByValue, MapsEach, frozen=True):

@@ -265,6 +265,11 @@ def are_rows(values: object) -> TypeGuard[Rows]:
     return isinstance(values, Rows)
 
 
+def has_null(key: Any) -> bool:
+    """Whether a key is None, or one of several fields of it is."""
+    return key is None or (type(key) is tuple and any(each is None for each in key))
+
+
 def have_fields(values: object) -> TypeGuard[Rows]:
     """Whether these are dicts that are stored as columns."""
     return isinstance(values, Rows) and values.has_fields
