@@ -15,7 +15,6 @@ KERNEL = ("tests/core/test_compiled.py",)
 ROWS = ("tests/core/test_compiled.py", "-k", "columns")
 UNCHANGED = ("tests/core/test_unchanged.py", "-k", "kernel")
 _OPENING = "drift/machines/windowing.py"
-TIMED = ("tests/machines/test_timed_stages.py",)
 _WINDOWS = "it runs few items at once"
 _QUIET = "its functions change nothing"
 _FEW = "its values are too few and too short"
@@ -173,7 +172,7 @@ BREAKAGES: list[Breakage] = [
     one(
         "what a batch added stays where a call raises",
         _LOOPS,
-        "for column, each in zip(self.columns, before or ()):",
+        "for column, each in zip(self.columns, before):",
         "for column, each in ():",
         SESSIONS,
         _OBJECTS,
@@ -239,14 +238,6 @@ BREAKAGES: list[Breakage] = [
         "            if overflow:\n                return values",
         "            if False:\n                return values",
         SESSIONS,
-        _WINDOWS,
-    ),
-    one(
-        "windows that end are not in order",
-        _OPENING,
-        "cells, timers = timers.sorted()",
-        'cells = array("q", range(len(timers)))',
-        TIMED,
         _WINDOWS,
     ),
     one(

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from array import array
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,8 @@ def check(rounds: int) -> None:
         ("metas", metas),
         ("stamps", stamps),
         ("blocks", blocks),
+        ("windows", windows),
+        ("sessions", sessions),
         ("memory", memory),
         ("keys", keys),
     ):
@@ -320,6 +323,178 @@ def blocks(kernel: Any, drawn: random.Random) -> None:
             assert type(data) is bytes and 0 <= seen < 8
 
 
+class NotAdded:
+    """A value that raises where it is added, or compared."""
+
+    def __add__(self, other: object) -> Any:
+        raise ArithmeticError("added")
+
+    __radd__ = __lt__ = __gt__ = __add__
+
+    def __repr__(self) -> str:
+        return "not added"
+
+
+def parts_of(kernel: Any, drawn: random.Random) -> tuple[list[Any], list[Any]]:
+    """Some aggregates, and the kernel's accumulators for them."""
+    from drift.flow.accumulators import Collect, Count, Extreme, Mean, Sum, itself
+
+    every = [Count(), Sum(itself), Mean(itself), Extreme(itself, False), Extreme(itself, True), Collect(itself)]
+    parts = [drawn.choice(every) for _ in range(drawn.randrange(1, 4))]
+    return parts, [kernel.Accumulators(part.adds, part.begin_value, part.add_value) for part in parts]
+
+
+def values_for(parts: list[Any], count: int, drawn: random.Random) -> list[Any]:
+    """A list of values for each aggregate, or numbers in an array; None for counts."""
+    near, far = [0, 1, -1, 7], [2**62, 2**63 - 1, -(2**63), 2**63, -(2**70)]
+    floats = [0.0, -0.0, 1.5, float("nan"), float("inf"), 1e300]
+    found: list[Any] = []
+    for part in parts:
+        some: Any = drawn.choice([near, near, [*near, *far], floats, [*near, *floats, None, True], [*near, NotAdded()]])
+        made = [drawn.choice(some) for _ in range(count)]
+        if some in (near, floats) and drawn.random() < 0.5:
+            found.append(
+                None if part.adds == "count" else made if part.adds is None else array("qd"[some is floats], made)
+            )
+        else:
+            found.append(None if part.adds == "count" else made)
+    return found
+
+
+def added(parts: list[Any], before: Any, values: list[Any], at: int) -> list[Any]:
+    """The accumulators with the values at an index; before is None if there are none."""
+    of = [None if each is None else each[at] for each in values]
+    if before is None:
+        return [part.begin_value(value) for part, value in zip(parts, of)]
+    return [part.add_value(known, value) for part, known, value in zip(parts, before, of)]
+
+
+def note_of(payload: int) -> int:
+    if payload > 95:
+        raise LookupError(payload)
+    return payload
+
+
+def windows_after(
+    parts: list[Any], known: dict[Any, Any], of: list[Any], stops: list[int], values: list[Any], payloads: list[int]
+) -> list[list[tuple[Any, list[Any]]]]:
+    """The windows of each end, the first of which has those that are known."""
+    ended, current = [], dict(known)
+    for start, stop in pairwise([0, *stops]):
+        for at in range(start, stop):
+            if of[at] not in current and type(of[at]) is bytes:
+                note_of(payloads[at])
+            current[of[at]] = added(parts, current.get(of[at]), values, at)
+        ended.append(list(current.items()))
+        current = {}
+    return ended
+
+
+def windows(kernel: Any, drawn: random.Random) -> None:
+    """Batches that are added to windows, kept and taken back, beside a dict; some values and notes raise."""
+    parts, accumulators = parts_of(kernel, drawn)
+    table = kernel.Windows(accumulators, several=True)
+    known: dict[Any, Any] = {}  # of the open end
+    names = drawn.sample(["a", 1, None, ("b", 2), b"c", b"d", "e"], 5)
+
+    for _ in range(drawn.randrange(1, 6)):
+        count = drawn.randrange(1, 40)
+        of = [drawn.choice(names) for _ in range(count)]
+        values, payloads = values_for(parts, count, drawn), [drawn.randrange(100) for _ in range(count)]
+        stops = [*sorted(drawn.randrange(1, count + 1) for _ in range(drawn.randrange(3))), count]
+
+        expected = _outcome(windows_after, parts, known, of, stops, values, payloads)
+        codes, keys = kernel.codes_of(of)
+        found = _outcome(table.add, codes, keys, values, None, stops, payloads, note_of)
+        if isinstance(expected, tuple) or isinstance(found[0], type):
+            assert isinstance(expected, tuple) and isinstance(found[0], type), (expected, found)
+        else:
+            _, starts = found
+            ends = [list(zip(*windows_of(table, first, stop))) for first, stop in pairwise(starts)]
+            assert repr(ends) == repr([[(key, tuple(each)) for key, each in end] for end in expected])
+            if drawn.random() < 0.7:
+                table.keep()
+                known = dict(expected[-1])
+            else:
+                table.take_back()
+        now = list(zip(*windows_of(table, 0, len(table))))
+        assert repr(now) == repr([(key, tuple(each)) for key, each in known.items()])
+        arrays = table.arrays(array("q", range(len(table))))
+        assert arrays is None or arrays[0] == list(known)
+        if drawn.random() < 0.1:
+            table.clear()
+            known = {}
+            for key in names[:2]:
+                known[key] = added(parts, None, [[at] for at in range(len(parts))], 0)
+                table.absorb(key, tuple(known[key]), key)
+
+
+def windows_of(table: Any, first: int, stop: int) -> tuple[list[Any], list[Any]]:
+    """The keys of windows and their accumulators."""
+    keys, _, accumulators = table.of(array("q", range(first, stop)))
+    return keys, accumulators
+
+
+def sessions_after(
+    parts: list[Any], known: dict[str, Any], of: list[str], times: Any, gap: int, values: list[Any]
+) -> tuple[dict[str, Any], list[Any]]:
+    """The open sessions, and those that have ended."""
+    current, over = dict(known), []
+    for at, (key, time) in enumerate(zip(of, times)):
+        before = current.get(key)
+        if before is not None and time - before[1] >= gap:
+            over.append((key, before))
+            before = None
+        first, so_far = (time, None) if before is None else (before[0], before[2])
+        current[key] = first, time, added(parts, so_far, values, at)
+    return current, over
+
+
+def sessions(kernel: Any, drawn: random.Random) -> None:
+    """Batches that are added to sessions, kept and taken back, and bounds at which they end, beside a dict."""
+    from drift_graph.meta import pack_time
+
+    parts, accumulators = parts_of(kernel, drawn)
+    gap, now = drawn.randrange(1, 6), 0
+    table = kernel.Sessions(gap, (b"\1", b"\2\0", 2), 1000, accumulators, several=True)
+    known: dict[str, tuple[int, int, Any]] = {}
+    for _ in range(drawn.randrange(1, 6)):
+        count = drawn.randrange(1, 30)
+        of = [drawn.choice("abc") for _ in range(count)]
+        values = values_for(parts, count, drawn)
+        times = array("q", [now := now + drawn.choice([0, 0, 1, 1, 2, 6]) for _ in range(count)])
+        metas = kernel.Metas.stamped(times, array("Q", range(count)), b"\0", b"")
+
+        expected = _outcome(sessions_after, parts, known, of, times, gap, values)
+        codes, keys = kernel.codes_of(of)
+        over = _outcome(table.add, metas, codes, keys, values, of, str)
+        if isinstance(expected[0], type) or isinstance(over, tuple):
+            assert isinstance(expected[0], type) and isinstance(over, tuple), (expected, over)
+        else:
+            assert sessions_of(table, over) == in_order(expected[1])
+            if drawn.random() < 0.7:
+                table.keep()
+                known = expected[0]
+            else:
+                table.take_back()
+        now += drawn.randrange(4)
+        over, _, _ = table.fire(pack_time(now))
+        ended = [(key, each) for key, each in known.items() if each[1] + gap - 1 < now]
+        assert sessions_of(table, over) == in_order(ended)
+        table.arrays(over)
+        table.end(over)
+        known = {key: each for key, each in known.items() if each[1] + gap - 1 >= now}
+        assert sessions_of(table, table.cells_of()) == in_order(known.items())
+
+
+def sessions_of(table: Any, cells: list[int]) -> list[str]:
+    return in_order(zip(table.keys_of(cells), table.states(cells)[0]))
+
+
+def in_order(of: Any) -> list[str]:
+    return sorted(repr((key, first, last, tuple(each))) for key, (first, last, each) in of)
+
+
 def memory(kernel: Any, drawn: random.Random) -> None:
     """Each allocation of a call fails once: the call raises MemoryError, and the next one is right."""
     import _testcapi
@@ -357,6 +532,7 @@ def memory(kernel: Any, drawn: random.Random) -> None:
         lambda: list(kernel.Metas.numbered(0, 9, b"\3\0\0")) + list(kernel.Metas.stamped(times, ties, b"\3", b"\0")),
         lambda: [kernel.Stamps().add(times, each) for each in (ties, many)],
         lambda: kernel.late_of(times, 2, 0, 1),
+        lambda: loops(kernel),
     ]
     for call in calls:
         expected = call()
@@ -370,6 +546,23 @@ def memory(kernel: Any, drawn: random.Random) -> None:
                 _testcapi.remove_mem_hooks()
             assert found == expected
         assert call() == expected
+
+
+def loops(kernel: Any) -> str:
+    """What a batch of many keys makes of new windows and sessions."""
+    of = [f"{at % 70}" for at in range(90)]
+    codes, keys = kernel.codes_of(of)
+    numbers = list(range(90))
+    made = [kernel.Accumulators("sum", int, int.__add__), kernel.Accumulators("mean", None, None)]
+    table = kernel.Windows(made, several=True)
+    table.add(codes, keys, [numbers, numbers], None, [80, 90], of, str)
+    table.keep()
+    made = [kernel.Accumulators("max", None, None), kernel.Accumulators("count")]
+    several = kernel.Sessions(9, (b"\1", b"\2\0", 2), 1000, made, several=True)
+    metas = kernel.Metas.stamped(array("q", numbers), array("Q", numbers), b"\0", b"")
+    over = several.add(metas, codes, keys, [numbers, None], of, str)
+    several.keep()
+    return repr((windows_of(table, 0, len(table)), len(over), several.states(several.cells_of())))
 
 
 def keys(kernel: Any, drawn: random.Random) -> None:

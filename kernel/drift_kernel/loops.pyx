@@ -116,9 +116,6 @@ cdef class Accumulators:
                 return values
         return made
 
-    cdef bint may_raise(self, values):
-        return self.kind != _COUNT and (type(values) is list or self.made_of == _OBJECTS)
-
     cdef int fold(self, const int64_t[::1] cells, const uint8_t[::1] begins, values, counts=None) except -1:
         """Add a value to each of these cells, or begin it anew.
 
@@ -300,22 +297,19 @@ cdef int _fold_each(tuple columns, cells, begins, list values, counts=None) exce
     return 0
 
 
-cdef tuple _numbers_of_each(tuple columns, list values, bint is_empty):
-    """The values of each aggregate, as numbers where they are; and whether to add them may raise.
+cdef list _numbers_of_each(tuple columns, list values, bint is_empty):
+    """The values of each aggregate, as numbers where they are.
 
     Args:
         is_empty: whether there are no accumulators.
     """
     cdef Accumulators column
-    cdef bint may_raise = False
     cdef list made = []
     for column, each in zip(columns, values):
         if is_empty:
             column.made_of = _NOTHING
-        each = column.numbers_of(each)
-        may_raise = may_raise or column.may_raise(each)
-        made.append(each)
-    return made, may_raise
+        made.append(column.numbers_of(each))
+    return made
 
 
 def codes_of(list keys not None):
@@ -534,17 +528,16 @@ cdef class Sessions:
         cdef uint8_t[::1] is_first = begins
         cdef int64_t cell, until, due
         cdef Accumulators column
-        cdef bint may_raise
         cdef list over = [], opened = [], saved = []
         cdef _Session *session
-        values, may_raise = _numbers_of_each(self.columns, values, not self.cells)
+        values = _numbers_of_each(self.columns, values, not self.cells)
         for at in range(len(keys)):
             known = self.cells.get(keys[at])
             current[at] = -1
             if known is not None:
                 cell = current[at] = known
                 session = &self.sessions[cell]
-                before = [column.get(cell) for column in self.columns] if may_raise else None
+                before = [column.get(cell) for column in self.columns]
                 saved.append((cell, self.timers[cell], session.last, session.due, session.hops, before))
         self.batch = found, keys, over, opened, saved
         try:
@@ -587,7 +580,7 @@ cdef class Sessions:
         for cell, timer, last, due, hops, before in saved:
             self.timers[cell] = timer
             self.sessions[cell].last, self.sessions[cell].due, self.sessions[cell].hops = last, due, hops
-            for column, each in zip(self.columns, before or ()):
+            for column, each in zip(self.columns, before):
                 column.put(cell, each)
         self.batch = None
 
@@ -743,9 +736,8 @@ cdef class Windows:
         cdef uint8_t[::1] is_first = begins
         cdef int64_t cell, opened = 0
         cdef Accumulators column
-        cdef bint may_raise
         cdef list saved = [], starts = [0]
-        values, may_raise = _numbers_of_each(self.columns, values, not self.keys)
+        values = _numbers_of_each(self.columns, values, not self.keys)
         if not stops or stops[len(stops) - 1] != count:
             raise ValueError(f"of {count} items the last end stops at {stops}")
         for at in range(len(keys)):
@@ -753,8 +745,7 @@ cdef class Windows:
             current[at] = -1
             if known is not None:
                 cell = current[at] = known
-                if may_raise:
-                    saved.append((cell, [column.get(cell) for column in self.columns]))
+                saved.append((cell, [column.get(cell) for column in self.columns]))
         self.batch = found, keys, starts, before, saved
         at = 0
         try:

@@ -130,6 +130,29 @@ def test_sums_of_windows_go_on_beyond_64_bits(number: int, of: drift.windows.Win
         assert drift.run(graph, {"rows": given_rows}).finish().digest == expected
 
 
+@pytest.mark.parametrize("of", [drift.windows.session(gap=5), drift.windows.tumbling(9)], ids=str)
+def test_integers_of_more_than_64_bits_are_added_as_they_are(of: drift.windows.Windows) -> None:
+    graph = drift.Graph("great")
+    numbers = graph.source("numbers", time=drift.EventTime(lambda pair: pair[0])).map(lambda pair: pair[1])
+    numbers.window(of).aggregate(n=drift.agg.sum(), mean=drift.agg.mean(), most=drift.agg.max()).sink("out")
+    pairs = {"numbers": [(at, 2**70 + at if at % 3 else at) for at in range(30)]}
+    assert drift.run(graph, pairs).finish().digest == drift.run(graph, pairs, engine="reference").finish().digest
+
+
+@pytest.mark.parametrize("of", [drift.windows.session(gap=5), drift.windows.tumbling(9)], ids=str)
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_what_a_batch_added_is_taken_back_where_a_result_raises(of: drift.windows.Windows, is_listed: bool) -> None:
+    stage, ports = stage_of(("zone",), ["result"], of), Ports()
+    for days in ([0, 1], [2, 20]):  # the result of three rows raises, that of four does not
+        rows = Frame(pl.DataFrame([{"zone": "a", "day": day, "n": 1, "fare": 1.0} for day in days], schema=SCHEMA))
+        metas = Metas.stamped(np.array(days, np.int64), np.array([1, 2], np.uint64), varint(0), varint(0))
+        stage.heartbeat = stage.complete_below = meta_at(days[-1] + 1)[:8]
+        sent = stage.process(Columns(metas, list(rows) if is_listed else rows, None), ports), stage.fire(ports)
+        assert not any(made.metas for made in sent)
+    ((failed,),) = (part.payloads for made in ports.values() for part in made)
+    assert "ZeroDivisionError" in failed.message
+
+
 def test_sessions_that_end_at_one_time_are_in_the_order_of_their_first_rows() -> None:
     stage = stage_of(("zone",), ["count"], drift.windows.session(gap=5))
     rows = [{"zone": zone, "day": 0, "n": 1, "fare": 1.0} for zone in "abab"]
