@@ -148,3 +148,51 @@ def test_what_does_not_fit_a_checkpoint_is_refused_before_a_stream_begins(spark:
         drift.run(
             flights(), live, engine="spark", state=drift.Checkpoints(tmp_path / "of live", logs=tmp_path / "logs")
         )
+
+
+def taxis(size: int = 10, aggregate: Any = None, step: int = 1) -> drift.Graph:
+    graph = drift.Graph("taxis")
+    given = graph.source("rows", time=drift.EventTime("t"))
+    windows = given.key_by("k").window(drift.windows.tumbling(size))
+    windows.aggregate(aggregate or drift.agg.count(), name="windows").sink("out")
+    given.scan(lambda row: row["k"], 0, lambda state, row: (state + step, state + step), name="counting").sink("counts")
+    return graph
+
+
+def of_taxis(count: int) -> list[dict[str, Any]]:
+    return [{"t": number, "k": "ab"[number % 2]} for number in range(count)]
+
+
+def test_a_dataframe_that_has_more_after_the_end_is_refused_before_it_is_read(spark: Any, tmp_path: Path) -> None:
+    def run(count: int) -> int:
+        frame = spark.createDataFrame([(row["t"], row["k"]) for row in of_taxis(count)], "t long, k string")
+        return len(list(drift.run(taxis(), {"rows": frame}, engine="spark", spark=spark, state=tmp_path / "state")))
+
+    assert (run(30), run(30)) == (36, 0)
+    with pytest.raises(drift.SettingsError, match=r"is over.*'rows' has 40 rows now, and had 30.*complete=False"):
+        run(40)
+
+
+def test_changed_functions_go_on_with_old_states_where_that_is_said_and_other_kinds_never(
+    spark: Any, tmp_path: Path
+) -> None:
+    state = drift.Checkpoints(tmp_path, every_items=5)
+    run = drift.run(taxis(), {"rows": of_taxis(30)}, state=state, batch_items=5)
+    before = []
+    for item in run:
+        before += [item.payload] if item.sink == "counts" else []
+        if len(before) == 5:
+            run.stop()
+    accepted = drift.Checkpoints(tmp_path, changed_code="accept")
+    for other in (taxis(25), taxis(aggregate=drift.agg.sum("t"))):
+        with pytest.raises(drift.GraphError, match="'windows' is now of process"):
+            drift.run(other, {"rows": of_taxis(30)}, engine="spark", spark=spark, state=accepted)
+    with pytest.raises(drift.GraphError, match="the function of step 'counting' changed"):
+        drift.run(
+            taxis(step=10), {"rows": of_taxis(30)}, engine="spark", spark=spark, state=drift.Checkpoints(tmp_path)
+        )
+    after = drift.run(taxis(step=10), {"rows": of_taxis(30)}, engine="spark", spark=spark, state=accepted)
+    counts = [item.payload for item in after if item.sink == "counts"]
+    every = [*before, *counts]
+    assert len(every) == 30 and before[-1] < 10 < counts[0]
+    assert all(every[at] == every[at - 2] + (10 if at >= len(before) else 1) for at in range(2, 30))
