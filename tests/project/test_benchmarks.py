@@ -25,6 +25,7 @@ from benchmarks.measure import KINDS, latency  # noqa: E402
 from benchmarks.recording import audited, run_recorded  # noqa: E402
 from benchmarks.rounds import Options, Result, Spec  # noqa: E402
 from benchmarks.scaling import scaling  # noqa: E402
+from benchmarks.sketches import NUMBERS, table  # noqa: E402
 from benchmarks.windows import CASES, events, windows  # noqa: E402
 from benchmarks.workloads import WORKLOADS, mixed, moved  # noqa: E402
 
@@ -140,3 +141,10 @@ def test_flights_repeat_day_after_day_in_the_same_disorder() -> None:
     assert {later - time for time, later in zip(first, again)} == {again[0] - first[0]}
     assert (again[0] - first[0]) % (24 * 60) == 0 and max(first) < min(again)
     assert flights.disorder(found)[1] < flights.LATENESS_MINUTES
+
+
+def test_what_is_about_right_is_as_near_as_it_says() -> None:
+    rows = [line.strip("| ").split(" | ") for line in table(2000).splitlines() if "%" in line]
+    quantiles, counts = rows[: len(NUMBERS)], rows[len(NUMBERS) :]
+    assert all(float(each.strip("%")) <= 1 for row in quantiles for each in row[1:])
+    assert counts and all(float(each.strip("%")) <= 5 for row in counts for each in row[1:])
