@@ -154,7 +154,7 @@ BREAKAGES = [
     broken(
         "a checkpoint does not wait for other threads",
         _CHECKPOINTS,
-        "        while self._waiting and self._waiting[0][0] <= taken:\n",
+        "        while self._waiting and self._waiting[0][0].output.position <= taken:\n",
         "        while self._waiting:\n",
     ),
     broken(
