@@ -44,6 +44,10 @@ def modulo_5(number: int) -> int:
     return number % 5
 
 
+def modulo_1(number: int) -> int:
+    return 0
+
+
 def modulo_2(number: int) -> int:
     return number % 2
 
@@ -169,6 +173,24 @@ def test_a_join_as_of_a_time_finds_the_first_behind_it_and_the_nearest_too(
     expected_digest = drift.run(graph, {"a": left, "b": right}, engine="reference").finish().digest
     simulated = Simulation(graph.build(), {"a": left, "b": right}, noisy(data), workers=2, batch_items=3).run()
     assert simulated.error is None and simulated.digest == expected_digest
+
+
+@pytest.mark.parametrize(
+    "direction, exact, expected",
+    [
+        ("forward", True, [(0, 2), (3, 6), (4, 6), (5, 6), (6, 6), (9, None)]),
+        ("forward", False, [(0, 2), (3, 6), (4, 6), (5, 6), (6, None), (9, None)]),
+        ("nearest", True, [(0, 2), (3, 2), (4, 2), (5, 6), (6, 6), (9, 6)]),
+        ("nearest", False, [(0, 2), (3, 2), (4, 2), (5, 6), (6, 2), (9, 6)]),
+        ("backward", False, [(0, None), (3, 2), (4, 2), (5, 2), (6, 2), (9, 6)]),
+    ],
+)
+def test_of_two_that_are_equally_near_that_before_is_found(direction: Any, exact: bool, expected: Any) -> None:
+    graph = flows.flow(
+        lambda a, b: a.join_as_of(b, modulo_1, direction=direction, allow_exact=exact),
+        "a", "b", time=drift.EventTime(number_itself),
+    )  # fmt: skip
+    assert sorted(flows.outputs(graph, {"a": [0, 3, 4, 5, 6, 9], "b": [2, 6]})) == expected
 
 
 LEFT_SCHEMA, RIGHT_SCHEMA = {"at": int, "k": str, "n": int}, {"at": int, "k": str, "m": int}
