@@ -31,14 +31,6 @@ BREAKAGES: list[Breakage] = [
         "the harness draws none",
     ),
     one(
-        "of two equally near the later one is nearest",
-        "drift/flow/joins.py",
-        "came - before[0] <= after[0] - came",
-        "came - before[0] < after[0] - came",
-        ("tests/flow/test_flow_joins.py", "-k", "equally_near"),
-        "the harness draws none",
-    ),
-    one(
         "a left item does not wait for a nearer one",
         "drift/flow/joins.py",
         "min(came + self.within, 2 * came - before[0] - 1)",
