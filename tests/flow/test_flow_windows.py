@@ -29,6 +29,7 @@ from drift.operators import KeyedItems
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time
 from drift_graph.metas import Metas
+from drift_kernel import kernel
 
 Row = tuple[Any, int, int, tuple[flows.Timed, ...]]
 
@@ -609,6 +610,7 @@ def test_early_results_are_what_windows_have_so_far_and_change_nothing(
             assert [time for time, _ in of_window if time < whole.value[-1][0] or not ruling][: len(ends)] == ends
 
 
+@pytest.mark.skipif(kernel is None, reason="the kernel is not built here")
 def test_sessions_in_order_take_no_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A timer that comes as a step of its own costs as much as several items, and so does an item."""
     items = flows.disordered([(number, number, number // 50 % 3) for number in range(600)], 1)
@@ -622,6 +624,7 @@ def test_sessions_in_order_take_no_steps(monkeypatch: pytest.MonkeyPatch, tmp_pa
     check_goes_on(steps.build(), {"in": items}, [1, 2, 5], tmp_path)
 
 
+@pytest.mark.skipif(kernel is None, reason="the kernel is not built here")
 def test_sliding_windows_that_end_together_take_one_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     items = flows.disordered([(number, number, number % 3) for number in range(600)], 1)
     steps = flows.flow(

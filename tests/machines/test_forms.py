@@ -75,6 +75,7 @@ def test_a_step_says_since_what_it_gives_objects() -> None:
     assert forms_of(graph.build(), ())["trips"].why == "its input is no table"
 
 
+@pytest.mark.skipif(kernel is None, reason="the kernel is not built here")
 def test_levels_count_the_steps_that_wait() -> None:
     graph = drift.Graph("levels")
     hours = source(graph).key_by("zone").window(drift.windows.tumbling(9)).rows(name="hours", n=drift.agg.sum("n"))

@@ -19,6 +19,7 @@ from drift_barrier.barrier import Barrier
 from drift_graph.canonical import canonical_each, encode_many, stored_each
 from drift_graph.item import Columns
 from drift_graph.payloads import joined
+from drift_kernel import kernel
 
 texts = st.text(max_size=3) | st.sampled_from(["x" * 20, "y" * 250, "z" * 70_000])
 keys = st.one_of(
@@ -132,6 +133,7 @@ def test_rows_for_windows_of_an_unknown_field_are_an_error() -> None:
         stream.key_by("nam").window(drift.windows.tumbling(5)).rows(n=drift.agg.count())
 
 
+@pytest.mark.skipif(kernel is None, reason="the kernel is not built here")
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("tie", ["id", None])
 def test_windows_stay_columns_to_the_output(tie: str | None, flat: bool, monkeypatch: pytest.MonkeyPatch) -> None:
