@@ -141,6 +141,7 @@ def parquet() -> bytes:
         ("a.jsonl", parquet(), r"a file of Parquet, and no text: read it with drift\.sources\.parquet"),
         ("a.jsonl", b"SQLite format 3\0", "a database of SQLite"),
     ],
+    ids=["tar", "snappy", "parquet", "sqlite"],  # the archive has the time in it
 )
 @pytest.mark.parametrize("on_error", ["error", "divert"])
 def test_what_is_no_text_is_refused_by_name(name: str, data: bytes, says: str, on_error: str, tmp_path: Path) -> None:

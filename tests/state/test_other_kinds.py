@@ -65,16 +65,18 @@ class Mine(drift.Logic[Any, int, Any]):
             out([])
 
 
-#: Two values of each parameter of an aggregate or of windows; of one that takes a function the function.
+#: Two values of each parameter of an aggregate or of windows; of one that takes a function, or says what the function is
+#: to do with None, one: states are of values that are not None.
 VALUES: dict[str, tuple[Any, ...]] = {
     "of": (number,), "by": (number,), "function": (max,), "merge": (max,), "where": (number,), "rule": (rule,),
     "q": (0.5, 0.9), "n": (2, 3), "ddof": (1, 0), "precision": (12, 10), "error": (0.01, 0.1), "initial": (0, ""),
     "size": (10, 20), "offset": (0, 3), "gap": (5, 9), "partial": (False, True), "zone": ("UTC", "Asia/Tokyo"),
-    "every": (5, 10),
+    "every": (5, 10), "nulls": ("skip",), "interpolation": ("linear", "lower"), "closed": ("left", "right"),
+    "start": ("monday", "sunday"),
 }  # fmt: skip
 #: Where the name of a parameter means something else.
 OTHERS = {
-    "calendar.every": ("1d", "1w"),
+    "calendar.every": ("1w", "1d"),
     "rolling.of": (A.sum(number), A.mean(number)),
     "every.items": (), "every.time": (),
 }  # fmt: skip
@@ -131,6 +133,18 @@ STEPS: dict[str, Step] = {
     "join, in windows": lambda s, z: s.join(z, key, within=W.tumbling(10), name="x"),
     "join as of": lambda s, z: s.join_as_of(z, key, name="x"),
     "join as of, within": lambda s, z: s.join_as_of(z, key, within=5, name="x"),
+    "join as of, forward": lambda s, z: s.join_as_of(z, key, direction="forward", name="x"),
+    "join as of, nearest": lambda s, z: s.join_as_of(z, key, direction="nearest", name="x"),
+    "join as of, strict": lambda s, z: s.join_as_of(z, key, allow_exact=False, name="x"),
+    "join as of, forward and strict": lambda s, z: s.join_as_of(
+        z, key, direction="forward", allow_exact=False, name="x"
+    ),
+    "join as of, nulls": lambda s, z: s.join_as_of(z, key, nulls_equal=True, name="x"),
+    "join, nulls": lambda s, z: s.join(z, key, within=(5, 5), nulls_equal=True, name="x"),
+    "rolling": lambda s, z: s.key_by(key).rolling(5, n=A.count(), name="x"),
+    "rolling, span": lambda s, z: s.key_by(key).rolling(9, n=A.count(), name="x"),
+    "rolling, closed": lambda s, z: s.key_by(key).rolling(5, closed="both", n=A.count(), name="x"),
+    "rolling, another": lambda s, z: s.key_by(key).rolling(5, n=A.sum(number), name="x"),
     "join as of, inner": lambda s, z: s.join_as_of(z, key, how="inner", name="x"),
     "window, early": lambda s, z: s.key_by(key).window(W.tumbling(10), early=W.every(items=2)).count(name="x"),
     "window, early later": lambda s, z: s.key_by(key).window(W.tumbling(10), early=W.every(items=3)).count(name="x"),
