@@ -24,7 +24,7 @@ BREAKAGES = [
     *broken(
         _WHOLE,
         ("tests/sources/test_sources_whole.py",),
-        ("what is sorted as a whole is not", 'np.argsort(times, kind="stable")', "np.arange(len(times))"),
+        ("what is sorted as a whole is not", "sorted(range(len(times)), key=times.__getitem__)", "range(len(times))"),
         ("sorted runs are merged beyond the first end", "bound = min(block", "bound = max(block"),
         (
             "what has no time comes first, where all is sorted",

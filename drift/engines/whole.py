@@ -14,10 +14,12 @@ from __future__ import annotations
 import pickle
 import select
 import tempfile
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import le
 from typing import Any, NamedTuple, cast
-
-import numpy as np
 
 from drift.sources.base import Positioned, Reader, Source
 from drift_graph.errors import InputError, PayloadError, SettingsError, StorageError
@@ -39,7 +41,7 @@ _WAIT_S = 0.05
 class Block(NamedTuple):
     """Payloads with their times."""
 
-    times: Any  # numpy.ndarray of int64
+    times: array[int]
     payloads: Any
 
     def part(self, start: int, end: int) -> Block:
@@ -47,12 +49,14 @@ class Block(NamedTuple):
 
 
 def _sorted(blocks: Sequence[Block]) -> Block:
-    times = np.concatenate([block.times for block in blocks]) if blocks else np.empty(0, np.int64)
+    times = array("q")
+    for block in blocks:
+        times.extend(block.times)
     payloads = joined([block.payloads for block in blocks])
-    if bool((times[1:] >= times[:-1]).all()):
+    if all(map(le, times, islice(times, 1, None))):
         return Block(times, payloads)
-    order = np.argsort(times, kind="stable")
-    return Block(times[order], in_order(payloads, cast("Sequence[int]", order.tolist())))
+    order = sorted(range(len(times)), key=times.__getitem__)
+    return Block(array("q", map(times.__getitem__, order)), in_order(payloads, order))
 
 
 class _Run:
@@ -105,7 +109,7 @@ def merged(runs: Sequence[Iterator[Block]]) -> Iterator[Block]:
         taken: list[Block] = []
         left: list[tuple[Block, Iterator[Block]]] = []
         for block, run in heads:
-            end = int(np.searchsorted(block.times, bound, side="right"))
+            end = bisect_right(block.times, bound)
             taken.append(block.part(0, end))
             rest = block.part(end, len(block.times)) if end < len(block.times) else next(run, None)
             if rest is not None:
@@ -162,7 +166,7 @@ class WholeReader:
         self._machine, self._policy, self._memory_max = machine, policy, memory_max
         self._runs: list[_Run] = []
         self._merged: Iterator[Block] | None = None
-        self._rest = Block(np.empty(0, np.int64), [])
+        self._rest = Block(array("q"), [])
         self._taken = self._given = 0
         self._greatest = TIME_MIN
         self._sought: Any = None
@@ -221,9 +225,9 @@ class WholeReader:
             error = untimed or error
         if error is not None:
             raise error
-        numbers = np.asarray(times, np.int64)
-        if len(numbers):
-            self._greatest = max(self._greatest, int(numbers.max()))
+        numbers = array("q", times)
+        if numbers:
+            self._greatest = max(self._greatest, max(numbers))
         return Block(numbers, payloads)
 
     def _skip(self, sought: dict[str, Any]) -> None:

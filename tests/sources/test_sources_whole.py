@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -50,7 +50,7 @@ def test_the_order_of_a_finished_input_does_not_matter(rows: Any, batch: int, me
 def test_sorted_runs_of_several_blocks_are_merged_in_order(runs: list[list[int]], size: int) -> None:
     def blocks(times: list[int]) -> Iterator[whole.Block]:
         for at in range(0, len(times), size):
-            yield whole.Block(np.asarray(times[at : at + size], np.int64), times[at : at + size])
+            yield whole.Block(array("q", times[at : at + size]), times[at : at + size])
 
     merged = [time for block in whole.merged([blocks(sorted(run)) for run in runs]) for time in block.payloads]
     assert merged == sorted(time for run in runs for time in run)

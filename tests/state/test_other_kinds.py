@@ -65,8 +65,8 @@ class Mine(drift.Logic[Any, int, Any]):
             out([])
 
 
-#: Two values of each parameter of an aggregate or of windows; of one that takes a function, or says what the function is
-#: to do with None, one: states are of values that are not None.
+#: Two values of each parameter of an aggregate or of windows; one of what takes a function, and of `nulls`, which says
+#: what a function's None means: no state has any.
 VALUES: dict[str, tuple[Any, ...]] = {
     "of": (number,), "by": (number,), "function": (max,), "merge": (max,), "where": (number,), "rule": (rule,),
     "q": (0.5, 0.9), "n": (2, 3), "ddof": (1, 0), "precision": (12, 10), "error": (0.01, 0.1), "initial": (0, ""),
