@@ -176,8 +176,10 @@ def arrays_of(kind: Kind, accumulators: Sequence[Any]) -> Sequence[Array]:
     """Accumulators, of one group or more, as arrays; of a mean two.
 
     Raises:
-        _NotHere: one is of a null, which nothing can be added to, or they are not all integers of 64 bits, or floats.
+        _NotHere: one is of nulls alone, or they are not all integers of 64 bits, or floats.
     """
+    if None in accumulators:  # of values that are all null
+        raise _NotHere
     columns = list(zip(*accumulators)) if kind == "mean" else [accumulators]
     try:
         return [np.array(each, _ARRAYS[frozenset(map(type, each))]) for each in columns]

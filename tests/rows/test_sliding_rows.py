@@ -12,11 +12,12 @@ import numpy as np
 import polars as pl
 import pytest
 from columns import meta_at
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from test_running import AGGREGATES, KEYS, SCHEMA, Rows, names_in_columns, rows_of, tame
 
 import drift
+from drift import agg
 from drift.columns.merging import Kind, Merging, Slices
 from drift.columns.rows import Frame
 from drift.flow.windows import Slice
@@ -151,6 +152,25 @@ def test_sums_of_sliding_windows_beyond_64_bits_are_exact() -> None:
         for each in (rows, drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows"))
     ]
     assert found[0] == found[1] and max(item.payload["total"] for item in found[0]) > 2**63
+
+
+@given(
+    st.lists(st.sampled_from([None, None, 0.0, 1.5, -2.25]), min_size=1, max_size=20),
+    st.sampled_from([agg.sum, agg.mean, agg.min, agg.max]),
+    st.integers(1, 9),
+    st.integers(1, 3),
+)
+@example([1.5, None], agg.mean, 9, 3)
+def test_slices_of_nulls_alone_are_merged_as_by_the_steps(
+    fares: list[float | None], made: Any, batch: int, apart: int
+) -> None:
+    rows = [{"zone": "ab"[at % 2], "day": at * apart, "n": at, "fare": fare} for at, fare in enumerate(fares)]
+    graph = drift.Graph("windows")
+    windows = graph.source("rows", schema=SCHEMA, time=drift.EventTime("day", tie="day")).key_by("zone")
+    windows.window(drift.windows.sliding(9, every=3)).rows(total=made("fare")).sink("out")
+    expected = drift.run(graph, {"rows": rows}, engine="reference").finish().digest
+    table = drift.sources.table(pl.DataFrame(rows, schema=SCHEMA), payload="rows")
+    assert drift.run(graph, {"rows": table}, batch_items=batch).finish().digest == expected
 
 
 slices_of = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.integers(-9, 9)), min_size=1, max_size=9)
