@@ -401,14 +401,6 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     one(
-        "a null counts as nothing in running aggregates",
-        _AGGREGATES,
-        "            if any(state and _is_of_null(state[at]) for state in states):\n",
-        "            if False:\n",
-        IN_WINDOWS,
-        _UNSEEN,
-    ),
-    one(
         "a window has the timer of its last row",
         _AGGREGATES,
         "    firsts[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)",

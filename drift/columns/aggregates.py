@@ -77,8 +77,6 @@ def running(
                 columns.append(column.alias(name))
                 accumulators.append(after)
                 continue
-            if any(state and _is_of_null(state[at]) for state in states):
-                raise _NotHere
             made, after = _aggregated(kind, batch, values.get(field), before)
             columns.append(pl.Series(name, made))
             accumulators.append(after)
@@ -437,11 +435,6 @@ def _extremes(batch: _Keyed, values: Array, before: list[Any], function: np.ufun
             if np.isnan(some).any() or not some.all():
                 raise _NotHere
     return batch.accumulated(values, found, function)
-
-
-def _is_of_null(accumulator: Any) -> bool:
-    """Whether it is of a null, which nothing can be added to; among the known ones None stands for no accumulator."""
-    return accumulator is None or (type(accumulator) is tuple and accumulator[-1] is None)
 
 
 def _known(before: list[Any], of_none: Any, kind: type) -> list[Any]:

@@ -6,6 +6,8 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +317,18 @@ def test_windows_by_number_of_rows_are_those_of_dicts(
     found = list(drift.run(graph, {"rows": table(rows)}, batch_items=batch_items))
     assert encode_many([item.payload for item in found]) == encode_many([item.payload for item in expected])
     assert [item.meta for item in found] == [item.meta for item in expected]
+
+
+@pytest.mark.parametrize("fares", [[-0.0] * 4, [1.5, -0.0, -0.0, -0.0]])
+@pytest.mark.parametrize("numbers", [[2**62] * 4, [2**52, 1, 2**53, 1], [-(2**62), -(2**62), -1, 3]])
+def test_sums_of_windows_by_number_are_those_of_python(fares: list[float], numbers: list[int]) -> None:
+    rows = [{"zone": "a", "day": 0, "n": n, "fare": fare} for n, fare in zip(numbers, fares)]
+    graph = drift.Graph("windows")
+    windows = graph.source("rows", schema=SCHEMA).key_by("zone").window(drift.windows.count(4))
+    windows.rows(n=drift.agg.sum("n"), fare=drift.agg.sum("fare")).sink("out")
+    for batch_items in (1, 3, 4):
+        (found,) = [item.payload for item in drift.run(graph, {"rows": table(rows)}, batch_items=batch_items)]
+        assert found["n"] == sum(numbers) and repr(found["fare"]) == repr(reduce(add, fares))
 
 
 @given(tame.filter(len), st.integers(1, 3))
