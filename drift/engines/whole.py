@@ -68,7 +68,6 @@ class _Run:
     """
 
     def __init__(self, block: Block, source: str) -> None:
-        self._source = source
         self._ends: list[int] = []  # in the file, of the smaller blocks
         count = max(len(block.times) * _BLOCK_BYTES // max(about_bytes(block.payloads), 1), 1)
         try:

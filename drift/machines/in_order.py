@@ -10,15 +10,18 @@ needs a key's state as the logic would have it asks the form to hand it back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from drift.machines.log import Keyed
 from drift.machines.timers import Timers
 from drift.operators import OpensWindows
+from drift_graph.functions import pass_interrupts
 from drift_graph.item import Columns
 from drift_graph.metas import Metas
 from drift_graph.payloads import Rows
 from drift_graph.unchanged import Sample
+
+T = TypeVar("T")
 
 
 class Shared(NamedTuple):
@@ -43,6 +46,24 @@ class Shared(NamedTuple):
     sample: Callable[[Sequence[Any]], list[Sample]]
     sample_states: Callable[[Sequence[Any]], list[Sample]]
     check: Callable[[Sequence[Sample]], None]
+
+
+def unless_it_raises(call: Callable[..., T], *arguments: Any) -> T | None:
+    """What the call returns; None if it raises: the logic makes it again, item by item, where that is reported."""
+    try:
+        return call(*arguments)
+    except BaseException as raised:
+        pass_interrupts(raised)
+        return None
+
+
+def values_of(parts: Sequence[tuple[Any, Any]], payloads: Sequence[Any]) -> list[Any]:
+    """The values of payloads for the accumulators of the kernel's loops, by aggregate; None of a count.
+
+    Args:
+        parts: the kind and the aggregate of each.
+    """
+    return [None if kind == "count" else list(part.values_of(payloads)) for kind, part in parts]
 
 
 class InOrder:

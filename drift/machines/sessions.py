@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from drift.machines.in_order import InOrder, Shared
+from drift.machines.in_order import InOrder, Shared, unless_it_raises, values_of
 from drift.machines.log import Keyed
 from drift.machines.timers import Due
 from drift.operators import Process, ProlongsWindows, Timer
@@ -62,11 +62,7 @@ class Prolonging(InOrder):
 
     def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
         samples = self._shared.sample(rows)  # type: ignore[arg-type]
-        try:
-            batch = self._prolongs.in_columns(rows)
-        except BaseException as raised:  # raised again item by item, where it is reported
-            pass_interrupts(raised)
-            return 0, []
+        batch = unless_it_raises(self._prolongs.in_columns, rows)
         if batch is None:
             return 0, []
         self._has_rows = True
@@ -78,10 +74,8 @@ class Prolonging(InOrder):
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
         self._has_rows = False
-        try:
-            values = [None if kind == "count" else list(part.values_of(batch.payloads)) for kind, part in self._parts]
-        except BaseException as raised:  # raised again item by item, where it is reported
-            pass_interrupts(raised)
+        values = unless_it_raises(values_of, self._parts, batch.payloads)
+        if values is None:
             return 0, []
         return self._add(batch.metas, *self._kernel.codes_of(list(batch.keys)), values, batch.payloads)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, repeat
 from typing import Any, ClassVar, NamedTuple
 
-from drift.machines.in_order import InOrder, Shared
+from drift.machines.in_order import InOrder, Shared, unless_it_raises, values_of
 from drift.machines.log import Keyed
 from drift.machines.room import ROOM_BYTES
 from drift.machines.timers import Due
@@ -98,10 +98,8 @@ class Opening(InOrder):
         if not stretches:
             return count, []
         self._has_rows = False
-        try:
-            values = [None if kind == "count" else list(part.values_of(payloads)) for kind, part in self._parts]
-        except BaseException as raised:  # raised again item by item, where it is reported
-            pass_interrupts(raised)
+        values = unless_it_raises(values_of, self._parts, payloads)
+        if values is None:
             return 0, []
         sent: list[Columns] = []
         is_done = self._add(metas, stretches, (*self._kernel.codes_of(list(keys)), values, None), payloads, sent)
@@ -113,11 +111,7 @@ class Opening(InOrder):
         if not stretches:
             return count, []
         samples = self._shared.sample(rows)  # type: ignore[arg-type]
-        try:
-            batch = self.opens.in_columns(rows)
-        except BaseException as raised:  # raised again item by item, where it is reported
-            pass_interrupts(raised)
-            return 0, []
+        batch = unless_it_raises(self.opens.in_columns, rows)
         if batch is None:
             return 0, []
         self._has_rows = True
@@ -181,11 +175,10 @@ class Opening(InOrder):
         if not self._take_over(keys):
             return False
         before, stops = len(self._table), list(accumulate(stop - start for start, stop, _ in stretches))
-        try:
-            firsts, starts = self._table.add(codes, keys, values, counts, stops, payloads, self.opens.key)
-        except BaseException as raised:  # raised again item by item, where it is reported
-            pass_interrupts(raised)
+        added = unless_it_raises(self._table.add, codes, keys, values, counts, stops, payloads, self.opens.key)
+        if added is None:
             return False
+        firsts, starts = added
         ends = list(zip(untils, starts, starts[1:]))
         of_new = chain.from_iterable(repeat(until, stop - max(start, before)) for until, start, stop in ends)
         self._timers.append(self._timers_of(metas.take(firsts), array("q", of_new)))
