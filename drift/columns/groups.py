@@ -34,7 +34,6 @@ from drift.columns.aggregates import (
 )
 from drift.columns.rows import Frame
 
-_OLDEST = pl.CompatLevel.oldest()
 _ARRAYS = {frozenset({int}): np.int64, frozenset({float}): np.float64}  # by the types of accumulators
 UNUSED_MIN = 1 << 16  # so many keys that nothing is known of may have numbers
 _SLOTS_PER_ROW = 4  # of arrays over all numbers that groups may have

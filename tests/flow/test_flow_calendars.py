@@ -79,6 +79,9 @@ def test_hours_are_those_that_clocks_show() -> None:
     assert [hours("1h", "Europe/Berlin", 2024, 3, 31, hour) for hour in (1, 3)] == [1, 1]
     assert [hours("12 hours", "Asia/Kathmandu", 2024, 5, 5, hour) for hour in (0, 12)] == [12, 12]
     assert hours("2h", "Antarctica/Troll", 2024, 3, 31, 4) == 2, "what is skipped begins where it would end"
+    assert [hours("6h", "Pacific/Apia", 2011, 12, day, hour) for day, hour in ((29, 18), (31, 0))] == [6, 6]
+    weeks = calendar_from("2 weeks", "UTC", "friday")
+    assert weeks is not None and weeks.bounds(0)[0] == ms("UTC", 1969, 12, 26), "the first range has 1970-01-01"
     calendar = calendar_from("day", "America/Toronto")
     assert calendar is not None
     change = ms("America/Toronto", 1919, 3, 30, 23) + HOUR_MS // 2

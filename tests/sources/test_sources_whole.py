@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 import drift
 from drift.engines import whole
+from drift.sources.arguments import as_source
+from drift_graph.times import SourceMachine
 
 TIMES = st.lists(st.tuples(st.integers(-5, 30), st.sampled_from("ab"), st.integers(0, 3)), max_size=40)
 FIELDS = {"at": int, "k": str, "v": int}
@@ -72,6 +74,32 @@ def test_what_has_no_time_is_diverted_and_stays_behind_what_was_before_it(rows: 
         return drift.run(graph, {"rows": [{"at": each} for each in rows]}, memory_max=memory).finish().digest
 
     assert diverted("all") == diverted(100)
+
+
+def test_the_greatest_time_before_is_that_of_all_that_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "_READ_ITEMS", 2)
+    frame = pl.DataFrame({"at": [1, 9, None, 4], "k": ["a"] * 4, "v": [0] * 4}, schema_overrides={"at": pl.Int64})
+
+    def diverted(lateness: Any, batch_items: int) -> Any:
+        graph = drift.Graph("undated")
+        time = drift.EventTime("at", lateness=lateness)
+        graph.source("rows", schema=FIELDS, time=time, on_error="divert").sink("out")
+        return drift.run(graph, {"rows": frame}, batch_items=batch_items).finish().digest
+
+    assert diverted("all", 3) == diverted(100, 2)
+
+
+def test_a_reader_that_has_read_nothing_is_where_it_was_put() -> None:
+    graph = totals("all").build()
+    policy = graph.sources[0].time
+    machine = SourceMachine.of(graph.sources[0], 0, policy)
+    assert isinstance(policy, drift.EventTime)
+    source = as_source("rows", dicts([(at, "a", 0) for at in (3, 1, 2)]))
+    first, second = (whole.WholeSource(source, machine, policy, None, complete=True).open() for _ in range(2))
+    assert [row["at"] for row in first.read(2) or ()] == [1, 2]
+    second.seek(first.position())
+    assert second.position() == first.position()
+    assert [row["at"] for row in second.read(9) or ()] == [3]
 
 
 def test_a_payload_without_a_time_ends_the_run_before_anything_is_released() -> None:
