@@ -42,11 +42,7 @@ _NUMBERED = {
 def payloads_of(
     columns: Sequence[pa.Array], names: Sequence[str], payload: Literal["dict", "tuple", "value", "rows"], count: int
 ) -> list[Any]:
-    """The rows of a table as payloads.
-
-    Raises:
-        InputError: Python has no value for one of the table.
-    """
+    """The rows of a table as payloads. Raises InputError: Python has no value for one of the table."""
     values = [_named(name, column) for name, column in zip(names, columns)]
     if payload == "value":
         return values[0]
@@ -93,11 +89,7 @@ def python_values(column: pa.Array) -> list[Any]:
 
 
 def check_schema(name: str, schema: pa.Schema) -> None:
-    """Of a table.
-
-    Raises:
-        InputError: a column is of a type of which no more than its numbers would be taken.
-    """
+    """Of a table. Raises InputError: a column is of a type of which no more than its numbers would be taken."""
     for field in schema:
         is_known = isinstance(field.type, pa.BaseExtensionType)
         of = (

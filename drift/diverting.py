@@ -23,11 +23,7 @@ OnError = Literal["error", "divert"]
 
 
 def diverts(on_error: object, kind: str, where: str) -> TypeGuard[Literal["divert"]]:
-    """Whether a step or source diverts errors.
-
-    Raises:
-        GraphError: `on_error` has another value.
-    """
+    """Whether a step or source diverts errors. Raises GraphError: `on_error` has another value."""
     if on_error not in ("error", "divert"):
         raise GraphError(
             f"{kind} (at {where}) has on_error={on_error!r:.80}, which is not valid; it is 'error' or 'divert'"

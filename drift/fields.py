@@ -51,10 +51,7 @@ def values_of(payloads: list[Any], names: Sequence[str], of: str) -> list[list[A
 
 
 def refuse_other_fields(payload: Any, names: Sequence[str], of: str) -> NoReturn:
-    """
-    Raises:
-        PayloadError: that a payload has other fields than these.
-    """
+    """Raises PayloadError: that a payload has other fields than these."""
     several = f"{', '.join(names[:_SHOWN_MAX])} ... ({len(names):,} in all)"
     wanted = ", ".join(names) if len(names) <= _SHOWN_MAX else several
     raise PayloadError(

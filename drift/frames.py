@@ -28,10 +28,7 @@ _DOUBLE_MAX = 2**53  # of the integers that are all doubles
 
 
 def in_pandas(table: pa.Table) -> pandas.DataFrame:
-    """
-    Raises:
-        PayloadError: pandas has no such values.
-    """
+    """Raises PayloadError: pandas has no such values."""
     apart = {at: name for at, name in enumerate(table.column_names) if _is_object_in_pandas(table[name])}
     try:
         frame = table.drop_columns(list(apart.values())).to_pandas()
@@ -55,10 +52,7 @@ def _is_object_in_pandas(column: pa.ChunkedArray) -> bool:
 
 
 def in_polars(table: pa.Table) -> polars.DataFrame:
-    """
-    Raises:
-        PayloadError: Polars has no such types.
-    """
+    """Raises PayloadError: Polars has no such types."""
     import polars
 
     unknown = (_kinds.is_decimal256, _kinds.is_date64, lambda kind: isinstance(kind, pa.BaseExtensionType))
@@ -72,10 +66,7 @@ def in_polars(table: pa.Table) -> polars.DataFrame:
 
 
 def in_duckdb(table: pa.Table, relation: Callable[[pa.Table], duckdb.DuckDBPyRelation]) -> duckdb.DuckDBPyRelation:
-    """
-    Raises:
-        PayloadError: DuckDB has no such types or names.
-    """
+    """Raises PayloadError: DuckDB has no such types or names."""
     import duckdb
 
     unknown = (

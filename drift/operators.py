@@ -478,11 +478,7 @@ class JoinsRows(ProcessFunction):
         return "" if self.in_order else "this join is made item by item"
 
     def in_arrays(self, timers: tuple[bytes, bytes, int]) -> Any:
-        """A new `drift.columns.joined.Joined`.
-
-        Args:
-            timers: see `MergesSlices.merging`.
-        """
+        """A new `drift.columns.joined.Joined`. `timers`: see `MergesSlices.merging`."""
         raise NotImplementedError
 
     def fits(self, times: Sequence[int], sides: bytes) -> bool:

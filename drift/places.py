@@ -91,11 +91,7 @@ class Storage(Protocol):
         """
 
     def stat(self, path: str) -> Stat | None:
-        """None if there is no such file.
-
-        Raises:
-            OSError: that is not known.
-        """
+        """None if there is no such file. Raises OSError: that is not known."""
 
     def is_folder(self, path: str) -> bool: ...
 
@@ -284,11 +280,7 @@ class Remote:
         return found
 
     def all_in(self, folder: str) -> list[str]:
-        """The names of all objects in a folder, however deep, relative to it.
-
-        Raises:
-            OSError: they cannot be listed.
-        """
+        """The names of all objects in a folder, however deep, relative to it. Raises OSError: they cannot be listed."""
         from fsspec.asyn import AsyncFileSystem
 
         def found() -> list[str]:
@@ -303,19 +295,11 @@ class Remote:
         return [name[len(inside) + 1 :] for name in asked(folder, found)]
 
     def put(self, file: Path, path: str) -> None:
-        """Make an object of a file: it is there as a whole or not at all.
-
-        Raises:
-            OSError: it may be there or not.
-        """
+        """Make an object of a file: it is there as a whole or not at all. Raises OSError: it may be there or not."""
         asked(path, lambda: self.files.put_file(str(file), path))
 
     def remove(self, path: str) -> None:
-        """Remove an object.
-
-        Raises:
-            OSError: it may be there or not.
-        """
+        """Remove an object. Raises OSError: it may be there or not."""
         asked(path, lambda: self.files.rm_file(path))
 
 
@@ -350,11 +334,7 @@ class _Object(io.RawIOBase):
 
 
 class _Page(io.RawIOBase):
-    """A file of so many bytes that is read by parts.
-
-    Args:
-        fetch: the bytes from one place to another one.
-    """
+    """A file of so many bytes that is read by parts. `fetch`: the bytes from one place to another one."""
 
     def __init__(self, size: int, fetch: Callable[[int, int], bytes]) -> None:
         self._size = size
@@ -441,10 +421,7 @@ class Files:
         return self._start + name
 
     def stat(self, name: str) -> Stat | None:
-        """
-        Raises:
-            InputError: that is not known.
-        """
+        """Raises InputError: that is not known."""
         path = self.path_of(name)
         try:
             return self.storage.stat(path)
@@ -475,11 +452,7 @@ class Files:
 
 
 def asked(path: str, call: Callable[[], Result]) -> Result:
-    """What a library of an object store returns.
-
-    Raises:
-        OSError: it did not; libraries raise whatever they like.
-    """
+    """What a library of an object store returns. Raises OSError: it did not; libraries raise whatever they like."""
     try:
         return call()
     except Exception as error:

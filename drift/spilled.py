@@ -30,11 +30,7 @@ class Spilled:
         self._file: BinaryIO | None = None
 
     def append(self, part: bytes) -> None:
-        """Add bytes at the end.
-
-        Raises:
-            StorageError: the file cannot be written.
-        """
+        """Add bytes at the end. Raises StorageError: the file cannot be written."""
         file_bytes, in_memory = self._stored
         in_memory.append(part)
         self._bytes += len(part)

@@ -118,11 +118,7 @@ def to_arrow(strings: Strings) -> pa.Array:
 
 
 def of_arrow(column: pa.Array | pa.ChunkedArray) -> Strings:
-    """A column's byte strings, not copied if it has one chunk.
-
-    Raises:
-        ValueError: a row is null.
-    """
+    """A column's byte strings, not copied if it has one chunk. Raises ValueError: a row is null."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if isinstance(column, pa.ChunkedArray):  # chunks of more than 2 GB

@@ -192,11 +192,7 @@ def _hidden(text: str, known: set[str]) -> str:
 
 
 def path_text(function: str, path: Any, what: str = "file") -> str:
-    """The path of a file, folder or table as text.
-
-    Raises:
-        SettingsError: it is no path.
-    """
+    """The path of a file, folder or table as text. Raises SettingsError: it is no path."""
     try:
         return os.fsdecode(path)
     except TypeError:

@@ -110,11 +110,7 @@ def audit(
 
 
 def _snapshot(folder: Path) -> Snapshot | RecordError:
-    """The record as it is now, or why it cannot be read.
-
-    Raises:
-        RecordError: there is no record.
-    """
+    """The record as it is now, or why it cannot be read. Raises RecordError: there is no record."""
     try:
         return read_snapshot(folder)
     except RecordError as error:

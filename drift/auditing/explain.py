@@ -40,11 +40,7 @@ class RecordedInput:
             yield InputBatch(self._names[batch.rank], arrived.metas, arrived.payloads, arrived.heartbeat)
 
     def answer(self, call: str, meta: bytes, payload: Any) -> Any:
-        """The recorded answer about an item.
-
-        Raises:
-            AnswerMissing: the call was not asked about it.
-        """
+        """The recorded answer about an item. Raises AnswerMissing: the call was not asked about it."""
         found = self._answers.find(call, meta)
         if found is None:
             raise AnswerMissing(

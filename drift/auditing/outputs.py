@@ -161,11 +161,7 @@ def rows_of_record(record: Record) -> Iterator[OutputRows]:
 
 
 def difference(old: Iterable[OutputRows], new: Iterable[OutputRows]) -> Difference:
-    """Compare two outputs.
-
-    Raises:
-        RecordError: a record cannot be read.
-    """
+    """Compare two outputs. Raises RecordError: a record cannot be read."""
     walking = _Walking()
     walking.walk(_Reader(old), _Reader(new))
     return walking.found

@@ -34,11 +34,7 @@ _MARKS = {"-": "old", "+": "new", ">>": "here"}
 
 
 def audit_page(audit: Any, graph_text: str = "") -> str:
-    """The page of a `drift.auditing.checks.Audit`.
-
-    Args:
-        graph_text: the recorded graph, as `drift show` prints it.
-    """
+    """The page of a `drift.auditing.checks.Audit`. `graph_text`: the recorded graph, as `drift show` prints it."""
     plain = audit.as_dict()
     findings = [(check.what, check.finding) for check in audit.checks if isinstance(check.finding, Finding)]
     by_level = {
@@ -70,11 +66,7 @@ def audit_page(audit: Any, graph_text: str = "") -> str:
 
 
 def write_audit(path: str | os.PathLike[str], audit: Any) -> None:
-    """Write the page of an audit.
-
-    Raises:
-        SinkError: it cannot be written.
-    """
+    """Write the page of an audit. Raises SinkError: it cannot be written."""
     try:
         graph_text = read_manifest(Path(audit.path)).graph_text
     except RecordError:

@@ -120,11 +120,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def check_signature(folder: Path, key: Any) -> Check:
-    """Whether the record is what the owner of a key signed.
-
-    Args:
-        key: the public key, or its file.
-    """
+    """Whether the record is what the owner of a key signed. `key`: the public key, or its file."""
     started = time.perf_counter()
     public = public_key(key)
     troubles, signed = _signature_troubles(folder, public)

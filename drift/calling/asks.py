@@ -106,11 +106,7 @@ def recorded(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def checked(asks: Asks, step: str) -> Asks:
-    """Check the settings of a call; returns the call.
-
-    Raises:
-        GraphError: a setting is invalid.
-    """
+    """Check the settings of a call; returns the call. Raises GraphError: a setting is invalid."""
     wrong = ""
     if type(asks.concurrency) is not int or asks.concurrency < 1:
         wrong = f"concurrency={asks.concurrency!r:.80} is not an int of 1 or more"

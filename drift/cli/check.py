@@ -98,11 +98,7 @@ def check_command(
 
 
 def _compared(name: str, sink: object, checkpoint: Checkpoint) -> str:
-    """What was compared of a sink.
-
-    Raises:
-        SinkError: it is not as it was.
-    """
+    """What was compared of a sink. Raises SinkError: it is not as it was."""
     if name not in checkpoint.sinks:
         raise SettingsError(
             f"checkpoint {checkpoint.number} knows nothing of sink {name!r}: it was not written to, or prints"

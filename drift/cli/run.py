@@ -203,11 +203,7 @@ def sources_of(dataflow: Dataflow, specs: Sequence[str], *, as_frames: bool, qui
 
 
 def driven(make: Callable[[], Run], sinks: Mapping[str, Sink], printed: Printed) -> Report:
-    """Make a run, which writes to these sinks, and run to the end.
-
-    Raises:
-        Ended: with what was done until then.
-    """
+    """Make a run, which writes to these sinks, and run to the end. Raises Ended: with what was done until then."""
     position = 0
     line = ProgressOfRun()
     with Interrupts() as interrupts, live_line(line.text, active=printed.line):

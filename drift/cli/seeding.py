@@ -144,11 +144,7 @@ class Work:
         self._purity = PurityCheck(dataflow) if setup.purity else None
 
     def check(self, seed: int, *, purity: bool) -> Result:
-        """The run of a seed.
-
-        Raises:
-            ImpureStep: a step is not pure, if that is checked.
-        """
+        """The run of a seed. Raises ImpureStep: a step is not pure, if that is checked."""
         if purity and self._purity is not None:
             check_purity(self._purity, *self._cases(seed))
         return self.seeds.run(seed)
@@ -258,11 +254,7 @@ def _loaded(target: str) -> tuple[Dataflow, Tested | None, str]:
 
 
 def _calls(dataflow: Dataflow, test: Tested | None, specs: tuple[str, ...]) -> dict[str, Any]:
-    """For each call a function, or a strategy for its answers.
-
-    Raises:
-        SettingsError: a call has neither.
-    """
+    """For each call a function, or a strategy for its answers. Raises SettingsError: a call has neither."""
     known = calls_of(dataflow)
     found: dict[str, Any] = {name: asks.stub for name, asks in known.items() if asks.stub is not None}
     found |= test.calls if test is not None else {}

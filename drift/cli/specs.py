@@ -237,10 +237,7 @@ def _sink_of_url(spec: str, on_existing: OnExisting, name: str) -> Sink:
 
 
 def refuse_one_file(specs: Mapping[str, str]) -> None:
-    """
-    Raises:
-        SettingsError: two sinks would write to one file.
-    """
+    """Raises SettingsError: two sinks would write to one file."""
     writer: dict[Path | str, str] = {}
     for name, spec in specs.items():
         if writes_to_stdout(spec):

@@ -44,11 +44,7 @@ def write_by_key(file: BinaryIO, layers: Sequence[Layer], timed: Collection[str]
 
 
 class ByKey:
-    """Consecutive files in which keys can be looked up, as a `Layer`.
-
-    Args:
-        files: oldest first.
-    """
+    """Consecutive files in which keys can be looked up, as a `Layer`. `files`: oldest first."""
 
     def __init__(self, files: Sequence[FileByKey]) -> None:
         self._files = files

@@ -345,10 +345,7 @@ class SourceFeed(Feed):
 
 
 def _log_of(state: Checkpoints, source: str, why: str) -> ArrivalLog:
-    """
-    Raises:
-        SettingsError: there is no folder.
-    """
+    """Raises SettingsError: there is no folder."""
     folder = log_folder_of(state)
     if folder is None:
         raise SettingsError(

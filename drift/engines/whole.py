@@ -230,11 +230,7 @@ class WholeReader:
         return Block(numbers, payloads)
 
     def _skip(self, sought: dict[str, Any]) -> None:
-        """Skip what another reader has given.
-
-        Raises:
-            InputError: the input has changed, so it is sorted otherwise.
-        """
+        """Skip what another reader has given. Raises InputError: the input has changed, so it is sorted otherwise."""
         while self._given < sought["given"] and self.read(sought["given"] - self._given) is not None:
             pass
         if self._given < sought["given"] or (sought["end"] is not None and self._end() != sought["end"]):

@@ -33,11 +33,7 @@ def _marked(window: Window[Any, Any]) -> Window[Any, Any]:
 
 
 class _Early(_ByValue, frozen=True):
-    """An item of a window with early results.
-
-    Args:
-        item: the process's function for items without early results.
-    """
+    """An item of a window with early results. `item`: the process's function for items without early results."""
 
     item: Any
     early: Early

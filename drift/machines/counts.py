@@ -66,11 +66,7 @@ class Count:
 
 
 class Counts(dict[str, Count]):
-    """By the operator's name.
-
-    Args:
-        clock: gives seconds.
-    """
+    """By the operator's name. `clock`: gives seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()

@@ -32,11 +32,7 @@ _WAITING_MIN = 1 << 16
 
 
 class Followed:
-    """A `TimedStage`, and so a `Stage`; see the module.
-
-    Args:
-        make: a new stage.
-    """
+    """A `TimedStage`, and so a `Stage`; see the module. `make`: a new stage."""
 
     def __init__(self, make: Callable[[], KeyedStage]) -> None:
         self._make = make

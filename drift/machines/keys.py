@@ -38,11 +38,7 @@ def stands_for_itself(kind: type) -> bool:
 
 
 def identities(keys: Sequence[Any]) -> Sequence[Any]:
-    """A hashable identity for each key.
-
-    Raises:
-        NoCanonicalForm: for a key without one.
-    """
+    """A hashable identity for each key. Raises NoCanonicalForm: for a key without one."""
     if kernel is not None and kernel.are_identities(keys):
         return keys
     return list(map(identity, keys))

@@ -21,11 +21,7 @@ _mark = itemgetter(LATER_MARK_AT)
 
 
 class Pending:
-    """Later items for one grouping.
-
-    Args:
-        rounds_from: below it no item is in a round.
-    """
+    """Later items for one grouping. `rounds_from`: below it no item is in a round."""
 
     def __init__(self, rounds_from: bytes = BEGINNING) -> None:
         self._rounds_from = rounds_from

@@ -83,11 +83,7 @@ def listed(results: Iterator[Any], count: int, room: Room | None) -> list[Any]:
 
 
 def in_pieces(call: Callable[[Sequence[Any]], list[Any]], payloads: Sequence[Any], room: Room | None) -> list[Any]:
-    """The results of a function of many payloads, called on some of them at a time.
-
-    Raises:
-        Full: they fill the room.
-    """
+    """The results of a function of many payloads, called on some of them at a time. Raises Full: they fill the room."""
     if room is None:
         return call(payloads)
     every: list[Any] = []

@@ -210,11 +210,7 @@ class Model:
         )
 
     def least_cost(self, within_s: float, choices_max: int = CHOICES_MAX) -> Choice:
-        """The durable steps and intervals of least cost within the bound.
-
-        Raises:
-            SettingsError: there are none.
-        """
+        """The durable steps and intervals of least cost within the bound. Raises SettingsError: there are none."""
         best: Choice | None = None
         checkpoints = self._least_of_checkpoints(within_s)
         for looked_at, (written, durable) in enumerate(self._by_written()):

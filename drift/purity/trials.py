@@ -96,11 +96,7 @@ class CannotRebuild(Exception):
 
 
 def rebuilt(packed: bytes) -> tuple[Any, ...]:
-    """The arguments of a call.
-
-    Raises:
-        CannotRebuild: they cannot be unpickled.
-    """
+    """The arguments of a call. Raises CannotRebuild: they cannot be unpickled."""
     try:
         arguments: tuple[Any, ...] = pickle.loads(packed)
     except Exception as error:
@@ -349,11 +345,7 @@ class Trials:
         return Check(first, second, found)
 
     def explain(self, packed: bytes, before: list[bytes]) -> Facts:
-        """All facts about a payload.
-
-        Args:
-            before: arguments of other calls, which are made first.
-        """
+        """All facts about a payload. `before`: arguments of other calls, which are made first."""
         subject = self._subject
         owner = inspection.function_inside(subject.function)
         executed = self._observed.executed

@@ -28,11 +28,7 @@ FORMAT = 1
 
 
 def fingerprint(dataflow: Dataflow, times: Mapping[str, TimePolicy] | None = None) -> Fingerprint:
-    """The fingerprint of a graph.
-
-    Args:
-        times: the policies that a run uses in place of the graph's own.
-    """
+    """The fingerprint of a graph. `times`: the policies that a run uses in place of the graph's own."""
     operators = [_operator(dataflow, each, times or {}) for each in dataflow.operators]
     index = {each.name: number for number, each in enumerate(dataflow.operators)}
     edges = [{"origin": edge.origin, "target": edge.target, "feedback": edge.feedback} for edge in dataflow.edges]

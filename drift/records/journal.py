@@ -61,14 +61,7 @@ class Journal(NamedTuple):
 
 
 def read_journal(folder: Path, after: str, algorithm: Algorithm) -> Journal:
-    """The journal of a record.
-
-    Args:
-        after: hash of its manifest.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The journal of a record. `after`: hash of its manifest. Raises OSError: it cannot be read."""
     try:
         data = (folder / JOURNAL).read_bytes()
     except FileNotFoundError:
@@ -95,11 +88,7 @@ def _line(data: bytes, algorithm: Algorithm) -> Line | None:
 
 
 class JournalWriter:
-    """Appends to the journal of a record.
-
-    Args:
-        algorithm: of hashes.
-    """
+    """Appends to the journal of a record. `algorithm`: of hashes."""
 
     def __init__(self, folder: Path, algorithm: Algorithm) -> None:
         self._path = folder / JOURNAL

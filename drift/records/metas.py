@@ -106,11 +106,7 @@ def _tie_of_all(strings: Strings, at: int) -> int | None:
 
 
 def metas_of(rows: Any, names: Sequence[str] = META) -> Strings:
-    """The metas, or global times, of rows of a RecordBatch or a Table.
-
-    Args:
-        names: META or GLOBAL_TIME.
-    """
+    """The metas, or global times, of rows of a RecordBatch or a Table. `names`: META or GLOBAL_TIME."""
     return _joined(rows, names, 0)
 
 

@@ -123,11 +123,7 @@ def _repeating(metadata: pq.FileMetaData) -> list[str]:
 
 
 def check_values(rows: Any) -> Any:
-    """The rows, of a RecordBatch or a Table.
-
-    Raises:
-        pa.ArrowInvalid: a text is not valid UTF-8.
-    """
+    """The rows, of a RecordBatch or a Table. Raises pa.ArrowInvalid: a text is not valid UTF-8."""
     for column in rows.columns:
         if column.type in (pa.string(), _names):
             column.validate(full=True)

@@ -21,11 +21,7 @@ class Watch:
         self._rows: Mapping[str, int] = {}
 
     def begin(self, what: str, rows: Mapping[str, int] | None = None) -> None:
-        """Another activity begins.
-
-        Args:
-            rows: the number of rows of each table that it may read.
-        """
+        """Another activity begins. `rows`: the number of rows of each table that it may read."""
         self.what, self._read = what, ("", 0)
         if rows is not None:
             self._rows = rows

@@ -200,11 +200,7 @@ class Answering:
             asker.complete()
 
     def take(self) -> Passed | None:
-        """What goes on; None if nothing does.
-
-        Raises:
-            DriftError: answers could not be logged.
-        """
+        """What goes on; None if nothing does. Raises DriftError: answers could not be logged."""
         self._loop.seen()
         if self._loop.error is not None:
             raise self._loop.error

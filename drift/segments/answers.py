@@ -95,11 +95,7 @@ class AnswerLog:
             self._append(_TOGETHER, metas, [], [])
 
     def answered(self, questions: Sequence[Question]) -> None:
-        """Log answers, and failures that are given.
-
-        Raises:
-            PayloadError: an answer could not be read back.
-        """
+        """Log answers, and failures that are given. Raises PayloadError: an answer could not be read back."""
         failed = [each for each in questions if type(each.answer) is Failure]
         if failed:
             questions = [each for each in questions if type(each.answer) is not Failure]

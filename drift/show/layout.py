@@ -68,11 +68,7 @@ class Layout:
 
 
 def lay_out(boxes: Sequence[Box], lines: Sequence[Line]) -> Layout:
-    """Place boxes from top to bottom along the lines.
-
-    Raises:
-        SettingsError: where pygraphviz is not installed.
-    """
+    """Place boxes from top to bottom along the lines. Raises SettingsError: where pygraphviz is not installed."""
     drawn = _graphviz(boxes, lines)
     left, bottom, right, top = map(float, drawn["bb"].split(","))
     layout = Layout(right - left, top - bottom)

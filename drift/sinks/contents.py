@@ -54,11 +54,7 @@ class ContentHash:
 
     @classmethod
     def of(cls, file: int, length: int) -> ContentHash:
-        """The hash of the first bytes of a file.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """The hash of the first bytes of a file. Raises OSError: the file cannot be read."""
         found = cls()
         for start in range(0, length, BLOCK_BYTES):
             found.add(os.pread(file, min(BLOCK_BYTES, length - start), start))
@@ -66,11 +62,7 @@ class ContentHash:
 
 
 def file_hash(file: BinaryIO) -> str:
-    """The hash of a whole file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The hash of a whole file. Raises OSError: it cannot be read."""
     found = xxhash.xxh3_128()
     while block := file.read(BLOCK_BYTES):
         found.update(block)

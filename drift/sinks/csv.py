@@ -101,10 +101,7 @@ class CsvSink(JsonLinesSink):
     def _in_utf8(
         self, positions: Sequence[int], rows: Sequence[Sequence[Any]]
     ) -> tuple[Sequence[int], bytes, SinkError | None]:
-        """
-        Raises:
-            UnicodeEncodeError: a row has half a surrogate pair.
-        """
+        """Raises UnicodeEncodeError: a row has half a surrogate pair."""
         written = io.StringIO()
         writer = csv_module.writer(written)
         fault: SinkError | None = None

@@ -88,9 +88,7 @@ class Delivery:
         return None
 
     def complete(self, offset: int) -> None:
-        """Raises:
-        SinkError: the partition does not end, with this offset, where everything handed over does.
-        """
+        """Raises SinkError: the partition does not end, with this offset, where everything handed over does."""
         if offset != self.offset:
             raise SinkError(
                 f"{self._name} ends at offset {offset}, and with what was stored in it at {self.offset}: the topic has "

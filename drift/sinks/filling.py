@@ -30,11 +30,7 @@ class Limits(NamedTuple):
 
 
 def limits_of(part_items: int, part_bytes: int | str | None, part_every: Span | None) -> Limits:
-    """The arguments of a sink.
-
-    Raises:
-        SettingsError: one is not valid.
-    """
+    """The arguments of a sink. Raises SettingsError: one is not valid."""
     if type(part_items) is not int or part_items < 1:
         raise SettingsError(f"part_items={part_items!r} is not an int of 1 or more")
     size = None if part_bytes is None else bytes_in(part_bytes) or 0

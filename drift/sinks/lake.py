@@ -121,10 +121,7 @@ class LakeSink(Gathering, AppendingSink):
         return Found(sum(batch.num_rows for batch in found), least)
 
     def _check_table(self, last: Last | None) -> None:
-        """
-        Raises:
-            SinkError: the table is none that this sink writes.
-        """
+        """Raises SinkError: the table is none that this sink writes."""
         by = self._partitioned_by()
         if self._by and by != self._by:
             raise SinkError(f"{self._path} is partitioned by {by}, and partition_by is {self._by}; leave that away")
@@ -146,9 +143,7 @@ class LakeSink(Gathering, AppendingSink):
             return {**committed, "rows": self._rows_up_to(self._last)}
 
     def complete(self) -> None:
-        """Raises:
-        SinkError: more is stored than this run produced, or less than it has written.
-        """
+        """Raises SinkError: more is stored than this run produced, or less than it has written."""
         self._flush()
         super().complete()
 
@@ -174,11 +169,7 @@ class LakeSink(Gathering, AppendingSink):
         self._last = last
 
     def _typed(self, items: Gathered) -> pa.Table:
-        """Items as a table of the types that the table in the lake has.
-
-        Raises:
-            PayloadError: it does not have these.
-        """
+        """Items as a table of the types that the table in the lake has. Raises PayloadError: it does not have these."""
         import pyarrow as pa
 
         from drift.sinks.typed import Tables
@@ -231,11 +222,7 @@ class LakeSink(Gathering, AppendingSink):
 
 
 def _as(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column as one of the type that a table has, if that holds the same values.
-
-    Raises:
-        PayloadError: it does not.
-    """
+    """A column as one of the type that a table has, if that holds the same values. Raises PayloadError: it does not."""
     import pyarrow as pa
 
     try:

@@ -414,9 +414,7 @@ def _nones(payloads: Sequence[Any]) -> int:
 
 
 def _refuse_not_finite(payload: Any) -> None:
-    """Raises:
-    ValueError: it has a float that JSON has not, and that would be written as null.
-    """
+    """Raises ValueError: it has a float that JSON has not, and that would be written as null."""
     try:
         json.dumps(msgspec.to_builtins(payload, str_keys=True), allow_nan=False)
         return
@@ -441,11 +439,7 @@ def _encoded_row(row: _Line) -> bytes:
 
 
 def as_json(payload: Any) -> bytes:
-    """A payload as in the lines of `jsonl`.
-
-    Raises:
-        TypeError, ValueError, msgspec.MsgspecError: it has no JSON.
-    """
+    """A payload as in the lines of `jsonl`. Raises TypeError, ValueError, msgspec.MsgspecError: it has no JSON."""
     try:
         data = _encoder.encode(payload)
     except TypeError:

@@ -172,9 +172,7 @@ class ParquetSink(Gathering, ResumingSink):
         return {**super().commit(), "files": files, "waiting": dict(self._waiting)}
 
     def complete(self) -> None:
-        """Raises:
-        SinkError: more is stored than this run produced, or less than it has written.
-        """
+        """Raises SinkError: more is stored than this run produced, or less than it has written."""
         super().complete()
         self._check_there()
 

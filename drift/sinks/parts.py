@@ -92,19 +92,11 @@ class Parts:
         raise NotImplementedError
 
     def read(self, name: str) -> Any:
-        """A file, as PyArrow reads it.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
+        """A file, as PyArrow reads it. Raises OSError: it cannot be opened."""
         raise NotImplementedError
 
     def hash(self, name: str) -> str:
-        """The hash of a file.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """The hash of a file. Raises OSError: it cannot be read."""
         raise NotImplementedError
 
     def stat(self, name: str) -> Stat | None:
@@ -129,9 +121,7 @@ class Parts:
         return [name for file, name in sorted(found) if pattern.fullmatch(file)]
 
     def check(self, names: Iterable[str]) -> None:
-        """Raises:
-        SinkError: these files have other partitions than those that are to be written.
-        """
+        """Raises SinkError: these files have other partitions than those that are to be written."""
         for each in names:
             if (has := [folder.partition("=")[0] for folder in each.split("/")[:-1]]) != self._by:
                 raise SinkError(

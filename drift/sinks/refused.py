@@ -46,11 +46,7 @@ class Refused(NamedTuple):
 
     @property
     def value(self) -> Any:
-        """The payload; an array is a tuple.
-
-        Raises:
-            ValueError: it was not stored as JSON.
-        """
+        """The payload; an array is a tuple. Raises ValueError: it was not stored as JSON."""
         if self.payload is None:
             raise ValueError(f"the payload was not stored as JSON, only as it is shown: {self.shown}")
         value = json.loads(self.payload)
@@ -81,11 +77,7 @@ class Statements:
 
 
 def check_on_error(on_error: object) -> bool:
-    """Whether what is refused is set apart.
-
-    Raises:
-        SettingsError: it is not valid.
-    """
+    """Whether what is refused is set apart. Raises SettingsError: it is not valid."""
     if on_error not in get_args(OnError):
         raise SettingsError(f"on_error={on_error!r:.80} is neither 'error' nor 'divert'")
     return on_error == "divert"

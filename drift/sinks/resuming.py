@@ -43,11 +43,7 @@ class Found(NamedTuple):
 
 
 class Resuming:
-    """Where a sink goes on.
-
-    Args:
-        target: what is written to, for errors.
-    """
+    """Where a sink goes on. `target`: what is written to, for errors."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -89,11 +85,7 @@ class Resuming:
     def new(
         self, positions: Sequence[int], metas: Metas, payloads: Sequence[Any]
     ) -> tuple[Sequence[int], Metas, Sequence[Any]]:
-        """The items that are not stored yet.
-
-        Raises:
-            SinkError: the data is from another output.
-        """
+        """The items that are not stored yet. Raises SinkError: the data is from another output."""
         if self._reached or self._before is None:
             return positions, metas, payloads
         position, meta = self._before
@@ -126,9 +118,7 @@ class Resuming:
         return not self._reached
 
     def complete(self) -> None:
-        """Raises:
-        SinkError: more is stored than this run produced.
-        """
+        """Raises SinkError: more is stored than this run produced."""
         if not self._reached and self._before is not None:
             raise SinkError(
                 f"{self._target} goes on up to position {self._before.position}, and the output of this run ends "
@@ -365,19 +355,13 @@ def as_committed(lasts: Sequence[Last | None]) -> dict[str, Any]:
 
 
 def from_committed(target: str, committed: Any) -> list[Last | None]:
-    """The inverse of `as_committed`.
-
-    Raises:
-        SinkError: it is from another version or another sink.
-    """
+    """The inverse of `as_committed`. Raises SinkError: it is from another version or another sink."""
     check_committed(target, committed, "lasts")
     return [None if last is None else Last(last[0], bytes.fromhex(last[1])) for last in committed["lasts"]]
 
 
 def check_committed(target: str, committed: Any, entry: str) -> None:
-    """Raises:
-    SinkError: what `commit` returned is from another version or another sink.
-    """
+    """Raises SinkError: what `commit` returned is from another version or another sink."""
     if not isinstance(committed, dict) or committed.get("v") != _FORM or entry not in committed:
         raise SinkError(
             f"{target}: the saved state of this run describes its content as {committed!r:.80}, which is of another "
@@ -386,19 +370,13 @@ def check_committed(target: str, committed: Any, entry: str) -> None:
 
 
 def check_resume(resume: str) -> None:
-    """Raises:
-    SettingsError: it is not valid.
-    """
+    """Raises SettingsError: it is not valid."""
     if resume not in get_args(Resume):
         raise SettingsError(f"resume={resume!r} is neither 'continue' nor 'replace' nor 'error'")
 
 
 def local_path(function: str, path: Any) -> str:
-    """The path of a file that is appended to.
-
-    Raises:
-        SettingsError: it is no path, or that of an object.
-    """
+    """The path of a file that is appended to. Raises SettingsError: it is no path, or that of an object."""
     named = path_text(function, path)
     if is_url(named):
         raise SettingsError(
@@ -409,9 +387,7 @@ def local_path(function: str, path: Any) -> str:
 
 
 def refuse_existing(target: str, before: object) -> None:
-    """Raises:
-    SinkError: the target has data, and the sink is not to continue it.
-    """
+    """Raises SinkError: the target has data, and the sink is not to continue it."""
     if before:
         raise SinkError(
             f"{target} has items already; take them away, or pass resume='continue' or resume='replace' (--on-existing)"

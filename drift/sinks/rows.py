@@ -47,11 +47,7 @@ class RowMaker:
         return [*OF_ITEMS, *(f"payload.{name}" if name in OF_ITEMS else name for name in self.names or ())]
 
     def fields(self, positions: Sequence[int], payloads: Sequence[Any]) -> list[list[Any]]:
-        """The values of each field.
-
-        Raises:
-            SinkError: a payload has other fields.
-        """
+        """The values of each field. Raises SinkError: a payload has other fields."""
         rows = payloads if have_fields(payloads) else None
         listed = list(payloads) if rows is None else []
         found = names_in(listed) if rows is None else rows.batch.schema.names

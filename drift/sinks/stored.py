@@ -126,10 +126,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check(values: list[Any], column: pa.Array, *, declared: bool) -> None:
-    """
-    Raises:
-        TypeError: a value is not what was stored.
-    """
+    """Raises TypeError: a value is not what was stored."""
     if _kinds.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.null_count:

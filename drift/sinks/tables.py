@@ -92,10 +92,7 @@ class TableSink(AppendingSink):
         """Rows were inserted: add them to the sum, where that can be done without reading them back."""
 
     def _check_target(self) -> None:
-        """
-        Raises:
-            SinkError: what is connected to is no longer what the target names.
-        """
+        """Raises SinkError: what is connected to is no longer what the target names."""
 
     def _sum_of_rows(self, above: int, last: int) -> tuple[int, int] | None:
         """The number and the sum of the rows above a position, up to another; None if no row is of one item.
@@ -105,10 +102,7 @@ class TableSink(AppendingSink):
         raise NotImplementedError
 
     def _check_there(self) -> None:
-        """
-        Raises:
-            SinkError: there is no database any more.
-        """
+        """Raises SinkError: there is no database any more."""
 
     def _text_of(self, error: Exception) -> str:
         return str(error).strip()

@@ -132,11 +132,7 @@ class Tables:
         return _array(python_values(column), field, self._of)
 
     def table(self) -> pa.Table:
-        """All of them.
-
-        Raises:
-            PayloadError: a field has values of types that no column holds.
-        """
+        """All of them. Raises PayloadError: a field has values of types that no column holds."""
         if not self.batches:
             return pa.table({name: pa.array([], pa.null()) for name in self._names or ()})
         return joined_tables(self.batches, self._of)

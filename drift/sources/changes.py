@@ -116,10 +116,7 @@ class _Poller:
         return self._run(sql, *values).fetchall()
 
     def _run(self, sql: str, *values: Any) -> psycopg.Cursor[Any]:
-        """
-        Raises:
-            InputError: the server does not answer, or refuses.
-        """
+        """Raises InputError: the server does not answer, or refuses."""
         import psycopg
 
         try:

@@ -265,11 +265,7 @@ class File:
             yield self._added(data)
 
     def _added(self, data: bytes, *, too_long: bool = False) -> Block:
-        """The next block.
-
-        Raises:
-            InputError: it is too long, and not diverted.
-        """
+        """The next block. Raises InputError: it is too long, and not diverted."""
         if too_long and not self.diverts_as:
             raise InputError(
                 f"{self.name}, line {self.lines_read + 1}: {self._too_long()}, which begins with "

@@ -58,11 +58,7 @@ def packing_of(path: str, first: bytes) -> Packing | None:
 
 
 class Members:
-    """The members of a file one after the other.
-
-    Args:
-        decompressor: makes that of a member.
-    """
+    """The members of a file one after the other. `decompressor`: makes that of a member."""
 
     def __init__(self, raw: Any, decompressor: Callable[[], Any]) -> None:
         self._raw = raw

@@ -101,11 +101,7 @@ class _DeltaVersions(Versions):
         return files
 
     def _added(self, version: int) -> set[str]:
-        """The files whose rows a version adds.
-
-        Raises:
-            InputError: it takes rows away, or its log is gone.
-        """
+        """The files whose rows a version adds. Raises InputError: it takes rows away, or its log is gone."""
         import pyarrow.fs
         from deltalake.fs import DeltaStorageHandler
 

@@ -152,9 +152,7 @@ class FollowedReader:
         return True
 
     def _check(self, listing: _Listing) -> None:
-        """Raises:
-        InputError: something has appeared that should have been read before.
-        """
+        """Raises InputError: something has appeared that should have been read before."""
         folder = self._files.folder
         new = set(listing.files) - set(self._listed.files if self._listed is not None else listing.files)
         early = min(new, default=self._file)

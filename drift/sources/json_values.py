@@ -33,10 +33,7 @@ class Texts:
     """From a text of JSON its value."""
 
     def __call__(self, text: bytes) -> Any:
-        """
-        Raises:
-            NO_JSON: it has none; the error says why.
-        """
+        """Raises NO_JSON: it has none; the error says why."""
         raise NotImplementedError
 
     def each(self, texts: Sequence[bytes]) -> Any | None:

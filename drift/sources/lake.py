@@ -120,10 +120,7 @@ class Versions:
         raise NotImplementedError
 
     def check(self, version: int) -> None:
-        """
-        Raises:
-            InputError: a reader that was in this version cannot go on.
-        """
+        """Raises InputError: a reader that was in this version cannot go on."""
         raise NotImplementedError
 
     def files(self, version: int, *, added: bool) -> dict[str, LakeFile]:

@@ -90,11 +90,7 @@ class _Folders(NamedTuple):
     types: Mapping[str, pa.DataType]
 
     def columns(self, path: str) -> dict[str, pa.Scalar]:
-        """The columns of a file.
-
-        Raises:
-            InputError: a value is not of its type, or there is no such folder.
-        """
+        """The columns of a file. Raises InputError: a value is not of its type, or there is no such folder."""
         import pyarrow as pa
         import pyarrow.dataset as ds
 

@@ -74,14 +74,7 @@ class Values:
         self._loaders = Transformer(_Context())
 
     def load(self, number: int, data: bytes) -> Any:
-        """The value of a text.
-
-        Args:
-            number: of the type.
-
-        Raises:
-            ValueError: Python has no such value.
-        """
+        """The value of a text. `number`: of the type. Raises ValueError: Python has no such value."""
         import psycopg
         from psycopg.pq import Format
 

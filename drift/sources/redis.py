@@ -111,11 +111,7 @@ class _Removals:
             self.passed = info["entries-added"] - info["length"]
 
     def unread(self, info: dict[str, Any], last: str, marks: Sequence[str]) -> int:
-        """How many entries were removed unread.
-
-        Args:
-            last: the entry that was read last before those of the marks.
-        """
+        """How many entries were removed unread. `last`: the entry that was read last before those of the marks."""
         if "entries-added" not in info:
             self.passed = None
             return 0

@@ -121,11 +121,7 @@ class RowsReader:
 
 
 def without(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches without this many leading rows.
-
-    Raises:
-        InputError: there are fewer.
-    """
+    """Batches without this many leading rows. Raises InputError: there are fewer."""
     left = rows
     for batch in batches:
         if left < batch.num_rows:
@@ -213,9 +209,7 @@ def _alone(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def check_payload(function: str, payload: str, kind: Any) -> None:
-    """Raises:
-    SettingsError: the arguments of a source of rows are not valid.
-    """
+    """Raises SettingsError: the arguments of a source of rows are not valid."""
     if payload not in ("dict", "tuple", "value", "rows"):
         raise SettingsError(f"{function} payload={payload!r:.80} is neither 'dict', 'tuple', 'value' nor 'rows'")
     if payload == "rows":

@@ -178,10 +178,7 @@ class _Stream:
 
 
 def _check_index(index: Any) -> None:
-    """
-    Raises:
-        InputError: the index of a DataFrame of pandas has more than the numbers of rows.
-    """
+    """Raises InputError: the index of a DataFrame of pandas has more than the numbers of rows."""
     names = [name for name in index.names if name is not None]
     if len(index) and (names or index.nlevels > 1 or index.dtype.kind not in "iu"):
         of = f"{type(index).__name__} of {index.dtype}" + (f" named {', '.join(map(repr, names))}" if names else "")

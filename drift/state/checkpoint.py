@@ -125,11 +125,7 @@ def encoded(checkpoint: Checkpoint) -> bytes:
 
 
 def decoded(data: bytes, where: str) -> Checkpoint:
-    """Decode a manifest.
-
-    Raises:
-        StateDamaged: the bytes were changed, or are of another format.
-    """
+    """Decode a manifest. Raises StateDamaged: the bytes were changed, or are of another format."""
     body, expected = data[:-_HASH_BYTES], data[-_HASH_BYTES:]
     if xxhash.xxh3_128_digest(body) != expected:
         raise StateDamaged(

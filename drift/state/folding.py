@@ -86,11 +86,7 @@ class Folding:
         self._process.send((deputy, encoded(checkpoint), away_max_s))
 
     def is_done(self, *, wait: bool = False) -> bool:
-        """Whether the base is at the checkpoint.
-
-        Raises:
-            StorageError: folding failed.
-        """
+        """Whether the base is at the checkpoint. Raises StorageError: folding failed."""
         if not wait and not self._process.has_ended:
             return False
         failure = self._process.wait_for()

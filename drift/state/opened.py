@@ -28,11 +28,7 @@ _decode = msgspec.msgpack.Decoder(Encoded).decode
 
 
 class OpenedRows:
-    """The rows of the retained checkpoints.
-
-    Args:
-        retained: the checkpoints that are retained, by number.
-    """
+    """The rows of the retained checkpoints. `retained`: the checkpoints that are retained, by number."""
 
     def __init__(self, retained: Iterable[Checkpoint] = ()) -> None:
         self._by_number: dict[int, list[OpenedRow]] = {}

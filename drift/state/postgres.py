@@ -179,11 +179,7 @@ class PostgresBackend(ServerBackend):
 
 
 class _Connection:
-    """One connection, opened again if it was lost.
-
-    Args:
-        url: of the database, followed by #NAME.
-    """
+    """One connection, opened again if it was lost. `url`: of the database, followed by #NAME."""
 
     def __init__(self, url: str, where: str) -> None:
         self._server = named(url)[0]

@@ -226,11 +226,7 @@ def _answers(where: str) -> Iterator[None]:
 
 
 def _is_held(client: redis.Redis, lock: bytes | None, run_id: str) -> bool:
-    """Whether a lock is of a connection that is open.
-
-    Args:
-        run_id: of the server.
-    """
+    """Whether a lock is of a connection that is open. `run_id`: of the server."""
     if lock is None:
         return False
     _, connection, of_server = lock.decode().split()

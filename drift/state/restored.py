@@ -29,11 +29,7 @@ _PART_KEYS = 4096
 
 
 class Layered:
-    """Snapshots as layers: each key has its value in the newest snapshot.
-
-    Args:
-        snapshots: the oldest first.
-    """
+    """Snapshots as layers: each key has its value in the newest snapshot. `snapshots`: the oldest first."""
 
     def __init__(self, snapshots: Iterable[StoredSnapshot], forms: Forms) -> None:
         self._snapshots = list(snapshots)

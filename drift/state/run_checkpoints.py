@@ -311,11 +311,7 @@ def as_checkpoints(named: str | os.PathLike[str] | Checkpoints) -> Checkpoints:
 
 
 def store_of(named: str | os.PathLike[str] | Checkpoints) -> Store:
-    """The store that a user names.
-
-    Raises:
-        SettingsError: no such kind of backend is known.
-    """
+    """The store that a user names. Raises SettingsError: no such kind of backend is known."""
     checkpoints = as_checkpoints(named)
     return Store(backend_of(checkpoints.where), keep=checkpoints.keep, away_max_s=checkpoints.away_max_s)
 
@@ -685,9 +681,7 @@ class RunCheckpoints:
 
     @staticmethod
     def _check_sink(name: str, sink: Sink, position: int, *, is_new: bool) -> None:
-        """Raises:
-        SinkError: see `begin`.
-        """
+        """Raises SinkError: see `begin`."""
         last = _stored(sink)
         if is_new and last is not None:
             raise SinkError(

@@ -113,11 +113,7 @@ class Forms:
         self._classes: Classes = _classes(dataflow, [*_OURS, *classes])
 
     def encoded(self, snapshot: Snapshot) -> bytes:
-        """The bytes of a snapshot.
-
-        Raises:
-            PayloadError: a state has no stored form, or could not be read back.
-        """
+        """The bytes of a snapshot. Raises PayloadError: a state has no stored form, or could not be read back."""
         return encoded_snapshot(self.stored(snapshot))
 
     def stored(self, snapshot: Snapshot) -> StoredSnapshot:
@@ -172,11 +168,7 @@ class Forms:
             ) from error
 
     def value(self, form: bytes) -> Any:
-        """Restore a state.
-
-        Raises:
-            StateDamaged: it cannot be restored.
-        """
+        """Restore a state. Raises StateDamaged: it cannot be restored."""
         try:
             return restored(form, self._classes)
         except CannotRestore as error:

@@ -99,11 +99,7 @@ class Store:
         return self._backend.where
 
     def open_to_read(self) -> None:
-        """Open it for reading, also while a run has it open.
-
-        Raises:
-            SettingsError: it holds no state of a run.
-        """
+        """Open it for reading, also while a run has it open. Raises SettingsError: it holds no state of a run."""
         if not self._patience.call(self._backend.exists):
             raise SettingsError(f"{self.where} holds no state of a run; name the one that --state named")
         self._reader = self._new_reader()
@@ -145,11 +141,7 @@ class Store:
     # Reading.
 
     def checkpoints(self) -> list[Checkpoint]:
-        """The retained checkpoints, by number.
-
-        Raises:
-            StateDamaged: see there.
-        """
+        """The retained checkpoints, by number. Raises StateDamaged: see there."""
         reader = self._open_reader
         found = [manifest(reader, key, self.where) for key in sorted(reader.sizes("cuts"), key=number_of)]
         merged = merged_in(reader)
@@ -252,11 +244,7 @@ class Store:
         self._patience.give_up()
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is written.
-
-        Raises:
-            StorageError: it could not be.
-        """
+        """Wait until the last checkpoint is written. Raises StorageError: it could not be."""
         if self._writing is not None:
             writing, self._writing = self._writing, None
             with suppress(GivenUp):

@@ -85,10 +85,7 @@ def as_merged(number: int) -> Expected:
 
 
 def check_base(merged: int, expected: int, where: str) -> None:
-    """
-    Raises:
-        StateDamaged: the base is as of an older checkpoint than it was.
-    """
+    """Raises StateDamaged: the base is as of an older checkpoint than it was."""
     if merged < expected:
         raise StateDamaged(
             f"the states below the oldest checkpoint in {where} are as of checkpoint {merged}, and they had been "
@@ -114,11 +111,7 @@ def row_of(key: bytes, state: bytes) -> bytes:
 
 
 def state_of(key: bytes, row: bytes, step: str, where: str) -> bytes:
-    """The state in a row.
-
-    Raises:
-        StateDamaged: it was changed since it was written.
-    """
+    """The state in a row. Raises StateDamaged: it was changed since it was written."""
     state = row[_HASH_BYTES:]
     if row_of(key, state) != row:
         raise StateDamaged(

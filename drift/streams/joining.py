@@ -344,11 +344,7 @@ class Joining(Columnar[T]):
     def _names_of_both(
         self, other: Any, key: Callable[[T], Any], other_key: Any, kind: str, *, left_out: bool = True
     ) -> Names:
-        """The fields of joined rows.
-
-        Args:
-            left_out: whether fields that are the right's key are left out.
-        """
+        """The fields of joined rows. `left_out`: whether fields that are the right's key are left out."""
         left, right = self._known_fields(f"{kind} with flat=True"), other._known_fields(f"{kind} with flat=True")
         from drift.columns.flat import names_of_both
 

@@ -94,11 +94,7 @@ def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def answered(dataflow: Dataflow, answers: Mapping[str, TestAnswers]) -> Dataflow:
-    """A graph whose calls get their answers from a test.
-
-    Raises:
-        SettingsError: a call has none.
-    """
+    """A graph whose calls get their answers from a test. Raises SettingsError: a call has none."""
     return _checked(with_functions(dataflow, answers))
 
 

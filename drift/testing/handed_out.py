@@ -61,10 +61,7 @@ class HandedOut:
         self._releases = releases[begin:]
 
     def released(self) -> Iterator[Released]:
-        """
-        Raises:
-            Died: between two pieces.
-        """
+        """Raises Died: between two pieces."""
         held: Released | None = None
         for at, (released, below) in enumerate(self._releases, 1):
             whole = released if held is None else _joined(held, released)

@@ -347,10 +347,7 @@ class _Test:
         return self._plans[fused]
 
     def _allow(self, result: Result) -> None:
-        """
-        Raises:
-            DriftError: the run ended with it, as the reference does, and the test does not allow errors.
-        """
+        """Raises DriftError: the run ended with it, as the reference does, and the test does not allow errors."""
         error = result.output.error
         if error is not None and not self._errors and not (result.case.schedule.live and isinstance(error, InputError)):
             raise error

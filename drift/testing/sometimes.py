@@ -69,11 +69,7 @@ def reaching() -> Iterator[dict[str, list[int]]]:
 
 
 def ask(marks: dict[str, list[int]]) -> None:
-    """Raise for the marks whose condition never held.
-
-    Raises:
-        Unreached: see there.
-    """
+    """Raise for the marks whose condition never held. Raises Unreached: see there."""
     __tracebackhide__ = True
     never = [(name, met) for name, (met, held) in marks.items() if not held]
     if never:

@@ -65,11 +65,7 @@ class Address:
 
 
 def as_address(web: object) -> Address:
-    """An address of a port, "PORT", "HOST:PORT" or "[IPV6]:PORT".
-
-    Raises:
-        SettingsError: it is none of these.
-    """
+    """An address of a port, "PORT", "HOST:PORT" or "[IPV6]:PORT". Raises SettingsError: it is none of these."""
     host, port = _LOOPBACK, web
     if isinstance(web, str):
         before, colon, after = web.rpartition(":")

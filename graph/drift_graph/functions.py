@@ -65,10 +65,7 @@ def caller() -> str:
 
 
 def check_function(taker: str, function: object, kind: str = "a function") -> None:
-    """
-    Raises:
-        GraphError: it is no function.
-    """
+    """Raises GraphError: it is no function."""
     if not callable(function):
         raise GraphError(f"{taker} takes {kind}, not {function!r:.80} (at {caller()}){field_hint(function)}")
 

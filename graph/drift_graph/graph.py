@@ -283,10 +283,7 @@ class Draft:
         return replace(operator, name=self.fresh_name(f"{name} (step)")) if _sink(name) in self._operators else operator
 
     def _check_loop_variables(self) -> None:
-        """
-        Raises:
-            GraphError: a function reads a variable that has changed since it was given to a step in a loop.
-        """
+        """Raises GraphError: a function reads a variable that has changed since it was given to a step in a loop."""
         for key, variables in self._read.items():
             for each in variables:
                 if each.is_changed:

@@ -23,11 +23,7 @@ from drift_graph.ranks import reached
 
 
 class Identifiable:
-    """Checks the items that one operator sends to groupings.
-
-    Args:
-        operator: made the payloads.
-    """
+    """Checks the items that one operator sends to groupings. `operator`: made the payloads."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator

@@ -25,11 +25,7 @@ _Position = tuple[bytes, int]
 
 
 class Inputs:
-    """How far the sources of a run have come.
-
-    Args:
-        machines: of all sources, by rank.
-    """
+    """How far the sources of a run have come. `machines`: of all sources, by rank."""
 
     def __init__(self, machines: Sequence[SourceMachine]) -> None:
         self._machines = machines

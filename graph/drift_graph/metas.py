@@ -233,11 +233,7 @@ class ListedMetas(Sequence[bytes]):
 
     @staticmethod
     def decoded(count: int, data: bytes) -> Metas:
-        """So many metas of what `encoded` gave.
-
-        Raises:
-            ValueError: they are none.
-        """
+        """So many metas of what `encoded` gave. Raises ValueError: they are none."""
         if not 0 <= count <= len(data) // 2:
             raise ValueError(f"{len(data)} bytes are not those of {count} metas")
         found: list[bytes] = []
@@ -278,11 +274,7 @@ class ListedMetas(Sequence[bytes]):
 
     @staticmethod
     def unpacked(data: bytes) -> Metas:
-        """The inverse of `packed`.
-
-        Raises:
-            ValueError: these are no such bytes.
-        """
+        """The inverse of `packed`. Raises ValueError: these are no such bytes."""
         length = len(data)
         if length < _head.size:
             raise ValueError(f"{length} bytes are no metas: they have {_head.size} bytes at least")

@@ -219,11 +219,7 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 def moment_from(time: int) -> datetime:
-    """The moment of a time in milliseconds since 1970.
-
-    Raises:
-        OverflowError: datetime has no such year.
-    """
+    """The moment of a time in milliseconds since 1970. Raises OverflowError: datetime has no such year."""
     return _EPOCH + time * _MS
 
 
@@ -313,10 +309,7 @@ class Field(LibraryFunction):
         object.__setattr__(self, "__qualname__", f"field {self.path}")
 
     def __call__(self, payload: Any) -> Any:
-        """
-        Raises:
-            LookupError: the payload has no such field.
-        """
+        """Raises LookupError: the payload has no such field."""
         if type(payload) is dict:  # asking for a Mapping takes half as long again as a function of the user
             try:
                 return payload[self.path]

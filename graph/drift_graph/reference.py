@@ -191,11 +191,7 @@ class Reference:
         self._note(operator, (child,), handed)
 
     def _note(self, operator: Map, family: Sequence[Any], handed: Handed) -> None:
-        """Note what a user's function has returned.
-
-        Raises:
-            ImpureStep: it has changed what it returned before.
-        """
+        """Note what a user's function has returned. Raises ImpureStep: it has changed what it returned before."""
         if self._observer is None and operator.arity != "keep" and gives_users(operator.function):
             returned = self._returned.setdefault(operator.name, Returned())
             if changed := returned.note(

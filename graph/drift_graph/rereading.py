@@ -137,11 +137,7 @@ def as_plain(position: Position) -> dict[str, Any]:
 
 
 def from_plain(name: str, plain: Any) -> Position:
-    """The inverse of `as_plain`.
-
-    Raises:
-        InputError: another version wrote it, or it is damaged.
-    """
+    """The inverse of `as_plain`. Raises InputError: another version wrote it, or it is damaged."""
     try:
         if not isinstance(plain, Mapping) or plain["v"] != _FORM:
             raise ValueError(f"its format is not one of {_FORM}")

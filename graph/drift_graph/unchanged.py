@@ -345,11 +345,7 @@ class Handed:
         self._before = _bytes_of(self.values) if self.values else []
 
     def check_unchanged(self, operator: Operator) -> None:
-        """Called after the call.
-
-        Raises:
-            ImpureStep: the function has changed one of the values.
-        """
+        """Called after the call. Raises ImpureStep: the function has changed one of the values."""
         if self.values and (after := _bytes_of(self.values)) != self._before:
             for value, data, now in zip(self.values, self._before, after):
                 if data is not None and now != data:
@@ -361,11 +357,7 @@ UNCHECKED = Handed(len, None)
 
 
 def check_unchanged(operator: Operator, samples: Sequence[Sample]) -> None:
-    """Called after an operator's function.
-
-    Raises:
-        ImpureStep: the function has changed its argument.
-    """
+    """Called after an operator's function. Raises ImpureStep: the function has changed its argument."""
     for each in samples:
         if each.is_changed:
             raise changed_argument(operator, each.difference)

@@ -200,11 +200,7 @@ class Simulation(MortalNetwork):
         return list(self._wakes.values())
 
     def fire(self, event: Scheduled) -> None:
-        """Let an event come.
-
-        Raises:
-            DriftBug: an invariant is violated.
-        """
+        """Let an event come. Raises DriftBug: an invariant is violated."""
         self.turn = max(self.turn, event.due) + 1
         self.now_ms += 1
         if self.turn > _TURNS_MAX:

@@ -52,11 +52,7 @@ class Place(Protocol):
     def has_ended(self) -> bool: ...
 
     def write(self, body: bytes) -> None:
-        """Write a message.
-
-        Raises:
-            BrokenPipeError: it has ended.
-        """
+        """Write a message. Raises BrokenPipeError: it has ended."""
 
     def bring(self, folder: Path, names: Sequence[bytes]) -> None:
         """Have it find these files in its folder of the run."""

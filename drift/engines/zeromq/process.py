@@ -202,10 +202,7 @@ def main() -> None:
 
 
 def _check_code(wanted: Fingerprint, dataflow: Dataflow) -> None:
-    """
-    Raises:
-        GraphError: the graph computes something else here, since modules differ.
-    """
+    """Raises GraphError: the graph computes something else here, since modules differ."""
     from drift.records.fingerprint import fingerprint  # here, since processes of one machine do not need its imports
 
     found = fingerprint(dataflow)

@@ -112,11 +112,7 @@ class Key(NamedTuple):
 
 
 def write_new_key(path: Path) -> None:
-    """Make a key, in a new file that only this user may read.
-
-    Raises:
-        SettingsError: it cannot be written, or exists.
-    """
+    """Make a key, in a new file that only this user may read. Raises SettingsError: it cannot be written, or exists."""
     _, secret = zmq.curve_keypair()
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -126,11 +122,7 @@ def write_new_key(path: Path) -> None:
 
 
 def key_of(path: Path) -> Key:
-    """The key in a file.
-
-    Raises:
-        SettingsError: it cannot be read, others may read it, or it is no key.
-    """
+    """The key in a file. Raises SettingsError: it cannot be read, others may read it, or it is no key."""
     try:
         text, mode = path.read_bytes().strip(), path.stat().st_mode
     except OSError as error:

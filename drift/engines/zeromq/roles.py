@@ -178,11 +178,7 @@ class Loop:
         self.carrier.boxes.update(connected(peers, self.node.receivers, self.connect))
 
     def run(self, answer: Callable[[Answer], None]) -> None:
-        """Run forever; the process is ended from outside.
-
-        Args:
-            answer: called with the node's answers to orders.
-        """
+        """Run forever; the process is ended from outside. `answer`: called with the node's answers to orders."""
         self._answer = answer
         while True:
             self.step()

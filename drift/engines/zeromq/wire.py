@@ -110,11 +110,7 @@ class Codec:
         return True
 
     def encode(self, message: Message) -> bytes:
-        """The frame of a message.
-
-        Raises:
-            Oversized: the frame would be too long.
-        """
+        """The frame of a message. Raises Oversized: the frame would be too long."""
         kind = _kinds[type(message)]
         if isinstance(message, Batch):
             parts = [(name, packed_columns(*columns)) for name, columns in message.parts]

@@ -195,11 +195,7 @@ class RewindLog:
             self._fed.popleft()
 
     def note_released(self, message: ReleasedMessage) -> None:
-        """Note a batch of the output.
-
-        Raises:
-            DriftBug: it is not the next batch.
-        """
+        """Note a batch of the output. Raises DriftBug: it is not the next batch."""
         released = message.released
         if released.position != self.position:
             raise DriftBug(f"item {released.position} of the output came, and {self.position} is the next")
@@ -312,10 +308,7 @@ class RewindLog:
         return self.since
 
     def _note_no_room(self, checkpoint: bytes, now_s: float) -> None:
-        """
-        Raises:
-            ProcessError: there has been no room for too long.
-        """
+        """Raises ProcessError: there has been no room for too long."""
         self.no_room = next((each.no_room for each in self._replies.values() if each.no_room), "")
         self._tried_s = now_s
         self._tries = self._tries + 1 if self.is_full(checkpoint) else 0
