@@ -305,8 +305,8 @@ BREAKAGES = [
     broken(
         "a row of CSV without an end is read whole",
         "drift/sources/csv_rows.py",
-        "            if size > limit:\n",
-        "            if False:\n",
+        "if len(self.row) > 1 and sum(len(each) for _, each in self.row) > self._limit:",
+        "if False:",
         *LONG,
     ),
     broken(

@@ -1,14 +1,16 @@
 """Lines as rows of CSV.
 
 Invariant: the rows before a bad one are returned before it is refused, or it is diverted in its position.
+
+Why: the rows of a block are read at once where all are complete and fit, and one by one where that is not so.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv as csv_module
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drift.sources.chunks import File
@@ -54,115 +56,21 @@ class _Pending(NamedTuple):
 
 
 _SHOWN = 1000  # characters of a row that is too long
-
-
-def rows_of(
-    file: File,
-    parameters: Mapping[str, Any],
-    columns: Sequence[str] | None,
-    convert: Mapping[str, Callable[[str], Any]],
-    typed: Typed | None = None,
-) -> Iterator[ReadLines]:
-    """The rows of a CSV file in batches: those whose lines are available, so that a pipe is not waited for."""
-    lines_given, lines_passed = 0, file.lines_read
-    before = 0  # lines of complete rows
-    blocks = Blocks(file)
-    limit = file.lines.line_max
-
-    def lines() -> Iterator[Iterator[str]]:
-        nonlocal lines_given
-        size, last = 0, [""]  # characters of an incomplete row in front of the last lines, and these
-        for batch in lines_of(file, blocks):
-            of_row = lines_given - before
-            size = sum(map(len, last[len(last) - of_row :])) if of_row < len(last) else size + sum(map(len, last))
-            lines_given, last = lines_given + len(batch), batch
-            small = size + sum(map(len, batch)) <= limit
-            yield (line + "\n" for line in batch) if small else measured(batch, size)
-
-    def measured(batch: list[str], size: int) -> Iterator[str]:
-        row = before
-        for line in batch:
-            row, size = before, (size if row == before else 0) + len(line)
-            if size > limit:
-                raise InputError(
-                    f"{file.name}, line {lines_passed + before + 1}: {_too_long(file)}; close its quotes, or raise "
-                    f"line_max"
-                )
-            yield line + "\n"
-
-    reader = csv_module.reader(chain.from_iterable(lines()), **parameters)
-    header = file.header if columns is None else list(columns)
-    fault: InputError | None = None
-    more = True
-    at_once: AtOnce | None = None
-    while more and fault is None:
-        if typed is not None and header is not None:  # no row is incomplete here
-            at_once = at_once or _at_once(file, header, typed, parameters)
-            for made in blocks.at_once(at_once):
-                lines_passed += len(made)
-                yield ReadLines(made)
-        rows: list[list[str]] = []
-        lines_before: list[int] = []
-        first = before
-        try:
-            for row in reader:
-                if row:  # not a blank line
-                    rows.append(row)
-                    lines_before.append(lines_passed + before)
-                before = reader.line_num
-                if before == lines_given:
-                    break
-            else:
-                more = False
-        except csv_module.Error as error:
-            fault = InputError(
-                f"{file.name}, line {lines_passed + before + 1}: the row that starts here is no CSV: {error}; correct "
-                f"it, pass the format that the file has (delimiter, quotechar, strict=False, ...), or raise the limit "
-                f"of a field: csv.field_size_limit of Python"
-            )
-        except InputError as error:
-            fault = error
-        ends = None if len(rows) == before - first else [at - lines_passed - first for at in lines_before[1:]]
-        if ends is not None and rows:
-            ends.append(before - first)
-        if header is None and rows:
-            header = rows.pop(0)
-            where = f"{file.name}, line {lines_before.pop(0) + 1}"
-            ends = [*range(2, len(rows) + 2)] if ends is None else ends[1:]
-            check_columns(where, header, convert, InputError)
-            file.header = header
-        if header is not None:
-            rows, bad = _fitting(file.name, header, rows, lines_before)
-            if typed is None:
-                payloads, not_converted = _dicts(file.name, header, rows, lines_before, convert)
-            else:
-                payloads, not_converted = _columns(file.name, header, rows, lines_before, typed)
-            fault = not_converted or bad or fault
-            yield ReadLines(payloads, ends)
-    if fault is not None:
-        raise fault
-    if header is None:
-        raise _empty(file)
-
-
-def _at_once(file: File, header: Sequence[str], typed: Typed, parameters: Mapping[str, Any]) -> AtOnce:
-    """Makes rows of a block; see `Blocks`."""
-    from drift.columns.cells import Cells
-
-    typed.places(file.name, header)
-    if file.lines.name != "utf-8" or not Cells.takes(parameters):
-        return lambda data: None
-    cells = Cells(header, typed.names, parameters["delimiter"])
-
-    def made(data: bytes) -> Frame | None:
-        columns = cells.columns(data)
-        return None if columns is None else typed.of_columns(columns)
-
-    return made
+_NO_CSV = (
+    "correct it, pass the format that the file has (delimiter, quotechar, strict=False, ...), or raise the limit of a "
+    "field: csv.field_size_limit of Python"
+)
 
 
 class _RowTooLong(Exception):
     pass
+
+
+class _Refused(NamedTuple):
+    """In place of a row that cannot be read: why, and what to do."""
+
+    why: str
+    to_do: str
 
 
 class _Lines:
@@ -174,9 +82,9 @@ class _Lines:
         diverted: numbers and items of those passed over since then.
     """
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, blocks: Blocks) -> None:
         self._limit = file.lines.line_max
-        self._batches = lines_of(file)
+        self._batches = lines_of(file, blocks)
         self._batch: list[Any] = []
         self._at = 0
         self.number = file.lines_read
@@ -211,28 +119,40 @@ class _Lines:
         return self._at == len(self._batch)
 
 
-def rows_or_errors(
+def rows_of(
     file: File,
     parameters: Mapping[str, Any],
     columns: Sequence[str] | None,
     convert: Mapping[str, Callable[[str], Any]],
     typed: Typed | None = None,
 ) -> Iterator[ReadLines]:
-    """As `rows_of`, with lines that cannot be decoded and rows that do not fit or cannot be converted diverted."""
-    lines = _Lines(file)
+    """The rows of a CSV file in batches: those whose lines are available, so that a pipe is not waited for."""
+    blocks = Blocks(file)
+    lines = _Lines(file, blocks)
     reader = csv_module.reader(lines, **parameters)
     header = file.header if columns is None else list(columns)
-    row: list[str] | str | None = []
-    while row is not None:
+    at_once: AtOnce | None = None
+    fault: InputError | None = None
+    row: list[str] | _Refused | None = []
+    while row is not None and fault is None:
+        if header is not None:  # no row is incomplete here
+            at_once = at_once or _at_once(file, header, convert, typed, parameters)
+            for made in blocks.at_once(at_once):
+                lines.number = file.lines_read
+                yield made
         batch = ReadLines([], ends := [])
         first = lines.number
-        while row is not None:
+        while row is not None and fault is None:
             try:
                 row = next(reader, None)
             except csv_module.Error as error:
-                row = f"the row that starts here is no CSV: {error}"
+                row = _Refused(f"the row that starts here is no CSV: {error}", _NO_CSV)
             except _RowTooLong:
-                row = _too_long(file)
+                row = _Refused(f"the row that starts here has more than line_max={file.lines.line_max} characters",
+                               "close its quotes, or raise line_max")  # fmt: skip
+            except InputError as error:
+                fault = error
+                break
             start = lines.row[0][0] if lines.row else lines.number + 1
             text = "\n".join(line for _, line in lines.row)
             end = lines.number
@@ -243,20 +163,26 @@ def rows_or_errors(
                     batch.payloads.append(item)
                     ends.append(number - first)
             found: list[Any] = []
-            if isinstance(row, str):
+            if isinstance(row, _Refused):
+                if not file.diverts_as:
+                    fault = InputError(f"{file.name}, line {start}: {row.why}; {row.to_do}")
+                    break
                 shown = text[:_SHOWN] if len(text) > file.lines.line_max else text
-                found.append(file.divert(start, row, shown))
+                found.append(file.divert(start, row.why, shown))
             elif row and header is None:
                 header = row
                 check_columns(f"{file.name}, line {start}", header, convert, InputError)
                 file.header = header
             elif row and header is not None:
-                fitting, fault = _fitting(file.name, header, [row], [start - 1])
-                good_row: list[Any] = [_Pending(start, row)] * len(fitting)
-                if fitting and typed is None:
-                    good_row, fault = _dicts(file.name, header, fitting, [start - 1], convert)
-                reason = str(fault).removeprefix(f"{file.name}, line {start}: ")
-                found += good_row or [file.divert(start, reason, row)]
+                bad = _misfit(file.name, header, row, start)
+                good: list[Any] = [_Pending(start, row)] * (bad is None)
+                if good and typed is None:
+                    good, bad = _dicts(file.name, header, [row], start, convert)
+                if bad is not None and not file.diverts_as:
+                    fault = bad
+                    break
+                reason = str(bad).removeprefix(f"{file.name}, line {start}: ")
+                found += good or [file.divert(start, reason, row)]
             within = [item for number, item in lines.diverted if start < number < end]
             behind = [(number, item) for number, item in lines.diverted if number > end]
             found += within
@@ -268,18 +194,58 @@ def rows_or_errors(
             if lines.at_end:
                 break
         if typed is not None and header is not None:
-            batch = batch._replace(payloads=_converted(file, header, batch.payloads, typed))
+            payloads, bad = _converted(file, header, batch.payloads, typed)
+            batch, fault = ReadLines(payloads, ends[: len(payloads)]), bad or fault
         yield batch
+    if fault is not None:
+        raise fault
     if header is None:
-        raise _empty(file)
+        raise InputError(f"{file.name}, line 1: the file is empty; CSV starts with a header row, or pass columns=")
 
 
-def _too_long(file: File) -> str:
-    return f"the row that starts here has more than line_max={file.lines.line_max} characters"
+def _at_once(
+    file: File,
+    header: Sequence[str],
+    convert: Mapping[str, Callable[[str], Any]],
+    typed: Typed | None,
+    parameters: Mapping[str, Any],
+) -> AtOnce:
+    """Makes payloads of a block of complete rows without a fault; see `Blocks`."""
+    cells, places = None, typed.places(file.name, header) if typed is not None else ()
+    if typed is not None and file.lines.name == "utf-8":
+        from drift.columns.cells import Cells
 
+        if Cells.takes(parameters):
+            cells = Cells(header, typed.names, parameters["delimiter"])
 
-def _empty(file: File) -> InputError:
-    return InputError(f"{file.name}, line 1: the file is empty; CSV starts with a header row, or pass columns=")
+    def made(data: bytes) -> ReadLines | Frame | None:
+        if cells is not None and typed is not None and (columns := cells.columns(data)) is not None:
+            return typed.of_columns(columns)
+        if data.startswith(codecs.BOM_UTF8) or len(data) > file.lines.line_max:
+            return None
+        rows: list[list[str]] = []
+        ends: list[int] = []
+        try:
+            lines = file.decode(data).removesuffix("\n").split("\n")
+            reader = csv_module.reader([line + "\n" for line in (*lines, "")], **parameters)
+            for row in reader:
+                rows.append(row)
+                ends.append(reader.line_num)
+        except (UnicodeDecodeError, csv_module.Error):
+            return None
+        if rows.pop():  # the last row goes on: it has taken the empty line
+            return None
+        if not all(rows):
+            ends = [end for row, end in zip(rows, ends) if row]
+            rows = [row for row in rows if row]
+        if set(map(len, rows)) != {len(header)}:
+            return None
+        payloads, fault = (
+            _dicts(file.name, header, rows, 0, convert) if typed is None else (typed.make(_cells(rows, places)), None)
+        )
+        return ReadLines(payloads, [*ends[: len(rows) - 1], len(lines)]) if fault is None else None
+
+    return made
 
 
 def check_columns(
@@ -293,37 +259,24 @@ def check_columns(
         raise kind(f"{where}: convert names {unknown[0]!r}, but the columns are {', '.join(map(repr, columns))}")
 
 
-def _fitting(
-    file: str, header: Sequence[str], rows: list[list[str]], lines_before: list[int]
-) -> tuple[list[list[str]], InputError | None]:
-    """The rows up to the first that has not as many cells as the header."""
-    width = len(header)
-    if not set(map(len, rows)) - {width}:
-        return rows, None
-    at = next(index for index, row in enumerate(rows) if len(row) != width)
-    return rows[:at], InputError(
-        f"{file}, line {lines_before[at] + 1}: {len(rows[at])} columns where the header has {width}; the row is "
-        f"{rows[at]!r:.120}; correct it, or quote the fields that hold a delimiter"
+def _misfit(file: str, header: Sequence[str], row: list[str], line: int) -> InputError | None:
+    """The error of a row that has not as many cells as the header."""
+    if len(row) == len(header):
+        return None
+    return InputError(
+        f"{file}, line {line}: {len(row)} columns where the header has {len(header)}; the row is {row!r:.120}; correct "
+        f"it, or quote the fields that hold a delimiter"
     )
-
-
-def _columns(
-    file: str, header: Sequence[str], rows: list[list[str]], lines_before: list[int], typed: Typed
-) -> tuple[Any, InputError | None]:
-    """Rows as columns, up to the first that cannot be converted."""
-    from drift.columns.read import up_to_fault
-
-    wanted = _cells(rows, typed.places(file, header))
-    made, fault = up_to_fault(typed.make, wanted)
-    return made, InputError(f"{file}, line {lines_before[len(made)] + 1}: {fault}") if fault else None
 
 
 def _cells(rows: Sequence[Sequence[str]], places: Sequence[int]) -> Sequence[Sequence[str]]:
     return [[row[at] for at in places] for row in rows]
 
 
-def _converted(file: File, header: Sequence[str], payloads: list[Any], typed: Typed) -> Any:
-    """The pending rows as columns, or as dicts where others are diverted among them."""
+def _converted(file: File, header: Sequence[str], payloads: list[Any], typed: Typed) -> tuple[Any, InputError | None]:
+    """The pending rows as columns, up to the first that cannot be converted; or as dicts where others are diverted
+    among them.
+    """
     from drift.columns.read import up_to_fault
 
     pending = [each for each in payloads if type(each) is _Pending]
@@ -331,35 +284,32 @@ def _converted(file: File, header: Sequence[str], payloads: list[Any], typed: Ty
     made: list[Any] = []
     while len(made) < len(pending):
         rows, fault = up_to_fault(typed.make, cells[len(made) :])
+        bad = pending[len(rows) + len(made)] if fault else None
+        if bad is not None and not file.diverts_as:
+            return rows, InputError(f"{file.name}, line {bad.line}: {fault}")
         if len(rows) == len(payloads):
-            return rows
+            return rows, None
         made += rows
-        if fault:
-            bad = pending[len(made)]
+        if bad is not None:
             made.append(file.divert(bad.line, fault, bad.row))
     following = iter(made)
-    return [next(following) if type(each) is _Pending else each for each in payloads]
+    return [next(following) if type(each) is _Pending else each for each in payloads], None
 
 
 def _dicts(
-    file: str,
-    header: Sequence[str],
-    rows: list[list[str]],
-    lines_before: list[int],
-    convert: Mapping[str, Callable[[str], Any]],
+    file: str, header: Sequence[str], rows: list[list[str]], line: int, convert: Mapping[str, Callable[[str], Any]]
 ) -> tuple[list[dict[str, Any]], InputError | None]:
-    """Rows as dicts, up to the first that cannot be converted."""
+    """Rows as dicts, up to the first that cannot be converted; `line` is the number of the first."""
     payloads: list[dict[str, Any]] = [dict(zip(header, row)) for row in rows]
-    if convert:
-        for at, payload in enumerate(payloads):
-            for name, function in convert.items():
-                try:
-                    payload[name] = function(payload[name])
-                except Exception as error:
-                    fault = InputError(
-                        f"{file}, line {lines_before[at] + 1}: column {name!r} has {payload[name]!r:.80}, for which "
-                        f"its convert function raised {type(error).__name__}: {error}"
-                    )
-                    fault.__cause__ = error
-                    return payloads[:at], fault
+    for at, payload in enumerate(payloads if convert else ()):
+        for name, function in convert.items():
+            try:
+                payload[name] = function(payload[name])
+            except Exception as error:
+                fault = InputError(
+                    f"{file}, line {line + at}: column {name!r} has {payload[name]!r:.80}, for which its convert "
+                    f"function raised {type(error).__name__}: {error}"
+                )
+                fault.__cause__ = error
+                return payloads[:at], fault
     return payloads, None

@@ -26,7 +26,7 @@ from drift.guarantees import SourceGuarantee
 from drift.places import is_named, storage_of
 from drift.sources.base import Diverting, NothingYet, Reader, TakesSchema
 from drift.sources.chunks import LINE_MAX, File, Lines, Start, is_pipe
-from drift.sources.csv_rows import Typed, check_columns, rows_of, rows_or_errors
+from drift.sources.csv_rows import Typed, check_columns, rows_of
 from drift.sources.json_lines import rows_of_json, values_of
 from drift.sources.json_values import Values
 from drift.sources.lines import ReadLines, lines_of
@@ -159,7 +159,7 @@ def csv(
             made.places("csv", columns, SettingsError)
 
     def batches(file: File) -> Iterator[ReadLines]:
-        return (rows_or_errors if file.diverts_as else rows_of)(file, parameters, columns, convert or {}, made)
+        return rows_of(file, parameters, columns, convert or {}, made)
 
     told = schema is not None or convert is not None
     return FileSource("csv", path, storage_options, lines, batches, is_told=told)

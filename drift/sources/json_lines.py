@@ -28,7 +28,7 @@ def rows_of_json(file: File, block: Callable[[bytes], Rows | None], decoder: Tex
     """
     blocks = Blocks(file)
     while True:
-        yield from map(ReadLines, blocks.at_once(block))
+        yield from blocks.at_once(block)
         left = next(blocks, None)
         if left is None:
             return

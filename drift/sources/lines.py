@@ -28,7 +28,7 @@ class ReadLines(NamedTuple):
 
 
 #: From the lines of a block to a payload for each; None if they are to be read one by one. It may raise InputError.
-AtOnce = Callable[[bytes], Sequence[Any] | Rows | None]
+AtOnce = Callable[[bytes], Sequence[Any] | Rows | ReadLines | None]
 
 
 class Blocks:
@@ -46,7 +46,7 @@ class Blocks:
         block, self._next = self._next, None
         return next(self._blocks) if block is None else block
 
-    def at_once(self, make: AtOnce) -> Iterator[Sequence[Any] | Rows]:
+    def at_once(self, make: AtOnce) -> Iterator[ReadLines]:
         """The payloads of the next blocks, up to the first that is left to the other reader."""
         for block in self:
             try:
@@ -56,9 +56,10 @@ class Blocks:
             if made is None:
                 self._next = block
                 return
-            block.lines = len(made)
-            self._file.lines_read += len(made)
-            yield made
+            batch = made if isinstance(made, ReadLines) else ReadLines(made)
+            block.lines = len(batch.payloads) if batch.ends is None else batch.ends[-1]
+            self._file.lines_read += block.lines
+            yield batch
 
 
 def lines_of(file: File, blocks: Iterator[Block] | None = None) -> Iterator[list[Any]]:

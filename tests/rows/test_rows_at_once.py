@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import drift
 from drift.columns.cells import Cells
 from drift.columns.read import checked_schema, of_cells
-from drift.columns.rows import Frame
 from drift_graph.errors import InputError
 from drift_graph.payloads import are_rows
 
@@ -209,7 +208,6 @@ def test_a_clean_file_is_read_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
         return columns(self, data)
 
     monkeypatch.setattr(Cells, "columns", noted)
-    monkeypatch.setattr("drift.sources.csv_rows._columns", lambda *rows: (Frame(pl.DataFrame()), None))  # row by row
     header = drift.sources.csv(path, schema=SCHEMA, columns=list(SCHEMA))
     assert [row["n"] for row in read_all(header, 7)[0]] == [*range(60)]
     assert sum(found) == 60
