@@ -221,8 +221,8 @@ BREAKAGES = [
     one(
         "months of an interval are days",
         "drift/sources/pgvalues.py",
-        'if b"mon" in text or b"year" in text:',
-        "if False:",
+        "_INTERVAL.fullmatch(text)",
+        "_INTERVAL.search(text)",
         ("tests/sources/test_sources_brokers.py", "-k", "months"),
         NO_SERVERS,
     ),

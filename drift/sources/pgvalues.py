@@ -3,12 +3,15 @@
 Invariant: a value is the same Python value whatever the server, the role, the environment and the URL have set, through
 queries and through changes; one that Python has no equal for is an error, never another value.
 
-Why: each setting by which Postgres writes or computes a value otherwise is set when a connection is made. psycopg makes
-30 days of each month of an interval, and 365 of each year: such intervals are refused.
+Why: each setting by which Postgres writes or computes a value otherwise is set when a connection is made. Intervals are
+read here: psycopg makes 30 days of a month, 365 of a year and nothing of 'infinity', and reads none of changes, which
+have no connection.
 """
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,8 @@ _SETTINGS = (
     "set extra_float_digits = 3; set client_encoding = 'UTF8'; set lc_monetary = 'C'; set lc_time = 'C'; "
     "set lc_numeric = 'C'; set xmlbinary = 'base64'; set xmloption = 'content'"
 )
+#: As `intervalstyle = 'postgres'` writes them.
+_INTERVAL = re.compile(r"(?=.)(?:([-+]?\d+) days? ?)?(?:([-+]?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?")
 
 
 def connected(url: str) -> psycopg.Connection[Any]:
@@ -47,18 +52,23 @@ class _Context:
 @cache
 def _adapters() -> AdaptersMap:
     import psycopg
-    from psycopg.adapt import AdaptersMap
-    from psycopg.types.datetime import IntervalLoader
+    from psycopg.adapt import AdaptersMap, Loader
 
-    class Interval(IntervalLoader):
-        def load(self, data: Any) -> Any:
-            text = bytes(data)
-            if b"mon" in text or b"year" in text:
+    class Interval(Loader):
+        def load(self, data: Any) -> timedelta:
+            text = bytes(data).decode()
+            found = _INTERVAL.fullmatch(text)
+            if found is None:
+                why = "has months or years, which are" if "mon" in text or "year" in text else "is"
                 raise psycopg.DataError(
-                    f"the interval {text.decode()!r} has months or years, which are no fixed number of days; select "
-                    f"it as text, or its parts: extract(year from ...)"
+                    f"the interval {text!r} {why} no fixed number of days; select it as text, or its parts: "
+                    f"extract(year from ...)"
                 )
-            return super().load(data)
+            days, sign, hours, minutes, seconds, digits = found.groups("0")
+            time = timedelta(
+                hours=int(hours), minutes=int(minutes), seconds=int(seconds), microseconds=int(digits.ljust(6, "0"))
+            )
+            return timedelta(days=int(days)) + (-time if sign == "-" else time)
 
     adapters = AdaptersMap(psycopg.adapters)
     adapters.register_loader("interval", Interval)

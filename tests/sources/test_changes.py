@@ -125,12 +125,16 @@ def test_changes_of_transactions_come_in_the_order_of_their_commits(postgres_url
 
 
 def test_values_are_those_of_their_columns_and_what_is_none_of_python_is_diverted(postgres_url: str) -> None:
-    columns = "id int primary key, at timestamptz, day date, d numeric, f float8, b bytea, j jsonb, a int[], t text"
+    columns = (
+        "id int primary key, at timestamptz, day date, d numeric, f float8, b bytea, j jsonb, a int[], t text, "
+        "i interval[]"
+    )
     with table(postgres_url, columns) as (name, connection):
         connection.execute(f"alter table {name} alter column t set storage external".encode())
         connection.execute(
             f"insert into {name} values (1, '2013-01-01 05:00+01', '2013-01-01', 1.50, 0.1, '\\xff', '{{\"a\": [1]}}', "
-            f"'{{1,2}}', repeat('long', 10000))".encode()
+            f"'{{1,2}}', repeat('long', 10000), "
+            f"'{{02:00:00,-3 days +04:05:06.5,-100:00:00.000001,1 day,00:00:00}}')".encode()
         )
         connection.execute(f"insert into {name} (id, day) values (2, 'infinity')".encode())
         connection.execute(f"update {name} set f = 1 where id = 1".encode())
@@ -144,6 +148,10 @@ def test_values_are_those_of_their_columns_and_what_is_none_of_python_is_diverte
         assert row == {
             "id": 1, "at": dt.datetime(2013, 1, 1, 4, tzinfo=dt.UTC), "day": dt.date(2013, 1, 1), "d": Decimal("1.50"),
             "f": 0.1, "b": b"\xff", "j": {"a": [1]}, "a": [1, 2], "t": "long" * 10000,
+            "i": [
+                dt.timedelta(hours=2), dt.timedelta(days=-3, hours=4, minutes=5, seconds=6.5),
+                -dt.timedelta(hours=100, microseconds=1), dt.timedelta(days=1), dt.timedelta(0),
+            ],
         }  # fmt: skip
         assert updated["row"] == {**{name: row[name] for name in row if name != "t"}, "f": 1.0}, "it was not sent again"
         assert "commit at" in str(error) and "change 1" in str(error) and "cannot be decoded" in str(error), error

@@ -31,6 +31,7 @@ from drift.sources import query
 from drift.sources.aligned import Aligned, Message
 from drift.sources.base import Backlogged, Positioned
 from drift.sources.offsets import Offsets, Range
+from drift.sources.pgvalues import Values
 from drift_graph.meta import global_time
 from drift_graph.metas import Metas
 
@@ -159,6 +160,8 @@ def test_months_of_an_interval_are_no_number_of_days(postgres_url: str) -> None:
         values, errors = diverted(source, 2)
         assert [value["id"] for value in values] == [1]
         assert all("has months or years, which are no fixed number of days" in error["error"] for error in errors)
+    with pytest.raises(ValueError, match="'infinity' of interval .* is no fixed number of days"):  # from Postgres 17 on
+        Values().load(1186, b"infinity")
 
 
 class Row(msgspec.Struct, frozen=True):
