@@ -160,7 +160,7 @@ def test_months_of_an_interval_are_no_number_of_days(postgres_url: str) -> None:
         values, errors = diverted(source, 2)
         assert [value["id"] for value in values] == [1]
         assert all("has months or years, which are no fixed number of days" in error["error"] for error in errors)
-    with pytest.raises(ValueError, match="'infinity' of interval .* is no fixed number of days"):  # from Postgres 17 on
+    with pytest.raises(ValueError, match=r"'infinity' of interval .* is no fixed number of days"):  # of Postgres 17
         Values().load(1186, b"infinity")
 
 
