@@ -25,13 +25,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-import xxhash
-
 from drift.extras import need
 from drift.urls import cleaned, without_secrets
 from drift_graph.errors import InputError, SettingsError
 
-_SAMPLES, _SAMPLE_BYTES = 16, 1 << 12  # of a file that was read
 _REQUEST_BYTES = 1 << 23  # of an object, read at once
 _BUFFER_BYTES = 1 << 18
 _REPLACED = "it was replaced or removed while it was read; run again, from the beginning if it is another file now"
@@ -428,24 +425,6 @@ class Files:
         except OSError as error:
             shown = without_secrets(path)
             raise InputError(f"it is not known whether {shown} is still there: {error.strerror}; run again") from None
-
-    def sample(self, name: str) -> str:
-        """The hash of parts of a file of this machine, the first and the last among them; "" of an object, or of none.
-
-        A file of 64 KiB or less is hashed as a whole; of a longer one, 16 parts of 4 KiB at equal distances.
-        """
-        if self.storage.remote:
-            return ""
-        found = xxhash.xxh3_128()
-        try:
-            with Path(self.path_of(name)).open("rb", buffering=0) as file:
-                last = max(os.fstat(file.fileno()).st_size - _SAMPLE_BYTES, 0)
-                distance = max(last // (_SAMPLES - 1), _SAMPLE_BYTES)
-                for at in [*range(0, last, distance), last]:
-                    found.update(os.pread(file.fileno(), _SAMPLE_BYTES, at))
-        except OSError:
-            return ""
-        return found.hexdigest()
 
     def _inside(self, path: str) -> str:
         return path[len(self._start) :] if self.storage.remote else Path(path).relative_to(self.folder).as_posix()

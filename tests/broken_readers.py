@@ -47,20 +47,49 @@ BREAKAGES = [
             (
                 "files of a folder are known by their sizes",
                 "paths.py",
-                """== position["passed"]) and is_sampled""",
-                """== position["passed"])""",
+                'if "mark" in position:',
+                "if False:",
             ),
             (
                 "the last file of a followed folder is known by its size",
                 "followed.py",
-                "if done is not None and not is_sampled_as(self._files, *done):",
+                "if done is not None and not is_marked(self._files, *done):",
                 "if False:",
             ),
             (
-                "positions from before files were sampled are refused",
+                "positions from before files had marks are refused",
                 "paths.py",
-                'position.get("sampled", self._sampled.hexdigest())',
-                'position.get("sampled")',
+                """        if "mark" in position:
+            mark = Mark(*position["mark"])""",
+                """        if True:
+            mark = Mark(*position.get("mark", ("", "")))""",
+            ),
+            (
+                "a file that was touched is another one",
+                "known.py",
+                "changed_of(path) == self.changed or content_of(path) == self.content",
+                "changed_of(path) == self.changed",
+            ),
+            (
+                "a file is known by parts of it",
+                "known.py",
+                'return f"{of.st_mtime_ns} {found.hexdigest()}"',
+                "return found.hexdigest()",
+            ),
+            (
+                "what was hashed is forgotten where a reader goes on",
+                "paths.py",
+                """            self._content = mark.content
+            self._unhashed.clear()
+""",
+                """            self._unhashed.clear()
+""",
+            ),
+            (
+                "a Parquet file is known by its footer",
+                "parquet.py",
+                "identity != self._identity or (mark and not Mark(*mark).is_of(self._path))",
+                "identity != self._identity",
             ),
         )
     ),

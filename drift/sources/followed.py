@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from drift.places import Files
 from drift.sources.base import NothingYet, Positioned, Reader
+from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.sources.wake import Wake
 from drift_graph.errors import InputError
@@ -57,10 +58,10 @@ class _Listing(NamedTuple):
     identity: str | None
 
 
-def is_sampled_as(files: Files, name: str, size: int, sample: str = "") -> bool:
-    """Whether a file that was read to its end has the sample of then, unless it is gone, as it may be, or has grown."""
-    found = files.stat(name) if sample else None
-    return found is None or found.size != size or files.sample(name) in ("", sample)
+def is_marked(files: Files, name: str, size: int, changed: str = "", content: str = "") -> bool:
+    """Whether a file that was read to its end has the content of then, unless it is gone, which may be, or grew."""
+    found = files.stat(name) if changed else None
+    return found is None or found.size != size or Mark(changed, content).is_of(files.path_of(name))
 
 
 class FollowedReader:
@@ -90,7 +91,7 @@ class FollowedReader:
         self._before = 0  # files before it
         self._at_end = True
         self._completed: tuple[str, int] | None = None  # the last file that was read to its end, and its size
-        self._sampled = "", ""  # a file and its sample
+        self._marked: tuple[str, Sequence[str]] = "", ()  # a file and its mark
         self._listed: _Listing | None = None  # all of this is read, or will be by the reader
         self._lock = threading.Lock()  # for what follows, and for `_listed`
         self._idle = False
@@ -210,7 +211,7 @@ class FollowedReader:
     def position(self) -> Any:
         """The position among the files of a folder; `done` is the last file that was read to its end."""
         position_in_file = None if self._at_end else self._reader_position() or {}
-        done = None if self._completed is None else [*self._completed, self._sample_of(self._completed[0])]
+        done = None if self._completed is None else [*self._completed, *self._mark_of(self._completed[0])]
         return position_of("files", file=self._file, before=self._before, within=position_in_file, done=done)
 
     def _reader_position(self) -> Any:
@@ -232,14 +233,15 @@ class FollowedReader:
         self._file, self._before, self._position_in_file = file, before, position_in_file
         self._at_end = position_in_file is None or not file
         self._completed = None if done is None else (done[0], done[1])
-        if done is not None and not is_sampled_as(self._files, *done):
+        if done is not None and not is_marked(self._files, *done):
             raise position_lost(folder, f"file {file!r}", f"{done[0]!r}, which was read to its end, has other content")
 
-    def _sample_of(self, name: str) -> str:
-        """The sample of the last file that was read to its end."""
-        if self._sampled[0] != name:
-            self._sampled = name, self._files.sample(name)
-        return self._sampled[1]
+    def _mark_of(self, name: str) -> Sequence[str]:
+        """The mark of the last file that was read to its end."""
+        if self._marked[0] != name:
+            path = self._files.path_of(name)
+            self._marked = name, () if self._files.storage.remote else Mark(changed_of(path), content_of(path))
+        return self._marked[1]
 
     def filenos(self) -> Sequence[int]:
         return (self._wake.fileno(),)

@@ -6,11 +6,16 @@ It covers the first `WHOLE_BYTES`, behind them the first `SAMPLE_BYTES` of every
 `TAIL_BYTES`. So what was read of a terabyte is verified by reading 16 GB. Up to `WHOLE_BYTES` every change is noticed;
 further back what was put in or taken out is noticed by the end, and a change that moves nothing only where it is
 covered.
+
+A file that was read as a whole also has a `Mark`: when it was changed, and a hash of small parts of it. Where that is
+as it was, the file need not be read again; where it is not, as of a copy, the hash of the content decides.
 """
 
 from __future__ import annotations
 
-from typing import Self
+import os
+from pathlib import Path
+from typing import NamedTuple, Self
 
 import xxhash
 
@@ -18,6 +23,7 @@ WHOLE_BYTES = 1 << 28
 STRIDE_BYTES = 1 << 24
 SAMPLE_BYTES = 1 << 18
 TAIL_BYTES = 1 << 12
+_PARTS, _PART_BYTES = 16, 1 << 12  # of a mark
 
 
 class Known:
@@ -77,3 +83,50 @@ class Known:
 
     def hexdigest(self) -> str:
         return xxhash.xxh3_128_hexdigest(self._hash.digest() + self._tail)
+
+
+class Mark(NamedTuple):
+    """A file of this machine as it was when it was read.
+
+    Attributes:
+        changed: when, and the hash of its parts: the whole of a file of 64 KiB or less, 16 parts of a longer one.
+        content: its hash.
+    """
+
+    changed: str
+    content: str
+
+    def is_of(self, path: str) -> bool:
+        """Whether the file has that content still."""
+        return changed_of(path) == self.changed or content_of(path) == self.content
+
+
+def changed_of(path: str) -> str:
+    """`Mark.changed` of a file; "" if it cannot be read."""
+    found = xxhash.xxh3_128()
+    try:
+        with Path(path).open("rb", buffering=0) as file:
+            of = os.fstat(file.fileno())
+            last = max(of.st_size - _PART_BYTES, 0)
+            for at in [*range(0, last, max(last // (_PARTS - 1), _PART_BYTES)), last]:
+                found.update(os.pread(file.fileno(), _PART_BYTES, at))
+    except OSError:
+        return ""
+    return f"{of.st_mtime_ns} {found.hexdigest()}"
+
+
+def content_of(path: str) -> str:
+    """`Mark.content` of a file; "" if it cannot be read."""
+    found = Known()
+    try:
+        with Path(path).open("rb", buffering=0) as file:
+            end = os.fstat(file.fileno()).st_size
+            while found.offset < end:
+                found.skip(found.unneeded(end))
+                data = os.pread(file.fileno(), SAMPLE_BYTES, found.offset)
+                if not data:
+                    break
+                found.update(data)
+    except OSError:
+        return ""
+    return found.hexdigest()

@@ -23,6 +23,7 @@ from drift.guarantees import SourceGuarantee
 from drift.places import Storage, is_named, storage_of
 from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
+from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.paths import PathSource
 from drift.sources.positions import position_fields, position_lost
 from drift.sources.rows import Maker, RowsReader, check_payload, without
@@ -282,7 +283,7 @@ def _are_equal(micros: pa.Array, nanos: pa.Array) -> bool:
 
 
 class _ParquetReader(RowsReader):
-    """Reads the rows of a file, which is known again by its length and its end; an object in a store by its ETag."""
+    """Reads the rows of a file, known again by its length, end and content; an object in a store by its ETag."""
 
     def __init__(self, storage: Storage, path: str, etag: str, *args: Any) -> None:
         super().__init__(*args)
@@ -302,10 +303,15 @@ class _ParquetReader(RowsReader):
 
     def position(self) -> Any:
         """How many rows were returned, and of which file."""
-        return {**super().position(), "file": self._identity}
+        return {**super().position(), "file": self._identity, "mark": [*self._mark]}
+
+    @cached_property
+    def _mark(self) -> Sequence[str]:
+        return () if self._storage.remote else Mark(changed_of(self._path), content_of(self._path))
 
     def seek(self, position: Any) -> None:
         (identity,) = position_fields(position, "rows", self._name, "file")
-        if identity != self._identity:
+        mark = position.get("mark")
+        if identity != self._identity or (mark and not Mark(*mark).is_of(self._path)):
             raise position_lost(self._name, f"row {position['row']}", "it is another file")
         super().seek(position)

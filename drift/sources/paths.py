@@ -3,7 +3,7 @@
 Invariant: for every kind of path, each file is read by the source that is made from its path, and files are read one
 after the other, in the order of their names, each to its end. Unless they are followed, the list is made when the
 source is opened. A position is only taken by a list that begins with the files that were read, of the sizes, and in an
-object store of the ETags, that they had; and those of this machine have the same bytes where they are sampled.
+object store of the ETags, that they had; and those of this machine have the same content.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import xxhash
 from drift.guarantees import SourceGuarantee
 from drift.places import Files, Storage, is_named
 from drift.sources.base import Diverting, Diverts, Positioned, Reader, Source, TakesSchema
-from drift.sources.followed import FollowedReader, is_sampled_as
+from drift.sources.followed import FollowedReader, is_marked
+from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.positions import position_fields, position_lost, position_of
 from drift.urls import without_secrets
 from drift_graph.errors import InputError
@@ -120,7 +121,9 @@ class ManyReader:
         self._at = 0
         self._reader: Reader | None = None
         self._passed = xxhash.xxh3_128()  # names and sizes of the files before that
-        self._sampled = xxhash.xxh3_128()  # and their samples
+        self._changed = xxhash.xxh3_128()  # what their marks have of changes
+        self._content = ""  # one hash of their contents, but for the last ones:
+        self._unhashed: list[str] = []  # which nobody has asked for
 
     def read(self, items_max: int) -> list[Any] | None:
         while self._at < len(self._names):
@@ -140,8 +143,18 @@ class ManyReader:
         if found is None:
             raise InputError(f"{self._files.path_of(name)} was removed when it had been read; bring it back as it was")
         self._passed.update(f"{name}\0{found.size}\0{found.etag}".encode(errors="surrogateescape"))
-        self._sampled.update(self._files.sample(name).encode())
+        if not self._files.storage.remote:
+            path = self._files.path_of(name)
+            self._changed.update(changed_of(path).encode())
+            self._unhashed.append(path)
         self._at += 1
+
+    def _mark(self) -> Mark:
+        """Of all files before the present one."""
+        for path in self._unhashed:
+            self._content = xxhash.xxh3_128_hexdigest(f"{self._content}{content_of(path)}".encode())
+        self._unhashed.clear()
+        return Mark(self._changed.hexdigest(), self._content)
 
     def position(self) -> Any:
         """The present file, the number of files before it, and the position in it."""
@@ -155,8 +168,8 @@ class ManyReader:
         return self._position(self._at, within or {})
 
     def _position(self, at: int, within: Any) -> Any:
-        passed, sampled = self._passed.hexdigest(), self._sampled.hexdigest()
-        return position_of("files", file=self._names[at], before=at, within=within, passed=passed, sampled=sampled)
+        passed, mark = self._passed.hexdigest(), [*self._mark()]
+        return position_of("files", file=self._names[at], before=at, within=within, passed=passed, mark=mark)
 
     def seek(self, position: Any) -> None:
         """Files may have been added that sort behind the present file."""
@@ -182,13 +195,19 @@ class ManyReader:
 
     def _knows(self, position: Any) -> bool:
         """Whether the files before a position are those that were read; one of followed files has the last of them."""
-        if "passed" in position:
-            is_sampled = position.get("sampled", self._sampled.hexdigest()) == self._sampled.hexdigest()
-            return bool(self._passed.hexdigest() == position["passed"]) and is_sampled
-        done, found = position.get("done"), None
-        if done is not None:
-            found = self._files.stat(done[0])
-        return done is None or (found is not None and found.size == done[1] and is_sampled_as(self._files, *done))
+        if "passed" not in position:
+            done = position.get("done")
+            found = None if done is None else self._files.stat(done[0])
+            return done is None or (found is not None and found.size == done[1] and is_marked(self._files, *done))
+        if self._passed.hexdigest() != position["passed"]:
+            return False
+        if "mark" in position:
+            mark = Mark(*position["mark"])
+            if mark.changed != self._changed.hexdigest():
+                return self._mark().content == mark.content
+            self._content = mark.content
+            self._unhashed.clear()
+        return True
 
     def filenos(self) -> Sequence[int]:
         return ()

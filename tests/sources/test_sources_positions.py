@@ -389,6 +389,10 @@ def test_a_file_of_a_folder_that_was_read_to_its_end_is_known_by_its_content(
     assert [reader.read(1) for _ in "ab"] == [[f"{name:x>{size}}"] for name in "ab"]
     position = reader.position()  # in b
     reader.close()
+    again = source.open()
+    again.seek(position)
+    assert again.position() == position
+    again.close()
 
     def sought(position: Any) -> Any:
         again = source.open()
@@ -400,12 +404,43 @@ def test_a_file_of_a_folder_that_was_read_to_its_end_is_known_by_its_content(
 
     os.utime(tmp_path / "a", (1, 1))
     assert sought(position) == [f"{'c':x>{size}}"]
-    (tmp_path / "a").write_text(f"{'a':y>{size}}\n")
-    with pytest.raises(InputError, match=r"other content|another name or content"):
-        sought(position)
+    for changed in (f"{'a':y>{size}}\n", f"{'a':x>{size // 3}}{'a':y>{size - size // 3}}\n"):
+        (tmp_path / "a").write_text(changed)
+        for _ in range(2):
+            with pytest.raises(InputError, match=r"other content|another name or content"):
+                sought(position)
     older = {**position, "done": position["done"][:2]} if follow else {**position}
-    older.pop("sampled", None)  # as checkpoints had it before files were sampled
+    older.pop("mark", None)  # as checkpoints had it before files had marks
     assert sought(older) == [f"{'c':x>{size}}"]
     if follow:
         (tmp_path / "a").unlink()
         assert sought(position) == [f"{'c':x>{size}}"]
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_parquet_file_whose_footer_stays_is_known_by_its_content(tmp_path: Path, folder: bool) -> None:
+    def written(*middle: int) -> bytes:
+        table = pa.table({"n": [0, *range(1, 30_000), *middle, *range(1, 30_000), 40_000]})
+        pq.write_table(table, tmp_path / "a.parquet", compression="none", use_dictionary=False)
+        return (tmp_path / "a.parquet").read_bytes()
+
+    footer = [written(*middle)[-400:] for middle in ((7, 9), (7, 8))]
+    assert footer[0] == footer[1]
+    source = sources.parquet(tmp_path if folder else tmp_path / "a.parquet")
+    reader = source.open()
+    assert reader.read(1) == [{"n": 0}]
+    position = reader.position()
+    reader.close()
+
+    def seek() -> None:
+        again = source.open()
+        try:
+            again.seek(position)
+        finally:
+            again.close()
+
+    os.utime(tmp_path / "a.parquet", (1, 1))
+    seek()
+    written(7, 9)
+    with pytest.raises(InputError, match=r"it is another file"):
+        seek()
