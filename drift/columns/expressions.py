@@ -193,7 +193,8 @@ def fields_of(schema: Schema, where: str) -> Fields:
     """
     try:
         given = _annotated(schema) if isinstance(schema, type) else dict(schema)
-        fields = tuple(pl.Schema({name: _USUAL.get(kind, kind) for name, kind in given.items()}).items())
+        named = pl.Schema({name: _USUAL.get(kind, kind) for name, kind in given.items()})
+        fields = tuple(pl.DataFrame(schema=named).schema.items())  # so that types inside of types are no classes either
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         raise GraphError(
             f"schema={schema!r:.200} (at {where}) is none: {error}; it is a dict of names and types, such as "

@@ -332,3 +332,21 @@ def test_sums_of_lists_are_the_same_whatever_nulls_other_rows_have() -> None:
         alone = [repr(_computed(rows[at : at + 1], [step]).item()) for at in range(2)]
         first = pl.DataFrame(rows[:1].to_dicts(), schema=rows.schema)  # without nulls anywhere
         assert whole == alone and whole[0] == repr(first.select(expression).item())
+
+
+def test_types_inside_of_types_may_be_classes() -> None:
+    kinds = {
+        "days": pl.List(pl.Date), "times": pl.Array(pl.Time, 1), "at": pl.Struct({"day": pl.Date, "at": pl.Datetime}),
+        "words": pl.List(pl.Categorical), "spans": pl.List(pl.List(pl.Duration)),
+    }  # fmt: skip
+    day, time = datetime.date(2024, 2, 29), datetime.time(1)
+    row = {
+        "days": [day], "times": [time], "at": {"day": day, "at": datetime.datetime.combine(day, time)}, "words": ["a", None],
+        "spans": [[datetime.timedelta(1)], []],
+    }  # fmt: skip
+    graph = drift.Graph("classes")
+    stream = graph.source("in", schema=kinds).with_columns(first=pl.col("days").list.first())
+    stream.filter(pl.col("words").list.len() > 1).sink("out")
+    for how in ({"engine": "reference"}, {}):
+        (item,) = drift.run(graph, {"in": [row]}, **how)
+        assert item.payload == {**row, "first": day}
