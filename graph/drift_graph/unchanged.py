@@ -518,9 +518,20 @@ class Noting:
                         return f"it was {_shown(then)} and is {safe_text(repr, result, 200)}"
             self.is_on = not are_unchangeable(results)
             del results[: -_RECENT if self.is_on else None], prints[: -_RECENT if self.is_on else None]
-        elif outputs and not are_rows(outputs) and not are_unchangeable(outputs):
+        elif outputs and not are_rows(outputs) and not are_unchangeable(_without_own(outputs)):
             self.is_on = True
         return ""
+
+
+def _without_own(outputs: Sequence[Any]) -> Sequence[Any]:
+    """The outputs; what is in them, where all are of one frozen class, or tuples of such, as windows are."""
+    kinds = set(map(type, outputs))
+    if kinds == {tuple}:
+        outputs = list(chain.from_iterable(outputs))
+        kinds = set(map(type, outputs))
+    if len(kinds) == 1 and issubclass(kind := kinds.pop(), msgspec.Struct) and kind.__struct_config__.frozen:
+        return list(chain.from_iterable(map(msgspec.structs.astuple, outputs)))
+    return outputs
 
 
 def _header_bytes(count: int) -> int:
@@ -563,3 +574,7 @@ class Noted(LibraryFunction):
             self._print(_printed_one(result))
             self._keep(result)
         return result
+
+    def each(self, payloads: Sequence[Any]) -> Iterable[Any]:
+        """The results of many calls; while they are noted, one by one."""
+        return map(self if self._noting.is_on else self.user_function, payloads)
