@@ -970,8 +970,8 @@ BREAKAGES = [
     one(
         "lateness judged by batch",
         _LATENESS,
-        "if not late_of(known, before, self.least, policy.lateness):",
-        "if not late_of(known[:1], before, self.least, policy.lateness):",
+        "behind, greatest = late_of(known, self._above(known[0]), self.least, policy.lateness)",
+        "behind, greatest = late_of(known[:1], self._above(known[0]), self.least, policy.lateness)",
         ("tests/core/test_source_machines.py",),
         SAME_CODE,
     ),

@@ -292,7 +292,10 @@ def stamps(kernel: Any, drawn: random.Random) -> None:
         count = drawn.choice([0, 1, 5, 60, 200])
         times = array("q", [least + drawn.randrange(40) for _ in range(count)])
         ties = array("Q", [drawn.choice([0, 7, 2**64 - 1, drawn.getrandbits(64)]) for _ in range(count)])
-        one, other = (each.add(times, ties) for each in pair)
+        (one, _), (other, order) = (each.add(times, ties) for each in pair)
+        stamps_of_items = list(zip(times, ties))
+        assert order is None or list(order) == sorted(range(count), key=stamps_of_items.__getitem__)
+        assert (order is None) == (stamps_of_items == sorted(stamps_of_items))
         assert (one is None) == (other is None) and list(one or ()) == list(other if other is not None else ())
         if drawn.random() < 0.3:
             for each in pair:

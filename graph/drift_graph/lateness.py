@@ -137,23 +137,24 @@ class Lateness:
         if policy.future_max is not None and not self._all_in_line(times, policy.future_max):
             return None
         before = self._above(times[0])
-        behind = late_of(times, before, self.least, policy.lateness)
-        if behind and self._apart:
+        behind, greatest = late_of(times, before, self.least, policy.lateness)
+        if not behind:
+            self.greatest = greatest
+            return None, [], None
+        if self._apart:
             return None
         judged = Judged(rows, times)
-        late_payloads = iter(in_order(rows, [at for at, _, _ in behind]) if behind else ())
+        late_payloads = in_order(rows, [at for at, _, _ in behind])
         for (_, time, heartbeat), payload in zip(behind, late_payloads):
             self._refuse_late(judged, payload, time, heartbeat, policy)
             if judged.error is not None:
                 break
-        accepted: list[int] | None = None
         if judged.error is not None:
             accepted = list(range(behind[0][0]))
-        elif behind:
+        else:
             refused = {at for at, _, _ in behind}
             accepted = [at for at in range(len(times)) if at not in refused]
-        of_accepted = times if accepted is None else map(times.__getitem__, accepted)
-        self.greatest = max(before, max(of_accepted, default=before))
+        self.greatest = max(before, max(map(times.__getitem__, accepted), default=before))
         return accepted, judged.late, judged.error
 
     def judge(self, payloads: list[Any], times: Sequence[int | None], policy: EventTime) -> Judged:
@@ -163,12 +164,12 @@ class Lateness:
             times: of the first payloads; the others are not judged. None for a diverted item, which has no time: it is
                 accepted at the greatest time before it.
         """
-        if times and None not in times:
-            known: Integers = array("q", times)
+        if times and (type(times) is array or None not in times):
+            known: Integers = times if type(times) is array else array("q", times)
             if policy.future_max is None or self._all_in_line(known, policy.future_max):
-                before = self._above(known[0])
-                if not late_of(known, before, self.least, policy.lateness):
-                    self.greatest = max(before, max(known))
+                behind, greatest = late_of(known, self._above(known[0]), self.least, policy.lateness)
+                if not behind:
+                    self.greatest = greatest
                     return Judged(payloads if len(payloads) == len(known) else payloads[: len(known)], known)
         judged = Judged([], array("q"))
         for payload, time in zip(payloads, times):
@@ -341,14 +342,17 @@ def _near(policy: EventTime) -> int:
     return max(policy.future_max, policy.lateness)
 
 
-def _late_of(times: Integers, greatest: int, least: int, lateness: int) -> list[tuple[int, int, int]]:
-    """The late ones of some times: the index of each, its time and the heartbeat that it is behind.
+def _late_of(times: Integers, greatest: int, least: int, lateness: int) -> tuple[list[tuple[int, int, int]], int]:
+    """The late ones of some times.
 
     Args:
         times: in a buffer, of 64 bits.
         greatest: the greatest time before them, or the first of them.
         least: the least time that is accepted.
         lateness: how far one may be behind the greatest time before it.
+
+    Returns:
+        Of each late one the index, the time and the heartbeat that it is behind; and the greatest time, late or not.
     """
     found: list[tuple[int, int, int]] = []
     for at, time in enumerate(times):
@@ -356,7 +360,7 @@ def _late_of(times: Integers, greatest: int, least: int, lateness: int) -> list[
         if time < heartbeat:
             found.append((at, time, heartbeat))
         greatest = max(greatest, time)
-    return found
+    return found, greatest
 
 
 late_of = _late_of if kernel is None else kernel.late_of

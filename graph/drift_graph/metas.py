@@ -55,7 +55,14 @@ class ListedMetas(Sequence[bytes]):
         return _of([pack_time(time) + ending for time in range(first_time, first_time + count)])
 
     @staticmethod
-    def stamped(times: Integers, ties: Integers, rank: bytes, ending: bytes, ordinals: Integers | None = None) -> Metas:
+    def stamped(
+        times: Integers,
+        ties: Integers,
+        rank: bytes,
+        ending: bytes,
+        ordinals: Integers | None = None,
+        order: Integers | None = None,
+    ) -> Metas:
         """The metas of items with these times and ties.
 
         Args:
@@ -64,6 +71,7 @@ class ListedMetas(Sequence[bytes]):
             rank: of the source, as bytes.
             ending: what is behind the tie, or behind the ordinal if there are any.
             ordinals: of 64 bits, signed; 0 or more.
+            order: what `sorted` will say first, if it is known and these are not in order, no two of them equal.
 
         Raises:
             ValueError: there are not as many of each.

@@ -32,8 +32,13 @@ class ListedStamps:
         self._counts: dict[tuple[int, int], tuple[int, int]] = {}
         self._least, self._added, self._counted_max = TIME_MIN, 0, _FORGOTTEN_FROM
 
-    def add(self, times: Integers, ties: Integers) -> Integers | None:
-        """Count items: the ordinal of each in a buffer; None if all are 0."""
+    def add(self, times: Integers, ties: Integers) -> tuple[Integers | None, Integers | None]:
+        """Count items.
+
+        Returns:
+            The ordinal of each in a buffer, None if all are 0; and the indices of the items in the order of their times
+            and ties, None if they are in order, or if nobody has sorted them.
+        """
         ordinals = array("q")
         for number, stamp in enumerate(zip(map(int, times), map(int, ties)), self._added):
             items, first = self._counts.get(stamp, (0, number))
@@ -43,7 +48,7 @@ class ListedStamps:
         if len(self._counts) > self._counted_max:
             self._counts = {stamp: known for stamp, known in self._counts.items() if stamp[0] >= self._least}
             self._counted_max = max(_FORGOTTEN_FROM, 2 * len(self._counts))
-        return ordinals if any(ordinals) else None
+        return ordinals if any(ordinals) else None, None
 
     def take_back(self, times: Integers, ties: Integers) -> None:
         """Undo the last `add`, which was of these."""
@@ -113,27 +118,28 @@ class StampCounts:
             self._stamps.set(time, tie, items, -len(self._earlier))
 
     def add(
-        self, times: Integers, ties: Integers, payloads: Any
-    ) -> tuple[Integers | None, tuple[int, Any, Any] | None]:
+        self, times: Integers, ties: Integers, payloads: Any, greatest: int
+    ) -> tuple[Integers | None, Integers | None, tuple[int, Any, Any] | None]:
         """Count the items of a batch.
 
         Args:
             payloads: of the batch, if a tie function must distinguish payloads; else None.
+            greatest: at or above all of the times.
 
         Returns:
-            Their ordinals, None if all are 0; and if two different payloads have one stamp, the index of the second and
-            both: then nothing has changed.
+            Their ordinals and their order, see `ListedStamps.add`; and if two different payloads have one stamp, the
+            index of the second and both: then nothing has changed.
         """
-        ordinals = self._stamps.add(times, ties)
+        ordinals, order = self._stamps.add(times, ties)
         if payloads is not None and len(times):
             other = None if ordinals is None else self._other(times, ties, payloads, ordinals)
             if other is not None:
                 self._stamps.take_back(times, ties)
-                return None, other
-            self._batches.append((self._added, payloads, max(times)))
+                return None, None, other
+            self._batches.append((self._added, payloads, greatest))
             self._stores = True
         self._added += len(times)
-        return ordinals, None
+        return ordinals, order, None
 
     def _other(self, times: Integers, ties: Integers, payloads: Any, ordinals: Integers) -> tuple[int, Any, Any] | None:
         """The first item whose payload is another one than that of the first item with its stamp; and both."""

@@ -14,7 +14,7 @@ from typing import Any
 from drift_graph.canonical import NoCanonicalForm, hash64, hash64_each
 from drift_graph.diverted import diverted, diverted_by, is_diverted
 from drift_graph.errors import DriftError, ImpureStep, InputError, PayloadError, StepError
-from drift_graph.functions import line_of, name_of, pass_interrupts, safe_text
+from drift_graph.functions import field_of, line_of, name_of, pass_interrupts, safe_text
 from drift_graph.lateness import short
 from drift_graph.meta import TIME_MAX, TIME_MIN
 from drift_graph.metas import Integers
@@ -22,26 +22,23 @@ from drift_graph.moments import column_of, results_of, why_no_moment
 from drift_graph.payloads import Timed, are_rows
 from drift_graph.policies import EventTime
 from drift_graph.unchanged import Sample
+from drift_kernel import kernel
 
 
 def times_of(
     payloads: list[Any], policy: EventTime, source: str, items_before: int | None = None
-) -> tuple[list[int], Exception | None]:
-    """The payloads' times, up to the first payload without one.
+) -> tuple[Integers, Exception | None]:
+    """The payloads' times in an array, up to the first payload without one.
 
     Args:
         items_before: number of items of the source before these, if the source numbers its items.
     """
-    times: list[int] = []
     failure: Exception | None = None
-    try:
-        times.extend(results_of(policy.time, payloads))
-        if len(times) != len(payloads):  # the function raised StopIteration, which `map` takes for its end
-            policy.time(payloads[len(times)])
-    except BaseException as error:
+    times, error = _called(policy.time, payloads, unsigned=False)
+    if error is not None:
         pass_interrupts(error)
         if isinstance(error, DriftError) and error.ends_the_run:
-            raise
+            raise error
         bad = payloads[len(times)]
         nth = "" if items_before is None else f", item {items_before + len(times)} of the source"
         where = line_of(policy.time) or name_of(policy.time)
@@ -50,10 +47,9 @@ def times_of(
             step=source,
             where=where,
         )
-    are_ints = policy.unit is None and set(map(type, times)) <= {int}
-    if are_ints and (not times or TIME_MIN <= min(times) <= max(times) <= TIME_MAX):
+    if type(times) is array and policy.unit is None:
         return times, failure
-    numbers: list[int] = []
+    numbers = array("q")
     for index, time in enumerate(times):
         number = policy.time_of(time)
         if number is None:  # before the payload for which the function raised, if it did
@@ -120,16 +116,41 @@ def times_or_diverted(payloads: list[Any], policy: EventTime, source: str) -> tu
 
 def ties_of(
     payloads: list[Any], tie: Callable[[Any], Any], source: str, *, diverting: bool
-) -> tuple[list[int], Exception | None]:
-    """The user's ties, up to the first payload without one."""
+) -> tuple[Integers, Exception | None]:
+    """The user's ties in an array, up to the first payload without one."""
     if not diverting:
-        try:
-            ties = list(results_of(tie, payloads))
-            if set(map(type, ties)) == {int} and len(ties) == len(payloads) and 0 <= min(ties) <= max(ties) < 2**64:
-                return ties, None
-        except BaseException as error:  # raised again below, where the payload is known
+        ties, error = _called(tie, payloads, unsigned=True)
+        if error is not None:  # raised again below, where the payload is known
             pass_interrupts(error)
-    return ties_one_by_one(payloads, tie, source, diverting=diverting)
+        elif type(ties) is array:
+            return ties, None
+    found, failure = ties_one_by_one(payloads, tie, source, diverting=diverting)
+    return array("Q", found), failure
+
+
+def _called(
+    function: Callable[[Any], Any], payloads: list[Any], *, unsigned: bool
+) -> tuple[Integers, BaseException | None]:
+    """Call a function with each payload, up to the call that raises.
+
+    Returns:
+        The results, in an array if all are integers of 64 bits, else in a list; and what was raised.
+    """
+    if kernel is not None and type(payloads) is list and field_of(function, "each") is None:
+        return kernel.called(function, payloads, unsigned)
+    results: list[Any] = []
+    try:
+        results.extend(results_of(function, payloads))
+        if len(results) != len(payloads):  # the function raised StopIteration, which `map` takes for its end
+            function(payloads[len(results)])
+    except BaseException as error:
+        return results, error
+    if set(map(type, results)) <= {int}:
+        try:
+            return array("Q" if unsigned else "q", results), None
+        except OverflowError:
+            pass
+    return results, None
 
 
 def ties_of_policy(
@@ -141,8 +162,7 @@ def ties_of_policy(
         The ties in an array, and the error of that payload.
     """
     if policy.tie is not None:
-        ties, error = ties_of(payloads, policy.tie, source, diverting=diverting)
-        return array("Q", ties), error
+        return ties_of(payloads, policy.tie, source, diverting=diverting)
     try:
         return numbers_of_hashes(hash64_each(payloads)), None
     except NoCanonicalForm as none:

@@ -20,6 +20,7 @@ from drift_graph.lateness import Held, Judged, Late, Lateness, short
 from drift_graph.meta import (
     BEGINNING,
     END_OF_TIME,
+    TIME_MAX,
     TIME_MIN,
     global_time,
     pack_time,
@@ -414,13 +415,13 @@ class SourceMachine:
             The metas; or if two different payloads have one tie, the index of the second and both: then nothing has
             changed.
         """
-        ordinals, other = self._stamp_counts.add(times, ties, None if policy.tie is None else payloads)
+        greatest = TIME_MAX if self._lateness.greatest is None else self._lateness.greatest
+        distinguished = None if policy.tie is None else payloads
+        ordinals, order, other = self._stamp_counts.add(times, ties, distinguished, greatest)
         if other is not None:
             return None, other
-        rank = varint(self._rank)
-        if ordinals is None:
-            return Metas.stamped(times, ties, rank, _FIRST), None
-        return Metas.stamped(times, ties, rank, b"", ordinals), None
+        ending = _FIRST if ordinals is None else b""
+        return Metas.stamped(times, ties, varint(self._rank), ending, ordinals, order), None
 
     def _event_metas(self, payloads: list[Any], times: Integers, policy: EventTime) -> tuple[Metas, Exception | None]:
         """Global times in event time, up to the first payload that cannot have one."""

@@ -68,6 +68,9 @@ class Kernel(Protocol):
 
     # walks.pyx
     def are_unchangeable(self, values: list[Any], kinds: frozenset[type]) -> bool | None: ...
+    def called(
+        self, function: Callable[[Any], Any], values: list[Any], unsigned: bool
+    ) -> tuple[Any, BaseException | None]: ...
     def are_fresh(self, values: list[Any], kinds: frozenset[type]) -> bool: ...
 
     # arrow.pyx
@@ -81,7 +84,9 @@ class Kernel(Protocol):
     Metas: Any
     #: Its methods are those of `drift_graph.stamp_counts.ListedStamps`.
     Stamps: Any
-    def late_of(self, times: Any, greatest: int, least: int, lateness: int) -> list[tuple[int, int, int]]: ...
+    def late_of(
+        self, times: Any, greatest: int, least: int, lateness: int
+    ) -> tuple[list[tuple[int, int, int]], int]: ...
 
     # loops.pyx
     #: Of one aggregate, by cell; see there.

@@ -13,7 +13,7 @@ SOURCE = DRIFT_KERNEL_SOURCE
 include "hash.pyx"
 include "encode.pyx"
 include "keys.pyx"
-include "walks.pyx"
 include "arrow.pyx"
 include "metas.pyx"
+include "walks.pyx"
 include "loops.pyx"

@@ -30,6 +30,7 @@ cdef enum:
 
 cdef uint64_t _SIGN_BIT = <uint64_t>1 << 63
 cdef array.array _INT64S = _python_array("q")
+cdef array.array _UINT64S = _python_array("Q")
 
 
 cdef inline uint64_t _read_big(const uint8_t *data) noexcept nogil:
@@ -179,6 +180,46 @@ cdef struct _Key:
     int64_t at
 
 
+cdef inline bint _is_above(const _Key *one, const _Key *other, Metas metas) noexcept:
+    if one.first != other.first:
+        return one.first > other.first
+    if one.second != other.second:
+        return one.second > other.second
+    return metas is not None and metas.compare(one.at, metas, other.at) > 0
+
+
+cdef void _sort(_Key *keys, _Key *spare, Py_ssize_t count, Metas metas) noexcept:
+    """Sort keys; equal ones keep their order. What is in order already costs a comparison.
+
+    Args:
+        metas: of which these are the first bytes; None if they are all there is.
+    """
+    cdef Py_ssize_t at, left, right, half = count // 2
+    cdef _Key key
+    if count <= _INSERTED_MAX:
+        for at in range(1, count):
+            key, left = keys[at], at
+            while left > 0 and _is_above(&keys[left - 1], &key, metas):
+                keys[left] = keys[left - 1]
+                left -= 1
+            keys[left] = key
+        return
+    _sort(keys, spare, half, metas)
+    _sort(keys + half, spare, count - half, metas)
+    if not _is_above(&keys[half - 1], &keys[half], metas):
+        return
+    memcpy(spare, keys, half * sizeof(_Key))
+    left, right, at = 0, half, 0
+    while left < half:
+        if right < count and _is_above(&spare[left], &keys[right], metas):
+            keys[at] = keys[right]
+            right += 1
+        else:
+            keys[at] = spare[left]
+            left += 1
+        at += 1
+
+
 cdef class MetasIterator:
     cdef Metas metas
     cdef Py_ssize_t at
@@ -199,6 +240,7 @@ cdef class Metas:
     cdef _Rows rows
     cdef bytes tail
     cdef int known  # whether they increase, see `_UNKNOWN`
+    cdef object order  # the indices of the metas in sorted order, if they are known and the metas are not increasing
     cdef tuple ordered  # what `sorted` has answered
     cdef object __weakref__
 
@@ -236,9 +278,10 @@ cdef class Metas:
 
     @staticmethod
     def stamped(const int64_t[::1] times, const uint64_t[::1] ties, bytes rank not None, bytes ending not None,
-                const int64_t[::1] ordinals=None):
+                const int64_t[::1] ordinals=None, order=None):
         cdef Py_ssize_t at, count = times.shape[0], total = 0, rank_size = PyBytes_GET_SIZE(rank)
         cdef uint8_t *write
+        cdef Metas made
         cdef _Rows rows
         if ties.shape[0] != count or (ordinals is not None and ordinals.shape[0] != count):
             raise ValueError(f"there are {count} times, and as many ties and ordinals are needed")
@@ -256,7 +299,10 @@ cdef class Metas:
                 write = _write_varint(write, <uint64_t>ordinals[at])
             rows.ends[at] = write - rows.data
         _with_one_width(rows)
-        return _metas(rows, ending, _UNKNOWN)
+        made = _metas(rows, ending, _UNKNOWN)
+        if order is not None:
+            made.known, made.order = _NOT_INCREASING, order
+        return made
 
     # As a sequence.
 
@@ -365,7 +411,13 @@ cdef class Metas:
         cdef _Key *keys
         cdef array.array order
         cdef int64_t[::1] places
+        cdef Metas made
         if self.ordered is not None:
+            return self.ordered
+        if self.order is not None:
+            made = self.take(self.order)
+            made.known = _INCREASING_ROWS
+            self.ordered = self.order, made
             return self.ordered
         order = array.clone(_INT64S, count, False)
         places = order
@@ -380,7 +432,7 @@ cdef class Metas:
             for at in range(count):
                 keys[at].at = at
                 self.write_key(&keys[at])
-            self.sort(keys, keys + count, count)
+            _sort(keys, keys + count, count, self)
             for at in range(count):
                 places[at] = keys[at].at
         finally:
@@ -400,40 +452,6 @@ cdef class Metas:
                 start[size] = 0
             row = start
         key.first, key.second = _read_big(row), _read_big(row + 8)
-
-    cdef inline bint is_above(self, _Key *one, _Key *other) noexcept:
-        if one.first != other.first:
-            return one.first > other.first
-        if one.second != other.second:
-            return one.second > other.second
-        return self.compare(one.at, self, other.at) > 0
-
-    cdef void sort(self, _Key *keys, _Key *spare, Py_ssize_t count) noexcept:
-        """Sort keys; equal ones keep their order. What is in order already costs a comparison."""
-        cdef Py_ssize_t at, left, right, half = count // 2
-        cdef _Key key
-        if count <= _INSERTED_MAX:
-            for at in range(1, count):
-                key, left = keys[at], at
-                while left > 0 and self.is_above(&keys[left - 1], &key):
-                    keys[left] = keys[left - 1]
-                    left -= 1
-                keys[left] = key
-            return
-        self.sort(keys, spare, half)
-        self.sort(keys + half, spare, count - half)
-        if not self.is_above(&keys[half - 1], &keys[half]):
-            return
-        memcpy(spare, keys, half * sizeof(_Key))
-        left, right, at = 0, half, 0
-        while left < half:
-            if right < count and self.is_above(&spare[left], &keys[right]):
-                keys[at] = keys[right]
-                right += 1
-            else:
-                keys[at] = spare[left]
-                left += 1
-            at += 1
 
     def count_below(self, bytes bound not None, Py_ssize_t start=0, stop=None):
         cdef Py_ssize_t end = self.rows.count if stop is None else stop, middle
@@ -975,120 +993,209 @@ def late_of(const int64_t[::1] times, int64_t greatest, int64_t least, lateness)
             found.append((at, times[at], bound))
         if times[at] > greatest:
             greatest = times[at]
-    return found
+    return found, greatest
 
 
 cdef struct _Stamp:
     int64_t time
     uint64_t tie
-    int64_t items  # how many had the time and tie; 0 if the place is free, or if they were taken out again
+    int64_t items  # how many had the time and tie; 0 if they were taken out again, below 0 if another run counts them
     int64_t first  # the number of the first of them
-    bint used
+
+
+cdef inline bint _is_below(const _Stamp *stamp, int64_t time, uint64_t tie) noexcept nogil:
+    return stamp.time < time or (stamp.time == time and stamp.tie < tie)
+
+
+cdef class _Run:
+    """Different stamps in order."""
+
+    cdef _Stamp *stamps
+    cdef Py_ssize_t start, stop
+
+    def __dealloc__(self):
+        PyMem_Free(self.stamps)
+
+    cdef Py_ssize_t place(self, int64_t time, uint64_t tie, Py_ssize_t start) noexcept nogil:
+        """The index of the first stamp that is not below this one, if those before `start` are."""
+        cdef Py_ssize_t end = start, step = 1, middle
+        while end < self.stop and _is_below(&self.stamps[end], time, tie):
+            start = end + 1
+            end += step
+            step *= 2
+        end = min(end, self.stop)
+        while start < end:
+            middle = (start + end) // 2
+            if _is_below(&self.stamps[middle], time, tie):
+                start = middle + 1
+            else:
+                end = middle
+        return start
+
+
+cdef _Run _run(Py_ssize_t room):
+    cdef _Run made = _Run.__new__(_Run)
+    made.stamps = <_Stamp *>PyMem_Malloc(max(room, 1) * sizeof(_Stamp))
+    if made.stamps == NULL:
+        raise MemoryError
+    return made
 
 
 cdef class Stamps:
-    """See `drift_graph.stamps.ListedStamps`, which says what each method means."""
+    """See `drift_graph.stamp_counts.ListedStamps`, which says what each method means.
 
-    cdef _Stamp *places  # searched from the place of the hash on
-    cdef Py_ssize_t room, used
+    Stamps are in sorted runs, each more than twice as long as the next one; a batch looks for its own in the parts of
+    runs that it overlaps.
+    """
+
+    cdef list runs
     cdef int64_t least
     cdef int64_t added
 
     def __cinit__(self):
-        self.least = INT64_MIN
-        self.resize(64)
+        self.least, self.runs = INT64_MIN, []
 
-    def __dealloc__(self):
-        PyMem_Free(self.places)
-
-    cdef int resize(self, Py_ssize_t room) except -1:
-        """Make room for so many, a power of two; what no item will have is left out."""
-        cdef _Stamp *old = self.places
-        cdef Py_ssize_t at, old_room = self.room
-        cdef _Stamp *place
-        cdef _Stamp *places = <_Stamp *>PyMem_Calloc(room, sizeof(_Stamp))
-        if places == NULL:
-            raise MemoryError
-        self.places, self.room, self.used = places, room, 0
-        for at in range(old_room):
-            if old[at].items and old[at].time >= self.least:
-                place = self.place(old[at].time, old[at].tie)
-                place[0] = old[at]
-                self.used += 1
-        PyMem_Free(old)
+    cdef int push(self, _Run new) except -1:
+        """Add a run; what no item will have is left out."""
+        cdef _Run old
+        cdef _Run both
+        cdef Py_ssize_t left, right
+        while self.runs:
+            old = self.runs[len(self.runs) - 1]
+            old.start = old.place(self.least, 0, old.start)
+            if old.stop - old.start >= 2 * (new.stop - new.start) and old.start <= old.stop - old.start:
+                break
+            both = _run(old.stop - old.start + new.stop - new.start)
+            left, right = old.start, new.start
+            while left < old.stop or right < new.stop:
+                if right == new.stop or (
+                    left < old.stop and _is_below(&old.stamps[left], new.stamps[right].time, new.stamps[right].tie)
+                ):
+                    both.stamps[both.stop] = old.stamps[left]
+                    left += 1
+                else:
+                    both.stamps[both.stop] = new.stamps[right]
+                    right += 1
+                both.stop += both.stamps[both.stop].items > 0
+            new = both
+            self.runs.pop()
+        if new.stop:
+            self.runs.append(new)
         return 0
 
-    cdef inline _Stamp *place(self, int64_t time, uint64_t tie) noexcept nogil:
-        """Where a time and tie are, or may be put."""
-        cdef uint64_t mixed = (<uint64_t>time * <uint64_t>0x9E3779B97F4A7C15) ^ tie
+    cdef _Stamp *find(self, int64_t time, uint64_t tie) noexcept:
+        """Where a time and tie are; NULL if they are nowhere."""
+        cdef _Run run
+        cdef _Stamp *stamp
         cdef Py_ssize_t at
-        mixed = (mixed ^ (mixed >> 29)) * <uint64_t>0xBF58476D1CE4E5B9
-        at = <Py_ssize_t>((mixed ^ (mixed >> 32)) & <uint64_t>(self.room - 1))
-        while self.places[at].used and (self.places[at].time != time or self.places[at].tie != tie):
-            at = (at + 1) & (self.room - 1)
-        return &self.places[at]
-
-    cdef int have_room(self) except -1:
-        cdef Py_ssize_t at, needed = 1, room = 64
-        if 2 * (self.used + 1) <= self.room:
-            return 0
-        for at in range(self.room):
-            needed += self.places[at].items != 0 and self.places[at].time >= self.least
-        while room < 3 * needed:
-            room *= 2
-        return self.resize(room)
-
-    cdef int put(self, int64_t time, uint64_t tie, int64_t items, int64_t first) except -1:
-        cdef _Stamp *place
-        self.have_room()
-        place = self.place(time, tie)
-        self.used += not place.used
-        place.time, place.tie, place.items, place.first, place.used = time, tie, items, first, True
-        return 0
+        for run in self.runs:
+            at = run.place(time, tie, run.start)
+            stamp = &run.stamps[at]
+            if at < run.stop and stamp.time == time and stamp.tie == tie and stamp.items > 0:
+                return stamp
+        return NULL
 
     def add(self, const int64_t[::1] times, const uint64_t[::1] ties):
-        cdef array.array ordinals = array.clone(_INT64S, times.shape[0], False)
-        cdef int64_t[::1] each = ordinals
-        cdef Py_ssize_t at
+        cdef Py_ssize_t at, first, count = times.shape[0]
+        cdef array.array ordinals = array.clone(_INT64S, count, True)
+        cdef array.array order = None
+        cdef bint in_order = True, some = False
+        cdef _Run new = _run(count)
+        cdef _Run old
+        cdef _Stamp *stamp = NULL
+        cdef _Key *keys
+        if ties.shape[0] != count:
+            raise ValueError(f"there are {count} times, and {ties.shape[0]} ties")
+        keys = <_Key *>PyMem_Malloc(max(2 * count, 1) * sizeof(_Key))
+        if keys == NULL:
+            raise MemoryError
+        try:
+            for at in range(count):
+                keys[at].first, keys[at].second, keys[at].at = <uint64_t>times[at] ^ _SIGN_BIT, ties[at], at
+                in_order = in_order and (at == 0 or not _is_above(&keys[at - 1], &keys[at], None))
+            if not in_order:
+                _sort(keys, keys + count, count, None)
+                order = array.clone(_INT64S, count, False)
+                for at in range(count):
+                    order.data.as_longlongs[at] = keys[at].at
+            for at in range(count):
+                if at and keys[at].first == keys[at - 1].first and keys[at].second == keys[at - 1].second:
+                    ordinals.data.as_longlongs[keys[at].at] = stamp.items
+                    stamp.items += 1
+                    some = True
+                    continue
+                stamp = &new.stamps[new.stop]
+                stamp.time, stamp.tie = <int64_t>(keys[at].first ^ _SIGN_BIT), keys[at].second
+                stamp.items, stamp.first = 1, self.added + keys[at].at
+                new.stop += 1
+            for old in self.runs:
+                some = self.count_again(new, old, keys, ordinals) or some
+        finally:
+            PyMem_Free(keys)
+        self.added += count
+        if count:
+            self.push(new)
+        return ordinals if some else None, order
+
+    cdef bint count_again(self, _Run new, _Run old, const _Key *keys, array.array ordinals) noexcept:
+        """Count the stamps of a new run in an old one that has them; whether it has some."""
+        cdef Py_ssize_t at, item, key = 0, place = old.start
+        cdef _Stamp *stamp
+        cdef _Stamp *known
         cdef bint some = False
-        cdef _Stamp *place
-        for at in range(times.shape[0]):
-            place = self.place(times[at], ties[at])
-            if place.items:
-                each[at], some = place.items, True
-                place.items += 1
-            else:
-                each[at] = 0
-                self.put(times[at], ties[at], 1, self.added + at)
-        self.added += times.shape[0]
-        return ordinals if some else None
+        for at in range(new.stop):
+            if place == old.stop:
+                break
+            stamp = &new.stamps[at]
+            if stamp.items > 0:
+                place = old.place(stamp.time, stamp.tie, place)
+                known = &old.stamps[place]
+                if place < old.stop and known.time == stamp.time and known.tie == stamp.tie and known.items > 0:
+                    for item in range(key, key + stamp.items):
+                        ordinals.data.as_longlongs[keys[item].at] += known.items
+                    known.items += stamp.items
+                    stamp.items, some = -stamp.items, True
+            key += abs(stamp.items)
+        return some
 
     def take_back(self, const int64_t[::1] times, const uint64_t[::1] ties):
         cdef Py_ssize_t at
-        cdef _Stamp *place
+        cdef _Stamp *stamp
         for at in range(times.shape[0]):
-            place = self.place(times[at], ties[at])
-            if place.items:
-                place.items -= 1
+            stamp = self.find(times[at], ties[at])
+            if stamp != NULL:
+                stamp.items -= 1
         self.added -= times.shape[0]
 
     def of(self, int64_t time, uint64_t tie):
-        cdef _Stamp *place = self.place(time, tie)
-        if place.items:
-            return place.items, place.first
-        return 0, self.added
+        cdef _Stamp *stamp = self.find(time, tie)
+        if stamp == NULL:
+            return 0, self.added
+        return stamp.items, stamp.first
 
     def set(self, int64_t time, uint64_t tie, int64_t items, int64_t first):
-        self.put(time, tie, items, first)
+        cdef _Stamp *stamp = self.find(time, tie)
+        cdef _Run new
+        if stamp != NULL:
+            stamp.items, stamp.first = items, first
+            return
+        new = _run(1)
+        new.stamps[0].time, new.stamps[0].tie, new.stamps[0].items, new.stamps[0].first = time, tie, items, first
+        new.stop = 1
+        self.push(new)
 
     def settle(self, int64_t least):
         self.least = max(self.least, least)
 
     def listed(self):
         cdef Py_ssize_t at
+        cdef _Run run
+        cdef _Stamp *stamp
         cdef list found = []
-        for at in range(self.room):
-            if self.places[at].items and self.places[at].time >= self.least:
-                found.append((self.places[at].time, self.places[at].tie, self.places[at].items, self.places[at].first))
+        for run in self.runs:
+            for at in range(run.start, run.stop):
+                stamp = &run.stamps[at]
+                if stamp.items > 0 and stamp.time >= self.least:
+                    found.append((stamp.time, stamp.tie, stamp.items, stamp.first))
         found.sort()
         return found

@@ -1,4 +1,4 @@
-# Which values can change: see `drift_graph.unchanged`.
+# Calls of a user's function for each of many values; and which values can change, see `drift_graph.unchanged`.
 
 cdef enum:
     _TUPLES_MAX = 100  # inside each other; what is deeper is asked of the twin
@@ -100,3 +100,40 @@ def are_fresh(list values not None, frozenset kinds not None):
         if _freshness(_of_list(<PyObject *>values, at), kinds, 0) == 0:
             return False
     return True
+
+
+def called(function not None, list values not None, bint unsigned):
+    """Call a function with each value, up to the call that raises.
+
+    Returns:
+        The results, in an array if all are integers of 64 bits, else in a list; and what was raised, or None.
+    """
+    cdef Py_ssize_t at = 0, count = len(values)
+    cdef array.array numbers = array.clone(_UINT64S if unsigned else _INT64S, count, False)
+    cdef list others = None
+    cdef object result
+    cdef int overflow = 0
+    cdef int64_t number
+    cdef uint64_t word
+    cdef bint fits
+    while at < count and at < len(values):
+        try:
+            result = function(values[at])
+        except BaseException as error:
+            return (others if others is not None else numbers[:at]), error
+        if others is None:
+            fits = type(result) is int
+            if fits:
+                number = PyLong_AsLongLongAndOverflow(result, &overflow)
+                fits = overflow == 0 and (number >= 0 or not unsigned)
+                if unsigned and overflow > 0 and result <= UINT64_MAX:
+                    word = result
+                    number, fits = <int64_t>word, True
+            if fits:
+                numbers.data.as_longlongs[at] = number
+            else:
+                others = numbers[:at].tolist()
+        if others is not None:
+            others.append(result)
+        at += 1
+    return (others if others is not None else numbers), None

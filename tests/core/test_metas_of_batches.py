@@ -277,7 +277,8 @@ def test_stamps_are_counted_and_what_is_taken_back_is_not(
     for drawn, is_taken_back, settled in steps:
         batch = [stamp for stamp in drawn if stamp[0] >= least]
         times, ties = (array(code, [stamp[at] for stamp in batch]) for at, code in enumerate("qQ"))
-        ordinals = stamps.add(times, ties)
+        ordinals, order = stamps.add(times, ties)
+        assert order is None or list(order) == sorted(range(len(batch)), key=batch.__getitem__) != [*range(len(batch))]
         expected = [came.count(stamp) + batch[:at].count(stamp) for at, stamp in enumerate(batch)]
         assert list(ordinals or [0] * len(batch)) == expected and (ordinals is None) == (not any(expected))
         if is_taken_back:
@@ -300,7 +301,7 @@ def test_many_stamps_are_counted_and_settled_ones_are_forgotten(kind: Any) -> No
     for start in range(0, 6000, 200):
         times = array("q", [start + draw.randrange(300) for _ in range(200)])
         ties = array("Q", [draw.randrange(2) << 63 for _ in times])
-        ordinals, expected = stamps.add(times, ties), []
+        (ordinals, _), expected = stamps.add(times, ties), []
         for stamp in zip(times, ties):
             expected.append(came.get(stamp, 0))
             came[stamp] = expected[-1] + 1
@@ -323,4 +324,5 @@ def test_late_times_are_those_below_the_greatest_before_them_less_the_lateness(
     bounds = [max(max([greatest, *times[:at]]) - lateness, least) for at in range(len(times))]
     expected = [(at, time, bound) for at, (time, bound) in enumerate(zip(times, bounds)) if time < bound]
     for function in (_late_of, late_of):
-        assert list(function(array("q", times), greatest, least, lateness)) == expected
+        found, highest = function(array("q", times), greatest, least, lateness)
+        assert list(found) == expected and highest == max([greatest, *times])
