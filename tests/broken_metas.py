@@ -17,8 +17,8 @@ BREAKAGES: list[Breakage] = [
         (
             "equal metas change places",
             _COMPILED,
-            "if right < count and self.is_above(&spare[left], &keys[right]):",
-            "if right < count and not self.is_above(&keys[right], &spare[left]):",
+            "if right < count and _is_above(&spare[left], &keys[right], metas):",
+            "if right < count and not _is_above(&keys[right], &spare[left], metas):",
             _TESTS,
         ),
         (
@@ -82,16 +82,37 @@ BREAKAGES: list[Breakage] = [
         (
             "equal stamps are counted as one",
             _COMPILED,
-            "                place.items += 1\n",
-            "                pass\n",
+            "                    stamp.items += 1\n",
+            "",
             _TESTS,
         ),
         (
             "stamps of the least accepted time are forgotten",
             _COMPILED,
-            "if old[at].items and old[at].time >= self.least:",
-            "if old[at].items and old[at].time > self.least + 200:",
+            "old.start = old.place(self.least, 0, old.start)",
+            "old.start = old.place(self.least + 200, 0, old.start)",
             _TESTS,
+        ),
+        (
+            "stamps that came again are counted in two runs",
+            _COMPILED,
+            "both.stop += both.stamps[both.stop].items > 0",
+            "both.stop += 1",
+            _TESTS,
+        ),
+        (
+            "a stamp that came before has the ordinals of its batch",
+            _COMPILED,
+            "ordinals.data.as_longlongs[keys[item].at] += known.items",
+            "pass",
+            _TESTS,
+        ),
+        (
+            "an integer beyond 64 bits is a time",
+            "kernel/drift_kernel/walks.pyx",
+            "fits = overflow == 0 and (number >= 0 or not unsigned)",
+            "fits = number >= 0 or not unsigned",
+            ("tests/core/test_moments.py", "tests/core/test_source_machines.py"),
         ),
         (
             "times are late by the first of a batch",

@@ -1097,7 +1097,7 @@ cdef class Stamps:
 
     def add(self, const int64_t[::1] times, const uint64_t[::1] ties):
         cdef Py_ssize_t at, first, count = times.shape[0]
-        cdef array.array ordinals = array.clone(_INT64S, count, True)
+        cdef array.array ordinals = array.clone(_INT64S, count, False)
         cdef array.array order = None
         cdef bint in_order = True, some = False
         cdef _Run new = _run(count)
@@ -1124,6 +1124,7 @@ cdef class Stamps:
                     stamp.items += 1
                     some = True
                     continue
+                ordinals.data.as_longlongs[keys[at].at] = 0
                 stamp = &new.stamps[new.stop]
                 stamp.time, stamp.tie = <int64_t>(keys[at].first ^ _SIGN_BIT), keys[at].second
                 stamp.items, stamp.first = 1, self.added + keys[at].at
