@@ -98,6 +98,19 @@ class Storage(Protocol):
     def find(self, path: str) -> list[str]:
         """The files in a folder (except hidden ones), or those that match a pattern, in no order."""
 
+    def all_in(self, folder: str) -> list[str]:
+        """The names of all files in a folder, however deep, relative to it. Raises OSError: they cannot be listed."""
+
+    def put(self, file: Path, path: str) -> None:
+        """Put a file of this machine to its place, durable and as a whole or not at all, in place of what is there.
+
+        Raises:
+            OSError: it may be there or not.
+        """
+
+    def remove(self, path: str) -> None:
+        """Remove a file for good. Raises OSError: it may be there or not."""
+
 
 def is_named(storage: Storage, path: str, file: Path) -> bool:
     """Whether a path names a file of this machine, which may not be there yet: as it is, its folder, or a pattern."""
@@ -140,6 +153,38 @@ class Local:
         if self.is_folder(path):
             return [str(each) for each in Path(path).iterdir() if each.is_file() and not each.name.startswith(_HIDDEN)]
         return [each for each in glob.glob(path, recursive=True) if Path(each).is_file()]  # noqa: PTH207
+
+    def all_in(self, folder: str) -> list[str]:
+        found: list[str] = []
+        for inside, _, names in os.walk(folder, onerror=_raise):
+            found += [str(Path(inside, name).relative_to(folder)) for name in names]
+        return found
+
+    def put(self, file: Path, path: str) -> None:
+        _sync(file)
+        folder = Path(path).parent
+        new = [each for each in (folder, *folder.parents) if not each.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        file.rename(path)
+        for each in (folder, *(made.parent for made in new)):
+            _sync(each)
+
+    def remove(self, path: str) -> None:
+        Path(path).unlink()
+        _sync(Path(path).parent)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 class Remote:
@@ -277,7 +322,6 @@ class Remote:
         return found
 
     def all_in(self, folder: str) -> list[str]:
-        """The names of all objects in a folder, however deep, relative to it. Raises OSError: they cannot be listed."""
         from fsspec.asyn import AsyncFileSystem
 
         def found() -> list[str]:
@@ -292,11 +336,9 @@ class Remote:
         return [name[len(inside) + 1 :] for name in asked(folder, found)]
 
     def put(self, file: Path, path: str) -> None:
-        """Make an object of a file: it is there as a whole or not at all. Raises OSError: it may be there or not."""
         asked(path, lambda: self.files.put_file(str(file), path))
 
     def remove(self, path: str) -> None:
-        """Remove an object. Raises OSError: it may be there or not."""
         asked(path, lambda: self.files.rm_file(path))
 
 

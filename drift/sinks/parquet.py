@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drift.extras import need
 from drift.guarantees import SinkGuarantee
-from drift.places import Remote, storage_of
+from drift.places import storage_of
 from drift.sinks.filling import Gathering, Limits, limits_of
-from drift.sinks.parts import LocalParts, ObjectParts, Parts, check_columns, file_name
+from drift.sinks.parts import Parts, check_columns, file_name
 from drift.sinks.resuming import Found, Last, ResumingSink, check_resume, from_committed, refuse_existing
 from drift.urls import path_text
 from drift_graph.errors import PayloadError, SinkError
@@ -78,8 +78,7 @@ def parquet(
     limits = limits_of(part_items, part_bytes, part_every)
     storage, named = storage_of(path_text("parquet", path, "folder"), storage_options)
     by = check_columns(partition_by)
-    parts = ObjectParts(storage, named, by) if isinstance(storage, Remote) else LocalParts(named, by)
-    return ParquetSink(parts, columns, limits, resume)
+    return ParquetSink(Parts(storage, named, by), columns, limits, resume)
 
 
 class ParquetSink(Gathering, ResumingSink):

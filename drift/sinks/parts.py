@@ -2,9 +2,7 @@
 
 Invariant: a file is there as a whole or not at all; and so is a part, once the folder was opened to be written again.
 
-Why: the files of a part are written into a hidden folder and brought to the disk. That the hidden folder is renamed
-decides that they are there: from then on each is only moved to its place, and where a death came in between, whoever
-opens the folder next moves the others. In an object store whoever opens the folder next removes them.
+Why: a file is made elsewhere, and put into its place when it is complete; `Parts` says what makes a part whole.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from drift.places import Local, Remote, Stat
+from drift.places import Stat, Storage
 from drift.sinks.contents import file_hash
 from drift.sinks.rows import OF_ITEMS
 from drift_graph.errors import PayloadError, SettingsError, SinkError
@@ -27,7 +25,7 @@ from drift_graph.errors import PayloadError, SettingsError, SinkError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_UNFINISHED, _PUBLISHED = ".unfinished-", ".published-"
+_UNFINISHED, _MAKING = ".unfinished-", ".making-"
 _NONE = "__HIVE_DEFAULT_PARTITION__"  # the name for a value that is missing
 _PARTITIONS_MAX = 10_000  # of one part
 _OPEN_FILES = 16  # at a time: the rows are sorted by their partitions
@@ -50,34 +48,53 @@ def _as_written(table: pa.Table) -> dict[str, Any]:
 
 
 class Parts:
-    """The parts of a table, as files in a folder.
+    """The parts of a table, as files in a folder, of this machine or of an object store.
+
+    Why a part is there as a whole, once the folder was opened again: before its files one is written that names it, and
+    that goes when they are all there. Whoever finds one removes what is there of its part.
 
     Args:
+        storage: where the folder is.
         path: the folder.
         by: the columns by whose values the files are put into folders COLUMN=VALUE.
 
     Attributes:
-        is_whole: whether no part is on its way; one that cannot be moved stays on it until the next `open`.
+        is_whole: whether no part is on its way; one that cannot be finished stays on it until the next `open`.
         locks: whether nobody else writes there while it is open.
     """
 
-    locks: ClassVar[bool]
-
-    def __init__(self, path: str, by: Sequence[str] = ()) -> None:
-        self.path = path
+    def __init__(self, storage: Storage, path: str, by: Sequence[str] = ()) -> None:
+        self._storage = storage
+        self.path = path.rstrip("/") or path
         self._by = list(by)
+        self._lock: int | None = None
         self.is_whole = True
+        self.locks = not storage.remote
 
     def open(self) -> None:
-        """Finish what an earlier run has begun, or take it back.
+        """Take back what an earlier run has begun.
 
         Raises:
             OSError: the folder cannot be written; a BlockingIOError if another run writes there.
         """
-        raise NotImplementedError
+        if self.locks:
+            Path(self.path).mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path, os.O_RDONLY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in Path(self.path).glob(f"{_MAKING}*"):
+                shutil.rmtree(left)
+        names = self._storage.all_in(self.path)
+        for marked in [name for name in names if name.startswith(_UNFINISHED)]:
+            part = marked.removeprefix(_UNFINISHED)
+            self.remove([name for name in names if file_name(name) == part])
+            self.remove([marked])
+        self.is_whole = True
 
     def close(self) -> None:
         """Let others write."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
 
     def write(self, name: str, table: pa.Table) -> int:
         """Write a part; or a file of the folder itself, if the name is hidden. When it returns it is durable.
@@ -89,27 +106,48 @@ class Parts:
             OSError, pa.ArrowException: nothing is there, if `is_whole`.
             PayloadError: a partition has no name.
         """
-        raise NotImplementedError
+        import pyarrow.parquet as pq
+
+        with tempfile.TemporaryDirectory(prefix=_MAKING, dir=self.path if self.locks else None) as folder:
+            made = Path(folder, "part")
+            if name[0] == "." or not self._by:
+                pq.write_table(table, made, **_as_written(table))
+                size = made.stat().st_size
+                self._storage.put(made, self._at(name))
+                return size
+            self._split(table, made)
+            files = sorted(made.rglob("*.parquet"))
+            size = sum(file.stat().st_size for file in files)
+            (marker := Path(folder, "marker")).touch()
+            self.is_whole = False
+            self._storage.put(marker, self._at(f"{_UNFINISHED}{name}"))
+            for file in files:
+                self._storage.put(file, self._at((file.relative_to(made).parent / name).as_posix()))
+            self.remove([f"{_UNFINISHED}{name}"])
+            self.is_whole = True
+            return size
 
     def read(self, name: str) -> Any:
         """A file, as PyArrow reads it. Raises OSError: it cannot be opened."""
-        raise NotImplementedError
+        return self._at(name) if self.locks else self._storage.open(self._at(name)).file
 
     def hash(self, name: str) -> str:
         """The hash of a file. Raises OSError: it cannot be read."""
-        raise NotImplementedError
+        with self._storage.open(self._at(name)).file as file:
+            return file_hash(file)
 
     def stat(self, name: str) -> Stat | None:
         """A file; None if it is not there."""
-        raise NotImplementedError
+        return self._storage.stat(self._at(name))
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, and the folders of partitions that have no others."""
-        raise NotImplementedError
-
-    def _names(self) -> Iterable[str]:
-        """The names of the files in the folder and those of its partitions, relative to it."""
-        raise NotImplementedError
+        for name in names:
+            self._storage.remove(self._at(name))
+            for inside in Path(name).parents if self.locks else ():
+                with suppress(OSError):  # it has other files
+                    if inside.name:
+                        Path(self.path, inside).rmdir()
 
     def files(self, pattern: re.Pattern[str]) -> list[str]:
         """The files with such names in the order of these, in the folder and those of its partitions.
@@ -117,7 +155,9 @@ class Parts:
         Raises:
             OSError: a folder cannot be read.
         """
-        found = [(file_name(name), name) for name in self._names()]
+        names = self._storage.all_in(self.path)
+        inside = [each for each in names if all("=" in part and part[0] not in "._" for part in each.split("/")[:-1])]
+        found = [(file_name(name), name) for name in inside]
         return [name for file, name in sorted(found) if pattern.fullmatch(file)]
 
     def check(self, names: Iterable[str]) -> None:
@@ -129,9 +169,8 @@ class Parts:
                     f"read both would fail; take another folder, or pass resume='replace' (--on-existing replace)"
                 )
 
-    def _is_split(self, name: str) -> bool:
-        """Whether a part with this name is put into partitions."""
-        return name[0] != "." and bool(self._by)
+    def _at(self, name: str) -> str:
+        return f"{self.path.rstrip('/')}/{name}"
 
     def _split(self, table: pa.Table, into: Path) -> None:
         """Write the rows of each partition into a file, in their order."""
@@ -155,157 +194,6 @@ class Parts:
             min_rows_per_group=_GROUP_ROWS,
             max_rows_per_group=_GROUP_ROWS,
         )
-
-
-class LocalParts(Parts):
-    """A folder of this machine, which is locked while it is open."""
-
-    locks = True
-
-    def __init__(self, path: str, by: Sequence[str] = ()) -> None:
-        super().__init__(path, by)
-        self._folder = Path(path)
-        self._lock: int | None = None
-
-    def open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self._folder, os.O_RDONLY)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for published in sorted(self._folder.glob(f"{_PUBLISHED}*")):
-            self._move(published)
-        for unfinished in self._folder.glob(f"{_UNFINISHED}*"):
-            _remove(unfinished)
-        self.is_whole = True
-
-    def close(self) -> None:
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            os.close(lock)
-
-    def read(self, name: str) -> Any:
-        return self._folder / name
-
-    def hash(self, name: str) -> str:
-        with (self._folder / name).open("rb") as file:
-            return file_hash(file)
-
-    def stat(self, name: str) -> Stat | None:
-        return Local().stat(str(self._folder / name))
-
-    def _names(self) -> Iterable[str]:
-        for folder, folders, names in os.walk(self._folder, onerror=_raise):
-            folders[:] = [name for name in folders if "=" in name and name[0] not in "._"]
-            inside = Path(folder).relative_to(self._folder)
-            yield from (str(inside / name) for name in names)
-
-    def remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            (self._folder / name).unlink()
-            for inside in Path(name).parents:
-                with suppress(OSError):  # it has other files
-                    if inside.name:
-                        (self._folder / inside).rmdir()
-
-    def write(self, name: str, table: pa.Table) -> int:
-        import pyarrow.parquet as pq
-
-        assert self._lock is not None
-        unfinished = self._folder / f"{_UNFINISHED}{name.lstrip('.')}"
-        try:
-            if not self._is_split(name):
-                pq.write_table(table, unfinished, **_as_written(table))
-                size = _sync(unfinished)
-                unfinished.rename(self._folder / name)
-                os.fsync(self._lock)
-                return size
-            self._split(table, unfinished)
-            size = sum(map(_sync, [unfinished, *unfinished.rglob("*")]))
-            published = unfinished.rename(self._folder / f"{_PUBLISHED}{name}")
-        except BaseException:
-            with suppress(OSError):
-                _remove(unfinished)
-            raise
-        self.is_whole = False
-        os.fsync(self._lock)
-        self._move(published)
-        self.is_whole = True
-        return size
-
-    def _move(self, published: Path) -> None:
-        """Move the files of a part to their places; some may be there already."""
-        name, folders = published.name.removeprefix(_PUBLISHED), {self._folder}
-        for file in sorted(published.rglob("*.parquet")):
-            inside = file.relative_to(published).parent
-            (self._folder / inside).mkdir(parents=True, exist_ok=True)
-            file.rename(self._folder / inside / name)
-            folders.update(self._folder / each for each in (inside, *inside.parents))
-        for folder in sorted(folders):
-            _sync(folder)
-        shutil.rmtree(published)
-
-
-class ObjectParts(Parts):
-    """A folder in an object store, where nothing is renamed and nobody locks.
-
-    Why a part is there as a whole, once the folder was opened again: before its files an object is written that names
-    it, and that goes when they are all there. Whoever finds one removes what is there of its part.
-    """
-
-    locks = False
-
-    def __init__(self, storage: Remote, path: str, by: Sequence[str] = ()) -> None:
-        super().__init__(path.rstrip("/"), by)
-        self._storage = storage
-
-    def open(self) -> None:
-        names = self._storage.all_in(self.path)
-        for marked in [name for name in names if name.startswith(_UNFINISHED)]:
-            part = marked.removeprefix(_UNFINISHED)
-            self.remove([name for name in names if file_name(name) == part])
-            self.remove([marked])
-        self.is_whole = True
-
-    def read(self, name: str) -> Any:
-        return self._storage.open(self._at(name)).file
-
-    def hash(self, name: str) -> str:
-        with self.read(name) as file:
-            return file_hash(file)
-
-    def stat(self, name: str) -> Stat | None:
-        return self._storage.stat(self._at(name))
-
-    def _names(self) -> Iterable[str]:
-        for name in self._storage.all_in(self.path):
-            if all("=" in folder and folder[0] not in "._" for folder in name.split("/")[:-1]):
-                yield name
-
-    def remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._storage.remove(self._at(name))
-
-    def write(self, name: str, table: pa.Table) -> int:
-        import pyarrow.parquet as pq
-
-        with tempfile.TemporaryDirectory(prefix="drift-part-") as folder:
-            made = Path(folder, "part")
-            if not self._is_split(name):
-                pq.write_table(table, made, **_as_written(table))
-                self._storage.put(made, self._at(name))
-                return made.stat().st_size
-            self._split(table, made)
-            files = sorted(made.rglob("*.parquet"))
-            (marker := Path(folder, "marker")).touch()
-            self.is_whole = False
-            self._storage.put(marker, self._at(f"{_UNFINISHED}{name}"))
-            for file in files:
-                self._storage.put(file, self._at((file.relative_to(made).parent / name).as_posix()))
-            self.remove([f"{_UNFINISHED}{name}"])
-            self.is_whole = True
-            return sum(file.stat().st_size for file in files)
-
-    def _at(self, name: str) -> str:
-        return f"{self.path}/{name}"
 
 
 def file_name(name: str) -> str:
@@ -361,24 +249,3 @@ def with_names(table: pa.Table, name: str) -> pa.Table:
             if value is not None and (value in ("", _NONE) or "\0" in value):
                 raise PayloadError(f"partition_by has {name!r}, and no folder stands for {value!r:.80} in it: map it")
     return table.set_column(at, name, column)
-
-
-def _sync(path: Path) -> int:
-    """Bring a file or a folder to the disk; returns the bytes of the file."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-        return 0 if path.is_dir() else path.stat().st_size
-    finally:
-        os.close(number)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _raise(error: OSError) -> None:
-    raise error
