@@ -14,6 +14,7 @@ _VALUES, _JSON, _ROWS = "drift/columns/values.py", "drift/sources/json_values.py
 _ARROW, _TABLE, _MOMENTS = "drift/arrow.py", "drift/sources/rows.py", "graph/drift_graph/moments.py"
 _COMPRESSED = "drift/sources/compressed.py"
 _WHOLE = "drift/engines/whole.py"
+_ROTATED = "drift/sources/rotated.py"
 
 
 def broken(file: str, tests: tuple[str, ...], *edits: tuple[str, str, str]) -> list[Breakage]:
@@ -21,6 +22,20 @@ def broken(file: str, tests: tuple[str, ...], *edits: tuple[str, str, str]) -> l
 
 
 BREAKAGES = [
+    *broken(
+        _ROTATED,
+        ("tests/sources/test_sources_followed.py", "-k", "rotated or renamed or removed_unread"),
+        ("an empty piece is read again and again", "self._passed += 1", "pass"),
+        ("a file that was cut is read on", "now.size < offset)", "False)"),
+        ("a piece is known by its inode alone", "each.identity == self._identity]", "False]"),
+        (
+            "a renamed file ends before something is behind it",
+            "not any(each.size for each in pieces[",
+            "not any(pieces[",
+        ),
+        ("a piece that is gone is passed over", "before_it - piece.number != 1", "False"),
+        ("pieces are read the newest first", "-number if number is not None", "number if number is not None"),
+    ),
     *broken(
         _WHOLE,
         ("tests/sources/test_sources_whole.py",),

@@ -12,14 +12,12 @@ from drift.cli.errors import to_json
 from drift.cli.specs import by_name, sink_of, source_of
 from drift.guarantees import SinkGuarantee, SourceGuarantee, guarantee
 from drift.load import load_dataflow
-from drift.segments.chain import checkpoints_of
 from drift.sinks.base import Comparing
 from drift.state.checkpoint import Checkpoint
 from drift.state.run_checkpoints import Checkpoints, growth_of, store_of
 from drift.urls import without_secrets
 from drift_graph.errors import SettingsError
 from drift_graph.graph import Dataflow
-from drift_graph.segments import segments_of
 
 
 @click.command("check", short_help="Check a graph, and say what a run guarantees.")
@@ -114,24 +112,17 @@ def _checkpoint_to_resume_from(dataflow: Dataflow, where: str) -> Checkpoint | N
     Raises:
         GraphError: this graph cannot resume from it.
     """
-    *others, last = segments_of(dataflow)
-    for number, segment in enumerate(others, 1):
-        _checkpoint_in(segment, str(checkpoints_of(Checkpoints(where), number).where))
-    return _checkpoint_in(last, where)
-
-
-def _checkpoint_in(dataflow: Dataflow, where: str) -> Checkpoint | None:
     if "://" not in where and not Path(where.removeprefix("files:")).exists():
         return None
     checkpoints = Checkpoints(where, away_max_s=0)
     store = store_of(checkpoints)
     store.open_to_read()
     try:
-        growth = growth_of(store, checkpoints, dataflow, {}, fused=True)
-        if growth is None:
+        divided = growth_of(store, checkpoints, dataflow, {}, fused=True)
+        if divided is None:
             return None
-        growth.check(growth.checkpoint.output.algorithm, store.where)
-        return growth.checkpoint
+        divided.whole.check(divided.whole.checkpoint.output.algorithm, store.where)
+        return divided.whole.checkpoint
     finally:
         store.close()
 

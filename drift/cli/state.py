@@ -99,11 +99,12 @@ def plan_command(
     store = store_of(checkpoints)
     store.open_to_read()
     try:
-        growth = growth_of(store, checkpoints, dataflow, {}, fused=True)
+        divided = growth_of(store, checkpoints, dataflow, {}, fused=True)
     finally:
         store.close()
-    if growth is None:
+    if divided is None:
         raise SettingsError(f"{store.where} has no checkpoints: a run begins")
+    growth = divided.whole
     number, reached = growth.checkpoint.number, growth.checkpoint.reached
     steps = [fate._asdict() for fate in growth.fates]
     plan = {"checkpoint": number, "reached": reached, "changed": growth.is_changed, "steps": steps}

@@ -93,7 +93,7 @@ def matched(old: dict[str, _Step], new: dict[str, _Step], *, states_by_name: boo
     """Names of the steps of the first graph -> names in the second; see `compare`."""
 
     def is_named(step: _Step) -> bool:
-        return _is_named(step) or (states_by_name and has_state(step))
+        return _is_named(step) or (states_by_name and (has_state(step) or any("asked" in each for each in step)))
 
     pairs = {name: name for name in old if name in new and _content(old[name]) == _content(new[name])}
     left = {name: _content(step) for name, step in new.items() if name not in pairs.values()}

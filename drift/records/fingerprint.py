@@ -17,8 +17,9 @@ from typing import Any
 from drift.records.code import print_of, python_tag, value_hash
 from drift_graph.functions import user_function
 from drift_graph.graph import Dataflow
-from drift_graph.operators import Operator, Sink, Source
+from drift_graph.operators import Map, Operator, Sink, Source
 from drift_graph.policies import TimePolicy
+from drift_graph.segments import Segment
 
 #: {"format", "name", "python", "digest", "structure", "code", "source", "operators": [...], "edges": [...]}: of dicts,
 #: lists, text, ints and None only.
@@ -54,6 +55,8 @@ def fingerprint(dataflow: Dataflow, times: Mapping[str, TimePolicy] | None = Non
 
 
 def _operator(dataflow: Dataflow, operator: Operator, times: Mapping[str, TimePolicy]) -> dict[str, Any]:
+    if isinstance(dataflow, Segment) and isinstance(operator, Map):
+        operator = dataflow.full_graph[operator.name]  # a segment passes on what is asked, the graph says who asks
     policy = times.get(operator.name, operator.time) if isinstance(operator, Source) else None
     prints = {role: print_of(function) for role, function in _functions(operator, policy).items()}
     rank = dataflow.sources.index(operator) if isinstance(operator, Source) else dataflow.ranks[operator.name]

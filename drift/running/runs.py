@@ -125,9 +125,9 @@ class Run(Exports):
 
     def _prepare(self, plan: RunPlan) -> None:
         times, settings, state = plan.times, plan.settings, plan.state
-        dataflow = plan.dataflow
+        dataflow, self._since = plan.dataflow, 0
         if state is not None:
-            dataflow, is_over = found_before(dataflow, state, times, fused=settings.fused)
+            dataflow, is_over, self._since = found_before(dataflow, state, times, fused=settings.fused)
         self.dataflow = dataflow
         self.engine = plan.engine.name
         self.settings = settings
@@ -414,7 +414,7 @@ class Run(Exports):
             if has_calls and isinstance(engine, Asks):
                 engine.on_answers = answers.on_passed
             return engine
-        return Chain(kind, dataflow, self._feed, self.settings, state if keeps else None, self._answers)
+        return Chain(kind, dataflow, self._feed, self.settings, state if keeps else None, self._answers, self._since)
 
     def _prepared_checkpoints(self, state: Checkpoints, times: Mapping[str, TimePolicy]) -> RunCheckpoints:
         """The object that takes the run's checkpoints; engine, sources and sinks are set to the last one."""

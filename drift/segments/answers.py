@@ -55,6 +55,23 @@ class AnswerLog:
             self._lasts.append((number, max(fields[1])))
             self._take(fields, self._entries, begin)
 
+    def begin_with(self, others: Sequence[AnswerLog]) -> None:
+        """Have what other logs have, which were opened to read, and nothing else; these are closed."""
+        self._entries.clear()
+        for other in others:
+            for group in {id(group): group for group in other._groups.values()}.values():
+                self.together(group)
+            for kind, is_failure in ((_ANSWERS, False), (_FAILURES, True)):
+                rows = [
+                    (meta, *found) for meta, found in other._found.items() if (type(found[1]) is Failure) == is_failure
+                ]
+                if rows:
+                    metas, prints, answers = zip(*rows)
+                    self._append(kind, metas, prints, [astuple(each) for each in answers] if is_failure else answers)
+            self._groups.update(other._groups)
+            self._found.update(other._found)
+            other.close()
+
     def follow(self, other: Entries) -> None:
         """Read what another process has appended to its log since the last call."""
         for fields in other.appended():

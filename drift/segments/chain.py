@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drift.engines.base import Progress
@@ -31,12 +30,24 @@ from drift.segments.answers import AnswerLog, AnswersAtBorder, AnswersOfRun
 from drift.segments.feed import Before, BorderFeed
 from drift.segments.log import BorderLog, Unlogged
 from drift.sinks.base import Sink
-from drift.state.backend import named
 from drift.state.checkpoint import Checkpoint
-from drift.state.run_checkpoints import Checkpoints, Held, RunCheckpoints, TakesCheckpoints, log_folder_of, store_of
+from drift.state.growth import Growth, grown
+from drift.state.run_checkpoints import (
+    Checkpoints,
+    Held,
+    RunCheckpoints,
+    TakesCheckpoints,
+    changed_meanwhile,
+    chosen,
+    forms_of,
+    known,
+    log_folder_of,
+)
+from drift.state.segments import Divided, checkpoints_of
+from drift.state.store import Store
 from drift.urls import without_secrets
 from drift_barrier.barrier import Released
-from drift_graph.errors import SettingsError
+from drift_graph.errors import SettingsError, StorageError
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.policies import TimePolicy
@@ -58,6 +69,7 @@ class Chain:
         feed: the run's sources.
         state: where the run keeps its state; None in a run without state.
         answers: that were recorded, and where answers are recorded; see `AnswersOfRun`.
+        since: see `drift.state.segments.checkpoints_of`.
 
     Attributes:
         befores: all segments but the last.
@@ -73,8 +85,10 @@ class Chain:
         settings: Settings,
         state: Checkpoints | None,
         answers: AnswersOfRun,
+        since: int = 0,
     ) -> None:
         self._feed = feed
+        self._since = since
         self.befores: list[Before] = []
         self._checkpoints = state
         every = segments_of(dataflow, durable=state is not None)
@@ -88,23 +102,28 @@ class Chain:
                 f"server: name a folder too, logs= of drift.Checkpoints, or --state-logs"
             )
         in_flight_max, batch_items = settings.in_flight_max, settings.items_at_once
+        version = f"-{since}" if since else ""
         try:
             for number, segment in enumerate(self._segments[:-1], 1):
                 engine = kind.make(segment, feed, settings)
                 log: BorderLog = Unlogged()
                 stored: AnswerLog | None = None
                 if state is not None and logs is not None:
-                    log = BorderLog(logs / f"segment+{number}", _steps_of(segment), on_disk=state.logs_on_disk)
+                    log = BorderLog(logs / f"segment{version}+{number}", _steps_of(segment), on_disk=state.logs_on_disk)
                     if segment.calls:
-                        folder = logs / f"answers+{number}"
+                        folder = logs / f"answers{version}+{number}"
                         stored = AnswerLog(folder, _steps_of(segment), on_disk=state.logs_on_disk)
-                checkpoints = checkpoints_of(self._of_segments[number - 1], number) if state is not None else None
+                checkpoints = (
+                    checkpoints_of(self._of_segments[number - 1], number, since) if state is not None else None
+                )
                 self.befores.append(Before(segment, engine, feed, log, checkpoints, stored))
                 answering = None
                 if self._loop is not None and segment.calls:
                     answering = _answering(segment, self._loop, in_flight_max, AnswersAtBorder(answers, stored))
                 before = self.befores[-1]
-                feed = BorderFeed(self._segments[number], before, batch_items=batch_items, answering=answering)
+                feed = BorderFeed(
+                    self._segments[number], before, batch_items=batch_items, answering=answering, since=since
+                )
             self._last = kind.make(self._segments[-1], feed, settings)
         except BaseException:
             self.close_all([*self.befores, feed, *self._loops])
@@ -134,18 +153,46 @@ class Chain:
         assert self._checkpoints is not None
         segments = segments_of(dataflow)
         *of_befores, of_last = self._of_segments
-        stores = [checkpoints_of(each, number) for number, each in enumerate(of_befores, 1)] + [of_last]
+        stores = [checkpoints_of(each, number, self._since) for number, each in enumerate(of_befores, 1)] + [of_last]
+        forms = partial(forms_of, fused=settings.fused)
         make = partial(RunCheckpoints, fused=settings.fused, algorithm=settings.digest)
-        last = ChainCheckpoints(of_last, segments[-1], {}, fused=settings.fused, algorithm=settings.digest)
+        resumed: list[Divided] = []
+
+        def of_segment(number: int, checkpoint: Checkpoint | None) -> Growth | None:
+            own_times = {} if number else times
+            if resumed and (checkpoint is not None or resumed[0].whole.is_changed):
+                return resumed[0].of_segment(number, own_times, forms, checkpoint)
+            if checkpoint is None:
+                return None
+            growth = grown(checkpoint, segments[number], own_times, forms, of_last.allowed)
+            growth.check_begun(settings.digest, _shown(stores[number]))
+            return growth
+
+        def of_the_last(store: Store) -> Growth | None:
+            found = chosen(store, of_last, dataflow, times, fused=settings.fused, algorithm=settings.digest)
+            if found is None:
+                return None
+            if found.since != self._since:
+                raise StorageError(changed_meanwhile(store.where))
+            resumed.append(found)
+            return of_segment(len(segments) - 1, found.before.checkpoints[-1])
+
+        last = ChainCheckpoints(
+            of_last, segments[-1], {}, fused=settings.fused, algorithm=settings.digest, grown=of_the_last
+        )
         of_others: list[RunCheckpoints] = []
         try:
-            if (known := _known(stores[0])) and known[-1].is_last:
-                self._feed.refuse_more(known[-1].sources, last.where)
+            if (retained := known(stores[0])) and retained[-1].is_last:
+                self._feed.refuse_more(retained[-1].sources, last.where)
             last.open_sinks(sinks)
-            chosen = self._chosen(stores[:-1], last.checkpoint)
-            for number, (segment, checkpoints, checkpoint) in enumerate(zip(segments, stores, chosen)):
-                resumed = replace(checkpoints, from_checkpoint=None if checkpoint is None else checkpoint.number)
-                of_others.append(make(resumed, segment, {} if number else times))
+            is_changed = bool(resumed) and resumed[0].whole.is_changed
+            if is_changed:
+                last.check_sinks(sinks)
+                self._begin_logs(resumed[0], [of_segment(at, None) for at in range(len(segments))])
+            begin_at = [None] * len(self.befores) if is_changed else self._chosen(stores[:-1], last.checkpoint)
+            for number, (segment, checkpoints, checkpoint) in enumerate(zip(segments, stores, begin_at)):
+                growth = of_segment(number, checkpoint)
+                of_others.append(make(checkpoints, segment, {} if number else times, grown=partial(_given, growth)))
             for before, run_checkpoints in zip(self.befores, of_others):
                 before.run_checkpoints = run_checkpoints
                 run_checkpoints.begin(before, before.feed, {})
@@ -157,11 +204,26 @@ class Chain:
         last.join(self, of_others)
         return last
 
+    def _begin_logs(self, divided: Divided, segments: Sequence[Growth | None]) -> None:
+        """Of a graph that has changed: nothing is logged, and answers are those of then, found by what was asked."""
+        begin = [each.checkpoint.at for each in segments if each is not None]
+        logs = log_folder_of(self._checkpoints) if self._checkpoints is not None else None
+        assert logs is not None
+        version = f"-{divided.before.since}" if divided.before.since else ""
+        then = []
+        for number in range(1, len(divided.before.checkpoints)):
+            then.append(AnswerLog(logs / f"answers{version}+{number}", "the calls of the graph before"))
+            then[-1].open_to_read(begin[0])
+        for before, at in zip(self.befores, begin):
+            before.log.begin_at(at)
+            if before.answers is not None:
+                before.answers.begin_with(then)
+
     def _chosen(self, stores: Sequence[Checkpoints], last: Checkpoint | None) -> list[Checkpoint | None]:
         """The checkpoint that each segment but the last resumes from; None to start from the beginning."""
-        chosen: list[Checkpoint | None] = []
+        found: list[Checkpoint | None] = []
         for before, checkpoints in zip(self.befores[::-1], stores[::-1]):
-            retained, next_one = _known(checkpoints), chosen[0] if chosen else last
+            retained, next_one = known(checkpoints), found[0] if found else last
             after = next_one.at if next_one is not None else BEGINNING
             before.log.open_to_read()
             if before.answers is not None:
@@ -183,8 +245,8 @@ class Chain:
                     stacklevel=2,
                 )
             before.log.resume(checkpoint.at if checkpoint is not None else BEGINNING, after)
-            chosen.insert(0, checkpoint)
-        return chosen
+            found.insert(0, checkpoint)
+        return found
 
     # As an engine.
 
@@ -317,6 +379,10 @@ class ChainCheckpoints(RunCheckpoints):
         super().close()
 
 
+def _given(growth: Growth | None, _: Store) -> Growth | None:
+    return growth
+
+
 def _loop() -> Loop:
     from drift.calling.asker import Loop  # imports asyncio, which takes as long to load as all of drift
 
@@ -327,29 +393,6 @@ def _answering(segment: Segment, loop: Loop, in_flight_max: int, log: AnswersAtB
     from drift.segments.answering import Answering
 
     return Answering(segment.name, segment.calls, loop, in_flight_max, log)
-
-
-def checkpoints_of(checkpoints: Checkpoints, number: int) -> Checkpoints:
-    """Where a segment other than the last keeps its state, counted from 1."""
-    where = os.fspath(checkpoints.where)
-    if "://" in where:
-        server, name = named(where)
-        where = f"{server}#{name}-segment-{number}"
-    else:
-        where = str(Path(where.removeprefix("files:")) / "segments" / str(number))
-    return replace(checkpoints, where=where, keep=max(checkpoints.keep, 2), from_checkpoint=None)
-
-
-def _known(checkpoints: Checkpoints) -> list[Checkpoint]:
-    store = store_of(checkpoints)
-    try:
-        store.open_to_read()
-    except SettingsError:
-        return []
-    try:
-        return store.checkpoints()
-    finally:
-        store.close()
 
 
 def _steps_of(segment: Segment) -> str:

@@ -21,6 +21,7 @@ from drift.engines.feed import Feed
 from drift.machines.nodes.intake import Fed
 from drift.segments.log import BorderLog, Passed
 from drift.state.run_checkpoints import Begin, Checkpoints, RunCheckpoints, Taken, TakesCheckpoints
+from drift.state.segments import position_of
 from drift_barrier.barrier import Released
 from drift_graph.errors import DriftError
 from drift_graph.item import FAILURES, Failure
@@ -44,12 +45,20 @@ class BorderFeed(Feed):
         before: the segment before, whose output this is.
         batch_items: larger batches are split.
         answering: asks about items at calls; None if there are none at this border.
+        since: see `drift.state.segments.checkpoints_of`.
     """
 
     def __init__(
-        self, dataflow: Segment, before: Before, *, batch_items: int, answering: Answering | None = None
+        self,
+        dataflow: Segment,
+        before: Before,
+        *,
+        batch_items: int,
+        answering: Answering | None = None,
+        since: int = 0,
     ) -> None:
         self.answering = answering
+        self._since = since
         machines = [SourceMachine.of(source, rank) for rank, source in enumerate(dataflow.sources)]
         super().__init__(machines, batch_items=batch_items, on_late=lambda _: None)
         self._before = before
@@ -139,7 +148,7 @@ class BorderFeed(Feed):
     def positions_at(self, checkpoint: bytes) -> dict[str, Any]:
         """The log positions to read from."""
         self._before.taken(checkpoint)
-        return {"from": checkpoint.hex(), "items_in": self.items_in}
+        return position_of(checkpoint, self.items_in, self._since)
 
     def committed(self, positions: Mapping[str, Any]) -> None:
         """A checkpoint has been committed; `positions` are those of the oldest retained checkpoint."""

@@ -93,15 +93,16 @@ class BorderLog:
         if has and not self.broken:
             return
         retained = list(self.read(after)) if has else []
-        self._clear(after if retained else before)
+        self.begin_at(after if retained else before)
         for each in retained:
             self.write(each)
 
     def clear(self) -> None:
         """Remove entries of a run that has committed no checkpoint."""
-        self._clear(BEGINNING)
+        self.begin_at(BEGINNING)
 
-    def _clear(self, time: bytes) -> None:
+    def begin_at(self, time: bytes) -> None:
+        """Have nothing, of what is below a time and above."""
         self._entries.clear()
         self._ends, self.broken = [], ""
         self.begin = self.end = time

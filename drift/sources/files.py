@@ -54,7 +54,8 @@ def text(
         line_max: bytes of a line; a longer one is an InputError, or is diverted, as its first 1,000 bytes. A source
             takes a few times as much memory at most, also for a gzip file that unpacks to more.
         follow: whether the source is live: the last file by name is read as it grows, until a later one appears. A
-            pattern or folder may have no files yet. A gzip file must be complete when it appears: move it there.
+            pattern or folder may have no files yet. A gzip file must be complete when it appears: move it there. A file
+            that is named is read on where it is rotated, in NAME.1, NAME-DATE or NAME.1.gz, and then by its name.
         storage_options: of a URL, for the class of fsspec that reads it.
     """
     _check_follow(path, follow)

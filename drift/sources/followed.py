@@ -30,7 +30,7 @@ _JOIN_S = 5.0
 
 
 @runtime_checkable
-class _Grown(Protocol):
+class Grown(Protocol):
     """A reader of such a source."""
 
     def complete(self) -> None:
@@ -46,7 +46,7 @@ class _Measuring(Protocol):
     ended_at: int
 
 
-class _Listing(NamedTuple):
+class Listing(NamedTuple):
     """Attributes:
     files: that exist, in order.
     size: in bytes, of the requested file; None if it does not exist.
@@ -73,12 +73,12 @@ class FollowedReader:
     """
 
     def __init__(self, files: Files, open_one: Callable[[str, bool], Reader]) -> None:
-        self._files = files
         if not files.storage.remote and not Path(files.folder).is_dir():
             raise InputError(
                 f"{files.folder} is not a folder, so {files.path} cannot be followed in it; check the path"
             )
-        if files.one and files.stat(files.names()[0]) is None:
+        self._files = files
+        if files.one and not self._exists():
             raise InputError(f"{files.path} does not exist; check the path, or follow a pattern, as '{files.path}*'")
         self._open_one = open_one
         self._reader: Reader | None = None
@@ -92,13 +92,17 @@ class FollowedReader:
         self._at_end = True
         self._completed: tuple[str, int] | None = None  # the last file that was read to its end, and its size
         self._marked: tuple[str, Sequence[str]] = "", ()  # a file and its mark
-        self._listed: _Listing | None = None  # all of this is read, or will be by the reader
+        self._listed: Listing | None = None  # all of this is read, or will be by the reader
         self._lock = threading.Lock()  # for what follows, and for `_listed`
         self._idle = False
         self._wake = Wake()
         self._wake.set()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def _exists(self) -> bool:
+        """Whether there is what is named, a file."""
+        return self._files.stat(self._files.names()[0]) is not None
 
     def read(self, items_max: int) -> list[Any] | None:
         while True:
@@ -117,12 +121,12 @@ class FollowedReader:
             self._completed = self._file, size
             self._close_file()
 
-    def _list(self, file: str) -> _Listing:
+    def _list(self, file: str) -> Listing:
         return self._with_file(self._files.names(), file)
 
-    def _with_file(self, files: Sequence[str], file: str) -> _Listing:
+    def _with_file(self, files: Sequence[str], file: str) -> Listing:
         found = self._files.stat(file) if file else None
-        return _Listing(files, found and found.size, found and found.identity)
+        return Listing(files, found and found.size, found and found.identity)
 
     def _more(self) -> bool:
         """Whether there may be more, in the file or in the next, which is opened."""
@@ -148,11 +152,11 @@ class FollowedReader:
             if self._position_in_file:
                 assert isinstance(self._reader, Positioned)
                 self._reader.seek(self._position_in_file)
-        elif behind and not gone and isinstance(self._reader, _Grown):
+        elif behind and not gone and isinstance(self._reader, Grown):
             self._reader.complete()
         return True
 
-    def _check(self, listing: _Listing) -> None:
+    def _check(self, listing: Listing) -> None:
         """Raises InputError: something has appeared that should have been read before."""
         folder = self._files.folder
         new = set(listing.files) - set(self._listed.files if self._listed is not None else listing.files)

@@ -22,6 +22,7 @@ from drift.sources.base import Diverting, Diverts, Positioned, Reader, Source, T
 from drift.sources.followed import FollowedReader, is_marked
 from drift.sources.known import Mark, changed_of, content_of
 from drift.sources.positions import position_fields, position_lost, position_of
+from drift.sources.rotated import RotatedReader
 from drift.urls import without_secrets
 from drift_graph.errors import InputError
 
@@ -78,7 +79,8 @@ class PathSource(Diverting, TakesSchema):
             return (source.growing() if grows and isinstance(source, Growing) else source).open()
 
         if self.live:
-            return FollowedReader(files, open_one)
+            rotates = files.one and not self._storage.remote and isinstance(self._one, Growing)
+            return (RotatedReader if rotates else FollowedReader)(files, open_one)
         if not names:
             reason = (
                 "no file matches the pattern" if self._storage.is_pattern(self._path) else "the folder has no files"

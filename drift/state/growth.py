@@ -14,6 +14,7 @@ no state is converted twice.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
@@ -28,9 +29,9 @@ from drift_graph.functions import name_of
 from drift_graph.graph import Dataflow
 from drift_graph.policies import TimePolicy
 from drift_graph.ranks import reached
-from drift_graph.segments import Segment
 
 _ACCEPT = "pass changed_graph='accept' (--accept-changed-graph)"
+_DROP = "to drop it, pass dropped="
 _ANEW = "give it another name, and drop the old one"
 _Edges = dict[tuple[str, str, bool], None]
 #: Forms of the states of steps that a user's function makes; the others are the library's own.
@@ -53,9 +54,11 @@ class Move(NamedTuple):
 
     Attributes:
         step: its step, for messages.
+        name: its name now; "" if they are written to another store, and are no longer in this one.
         before: its name in the checkpoint.
         convert: gives the state of now for one of then; None if they stay as they are.
         is_timed: whether a stored state has timers beside it.
+        origin: the segment of the state that has them, counted from 0; None for that of the store that is written.
     """
 
     step: str
@@ -63,6 +66,7 @@ class Move(NamedTuple):
     before: str
     convert: Callable[[Any], Any] | None
     is_timed: bool
+    origin: int | None = None
 
 
 class Fate(NamedTuple):
@@ -95,6 +99,8 @@ class Growth:
         differences: all that changed, in words.
         moves: the groupings whose states are written anew.
         names: of operators that were renamed, by their names in the checkpoint.
+        later: by segments of the state, as in `Move`: the operators to which later items for those of then go.
+        segments: of the state, if there, or in the graph, are several: where each is stored, and its checkpoint.
     """
 
     checkpoint: Checkpoint
@@ -109,6 +115,8 @@ class Growth:
     allowed: Allowed
     moves: tuple[Move, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    later: Mapping[int | None, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    segments: Sequence[tuple[str | os.PathLike[str], Checkpoint]] = ()
 
     @property
     def new_operators(self) -> list[str]:
@@ -132,6 +140,24 @@ class Growth:
         found = {move.step: _code_of(move.convert) for move in self.moves if move.convert is not None}
         return {**self.checkpoint.converted, **found}
 
+    @property
+    def needs_code(self) -> bool:
+        """Whether functions have changed, and that is not allowed."""
+        return bool(self.code) and not self.allowed.changed_code
+
+    def check_begun(self, algorithm: str, where: str) -> None:
+        """Check whether a segment can resume, where the last one has no checkpoint yet.
+
+        Raises:
+            GraphError, SettingsError: as `check`, or the graph has changed.
+        """
+        if self.is_changed:
+            raise GraphError(
+                f"{where} is of another graph ({self.differences}), whose output has no checkpoint yet; resume with "
+                f"the graph as it was until it has one, or start a new run with another state="
+            )
+        self.check(algorithm, where)
+
     def check(self, algorithm: str, where: str) -> None:
         """Check whether the run can resume.
 
@@ -143,23 +169,30 @@ class Growth:
             SettingsError: the digest has another algorithm.
         """
         checkpoint, steps = self.checkpoint, self.steps
-        if self.is_changed and not self.allowed.changed_graph:
+        refused = [each for each in self.fates if each.refused]
+        if self.is_changed and not self.allowed.changed_graph and not any(_is_final(each) for each in refused):
             removed = ", ".join(repr(name) for name in checkpoint.steps if steps.get(name) == DROPPED)
             new = ", ".join(repr(name) for name in steps if name not in checkpoint.steps)
             names = f"; steps with state: removed {removed or 'none'}, new {new or 'none'}" if removed or new else ""
+            gone = [each.step for each in refused if _DROP in each.refused]
+            also = f", dropped={gone}" * bool(gone) + ", changed_code='accept'" * (self.needs_code)
             raise GraphError(
                 f"checkpoint {checkpoint.number} in {where} is of another graph, and its states do not fit this one: "
                 f"{self.differences or 'steps have other names'}{names}; start a new run with another state=, or "
-                f"resume with changed_graph='accept' (drift state plan says what would become of each step)"
+                f"resume with changed_graph='accept'{also} (drift state plan says what would become of each step)"
             )
-        if refused := [f"{each.step!r} {each.refused}" for each in self.fates if each.refused]:
-            raise GraphError(f"the run in {where} cannot resume with this graph: {'; '.join(refused)}")
+        if refused:
+            final = [each for each in refused if _is_final(each)] or refused
+            raise GraphError(
+                f"the run in {where} cannot resume with this graph: "
+                f"{'; '.join(f'{each.step!r} {each.refused}' for each in final)}"
+            )
         if checkpoint.output.algorithm != algorithm:
             raise SettingsError(
                 f"the digest of the run in {where} is {checkpoint.output.algorithm}, and digest={algorithm!r} was "
                 f"asked for; it cannot change when a run resumes"
             )
-        if self.code and not self.allowed.changed_code:
+        if self.needs_code:
             raise GraphError(
                 f"the functions are not those that the run in {where} has run with: {self.code}. Its states and its "
                 f"output come from the old ones, so no run over the whole input would give the same any more; start a "
@@ -227,6 +260,15 @@ class _Changed:
     def growth(self, steps: Mapping[str, str]) -> Growth:
         old, new = self._then, self._graph
         ranked, whole = self._ranked()
+        renamed = {
+            **self._names,
+            **{
+                one["name"]: other["name"]
+                for before, name in self._pairs.items()
+                for one, other in zip(self._old[before], self._new[name])
+                if one["name"] != other["name"]
+            },
+        }
         changes = [change for change in compare(old, new, states_by_name=True) if change.matters]
         code = [change for change in changes if change.kind in ("function", "value")]
         texts = {change.step: change.text for change in code}
@@ -251,7 +293,8 @@ class _Changed:
             "; ".join(change.text for change in changes),
             self._allowed,
             tuple(moves),
-            self._names,
+            renamed,
+            {None: {before: [name] for before, name in renamed.items()}},
         )
 
     def _moves(self, code: Mapping[str, str]) -> list[Move]:
@@ -293,8 +336,6 @@ class _Changed:
     def _ranked(self) -> tuple[Dataflow, str]:
         """The graph with the ranks of then, and why it cannot resume as a whole."""
         dataflow = self._dataflow
-        if isinstance(dataflow, Segment) or any(each.durable or each.asks for each in dataflow.operators):
-            return dataflow, "has durable steps or calls, and with these a graph cannot change; start a new run"
         ranks = {
             other["name"]: one["rank"]
             for before, name in self._pairs.items()
@@ -397,9 +438,7 @@ class _Changed:
             return Fate(name, "gone", refused=refused)
         what = "a sink" if kind == "sink" else "a step with state"
         refused = (
-            ""
-            if name in self._allowed.dropped
-            else (f"is {what}, and gone; to drop it, pass dropped=[{name!r}] (--drop-step {name!r})")
+            "" if name in self._allowed.dropped else (f"is {what}, and gone; {_DROP}[{name!r}] (--drop-step {name!r})")
         )
         return Fate(name, "dropped", "" if refused else what, refused)
 
@@ -427,6 +466,11 @@ class _Changed:
     def _after(self, name: str) -> str:
         origins = [a for a, b, back in self._edges_new if b == name and not back]
         return f"after {_listed(origins)}" if origins else ""
+
+
+def _is_final(fate: Fate) -> bool:
+    """Whether nothing that a user may accept lets the run resume."""
+    return bool(fate.refused) and _ACCEPT not in fate.refused and _DROP not in fate.refused
 
 
 def _refused_states(then: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> str:

@@ -8,7 +8,7 @@ Why: all keys that the store has are read, part by part; what a user's function 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -21,27 +21,34 @@ from drift_graph.functions import line_of, name_of, safe_text
 _KEYS_IN_PART = 1 << 16
 
 
-def moved(before: RestoredStates, growth: Growth, at: bytes, forms: Forms) -> Iterator[bytes]:
+def moved(before: Mapping[int | None, RestoredStates], growth: Growth, at: bytes, forms: Forms) -> Iterator[bytes]:
     """Snapshots of the states that move.
 
     Args:
-        before: the states of the checkpoint.
+        before: the states of the checkpoint, by `Move.origin`.
         at: its minimal time.
 
     Raises:
         StepError: a function raised.
         PayloadError: a state that a function gave cannot be stored.
     """
-    names = growth.names
-    later = [each._replace(target=names[each.target]) for each in before.later(at) if each.target in names]
+    later = [
+        each._replace(target=name)
+        for origin, targets in growth.later.items()
+        if origin in before
+        for each in before[origin].later(at)
+        for name in targets.get(each.target, ())
+    ]
     if later:
         yield encoded_snapshot(StoredSnapshot({}, later))
     for move in growth.moves:
-        rows, timed = before.all_of(move.before)
+        rows, timed = before[move.origin].all_of(move.before)
         while part := list(islice(rows, _KEYS_IN_PART)):
-            states = states_of([(key, _converted(move, form, forms)) for key, form in part], timed)
-            gone = states_of([(key, None) for key, _ in part], ())
-            of_steps = {move.name: states} | ({move.before: gone} if move.before != move.name else {})
+            of_steps = {}
+            if move.origin is None and move.before != move.name:
+                of_steps[move.before] = states_of([(key, None) for key, _ in part], ())
+            if move.name:
+                of_steps[move.name] = states_of([(key, _converted(move, form, forms)) for key, form in part], timed)
             yield encoded_snapshot(StoredSnapshot(of_steps, ()))
 
 

@@ -38,6 +38,7 @@ from drift.state.patience import Patience, PatientReader
 from drift.state.postgres import PostgresBackend
 from drift.state.redis import RedisBackend
 from drift.state.restored import RestoredStates
+from drift.state.segments import Divided, InState
 from drift.state.snapshots import Forms
 from drift.state.store import Store, Written
 from drift.urls import without_secrets
@@ -46,6 +47,7 @@ from drift_graph.errors import SettingsError, SinkBehind, SinkError, StorageErro
 from drift_graph.graph import Dataflow
 from drift_graph.meta import BEGINNING
 from drift_graph.policies import TimePolicy
+from drift_graph.segments import segments_of
 
 _LOG = logging.getLogger("drift")
 
@@ -347,10 +349,26 @@ def steps_with_state(plan: Plan) -> dict[str, str]:
     return {name: stage.form for name, stage in plan.stages().items()}
 
 
+def known(checkpoints: Checkpoints) -> list[Checkpoint]:
+    """The checkpoints that a store retains, without opening it to write; none if it is not there."""
+    store = store_of(checkpoints)
+    try:
+        store.open_to_read()
+    except SettingsError:
+        return []
+    try:
+        return store.checkpoints()
+    finally:
+        store.close()
+
+
 def growth_of(
     store: Store, checkpoints: Checkpoints, dataflow: Dataflow, times: Mapping[str, TimePolicy], *, fused: bool
-) -> Growth | None:
-    """The graph as it resumes from the checkpoint that the user wants; None if there is none, so that it begins.
+) -> Divided | None:
+    """The graph, and its segments, as it resumes from the checkpoint that the user wants; None to begin.
+
+    Args:
+        store: that of the last segment.
 
     Raises:
         SettingsError: the wanted checkpoint does not exist.
@@ -362,16 +380,37 @@ def growth_of(
         raise SettingsError(f"from_checkpoint={wanted}, and {store.where} has {numbers}")
     if not found:
         return None
-    return grown(
-        found[-1], dataflow, times, lambda each: steps_with_state(Plan(each, fused=fused)), checkpoints.allowed
-    )
+
+    def forms(whole: Dataflow) -> dict[str, str]:
+        return {name: form for each in segments_of(whole) for name, form in forms_of(each, fused=fused).items()}
+
+    before = InState.behind(found[-1], checkpoints, known)
+    growth = grown(before.joined(dataflow, times), dataflow, times, forms, checkpoints.allowed)
+    return Divided(growth, before, segments_of(growth.dataflow)).checked()
+
+
+def forms_of(segment: Dataflow, *, fused: bool) -> dict[str, str]:
+    """The form of each grouping with state of a graph in one piece."""
+    return steps_with_state(Plan(segment, fused=fused))
+
+
+class Found(NamedTuple):
+    """
+    Attributes:
+        dataflow: the graph with the ranks of the one that the state is of.
+        is_over: whether the run of the state is over.
+        since: see `drift.state.segments.checkpoints_of`.
+    """
+
+    dataflow: Dataflow
+    is_over: bool
+    since: int = 0
 
 
 def found_before(
     dataflow: Dataflow, checkpoints: Checkpoints, times: Mapping[str, TimePolicy], *, fused: bool
-) -> tuple[Dataflow, bool]:
-    """The graph with the ranks of the one that the state is of, and whether the run of that state is over; to be
-    called before a run is made of it, and before its sources are opened.
+) -> Found:
+    """What is known of a run before it is made, and before its sources are opened.
 
     Whether it may resume is checked later, when the store is open; so what cannot be read now is left for then.
     """
@@ -380,10 +419,10 @@ def found_before(
     try:
         store.open_to_read()
         is_over = _is_over(store) and checkpoints.from_checkpoint is None
-        growth = growth_of(store, checkpoints, dataflow, times, fused=fused)
-        return dataflow if growth is None else growth.dataflow, is_over
+        divided = growth_of(store, checkpoints, dataflow, times, fused=fused)
+        return Found(dataflow, is_over) if divided is None else Found(divided.whole.dataflow, is_over, divided.since)
     except (SettingsError, StorageError):
-        return dataflow, is_over
+        return Found(dataflow, is_over)
     finally:
         store.close()
 
@@ -394,7 +433,7 @@ def _is_over(store: Store) -> bool:
     return bool(retained) and retained[-1].is_last
 
 
-def _chosen(
+def chosen(
     store: Store,
     checkpoints: Checkpoints,
     dataflow: Dataflow,
@@ -402,22 +441,22 @@ def _chosen(
     *,
     fused: bool,
     algorithm: Algorithm,
-) -> Growth | None:
-    """The graph as it resumes; None to begin.
+) -> Divided | None:
+    """The graph as it resumes, in its segments; None to begin.
 
     Raises:
         GraphError, SettingsError: it cannot resume; see `Growth.check`.
         StorageError: it has not the ranks of the checkpoint, since this could not be read before.
     """
-    growth = growth_of(store, checkpoints, dataflow, times, fused=fused)
-    if growth is not None:
-        growth.check(algorithm, store.where)
-        if growth.dataflow.ranks != dataflow.ranks:
-            raise StorageError(_changed_meanwhile(store.where))
-    return growth
+    divided = growth_of(store, checkpoints, dataflow, times, fused=fused)
+    if divided is not None:
+        divided.whole.check(algorithm, store.where)
+        if divided.whole.dataflow.ranks != dataflow.ranks:
+            raise StorageError(changed_meanwhile(store.where))
+    return divided
 
 
-def _changed_meanwhile(where: str) -> str:
+def changed_meanwhile(where: str) -> str:
     return f"{where} could not be read, or was changed, while the run was made; run it again"
 
 
@@ -433,11 +472,12 @@ def begin_elsewhere(
     store = store_of(checkpoints)
     store.open_to_read()
     try:
-        growth = growth_of(store, checkpoints, dataflow, times, fused=fused)
-        if growth is None:
+        divided = growth_of(store, checkpoints, dataflow, times, fused=fused)
+        if divided is None:
             raise SettingsError(
                 f"{store.where} has no checkpoint to resume from; the run that stored its state there took none"
             )
+        growth = divided.whole
         growth.check(algorithm, store.where)
         if growth.dataflow.ranks != dataflow.ranks or growth.moves:
             raise SettingsError(
@@ -477,6 +517,7 @@ class RunCheckpoints:
         times: its time policies.
         fused: whether the engine fuses loops.
         now_s: the clock of the process.
+        grown: gives, for a segment, what becomes of it; None to begin.
 
     Attributes:
         checkpoint: the last checkpoint, which may wait for the caller; None before the first.
@@ -492,17 +533,23 @@ class RunCheckpoints:
         fused: bool,
         algorithm: Algorithm,
         now_s: Callable[[], float] = time.monotonic,
+        grown: Callable[[Store], Growth | None] | None = None,
     ) -> None:
         (checkpoints,) = checkpoints.of_segments(1)
         assert isinstance(checkpoints.every_s, (int, float))
         self._checkpoints, self._every_s = checkpoints, checkpoints.every_s
         self._now_s = now_s
         plan = Plan(dataflow, fused=fused)
+        self._dataflow = dataflow
         self._forms = Forms(dataflow, timed_steps(plan), checkpoints.classes)
         self._store = store_of(checkpoints)
         self._store.open()
         try:
-            growth = _chosen(self._store, checkpoints, dataflow, times, fused=fused, algorithm=algorithm)
+            if grown is not None:
+                growth = grown(self._store)
+            else:
+                divided = chosen(self._store, checkpoints, dataflow, times, fused=fused, algorithm=algorithm)
+                growth = divided.of_segment(0, times, partial(forms_of, fused=fused)) if divided is not None else None
         except BaseException:
             self._store.close()
             raise
@@ -583,7 +630,7 @@ class RunCheckpoints:
             self.resumed_from = self.checkpoint = checkpoint
             return
         if first is None:
-            raise StorageError(_changed_meanwhile(self._store.where))
+            raise StorageError(changed_meanwhile(self._store.where))
         if first is last:
             raise first
         raise SinkBehind(f"{first}. Neither can the run resume from an earlier checkpoint, down to {earliest}: {last}")
@@ -591,6 +638,9 @@ class RunCheckpoints:
     def _fitting(self, chosen: Growth) -> Iterator[Checkpoint]:
         """The checkpoints that the run could resume from in place of the chosen one, which comes first."""
         newest = chosen.checkpoint
+        if chosen.is_changed and chosen.segments:  # where the others begin hangs on it
+            yield chosen.begins_at
+            return
         for each in self._store.checkpoints()[::-1]:
             if each.number <= newest.number and (each.graph, each.steps) == (newest.graph, newest.steps):
                 yield replace(chosen, checkpoint=each).begins_at
@@ -627,8 +677,10 @@ class RunCheckpoints:
             feed.resume({}, BEGINNING)  # logs may have input, though no checkpoint was committed
             return
         self._retained_sources.extend(
-            each.sources for each in self._store.checkpoints() if each.number <= checkpoint.number
-        )
+            each.sources
+            for each in self._store.checkpoints()
+            if each.number <= checkpoint.number and each.sources.keys() == checkpoint.sources.keys()
+        )  # not those of a graph that read sources where this one reads another segment, or the other way round
         position = checkpoint.output.position
         goes_back = self._goes_back and _is_over(self._store)
         if goes_back and any(_has_behind(sink, position) for sink in sinks.values()):
@@ -653,14 +705,19 @@ class RunCheckpoints:
         Raises:
             SinkError: see `begin`.
         """
-        for name, sink in sinks.items():
-            self._check_sink(name, sink, checkpoint.output.position, is_new=name in growth.new_sinks)
+        self.check_sinks(sinks)
         snapshots: dict[str, bytes] = {}
         if growth.is_filled:  # before later checkpoints are dropped: a function may fail
             assert fill is not None
             snapshots["filled"] = self._forms.encoded(fill(growth, checkpoint))
         committed = {name: sink.commit() for name, sink in sinks.items() if isinstance(sink, Committing)}
-        before = self._store.states(checkpoint, self._forms)
+        before: dict[int | None, RestoredStates] = {}
+        if checkpoint.number:
+            before[None] = self._store.states(checkpoint, self._forms)
+        for origin in {*growth.later, *(move.origin for move in growth.moves)} - {None}:
+            assert origin is not None
+            where, found = growth.segments[origin]
+            before[origin] = states_at(StatesAt.of(replace(self._checkpoints, where=where), found), self._dataflow)
         parts = moved(before, growth, checkpoint.at, self._forms)
         snapshots |= {f"moved-{number}": data for number, data in enumerate(parts)}
         changed = replace(
@@ -678,6 +735,17 @@ class RunCheckpoints:
         self._store.wait()
         self.checkpoint = self._store.checkpoints()[-1]
         return self.checkpoint
+
+    def check_sinks(self, sinks: Mapping[str, Sink]) -> None:
+        """Check, if the graph has changed, that no sink has what it would not give.
+
+        Raises:
+            SinkError: see `begin`.
+        """
+        if self._growth is not None and self.checkpoint is not None:
+            for name, sink in sinks.items():
+                is_new = name in self._growth.new_sinks
+                self._check_sink(name, sink, self.checkpoint.output.position, is_new=is_new)
 
     @staticmethod
     def _check_sink(name: str, sink: Sink, position: int, *, is_new: bool) -> None:

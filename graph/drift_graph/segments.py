@@ -45,8 +45,9 @@ class Segment(Dataflow):
     @cached_property
     def ranks(self) -> dict[str, int]:
         """Ranks of the whole graph; borders rank above all."""
-        borders = [FAILURES, *(border.name for border in self.borders)]
-        return {**self.full_graph.ranks, **{name: len(self.full_graph.ranks) + at for at, name in enumerate(borders)}}
+        borders, ranks = [FAILURES, *(border.name for border in self.borders)], self.full_graph.ranks
+        above = 1 + max(ranks.values())  # those of a graph that has changed are no longer one after the other
+        return {**ranks, **{name: above + at for at, name in enumerate(borders)}}
 
     @cached_property
     def borders(self) -> tuple[Border, ...]:

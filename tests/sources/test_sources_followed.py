@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+import random
 import select
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -207,16 +209,132 @@ def test_a_file_that_is_replaced_is_read_to_its_end_and_then_ends_the_input(tmp_
         position = reader.position()
         append(tmp_path / "app.log", "two\n")
         append(tmp_path / "new", "".join(f"{n}\n" for n in range(100)))
-        (tmp_path / "app.log").rename(tmp_path / "app.log.1")
         (tmp_path / "new").rename(tmp_path / "app.log")
         assert woken(reader)
         assert reader.read(10) == ["two"], "what was unread of the old file comes first"
+        assert reader.read(10) == [] and woken(reader)
         with pytest.raises(
-            drift.InputError, match=r"app\.log was replaced by another file while it was read, up to its"
+            drift.InputError, match=r"app\.log was rotated, and the piece before what comes next is not"
         ):
-            read_all(reader)
-    with opened(source, position) as again, pytest.raises(drift.InputError, match="it is another file"):
-        read_all(again)
+            reader.read(10)
+    with opened(source, position) as again:
+        assert again.read(10) == [] and woken(again)
+        with pytest.raises(drift.InputError, match="the piece of it that was read is not there any more"):
+            again.read(10)
+
+
+class Rotating:
+    """A log that is written, and rotated in a way; `written` is all that was written to it."""
+
+    def __init__(self, folder: Path, way: str) -> None:
+        self.path, self.way, self.written, self.days = folder / "app.log", way, [], 0
+        self.path.touch()
+
+    def write(self, lines: int) -> None:
+        new = [f"line {len(self.written) + n}" for n in range(lines)]
+        append(self.path, "".join(f"{line}\n" for line in new))
+        self.written += new
+
+    def rotate(self) -> None:
+        self.days += 1
+        if "date" in self.way:
+            old = self.path.with_name(f"app.log-202601{self.days:02}")
+        else:
+            for n in range(8, 0, -1):
+                for packed in ("", ".gz"):
+                    if (piece := self.path.with_name(f"app.log.{n}{packed}")).exists():
+                        piece.rename(self.path.with_name(f"app.log.{n + 1}{packed}"))
+            old = self.path.with_name("app.log.1")
+        if "copy" in self.way:
+            old.write_bytes(self.path.read_bytes())
+            self.path.write_bytes(b"")
+        else:
+            self.path.rename(old)
+            self.path.touch()
+        if "gzip" in self.way:
+            with gzip.open(f"{old}.gz", "wb") as packed_file:
+                packed_file.write(old.read_bytes())
+            old.unlink()
+
+
+WAYS = ["rename", "copy", "rename, gzip", "copy, gzip", "rename, date", "copy, date, gzip"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_file_that_is_rotated_goes_on_while_it_is_read_and_when_it_is_read_again(
+    tmp_path: Path, way: str, again: bool
+) -> None:
+    log, source, found = Rotating(tmp_path, way), sources.text(tmp_path / "app.log", follow=True), []
+    reader = source.open()
+    draw = random.Random(way)
+    for step in range(30):
+        log.write(draw.randrange(4))
+        if draw.random() < 0.3:
+            found += reader.read(draw.randrange(1, 5)) or []
+        if draw.random() < 0.4 and log.days < 8:
+            log.rotate()
+        if draw.random() < 0.6:
+            found += read_all(reader)
+        if again and draw.random() < 0.4:
+            position = json.loads(json.dumps(reader.position()))
+            reader.close()
+            for _ in range(draw.randrange(3) if log.days < 7 else 0):
+                log.write(draw.randrange(3))
+                log.rotate()
+            reader = source.open()
+            reader.seek(position)
+        assert found == log.written[: len(found)], step
+    log.write(1)
+    found += read_all(reader)
+    reader.close()
+    assert found == log.written
+
+
+def test_what_was_read_of_a_file_after_it_was_copied_does_not_come_again(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    append(path, "one\ntwo\n")
+    with opened(sources.text(path, follow=True)) as reader:
+        assert reader.read(1) == ["one"] and read_all(reader) == ["two"]
+        (tmp_path / "app.log.1").write_bytes(path.read_bytes())
+        append(path, "three\n")
+        assert read_all(reader) == ["three"]
+        path.write_bytes(b"")
+        append(path, "four\n")
+        assert read_all(reader) == ["four"]
+
+
+def test_what_is_written_to_a_renamed_file_comes_before_what_is_written_to_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    append(path, "one\n")
+    with opened(sources.text(path, follow=True)) as reader:
+        assert read_all(reader) == ["one"]
+        path.rename(tmp_path / "app.log.1")
+        assert read_all(reader) == []
+        position = reader.position()
+    with opened(sources.text(path, follow=True), position) as reader:
+        assert read_all(reader) == [], "nothing has the name of the file yet"
+        path.touch()
+        append(tmp_path / "app.log.1", "two\n")
+        assert read_all(reader) == ["two"]
+        append(path, "three\n")
+        assert read_all(reader) == ["three"]
+
+
+def test_a_piece_that_was_removed_unread_ends_the_input(tmp_path: Path) -> None:
+    log, source = Rotating(tmp_path, "rename"), sources.text(tmp_path / "app.log", follow=True)
+    log.write(3)
+    with opened(source) as reader:
+        assert read_all(reader) == log.written
+        position = reader.position()
+    for _ in range(3):
+        log.rotate()
+        log.write(2)
+    (tmp_path / "app.log.2").unlink()
+    with opened(source, position) as reader:
+        assert reader.read(10) == [] and woken(reader)
+        with pytest.raises(drift.InputError, match="was rotated, and piece 2 is not there, and piece 3 is"):
+            reader.read(10)
 
 
 def test_a_file_that_is_written_over_by_more_than_was_read_ends_the_input(tmp_path: Path) -> None:

@@ -268,8 +268,6 @@ def other_graph(**more: Any) -> drift.Graph:
         a_branch(None, numbers)
     if "late sibling" in more:
         numbers.merge(sums).scan(other_key, 0, add, name="more").sink("grown")
-    if "durable" in more:
-        numbers.map(double, name="dear", durable=True).sink("grown")
     return graph
 
 
@@ -281,7 +279,6 @@ def other_graph(**more: Any) -> drift.Graph:
         ({"upstream": True}, "'sums' gets its items through other steps with state than before"),
         ({"window": drift.windows.count(3)}, "'sums' is another kind of step than before"),
         ({"late sibling": True}, "cannot keep the order of its items"),
-        ({"durable": True}, "durable steps or calls"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, more: dict[str, Any], message: str) -> None:

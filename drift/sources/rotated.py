@@ -1,0 +1,309 @@
+"""A file that is followed while it is rotated: its pieces, the oldest first, as one live source.
+
+Invariant: what comes is what was written to the file, once and in order, whether a piece is renamed, packed, or copied
+and the file cut, while it is read or while nobody reads. A piece that is not there any more is an error.
+
+Why: a piece is known by what was read of it, whatever its name is now, and, where that is not much, by its inode and by
+the piece before it. Its end is its end once something was written behind it. A rotation that is seen in the middle is
+looked at again before it is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drift.places import Files
+from drift.sources.base import NothingYet, Positioned, Reader
+from drift.sources.compressed import PACKINGS
+from drift.sources.followed import FollowedReader, Grown, Listing
+from drift.sources.positions import position_fields, position_of
+from drift_graph.errors import InputError
+
+_PACKED = "|".join(re.escape(ending) for each in PACKINGS for ending in each.endings if each.name != "zip")
+
+
+class _Piece(NamedTuple):
+    """Attributes:
+    number: how many pieces are newer, if the name says so: 0 of the file itself.
+    """
+
+    name: str
+    identity: str
+    size: int
+    number: int | None
+
+
+class RotatedReader(FollowedReader):
+    """
+    Args:
+        files: one file.
+    """
+
+    def __init__(self, files: Files, open_one: Callable[[str, bool], Reader]) -> None:
+        self._name = files.names()[0]
+        self._folder = Path(files.folder)
+        stem, ending = Path(self._name).stem, Path(self._name).suffix
+        written = r"[.-](\d[\d.:_T+-]*)"
+        self._pattern = re.compile(
+            rf"(?:{re.escape(stem + ending)}{written}|{re.escape(stem)}{written}{re.escape(ending)})({_PACKED})?"
+        )
+        super().__init__(files, open_one)
+        self._at_end = False
+        self._head: Any = None  # a position behind the first items of the piece that is read
+        self._end: Any = None  # the position at the end of the last piece before that had something
+        self._passed = 0  # pieces behind that, which were empty
+        self._older = len(self._pieces()) - 1  # pieces that were there at the start, if none has ended since
+        self._unclear: Listing | None = None  # in which the piece was not found, and may be in the next
+
+    def _exists(self) -> bool:
+        return bool(self._pieces())
+
+    def _pieces(self) -> list[_Piece]:
+        """The pieces that are there, the file itself last."""
+        while True:
+            found = self._found()
+            if found == self._found():  # else one may have been renamed while they were listed
+                return found
+
+    def _found(self) -> list[_Piece]:
+        found: dict[str, tuple[tuple[int, int, str], _Piece]] = {}
+        try:
+            names = sorted(each.name for each in self._folder.iterdir())
+        except OSError as error:
+            raise InputError(f"{self._folder} cannot be listed: {error.strerror}; check the path") from None
+        for name in names:
+            matched = self._pattern.fullmatch(name)
+            if (matched is None and name != self._name) or (stat := self._files.stat(name)) is None:
+                continue
+            if matched is None:
+                found[""] = (1, 0, ""), _Piece(name, stat.identity, stat.size, 0)
+                continue
+            written = str(matched[1] or matched[2])
+            if written in found:  # it is being packed, and this is not all of it
+                continue
+            is_number = written.isdigit() and len(written) < 6
+            number, changed_ns = int(written) if is_number else None, self._changed_ns(name)
+            order = (0, -number if number is not None else changed_ns, written)
+            found[written] = order, _Piece(name, stat.identity, stat.size, number)
+        if len({each.number is None for (kind, *_), each in found.values() if not kind}) > 1:  # two ways to name them
+            found = {
+                written: ((kind, 0 if kind else self._changed_ns(each.name), written), each._replace(number=None))
+                for written, ((kind, *_), each) in found.items()
+            }
+        return [each for _, each in sorted(found.values())]
+
+    def _changed_ns(self, name: str) -> int:
+        try:
+            return (self._folder / name).stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0  # and the next listing has it under another name
+
+    def _list(self, file: str) -> Listing:
+        return self._listing(self._pieces())
+
+    def _listing(self, pieces: Sequence[_Piece]) -> Listing:
+        last = pieces[-1] if pieces and pieces[-1].name == self._name else None
+        shown = [f"{each.name} {each.identity} {each.size}" for each in pieces]
+        return Listing(shown, last and last.size, last and last.identity)
+
+    # Reading.
+
+    def read(self, items_max: int) -> list[Any] | None:
+        while True:
+            if (self._reader is None or self._caught_up) and not self._more():
+                return []
+            assert self._reader is not None
+            try:
+                payloads = self._reader.read(items_max)
+            except NothingYet:
+                self._caught_up = True
+                continue
+            except InputError:
+                if not self._is_cut():
+                    raise
+                self._leave()
+                continue
+            if payloads is None:
+                self._at_end = True
+                if self._offset():
+                    self._end, self._passed = self._reader_position(), 0
+                else:  # it was empty, and nobody would know it again
+                    self._passed += 1
+                self._close_file()
+                continue
+            if payloads and self._head is None:
+                self._head = self._reader_position()
+            return payloads
+
+    def _more(self) -> bool:
+        with self._lock:
+            pieces = self._pieces()
+            listing = self._listing(pieces)
+            now = next((each for each in pieces if each.identity == self._identity), None)
+            is_other = listing != self._listed
+            if self._reader is None or (is_other and self._is_left(now)):
+                self._leave()
+                return self._opened(pieces, listing)
+            behind = pieces[pieces.index(now) + 1 :] if now is not None else pieces
+            if any(each.size for each in behind) and isinstance(self._reader, Grown):
+                self._reader.complete()  # nobody writes to it any more
+            elif not is_other:
+                self._wait_for_more()
+                return False
+            return self._has_more(listing)
+
+    def _is_left(self, now: _Piece | None) -> bool:
+        """Whether the piece that is read may be another one now: nothing was read of it, or more than it has."""
+        offset = self._offset()
+        return not offset or (now is not None and now.name == self._name and now.size < offset)
+
+    def _has_more(self, listing: Listing) -> bool:
+        self._listed, self._unclear, self._caught_up, self._idle = listing, None, False, False
+        self._wake.set()
+        return True
+
+    def _opened(self, pieces: Sequence[_Piece], listing: Listing) -> bool:
+        """Open the piece that is to be read; returns whether it is there."""
+        before = self._older - 1 if self._end is None else self._index_of(self._others(pieces), self._end)
+        at = None if before is None else min(before + self._passed, len(pieces) - 1)
+        within = self._position_in_file
+        if not self._at_end and within and within["offset"]:
+            likely = [] if at is None else list(pieces[at + 1 : at + 2])
+            likely += [each for each in pieces if each.identity == self._identity]
+            for each in [*likely, *pieces[::-1]]:
+                if self._begin(pieces, each, within):
+                    return self._has_more(listing)
+            copy = self._index_of(self._others(pieces), self._head, whole=False)
+            if copy is None:
+                return self._is_unclear(listing, "the piece of it that was read is not there any more")
+            at, self._passed = copy, 0  # more was read than was copied
+            self._end = self._end_of(pieces[copy])
+        if at is None:
+            return self._is_unclear(listing, "the piece before what comes next is not there any more")
+        if at + 1 >= len(pieces):
+            self._listed = listing
+            self._wait_for_more()
+            return False
+        before_it, piece = pieces[at].number if at >= 0 else None, pieces[at + 1]
+        if before_it is not None and piece.number is not None and before_it - piece.number != 1:
+            return self._is_unclear(listing, f"piece {before_it - 1} is not there, and piece {before_it} is")
+        return (
+            self._has_more(listing)
+            if self._begin(pieces, piece, None)
+            else self._is_unclear(listing, "it cannot be read")
+        )
+
+    def _index_of(self, pieces: Sequence[_Piece], position: Any, *, whole: bool = True) -> int | None:
+        """The newest piece that has what is before a position, and if `whole` no more than that."""
+        for at in range(len(pieces) - 1, -1, -1):
+            reader = self._sought(pieces[at], position) if position else None
+            if reader is None:
+                continue
+            with closing(reader):
+                if not whole or reader.read(1) is None:
+                    return at
+        return None
+
+    def _others(self, pieces: Sequence[_Piece]) -> Sequence[_Piece]:
+        """All but the file itself."""
+        return pieces[:-1] if pieces and pieces[-1].name == self._name else pieces
+
+    def _end_of(self, piece: _Piece) -> Any:
+        """The position at the end of a piece."""
+        with closing(self._open_one(piece.name, False)) as reader:
+            while reader.read(1 << 10) is not None:
+                pass
+            assert isinstance(reader, Positioned)
+            return reader.position()
+
+    def _sought(self, piece: _Piece, position: Any, *, grows: bool = False) -> Reader | None:
+        """A reader of a piece at a position; None if it has not what is before that."""
+        reader: Reader | None = None
+        try:
+            reader = self._open_one(piece.name, grows)
+            found = self._files.stat(piece.name)
+            if found is not None and found.identity == piece.identity:
+                if position:
+                    assert isinstance(reader, Positioned)
+                    reader.seek(position)
+                return reader
+        except InputError:
+            pass
+        if reader is not None:
+            reader.close()
+        return None
+
+    def _begin(self, pieces: Sequence[_Piece], piece: _Piece, position: Any) -> bool:
+        """Open a piece at a position, if it has what is before that."""
+        grows = not any(each.size for each in pieces[pieces.index(piece) + 1 :])
+        reader = self._sought(piece, position, grows=grows)
+        if reader is None:
+            return False
+        if not position:
+            self._head = None
+        self._reader, self._file, self._identity = reader, piece.name, piece.identity
+        self._position_in_file, self._at_end = None, False
+        return True
+
+    def _is_unclear(self, listing: Listing, why: str) -> bool:
+        """Look again if this may be in the middle of a rotation.
+
+        Raises:
+            InputError: it is not.
+        """
+        if self._unclear == listing:
+            raise InputError(
+                f"{self._files.path_of(self._name)} was rotated, and {why}, so what was written is not all there; keep "
+                f"more pieces, bring back those that were removed, or start anew with another state"
+            )
+        self._unclear, self._listed = listing, None
+        self._wait_for_more()
+        return False
+
+    def _offset(self) -> int:
+        position = self._reader_position()
+        return int(position["offset"]) if position else 0
+
+    def _is_cut(self) -> bool:
+        """Whether what was read of the file is in a copy of it, and in the file no longer."""
+        position, pieces = self._reader_position(), self._pieces()
+        if not self._offset() or not pieces or pieces[-1].identity != self._identity:
+            return False
+        return self._index_of(pieces[-1:], position, whole=False) is None and any(
+            self._index_of(self._others(pieces), each, whole=False) is not None for each in (position, self._head)
+        )
+
+    def _leave(self) -> None:
+        """Go on in another piece, which has what was read of this one."""
+        if self._reader is not None:
+            self._position_in_file = self._reader_position()
+            self._close_file()
+
+    # Positions.
+
+    def position(self) -> Any:
+        within = None if self._at_end else self._reader_position() or {}
+        return position_of(
+            "files",
+            file=self._name,
+            before=0,
+            within=within,
+            done=None,
+            head=self._head,
+            end=self._end,
+            passed=self._passed,
+            older=self._older,
+            identity=self._identity,
+        )
+
+    def seek(self, position: Any) -> None:
+        if isinstance(position, dict) and position.get("kind") != "files":  # it was not followed
+            position = position_of("files", file=self._name, before=0, within=position)
+        self._position_in_file, _ = position_fields(position, "files", str(self._folder), "within", "file")
+        self._head, self._end, self._identity = map(position.get, ("head", "end", "identity"))
+        self._passed, self._older = position.get("passed", 0), position.get("older", self._older)
+        self._at_end = self._position_in_file is None and (self._end is not None or self._passed > 0)
