@@ -8,7 +8,7 @@ BIN := .venv/bin
 # Tests and benchmarks start many processes: they load what others have compiled, also where the environment forbids it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint quick versions versions-extras docs bench nexmark noir breakages kernel-checks kills garbage release clean
+.PHONY: help demo test test-all lint quick versions versions-extras versions-spark docs bench nexmark noir breakages kernel-checks kills garbage release clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -52,6 +52,9 @@ versions: ## quick, on each other CPython that is here
 EXTRAS ?=
 versions-extras: .venv/test ## connectors with each version of their libraries: EXTRAS="duckdb --ends"
 	$(BIN)/python tests/versions.py $(EXTRAS)
+
+versions-spark: .venv/test ## smoke tests on Spark, with each version of PySpark that drift allows
+	$(BIN)/python tests/versions.py pyspark
 
 docs: .venv/docs ## the documents as a site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -22,6 +22,10 @@ from drift_graph.errors import InputError
 _kinds = pa.types
 _DAY_US = 24 * 3600 * 10**6
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+_LISTS = (
+    *(_kinds.is_list, _kinds.is_large_list, _kinds.is_fixed_size_list),
+    *(_kinds.is_list_view, _kinds.is_large_list_view),
+)
 _FIRST, _LAST = (day - datetime.date(1970, 1, 1) for day in (datetime.date.min, datetime.date.max))
 #: From where to where, and not beyond, values are that Python has, in the unit of their type.
 _BOUNDS: tuple[tuple[Callable[[pa.DataType], bool], tuple[tuple[int, int], str]], ...] = (
@@ -58,7 +62,7 @@ def _named(name: str, column: pa.Array) -> list[Any]:
         error = _reason(column, found)
         raise InputError(
             f"column {name!r}, of type {column.type}, has a value that Python has not: {error}; cast the column, for "
-            f"instance nanoseconds to microseconds or to a number"
+            f"instance nanoseconds to microseconds or to a number, or a map to a list of its entries"
         ) from error
 
 
@@ -124,7 +128,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if _kinds.is_dictionary(column.type):
         return _cast(column.dictionary, kind).take(column.indices)  # `dictionary_decode` takes no views of text
     found = column if column.type == kind else column.cast(kind)
-    if _kinds.is_time(kind):
+    if any(map(_kinds.is_time, inside(kind))):
         check_values(found)
     return found
 
@@ -143,8 +147,7 @@ def check_values(column: pa.Array) -> None:
         except pa.ArrowInvalid:
             raise pa.ArrowInvalid("a text has bytes that are not UTF-8") from None
     elif kind.num_fields:
-        parts = [column.keys, column.items] if _kinds.is_map(kind) else column.flatten()
-        for part in parts if isinstance(parts, list) else [parts]:
+        for part in parts_of(column):
             check_values(part)
     else:
         bounds, what = next((value for is_of, value in _BOUNDS if is_of(kind)), (None, ""))
@@ -154,6 +157,15 @@ def check_values(column: pa.Array) -> None:
         least, greatest = of["min"].as_py(), of["max"].as_py()
         if least is not None and not bounds[0] <= least <= greatest < bounds[1]:
             raise pa.ArrowInvalid(what)
+
+
+def parts_of(column: pa.Array) -> list[pa.Array]:
+    """What the values of a column consist of: fields, elements, keys and values of maps; [] if they have no parts."""
+    if _kinds.is_map(column.type):  # whose keys are those of all rows, also of a slice
+        bounds = column.offsets.to_pylist()
+        return [each.slice(bounds[0], bounds[-1] - bounds[0]) for each in (column.keys, column.items)]
+    parts = column.flatten() if column.type.num_fields else []
+    return parts if isinstance(parts, list) else [parts]
 
 
 def shown(column: pa.Array) -> Any:
@@ -190,7 +202,7 @@ def _common(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if _kinds.is_large_binary(kind) or _kinds.is_fixed_size_binary(kind) or kind == pa.binary_view():
         return pa.binary()
-    if _kinds.is_list(kind) or _kinds.is_large_list(kind) or _kinds.is_fixed_size_list(kind):
+    if any(is_list(kind) for is_list in _LISTS):
         return pa.list_(_common(kind.value_type))
     if _kinds.is_map(kind):
         return pa.map_(_common(kind.key_type), _common(kind.item_type))

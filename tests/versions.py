@@ -4,7 +4,8 @@
 
 Each version is installed into an environment of its own, above that of `make test`, so that all else is as it is there.
 Prints a row of a Markdown table for each, and fails if tests of one failed. `--ends`: only the lowest and the newest.
-`--turn N`: of one package, the N-th in turn.
+`--turn N`: these of one package, the N-th in turn, and of its tests those that `make test` runs, without Spark. PySpark
+has no turn: it is some hundred megabytes (`make versions-spark`).
 """
 
 from __future__ import annotations
@@ -24,16 +25,25 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 #: For each package its tests: arguments of pytest.
 TESTS = {
-    "duckdb": ["tests/flow/test_tables.py", "tests/rows/test_rows.py", "-k", "duckdb"],
+    "duckdb": ["tests/flow/test_tables.py", "tests/rows/test_rows.py", "-k", "duckdb or relation or as_it_is"],
     "polars": ["tests/rows/test_rows.py", "tests/rows/test_schema_rows.py", "tests/rows/test_rows_read.py"],
-    "pyarrow": ["tests/flow/test_tables.py", "tests/records/test_records.py", "tests/sinks/test_sinks_parts.py"],
+    "pyarrow": [
+        "tests/foreign",
+        "tests/sinks",
+        "tests/flow/test_tables.py",
+        "-k",
+        "foreign or typed or parts or tables",
+    ],
     "pandas": ["tests/flow/test_tables.py", "tests/core/test_scalars.py", "tests/core/test_moments.py"],
     "deltalake": ["tests/sinks/test_delta.py"],
     "pyiceberg": ["tests/sinks/test_iceberg.py"],
     "redis": ["tests/sources/test_sources_brokers.py", "tests/state/test_state_storage.py", "-k", "redis"],
     "confluent-kafka": ["tests/sources/test_sources_brokers.py", "-k", "kafka"],
     "psycopg": ["tests/sources/test_changes.py", "tests/sinks/test_sinks_refused.py"],
+    "pyspark": ["tests/spark/test_spark.py", "tests/spark/test_spark_frames.py", "tests/spark/test_spark_streaming.py"],
 }
+TURNS = [package for package in TESTS if package != "pyspark"]
+SHORT = ["-m", "not spark and (not long or smoke)"]
 
 
 def allowed(package: str) -> list[Version]:
@@ -71,15 +81,23 @@ def main() -> None:
     parser.add_argument("--ends", action="store_true")
     parser.add_argument("--turn", type=int)
     options = parser.parse_args()
-    packages = options.packages or list(TESTS)
-    if options.turn is not None:
-        packages = [list(TESTS)[options.turn % len(TESTS)]]
+    in_turn = options.turn is not None
+    packages = [TURNS[options.turn % len(TURNS)]] if in_turn else options.packages or TURNS
     failed = False
     for package in packages:
         versions = allowed(package)
-        for version in [versions[0], versions[-1]] if options.ends else versions:
+        for version in [versions[0], versions[-1]] if options.ends or in_turn else versions:
             python = environment(package, version)
-            command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS[package]]
+            command = [
+                python,
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                *TESTS[package],
+                *(SHORT if in_turn else []),
+            ]
             run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
             failed = failed or run.returncode != 0
             print(f"| {package} | {version} | {run.stdout.strip().splitlines()[-1].strip('= ')} |", flush=True)

@@ -140,5 +140,5 @@ class Exports:
 
         from drift.frames import in_duckdb
 
-        relation = (connection or duckdb.default_connection()).from_arrow
+        relation = duckdb.from_arrow if connection is None else connection.from_arrow
         return self._exported(of, columns, "to_duckdb", lambda table: in_duckdb(table, relation))

@@ -143,7 +143,7 @@ class ParquetSink(Gathering, ResumingSink):
                     count += file.num_rows
                     least.append(_least_in(file))
                 elif end >= first:
-                    positions = pq.read_table(self._parts.read(name), columns=["position"])["position"].to_pylist()
+                    positions = pq.ParquetFile(self._parts.read(name)).read(["position"])["position"].to_pylist()
                     count += len(there := [each for each in positions if each >= first])
                     least.append(min(there, default=last))
         except (OSError, pa.ArrowException) as error:
@@ -267,7 +267,7 @@ class ParquetSink(Gathering, ResumingSink):
         last = self._items.end if self._items else self.committed_position()
         assert last is not None
         try:
-            before = [pq.read_table(self._parts.read(name)) for name in self._waiting]
+            before = [pq.ParquetFile(self._parts.read(name)).read() for name in self._waiting]
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"{self._path}: {error}; bring its hidden files back, or pass resume='replace'") from error
         part = self._write(_NAME.format("part", first, last), before)

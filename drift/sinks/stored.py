@@ -215,7 +215,10 @@ def _are_in_years(moments: pa.Array) -> bool:
 
 def _zone_text(zone: datetime.tzinfo | None) -> str | None:
     """The key of a zone that has rules (pytz calls it `zone`), or the name of a fixed one."""
-    return None if zone is None else getattr(zone, "key", None) or getattr(zone, "zone", None) or str(zone)
+    if named := getattr(zone, "key", None) or getattr(zone, "zone", None):
+        return str(named)
+    fixed = None if zone is None or type(zone) is datetime.timezone else zone.utcoffset(None)  # pytz has its own class
+    return None if zone is None else str(zone if fixed is None else datetime.timezone(fixed))
 
 
 def _is_same(value: Any, other: Any, *, declared: bool) -> bool:

@@ -127,6 +127,12 @@ class _DeltaVersions(Versions):
             dataset = table.to_pyarrow_dataset()
         except Exception as error:  # deletion vectors, names of columns by IDs
             raise InputError(f"{self._path} is of a kind that deltalake does not read: {error}") from None
+        for name in table.metadata().partition_columns:
+            if pa.types.is_binary(dataset.schema.field(name).type):
+                raise InputError(
+                    f"{self._path} is partitioned by {name!r}, which is binary: its log has these bytes as text, and "
+                    f"deltalake gives the bytes of that text; write the table anew with a column of text"
+                )
         fragments = {fragment.path: fragment for fragment in dataset.get_fragments()}
         actions = pa.table(table.get_add_actions(flatten=True)).select(["modification_time", "path", "num_records"])
 

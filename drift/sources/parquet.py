@@ -9,8 +9,10 @@ its end, which says where each column of each group of rows is, how long it is a
 
 from __future__ import annotations
 
+import datetime
 import glob
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS, _FIRST_ROWS = 1 << 14, 1 << 4
 _BATCH_COLUMNS = 1 << 16  # rows that stay columns
+#: Types of Parquet, as its schema names them, whose values Arrow gives as they are stored.
+_IN_PARTS = {"Variant": "variants", "Interval": "intervals of months, days and milliseconds"}
 _BATCH_BYTES = 1 << 24  # of a batch, if its rows have about the size of those before them
 
 
@@ -154,7 +158,8 @@ class ParquetSource(Diverting):
             int96 = {each.path.partition(".")[0] for each in physical if each.physical_type == "INT96"}
             exact = of_unit(None) if int96 else None
         except (OSError, pa.ArrowException) as error:
-            raise InputError(f"{path} cannot be read as Parquet: {error}; check the path and the file") from None
+            hint = "cast them to decimals or text where it is written" if "64 bits" in str(error) else "check the file"
+            raise InputError(f"{path} cannot be read as Parquet: {error}; {hint}") from None
         try:
             check_schema(path, file.schema_arrow)
         except InputError:
@@ -171,6 +176,14 @@ class ParquetSource(Diverting):
             raise InputError(f"{path} has no column {missing[0]!r}; it has {', '.join(map(repr, names))}")
         wanted = names if self._columns is None else self._columns
         read = None if self._columns is None else [name for name in self._columns if name in own]
+        in_parts = _in_parts(file.schema)
+        if stored := [name for name in (own if read is None else read) if name in in_parts]:
+            file.close()
+            raise InputError(
+                f"column {stored[0]!r} of {path} has {in_parts[stored[0]]}, of which Arrow gives the bytes alone; cast "
+                f"it where the file is written, for instance to text, or leave it out with columns="
+            )
+        is_old = any(name.startswith(b"org.apache.spark.legacy") for name in file.metadata.metadata or ())
 
         def behind(rows: int) -> Iterator[pa.RecordBatch]:
             """Row groups before this row are not read."""
@@ -188,7 +201,8 @@ class ParquetSource(Diverting):
                     found = _in_microseconds(found, exact.iter_batches(size, row_groups=rest, columns=moments))
                 try:
                     for batch in without(rows - passed, found):
-                        other = _another_value(batch, both)
+                        others = [_another_value(batch, both), _of_an_old_calendar(batch) if is_old else None]
+                        other = min(filter(None, others), default=None)
                         if other is not None:
                             batch = batch.slice(0, other[0])
                         for name, value in further.items():
@@ -196,10 +210,7 @@ class ParquetSource(Diverting):
                         yield batch.select(wanted) if self._columns is not None else batch
                         rows += batch.num_rows
                         if other is not None:
-                            raise InputError(
-                                f"row {rows} of {path} has {other[1]}, and its folder's name another value; move the "
-                                f"file, or take the column out of it, or read it without hive="
-                            )
+                            raise InputError(f"row {rows} of {path} has {other[1]}")
                         fitting = min(max(_BATCH_BYTES * batch.num_rows // (batch.nbytes or 1), 1), most)
                         if fitting < size // 4 or (fitting > 8 * size and not is_damaged):
                             size = fitting
@@ -229,7 +240,7 @@ class ParquetSource(Diverting):
 
 
 def _another_value(batch: pa.RecordBatch, folders: Mapping[str, pa.Scalar]) -> tuple[int, str] | None:
-    """The first row whose own column has another value than the name of the file's folder, with that value.
+    """The first row whose own column has another value than the name of the file's folder, and what is wrong with it.
 
     Why it is refused: of two values neither is known to be right, and other readers take the folder's.
     """
@@ -244,8 +255,46 @@ def _another_value(batch: pa.RecordBatch, folders: Mapping[str, pa.Scalar]) -> t
         except pa.ArrowException:  # no value of the column's type
             alike = pa.array([False] * batch.num_rows)
         if (row := pc.index(alike.fill_null(False), False).as_py()) >= 0:
-            found.append((row, f"{name}={column[row].as_py()!r}"))
+            said_twice = f"{name}={column[row].as_py()!r}, and its folder's name another value"
+            hint = "move the file, or take the column out of it, or read it without hive="
+            found.append((row, f"{said_twice}; {hint}"))
     return min(found, default=None)
+
+
+def _in_parts(schema: Any) -> dict[str, str]:
+    """Columns that Arrow gives as they are stored, and of what."""
+    found, column = {}, ""
+    for indent, name, of in re.findall(r"(?m)^( +)\w+ \S+ field_id=\S+ (.+?)(?: \((\w+).*)?[;{ ]*$", str(schema)):
+        column = name if len(indent) == 2 else column
+        if of in _IN_PARTS:
+            found[column] = _IN_PARTS[of]
+    return found
+
+
+def _of_an_old_calendar(batch: pa.RecordBatch) -> tuple[int, str] | None:
+    """The first row with a date before 1582-10-15, or a moment before 1900, and what is wrong with it.
+
+    Why: the file says that Spark counted its days in the calendar of Julius Caesar, up to where the Gregorian begins,
+    and moments from the local mean time of a place.
+    """
+    columns = zip(batch.schema.names, batch.columns)
+    found = [(at, name) for name, column in columns for at in range(len(column)) if _is_old(column.slice(at, 1))]
+    what = "a date before 1582-10-15, or a moment before 1900, in the calendar of Spark 2"
+    hint = "write the file anew with Spark, which knows it, with spark.sql.parquet.*RebaseModeInWrite=CORRECTED"
+    return next(((at, f"in column {name!r} {what}; {hint}") for at, name in sorted(found)), None)
+
+
+def _is_old(column: pa.Array) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from drift.arrow import parts_of
+
+    kind = column.type
+    if not pa.types.is_date32(kind) and not pa.types.is_timestamp(kind):
+        return any(map(_is_old, parts_of(column)))
+    first = datetime.date(1582, 10, 15) if pa.types.is_date32(kind) else datetime.datetime(1900, 1, 1)
+    return bool(pc.any(pc.less(column, pa.scalar(first, kind))).as_py())
 
 
 def _in_microseconds(found: Iterator[pa.RecordBatch], exact: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -267,19 +316,15 @@ def _are_equal(micros: pa.Array, nanos: pa.Array) -> bool:
     import numpy as np
     import pyarrow as pa
 
+    from drift.arrow import parts_of
+
     kinds = pa.types
     if kinds.is_timestamp(micros.type) and micros.type != nanos.type:
         left, right = (
             each.drop_null().view(pa.int64()).to_numpy(zero_copy_only=False).view(np.uint64) for each in (micros, nanos)
         )
         return bool(np.array_equal(left * np.uint64(1000), right))
-    if kinds.is_struct(micros.type):
-        return all(map(_are_equal, micros.flatten(), nanos.flatten()))
-    if kinds.is_map(micros.type):
-        return _are_equal(micros.keys, nanos.keys) and _are_equal(micros.items, nanos.items)
-    if kinds.is_list(micros.type) or kinds.is_large_list(micros.type):
-        return _are_equal(micros.flatten(), nanos.flatten())
-    return True
+    return all(map(_are_equal, parts_of(micros), parts_of(nanos)))
 
 
 class _ParquetReader(RowsReader):

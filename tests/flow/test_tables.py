@@ -166,7 +166,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "pandas": lambda: ARROW.to_pandas(types_mapper=pd.ArrowDtype),
     "pandas with objects": lambda: ARROW.drop_columns(["place"]).to_pandas(),  # which has 1.0 beside None there
     "polars": lambda: pl.from_arrow(ARROW),
-    "duckdb": lambda: duckdb.connect().from_arrow(ARROW.drop_columns(["took"])),  # whose intervals have months
+    "duckdb": lambda: duckdb.from_arrow(ARROW.drop_columns(["took"])),  # whose intervals have months
 }
 
 
@@ -287,6 +287,22 @@ def test_a_time_that_is_none_of_a_day_is_refused(time: str) -> None:
     for payload in ("dict", "rows"):
         with pytest.raises(InputError, match=r"row 2: .*a time of a day is from 00:00:00 to 23:59:59.999999"):
             drift.run(echo(), {"rows": drift.sources.table(times, payload=payload)}).finish()  # type: ignore[arg-type]
+
+
+def test_a_time_inside_a_map_that_is_none_of_a_day_is_refused_in_its_row_alone() -> None:
+    kept = pa.map_(pa.string(), pa.time64("us"))
+    maps = pa.array([[("a", 1)], [("b", 2)], [("c", 86_400 * 10**6), ("d", 3)]], pa.map_(pa.string(), pa.int64()))
+    times = pa.MapArray.from_arrays(maps.offsets, maps.keys, maps.items.cast(pa.time64("us")))
+    for nested, as_rows in (
+        (times.cast(kept), False),
+        (pa.array([[0], [], [86_400 * 10**6]]).cast(pa.list_(kept.item_type)), True),
+    ):
+        for payload in ("dict", "rows") if as_rows else ("dict",):
+            table = drift.sources.table(pa.table({"v": nested}), payload=payload)  # type: ignore[arg-type]
+            run = drift.run(echo(), {"rows": table})
+            with pytest.raises(InputError, match=r"row 3: .*a time of a day is from 00:00:00 to 23:59:59.999999"):
+                list(run)
+            assert run.report.items_out == 2
 
 
 def test_a_connection_of_duckdb_is_let_go_of(tmp_path: Any) -> None:

@@ -24,8 +24,10 @@ from hypothesis import strategies as st
 
 import drift
 from drift import PayloadError
+from drift.sinks.stored import _zone_text
 from drift.sinks.typed import Tables, payload_arrays
 
+HAS_UUIDS = int(pa.__version__.partition(".")[0]) >= 24  # before, a UUID is of no type that Arrow infers
 UTC = datetime.UTC
 BERLIN = ZoneInfo("Europe/Berlin")
 EAST = datetime.timezone(datetime.timedelta(hours=5, minutes=30))
@@ -67,11 +69,11 @@ def is_same(value: Any, other: Any) -> bool:
     if type(value) in (int, float, Decimal):
         number = type(other) in (int, float, Decimal) and (value == other or (value != value and other != other))
         return number and (value != 0 or str(value)[0] == str(other)[0])
-    if type(value) is not type(other) or value != other:
+    if type(value) is not type(other):
         return False
-    if isinstance(value, (datetime.datetime, datetime.time)):
-        return value.isoformat() == other.isoformat() and str(value.tzinfo) == str(other.tzinfo)
-    return True
+    if isinstance(value, datetime.datetime):  # which are of pytz, from older versions of Arrow
+        return value.isoformat() == other.isoformat() and _zone_text(value.tzinfo) == _zone_text(other.tzinfo)
+    return bool(value == other)
 
 
 HELD: dict[str, list[Any]] = {
@@ -87,7 +89,7 @@ HELD: dict[str, list[Any]] = {
     "the first and the last moment": [datetime.datetime.min, datetime.datetime.max],
     "those in UTC": [each.replace(tzinfo=UTC) for each in (datetime.datetime.min, datetime.datetime.max)],
     "days and times": [{"day": DAY, "time": TIME, "took": datetime.timedelta(microseconds=-1)}],
-    "UUIDs": [UUID(int=5)],
+    **({"UUIDs": [UUID(int=5)]} if HAS_UUIDS else {}),
     "lists of tuples": [[(1, 2), ()], []],
     "dicts of other fields": [{"a": 1}, {"b": {"c": b"\xff"}}, {}],
     "empty lists": [[], [1], None],
@@ -318,8 +320,9 @@ def test_a_library_without_such_a_type_says_so(how: str) -> None:
         "to_duckdb": [Decimal(10) ** 39, np.float16(1), [np.float16(1)], np.timedelta64(5, "ns"), {"": 1}],
     }
     for value in refused[how]:
-        with pytest.raises(PayloadError, match=r"to_arrow\(\)"):
-            getattr(echo([value]), how)()
+        if value != UUID(int=5) or HAS_UUIDS:
+            with pytest.raises(PayloadError, match=r"to_arrow\(\)"):
+                getattr(echo([value]), how)()
 
 
 def test_columns_keep_their_names_or_it_is_an_error() -> None:
