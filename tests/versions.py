@@ -47,16 +47,16 @@ SHORT = ["-m", "not spark and (not long or smoke)"]
 
 
 def allowed(package: str) -> list[Version]:
-    """The newest patch of each minor version that an extra allows, and the lowest version, in order."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [*project["dependencies"], *(line for lines in project["optional-dependencies"].values() for line in lines)]
+    """The newest patch of each minor version that some extra allows, and the lowest version, in order."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lines = [line for extra, lines in extras.items() if extra != "dev" for line in lines]
     bounds = [each for each in map(Requirement, lines) if each.name == package]
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "index", "versions", package], check=True, capture_output=True, text=True
     )
     known = listed.stdout.partition("Available versions:")[2].split("\n")[0]
     found = sorted(map(Version, re.findall(r"[\d.]+\d", known)))
-    found = [version for version in found if all(each.specifier.contains(version) for each in bounds)]
+    found = [version for version in found if any(each.specifier.contains(version) for each in bounds)]
     newest = {version.release[:2]: version for version in found}
     return sorted({found[0], *newest.values()})
 
