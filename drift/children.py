@@ -59,7 +59,6 @@ class Child:
 
     Args:
         title: the text that `ps` shows first.
-        program: its Python source.
         arguments: its `sys.argv[1:]`.
         environment: environment variables to set in it.
         hand_on: descriptors that it inherits, under the same numbers.
@@ -141,7 +140,6 @@ class Channel(Child):
         module: of ours, whose `main` it runs.
         arguments: its `sys.argv[2:]`; the first one is the descriptor that it answers on.
         program: Python source that it runs instead of the module.
-        environment, stdout, stderr, hand_on, as_here: as for `Child`.
 
     Attributes:
         number: a descriptor that is readable if the child has answered, or closed its end.

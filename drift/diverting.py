@@ -106,7 +106,6 @@ class PartlyDiverted(Rows):
     """Rows, some of which are diverted.
 
     Args:
-        good: the others.
         flags: a byte for each row, 1 for those of `good`.
         apart: what is in place of those that are diverted.
     """

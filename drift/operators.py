@@ -149,11 +149,7 @@ class MapsEach(LibraryFunction):
 
 
 class KeyedItems:
-    """Items of keys, or notes of timers, in the order of metas; iterating gives (key, payload, time) of each.
-
-    Attributes:
-        keys: identities.
-    """
+    """Items of keys, or notes of timers, in the order of metas; iterating gives (key, payload, time) of each."""
 
     __slots__ = ("_each", "keys", "metas", "payloads")
 
@@ -601,7 +597,6 @@ class Process(_ByValue, frozen=True, dict=True):
     """The functions of a process, and the position of its timers in the order at a time.
 
     Args:
-        key: of an item.
         initial: the state of a key without one.
         on_item: (state, payload, time) -> (next state, outputs).
         on_time: (state, note, time) -> (next state, outputs).

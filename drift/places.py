@@ -60,7 +60,6 @@ class Opened(NamedTuple):
     Attributes:
         file: with peek, read1, seek and tell.
         size: in bytes; 0 if it is not known.
-        etag: as of `Stat`.
         pipe: the descriptor, if it is a pipe or a device.
     """
 

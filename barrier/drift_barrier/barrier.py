@@ -82,10 +82,8 @@ class Barrier:
     """The barrier's machine: `add` batches as they come, `release` when minimal time moves.
 
     Args:
-        algorithm: of the digest.
         steps: the step that feeds each sink, for the error about a payload without canonical form.
         passes_failures: failed calls are released as items without a sink, and end nothing.
-        new_parts: see `Digest`.
 
     Attributes:
         encoded: the items that were released last, as the bytes that went into the digest.

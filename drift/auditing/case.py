@@ -40,7 +40,6 @@ class SmallCase:
 
     Attributes:
         path: of the case file; None if there is none, and `text` says why.
-        items: of its input.
         text: what to do with it.
     """
 
@@ -55,12 +54,7 @@ class SmallCase:
 def case_file(
     dataflow: Dataflow, run_input: Input, divergence: Divergence, kind: str, step: str, folder: Path | str, target: str
 ) -> SmallCase:
-    """Write the case of a divergence into a folder.
-
-    Args:
-        kind, step: of the verdict.
-        target: "file.py:name" of the graph.
-    """
+    """Write the case of a divergence into a folder. `target`: "file.py:name" of the graph."""
     tried = 0
     for case in _cases(dataflow, run_input, divergence, target):
         tried = case.item_count

@@ -61,10 +61,8 @@ class Check:
 
     Attributes:
         level: that it belongs to.
-        what: was checked.
         against: what it was compared with.
         found: in words.
-        seconds: that it took.
         detail: more about it, for reports; plain data.
         finding: where a run diverges from the record and why, a `drift.auditing.verdict.Finding`; not in `as_dict`.
     """

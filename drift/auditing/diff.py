@@ -45,7 +45,6 @@ class InputDifference:
         same: whether all items are the same, with the same global times, in the same order of arrival.
         reordered: whether the items are the same, in another order of arrival.
         row: index of the first item, in the order of arrival, that differs; None if none does.
-        one, other: that item.
     """
 
     counts: tuple[int, int]

@@ -52,7 +52,6 @@ class Relevant:
     """Which inputs can have had a part in an item.
 
     Args:
-        meta: of the item.
         payload: of the input item it comes from.
 
     Attributes:

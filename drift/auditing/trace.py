@@ -94,7 +94,6 @@ class Tracer:
         only: names of the operators to run; None for all.
         loops_max: rounds of feedback edges that an item is linked back over, 1 or more.
         wanted: metas of items to return.
-        answers: of calls.
 
     Attributes:
         wanted: by meta the wanted items, None for those that have not come.

@@ -57,8 +57,6 @@ class Verdict:
     """Why two outputs differ.
 
     Attributes:
-        kind: see `TITLES`.
-        text: the evidence.
         step, where: the step at fault and its "file:line", if there is one.
         changes: of the graph, those behind the item.
         details: further facts, line by line.

@@ -52,7 +52,6 @@ class RunEnded(Exception):
     """A run that ended before its end.
 
     Attributes:
-        error: what ended it.
         report: what it had done, as for `--json`.
     """
 

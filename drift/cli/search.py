@@ -24,12 +24,7 @@ _ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 class Search:
     """Processes that run seeds.
 
-    Args:
-        setup: for the processes.
-        processes: how many.
-
     Attributes:
-        processes: as passed.
         ready: the graph and the inputs to run.
         tally: of the seeds run so far.
         seconds: how long seeds have been running.

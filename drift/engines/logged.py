@@ -51,7 +51,6 @@ class ArrivalLog(Entries):
 
     Args:
         folder: of the logs of a run.
-        name: of the source.
         on_disk: flush each entry to the disk, so that it also survives a power failure.
     """
 

@@ -25,7 +25,6 @@ class Reading(NamedTuple):
     Attributes:
         state: "waiting", "running", "finished", "stopped" or "failed".
         seconds: since the run began.
-        now_s: on `time.monotonic`.
         clock_ms: since 1970.
         diverted: items that a source or a step could not process.
         late_apart: late items that are in sinks of their own.

@@ -84,7 +84,6 @@ class ProcessState(NamedTuple):
     """A process of a run.
 
     Attributes:
-        memory_bytes: resident now.
         cpu_s: processor time of its threads since it began.
         at_s: when these were measured, on `time.monotonic`.
     """

@@ -44,7 +44,6 @@ class RecordedFeed(Feed):
     """A feed of recorded batches.
 
     Args:
-        dataflow: the graph.
         batches: the recorded batches, in order.
         batch_items: larger batches are split.
         on_late: called with each diverted item.

@@ -62,7 +62,6 @@ class SourceFeed(Feed):
     """All sources of a run.
 
     Args:
-        dataflow: the graph.
         sources: for each source of the graph, where its items come from.
         times: time policies that replace the graph's.
         settings: how much is read at once, and may be unsettled.

@@ -31,7 +31,6 @@ class Surroundings(NamedTuple):
     """It is pickled by itself, before any object of the user.
 
     Attributes:
-        path: all of `sys.path`.
         folder: the working directory; "" if it was removed.
         temporary_folder: for temporary files. Python finds it by creating a file in it, which would be left over by a
             process that ends at that moment, as the processes of a run do when their caller dies.

@@ -126,9 +126,7 @@ class WholeSource:
     """A source that ends, sorted as a whole.
 
     Args:
-        source: what is read.
         machine: of the source; it checks payloads against the schema.
-        policy: finds the times.
         memory_max: bytes that payloads in memory may take; None: no limit.
 
     Raises:

@@ -23,7 +23,6 @@ class Left(NamedTuple):
     """The items that have left an operator.
 
     Attributes:
-        items: including tombstones.
         size_bytes: estimated size in memory.
         tombstones: how many of the items are tombstones.
         busy_s: for how long the operator was at work; of a fused loop all of it is with the operator that items leave.
@@ -36,11 +35,7 @@ class Left(NamedTuple):
 
 
 class Count:
-    """The items that have left one operator; each of its output edges carried as many.
-
-    Attributes:
-        items, bytes, tombstones, busy_s: see `Left`.
-    """
+    """The items that have left one operator; each of its output edges carried as many."""
 
     __slots__ = ("busy_s", "bytes", "items", "tombstones", "_each_bytes", "_measure_at")
 

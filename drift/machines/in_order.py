@@ -29,7 +29,6 @@ class Shared(NamedTuple):
 
     Attributes:
         states, timers: those that are in the stage.
-        ranks: see `drift.machines.keyed.Place`.
         get: fetches the states of keys, whose rows come now; see `KeyedState.get`.
         note_fired: notes that timers have fired, by their metas and keys.
         fire: fires the timers of the stage below a bound, and adds what they make; False if a call has raised.
@@ -71,7 +70,6 @@ class InOrder:
 
     Attributes:
         opens: what opens its windows, where their ends follow from the times of items.
-        only_at_ends: see `drift.machines.logics.Logic`.
         has_columns: see `drift.machines.stage.Stage`; where there is output at ends only, the stage has.
         is_built: whether there is what it needs; else the logic runs.
         in_kernel: whether it is a loop of the kernel; `takes_later`: also of later items.

@@ -62,7 +62,6 @@ class Place(NamedTuple):
     """The operators that a stage stands for.
 
     Attributes:
-        group: the grouping.
         state: the map under which failures of calls are reported.
         timers: the map under which endless timers are reported.
         ranks: of the grouping, and of the maps of state, timers and output, as bytes; those that there are.
@@ -1033,11 +1032,7 @@ class KeyedStage(KeyedState):
 
 
 class _Old(NamedTuple):
-    """What a key has from some place on, before it runs again from there; see `History`.
-
-    Attributes:
-        state, timers: after all.
-    """
+    """What a key has from some place on, before it runs again from there; see `History`."""
 
     rows: list[LoggedRow]
     kept_at: list[bytes]

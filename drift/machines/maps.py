@@ -433,8 +433,6 @@ class Program:
     """All maps between an operator and the groupings and sinks that its items reach without passing a grouping.
 
     Args:
-        dataflow: the graph.
-        start: the operator.
         counts: if not None, counts the items that leave the operator and the maps.
     """
 

@@ -26,7 +26,6 @@ class Plan:
     """How a dataflow runs on the optimistic machines.
 
     Args:
-        dataflow: the graph.
         fused: whether scans run as one loop; False runs their cycles item by item, as written.
         only: names of the groupings to run, complete components; items for other groupings leave like those for sinks.
         counted: a clock, if the items that leave operators are to be counted, and their time at work.
@@ -98,11 +97,7 @@ class Plan:
         return KeyedStage(GroupLogic(group.key, group.window), place, cyclic=cyclic)
 
     def first(self, stages: Mapping[str, KeyedStage]) -> list[str]:
-        """The groupings whose items come from sources through nothing but maps; or, on the same worker, from such.
-
-        Args:
-            stages: see `stages`.
-        """
+        """The groupings whose items come from sources through nothing but maps; or, on the same worker, from such."""
         found: list[str] = []
         for name in (name for component in self.components for name in component):
             origins = [origin for origin, program in self.programs.items() if name in program.targets]

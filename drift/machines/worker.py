@@ -358,7 +358,6 @@ class Worker:
         """Drop what is only needed for changes below minimal time, since nothing below it is in flight.
 
         Args:
-            minimal_time: from the acker.
             heartbeat: the least of all sources: later items below it are due in the next turn.
         """
         self._minimal_time = max(self._minimal_time, minimal_time)

@@ -37,10 +37,7 @@ class Load(NamedTuple):
     """What an operator does for each input item of the run.
 
     Attributes:
-        seconds: of a processor.
-        items: that leave it.
         item_bytes: of one of them in a log.
-        updates: of states.
         keys: that have states once all have come; `inf` if there are ever more.
         state_bytes: of a key in a checkpoint.
     """
@@ -100,7 +97,6 @@ class Choice(NamedTuple):
     """Durable steps and intervals, and what they come to; also those of a part of the segments.
 
     Attributes:
-        durable: names of steps.
         intervals_s: between checkpoints, of each segment.
         cost: for 10**9 input items, of what durable steps and checkpoints add.
         cpu: of a processor, the share that they take.

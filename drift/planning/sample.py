@@ -50,7 +50,6 @@ class Sampling:
         items: input items of each run; fewer if there are not as many.
         where: a folder beside the one for the state, on the same disk.
         clock: of what is measured: seconds by the clock, or of the processor.
-        start_s: see `start_of`.
     """
 
     sources: MakeSources

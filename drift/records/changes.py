@@ -28,7 +28,6 @@ class Change:
         kind: what differs: the structure, a time policy, a function's code, a value that a function holds, only a name;
             or "unknown" if it cannot be determined.
         step: the step's name in the second graph, or in the first if it was removed.
-        text: one sentence.
         matters: whether it can change the output. False for names that do not reach the output, and for unknown kinds.
         before, after: "file:line" in the first and in the second graph, or "".
         diff: unified diff of the source, or "".

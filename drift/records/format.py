@@ -72,7 +72,6 @@ class File(msgspec.Struct, frozen=True):
         table: the folder it is in.
         first: number of its first row, counted over all files of the table; in `output` the position.
         rows: number of rows.
-        bytes: its size.
         hash: of its bytes.
     """
 

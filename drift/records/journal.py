@@ -49,7 +49,6 @@ class Journal(NamedTuple):
 
     Attributes:
         lines: that follow the manifest.
-        bytes: their length.
         hash: of the last of them, or of the manifest.
         wrong: evidence that it was edited, or "".
     """

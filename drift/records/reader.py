@@ -46,7 +46,6 @@ class ArrivedBatch(NamedTuple):
 
     Attributes:
         number: of the batch, over all sources, from 0.
-        rank: of the source.
         data: the payloads in stored form.
         heartbeat: of the source after it; END_OF_TIME after its last item.
         at_ns: when, in nanoseconds since 1970.

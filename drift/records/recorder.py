@@ -107,7 +107,6 @@ class Recorder:
     """Sends what a run does to the writer of its record.
 
     Args:
-        recording: where to.
         manifest: what is known before the run.
         diverting: ranks of the sources that may divert what was read.
     """
@@ -283,12 +282,7 @@ class Recorder:
             raise self._failure() from None
 
     def end(self, state: str, error: BaseException | None, by_input: bool, digest: str) -> None:
-        """The run has ended.
-
-        Args:
-            state, by_input: see `Outcome`.
-            digest: of all the output, as the engine has it; "" if the record may have less.
-        """
+        """The run has ended. `digest`: of all the output, as the engine has it; "" if the record may have less."""
         if self._process is None or self._ended:
             return
         ended = datetime.now(UTC).isoformat()

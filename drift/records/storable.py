@@ -60,11 +60,7 @@ class Storable:
         return None
 
     def stored(self, payloads: Sequence[Any], what: str) -> tuple[bytes, tuple[int, PayloadError] | None]:
-        """The stored bytes, joined, of the payloads before the first that cannot be restored; and that one, and why.
-
-        Args:
-            what: names their origin.
-        """
+        """The stored bytes, joined, of the payloads before the first that cannot be restored; and that one, and why."""
         bad = self.check(payloads, what)
         if bad is not None:
             payloads = payloads[: bad[0]]

@@ -61,7 +61,6 @@ class Answering:
         graph: its name, for keys.
         calls: by border.
         in_flight_max: most items that wait.
-        make_asker: makes what asks.
 
     Attributes:
         head: the first item that waits.

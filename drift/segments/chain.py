@@ -66,7 +66,6 @@ class Chain:
 
     Args:
         dataflow: a graph with durable steps or calls.
-        feed: the run's sources.
         state: where the run keeps its state; None in a run without state.
         answers: that were recorded, and where answers are recorded; see `AnswersOfRun`.
         since: see `drift.state.segments.checkpoints_of`.

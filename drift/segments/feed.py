@@ -41,7 +41,6 @@ _TURNS_MAX = 32
 class BorderFeed(Feed):
     """
     Args:
-        dataflow: of the segment.
         before: the segment before, whose output this is.
         batch_items: larger batches are split.
         answering: asks about items at calls; None if there are none at this border.

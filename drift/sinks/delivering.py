@@ -46,7 +46,6 @@ class Delivery:
     """One partition: which of its items are stored, and the offset of the next.
 
     Args:
-        name: for errors.
         end: where earlier runs have left it.
 
     Attributes:

@@ -55,7 +55,6 @@ class Parts:
 
     Args:
         storage: where the folder is.
-        path: the folder.
         by: the columns by whose values the files are put into folders COLUMN=VALUE.
 
     Attributes:

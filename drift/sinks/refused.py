@@ -54,12 +54,7 @@ class Refused(NamedTuple):
 
 
 class Statements:
-    """The SQL for drift_errors.
-
-    Args:
-        mark: of a parameter.
-        bytes_type: of the column for a meta.
-    """
+    """The SQL for drift_errors. `bytes_type`: of the column for a meta."""
 
     def __init__(self, mark: str, bytes_type: str) -> None:
         self.mark = mark

@@ -45,7 +45,6 @@ class Start(NamedTuple):
     Attributes:
         offset: in bytes of the unzipped file; of UTF-8, if the file has another encoding.
         hash: of what is before it, as of `Known`; of an object with an ETag, that.
-        lines: before it.
         within: whether it is within a line that is too long, the rest of which is passed over.
     """
 
@@ -106,7 +105,6 @@ class File:
     """A file of lines.
 
     Args:
-        storage: where it is.
         diverts_as: the source's name, if lines that cannot be read are diverted.
         grows: whether more may come behind its end; not if it is compressed.
 

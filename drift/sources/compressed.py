@@ -30,7 +30,6 @@ class Packing(NamedTuple):
     """A way to compress files.
 
     Attributes:
-        name: for people.
         magic: the first bytes of a file.
         endings: of a file's name.
         unpacked: from a binary file one of its contents, with `read1` and `close`, which leaves that file open.

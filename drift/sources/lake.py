@@ -54,15 +54,7 @@ def lake_source(
     kind: Any,
     follow: bool,
 ) -> PolledSource:
-    """The source of a table.
-
-    Args:
-        shown: the call that makes it.
-        versions: opens the table.
-
-    Raises:
-        SettingsError: an argument is not valid.
-    """
+    """The source of a table. `shown`: the call that makes it. Raises SettingsError: an argument is not valid."""
     function = shown.partition("(")[0]
     check_payload(function, payload, kind)
     if payload not in ("dict", "tuple", "value"):

@@ -181,8 +181,6 @@ class PolledSource(Diverting, TakesSchema):
 
     Args:
         shown: the call that made it.
-        rereads: its guarantee.
-        poll: opens it.
         decode: from what is fetched its payload.
         live: whether it has no end.
         same_order: whether items come in the same order each time.

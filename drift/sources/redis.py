@@ -147,7 +147,6 @@ class _Counting:
 
     Args:
         start: the ID of the last entry that was returned.
-        returned: how many were.
 
     Attributes:
         counted_to: the ID.

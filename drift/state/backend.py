@@ -87,12 +87,7 @@ class Backend(Protocol):
         """Whether it holds the state of a run."""
 
     def open(self) -> None:
-        """Lock it, and make it if it does not exist.
-
-        Raises:
-            Locked: see there.
-            StorageError: it cannot store checkpoints.
-        """
+        """Lock it, and make it if it does not exist. Raises StorageError: it cannot store checkpoints."""
 
     def is_locked(self) -> bool:
         """Whether a process has it open to write, if it `exists`; one that opens it meanwhile tries again."""
@@ -114,8 +109,6 @@ class Backend(Protocol):
         """Store changes; may be repeated with the same arguments.
 
         Raises:
-            Away: see there.
-            TakenOver: see there.
             OlderData: an expected row is missing or another, and nothing was stored.
             StorageError: it cannot be written.
         """

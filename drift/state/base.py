@@ -93,12 +93,7 @@ class Base:
         return [None if value is DELETED else value for value in values]
 
     def write(self, changes: Changes) -> None:
-        """Store changes, all at once.
-
-        Raises:
-            OSError: there is no room, or it cannot be written.
-            StateDamaged: see there.
-        """
+        """Store changes, all at once. Raises OSError: there is no room, or it cannot be written."""
         with self._checked(writing=True):
             self._folder.mkdir(exist_ok=True)
             files = [*self._opened()]

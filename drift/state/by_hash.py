@@ -192,7 +192,6 @@ class HashedFile:
     Args:
         read: gives the bytes from one offset to another.
         size: of the file in bytes.
-        where: for messages.
 
     Attributes:
         tables: the names of its tables.
@@ -236,7 +235,6 @@ class HashedFile:
 
         Raises:
             OSError: it cannot be opened or read.
-            Damaged: see there.
         """
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -90,7 +90,6 @@ class Growth:
 
     Attributes:
         dataflow: the graph, with the ranks of the checkpoint's graph.
-        graph: its fingerprint.
         steps: the form of each grouping with state, by name, and DROPPED for those that are gone.
         fates: of the steps: those of the graph in their order, then those that are gone.
         new_sinks: names of the sinks that the checkpoint's graph did not have.
@@ -497,11 +496,7 @@ def _operators_of(graph: Fingerprint) -> list[str]:
 
 
 def _renamed(then: Collection[str], now: Collection[str], was: Mapping[str, str]) -> dict[str, str]:
-    """Names of operators of then -> names of now, of those that were renamed; a step's name begins those of its parts.
-
-    Args:
-        then, now: the operators' names.
-    """
+    """Names of operators of then -> names of now, of those renamed; a step's name begins those of its parts."""
     found: dict[str, str] = {}
     for name, before in was.items():
         for each in then:

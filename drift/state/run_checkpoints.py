@@ -191,7 +191,6 @@ class StatesAt(NamedTuple):
     """The location of a checkpoint's states, for another process of the run, which looks up keys by itself.
 
     Attributes:
-        checkpoint: its manifest.
         classes: as in `Checkpoints`.
     """
 
@@ -512,9 +511,7 @@ class RunCheckpoints:
     """The checkpoints of one run.
 
     Args:
-        checkpoints: the user's settings.
         dataflow: the graph, as the user wrote it.
-        times: its time policies.
         fused: whether the engine fuses loops.
         now_s: the clock of the process.
         grown: gives, for a segment, what becomes of it; None to begin.

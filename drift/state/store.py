@@ -68,7 +68,6 @@ class Written(NamedTuple):
 class Store:
     """
     Args:
-        backend: of the checkpoints.
         keep: number of checkpoints to retain, 1 or more.
         away_max_s: how long the backend may be unavailable.
 

@@ -34,7 +34,6 @@ class HandedOut:
     """The engine of a segment, and its feed, which has nothing to wait for; see the module.
 
     Args:
-        outcome: of the segment.
         times: for each of its releases, minimal time.
         log_end: how far its output is in the log; it resumes from a checkpoint at or below that.
         dies: whether the calling process may die.

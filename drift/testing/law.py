@@ -393,7 +393,6 @@ class _Test:
         """
         Args:
             case: in which a step is reported that is not pure.
-            cases: that are checked.
         """
         __tracebackhide__ = True
         if self._purity is not None:

@@ -59,7 +59,6 @@ class Deviation(NamedTuple):
     """One decision that is not the plainest.
 
     Attributes:
-        key: the subject.
         choice: the turns of a delay, the places by which an item arrives late, or else the chosen number.
         until: the delay lasts until this event, instead of a number of turns.
     """

@@ -59,7 +59,6 @@ class Words:
     """Describes one run that has ended.
 
     Args:
-        simulation: the run.
         arrived: by source, the indices of its items in the order of their arrival.
     """
 

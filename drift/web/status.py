@@ -86,9 +86,6 @@ class Status:
 
     Args:
         life: the run's numbers; by default those of this process.
-
-    Attributes:
-        reading: the last one.
     """
 
     def __init__(self, run: Watched, life: Life | None = None) -> None:

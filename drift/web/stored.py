@@ -23,9 +23,6 @@ from drift_graph.errors import SettingsError, StorageError
 class StoredRun:
     """What a page shows, in the form of `Status`.
 
-    Args:
-        where: as for `state=`.
-
     Raises:
         SettingsError: no run is stored there.
         StorageError: it cannot be read.

@@ -87,11 +87,7 @@ def next_round(payload: T) -> Later[T]:
 
 
 class Moves:
-    """What a map's function has as `moves` that puts every payload as it is at one moment: so a batch goes at once.
-
-    Attributes:
-        time, phase, rounds, inward: as of `Later`.
-    """
+    """What a map's function has as `moves` that puts every payload as it is at one moment: so a batch goes at once."""
 
     __slots__ = ("time", "phase", "rounds", "inward")
 

@@ -194,7 +194,6 @@ class ListedMetas(Sequence[bytes]):
         Args:
             ending: what the map appends.
             time: of all children, or of each in a buffer; None for those of these metas.
-            phase, rounds, inward: see `drift_graph.meta.later_meta`.
 
         Raises:
             ValueError: there are not as many times; or one of these is no meta.

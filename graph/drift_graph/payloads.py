@@ -193,7 +193,6 @@ class Interleaved(Rows):
     Why: as one list, all rows would become dicts, where only their bytes are wanted and each sink takes its own.
 
     Args:
-        parts: the payloads.
         owners, places: for each payload which of the parts it is in, and where; places in one part increase.
     """
 

@@ -66,11 +66,7 @@ class _Batch(NamedTuple):
 
 
 class Rereading:
-    """The batches of one source that may have to be read again; only those that a later checkpoint may need.
-
-    Args:
-        machine: of the source.
-    """
+    """The batches of one source that may have to be read again; only those that a later checkpoint may need."""
 
     def __init__(self, machine: SourceMachine) -> None:
         self._machine = machine

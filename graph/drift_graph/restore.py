@@ -272,7 +272,6 @@ def classes_near(functions: Iterable[Callable[..., Any]], more: Iterable[type] =
     """The classes that payloads of a graph may have: those in the namespaces of its functions' modules.
 
     Args:
-        functions: the graph's functions.
         more: further classes; these win if several have one name.
 
     Raises:

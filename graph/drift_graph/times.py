@@ -97,7 +97,6 @@ class Remembered(NamedTuple):
         greatest, least: greatest time so far, and least time that is accepted; see `Lateness`.
         ordinals: time, tie, how many items came with these, and the payload if the policy has a tie function.
         held: the items that wait to be judged; see `Held`.
-        seen: see `Lateness`.
     """
 
     heartbeat: bytes
@@ -116,7 +115,6 @@ class SourceMachine:
     Args:
         name: the source's, for messages.
         rank: its index among the graph's sources.
-        policy: its time policy.
         live: whether arrival is stamped from a clock (`now_ms` of `take` and `tick`) or numbered.
         diverting: whether an item without a time is diverted, at the greatest time before it, instead of an error.
         late_apart: whether a late item is diverted, at the heartbeat that it is behind, whatever the policy says.

@@ -36,7 +36,6 @@ class MortalNetwork(Network):
 
     Args:
         rewind_log: the checkpoints and logs for a recovery.
-        others: see `Network`.
 
     Attributes:
         died: names of the processes that died, in order.

@@ -64,9 +64,7 @@ _KINDS: dict[type, str] = {
 class Network:
     """
     Args:
-        nodes: makes the nodes.
         feed_node: the node that feeds, which lives as long as the run.
-        sources: the sources' machines.
         schedule: decides which event comes next.
         recovery: decides on recoveries; None without deaths.
 

@@ -29,7 +29,6 @@ class Nodes:
     """Makes nodes.
 
     Attributes:
-        plan: of the workers.
         workers: number of workers.
         digest: hash of the output's digest.
         batch_items: most items of a source at once.

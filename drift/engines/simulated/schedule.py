@@ -47,14 +47,12 @@ class Scheduled:
     """An event in flight.
 
     Attributes:
-        key: its identity.
         due: the first turn at which it may come.
         sent_turn, arrival_turn: the turns at which it was sent and arrived; -1 before that.
         to: its receiver: a worker's index, BARRIER, ACKER or CALLER.
         message: a batch; `carried` is any other message.
         in_outbox_until: the turn at which it leaves the outbox of its sender.
         rank: of the source that is read, or whose heartbeat it has.
-        sender: its sender.
         life: the life of its receiver; messages to a process that was replaced do not reach the successor.
         generation: of its sender, when it was sent.
         action: its effect, if it is not a message between nodes.

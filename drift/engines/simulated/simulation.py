@@ -60,7 +60,6 @@ class Simulation(MortalNetwork):
     """One run of a dataflow under a schedule.
 
     Args:
-        dataflow: the graph.
         inputs: the payloads of each source, in the order of their arrival.
         schedule: decides which event comes next.
         numbers: for each source the numbers of its payloads in keys; their indices, if None.

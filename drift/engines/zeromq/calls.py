@@ -59,12 +59,7 @@ def call_of(frame: FrameType) -> Call:
 
 
 class CallWriter:
-    """Writes the calls of this process to a file.
-
-    Args:
-        path: of the file.
-        refused: identities of calls to refuse, with the reasons.
-    """
+    """Writes the calls of this process to a file. `refused`: identities of calls to refuse, with the reasons."""
 
     def __init__(self, path: Path, refused: dict[bytes, str]) -> None:
         with path.open("w+b") as file:

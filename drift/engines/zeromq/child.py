@@ -73,7 +73,6 @@ class LocalProcess(Channel):
     """A process on this machine; a `Place`.
 
     Args:
-        folder: of the run.
         module: whose `main` it runs, with the number of its pipe, the folder and `more`.
     """
 

@@ -36,7 +36,6 @@ class SignOfLife(msgspec.Struct, tag=True):
         lost: the secret of the generation in which a connection to another process was lost; 0 for none.
         counts: if counting is on, by operator what left it in this process.
         bars: its timeline since the last sign.
-        memory_bytes, cpu_s, at_s: see `ProcessState`.
     """
 
     idle: bool = False

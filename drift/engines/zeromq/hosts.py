@@ -120,7 +120,6 @@ class Hosts:
         graph: its name, for messages.
 
     Attributes:
-        address: with the port.
         socket: readable if a machine has sent something.
         idle: machines that run no process now, in the order in which they came.
     """

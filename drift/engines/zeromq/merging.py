@@ -25,7 +25,6 @@ class Merger:
     """One of the processes, once it has been started.
 
     Args:
-        name: of the process.
         of_large: whether it does the large merges, or the others.
 
     Attributes:

@@ -30,7 +30,6 @@ class Join(msgspec.Struct, tag=True):
 
     Attributes:
         host: name of the machine.
-        environment: see `drift.records.environment`.
     """
 
     protocol: int

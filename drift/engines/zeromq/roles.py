@@ -275,12 +275,7 @@ def make_loop(
     shelf: SnapshotFiles,
     base: Callable[[str], Lookup] | None = None,
 ) -> Loop:
-    """The loop of a worker.
-
-    Args:
-        address: names its inbox.
-        base: the states that the run resumes from.
-    """
+    """The loop of a worker. `base`: the states that the run resumes from."""
     plan = Plan(dataflow, fused=settings.fused, counted=time.perf_counter if settings.counted else None)
     links = LinkLogs(parts_decoder(opened), lasting=(BARRIER,)) if settings.recover else None
     shelf.timed = timed_steps(plan)

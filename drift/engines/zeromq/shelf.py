@@ -33,13 +33,9 @@ class SnapshotFiles:
     """A `Shelf` in a folder.
 
     Args:
-        folder: of the run.
         writer: prefix of the names of files that this process writes.
         timed: names of the steps whose states have timers.
         writing: held while a file is made.
-
-    Attributes:
-        folder, timed: the arguments.
     """
 
     def __init__(

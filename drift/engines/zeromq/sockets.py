@@ -165,7 +165,6 @@ class Outbox:
 
     Attributes:
         monitor: reports when the connection is made and when it ends, if the transport has heartbeats.
-        lost: see `check`.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], transport: Transport, address: str) -> None:

@@ -91,9 +91,6 @@ class Codec:
     Args:
         sender: the number of the process, below 2**16.
         secret: the number that the processes of the generation share, 64 bits.
-
-    Attributes:
-        secret: the present one.
     """
 
     def __init__(self, sender: int, secret: int) -> None:

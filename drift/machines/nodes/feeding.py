@@ -62,7 +62,6 @@ class FeedNode(Node):
         rewind_log: stores what recovery needs; None: nothing is stored.
 
     Attributes:
-        rewind_log: the argument.
         minimal_time: from the last notice.
         held_by: rank of the source that holds minimal time, or -1.
         fed_again: items that were fed again after rewinds.

@@ -178,7 +178,6 @@ class Intake:
         Args:
             payloads: read from the source; None if its input has ended.
             now_ms: wall-clock time, for live sources.
-            now_s: the process's clock.
             before: the position from which these payloads can be read again, if the source has positions.
         """
         machine = self.machines[rank]

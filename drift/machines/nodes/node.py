@@ -130,7 +130,6 @@ class Node:
 
         Args:
             messages: at most `messages_max`, in the order in which they came.
-            now_s: the clock reading.
             took_s: how long the last turn took, including the sending of its messages.
 
         Returns:

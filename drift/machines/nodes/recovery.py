@@ -75,7 +75,6 @@ class RecoveryNode:
         workers: how many there are.
 
     Attributes:
-        generation: of the run.
         rewinding: whether some processes have not answered yet.
         rewound_to: the checkpoint from which the last replaced processes started.
     """

@@ -68,7 +68,6 @@ class RewindLog:
         workers: their number.
         shelf: stores snapshots of checkpoints.
         pace: decides when checkpoints are taken.
-        new_parts: see `Digest`.
 
     Attributes:
         since: the last committed checkpoint, from which replaced processes start.

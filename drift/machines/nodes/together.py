@@ -19,7 +19,6 @@ from drift.machines.nodes.node import ACKER, Node, Send
 class WithAcker(Node):
     """
     Args:
-        node: the other node.
         number: the number by which the acker addresses that node.
         acker: the acker of the run.
     """

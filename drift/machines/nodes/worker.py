@@ -62,7 +62,6 @@ class Relief(Protocol):
 class WorkerNode(Node):
     """
     Args:
-        plan: what to run.
         index: which of the workers this is.
         workers: how many there are.
         links: logs what is sent to neighbours, which may have to be replaced; None: nothing is logged.
