@@ -454,8 +454,8 @@ class MergesSlices(ProcessFunction):
     def objects_because(self, key: Callable[[Any], Any]) -> str:
         return ""
 
-    def merging(self, slices: Rows, timers: tuple[bytes, bytes, int]) -> Any:
-        """A `drift.columns.merging.Merging` for slices such as these; None if they are not in arrays.
+    def merging(self, slices: Sequence[Any], timers: tuple[bytes, bytes, int]) -> Any:
+        """A `drift.columns.merging.Merging` for slices such as these; None if they are merged one by one.
 
         Args:
             timers: what metas of timers are made of: suffixes of the grouping and of the timers' map, and their phase.

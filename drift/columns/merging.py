@@ -37,12 +37,29 @@ class Kind(NamedTuple):
         make: makes a slice of its key, start, end and accumulator.
         fields: how many fields the key has.
         names: of its values, None of one value; `aggregates`: what is computed for each.
+        result: makes a value of an accumulator, where items are objects, and so are windows; None where they are rows.
     """
 
     make: Callable[..., Any]
     fields: int
     names: tuple[str, ...] | None
     aggregates: tuple[InColumns, ...]
+    result: Callable[[Any], Any] | None = None
+
+    def accumulators(self, arrays: Sequence[Sequence[Array]]) -> list[Any]:
+        """Accumulators in arrays as objects, one by one."""
+        lists = [listed(kind, each) for (kind, _), each in zip(self.aggregates, arrays)]
+        return lists[0] if self.names is None else list(zip(*lists))
+
+    def results(self, arrays: Sequence[Sequence[Array]]) -> list[Any]:
+        """The results of each aggregate in an array; of objects, the values in one list.
+
+        Raises:
+            _NotHere: a division is not exact in columns.
+        """
+        if self.result is None:
+            return results_of(self.aggregates, arrays)
+        return [list(map(self.result, self.accumulators(arrays)))]
 
 
 class Slices(Rows):
@@ -67,14 +84,8 @@ class Slices(Rows):
         """The slices, made once."""
         if self._values is None:
             bounds = self.starts.tolist(), self.ends.tolist()
-            self._values = list(map(self.kind.make, self.keys, *bounds, self.accumulators))
+            self._values = list(map(self.kind.make, self.keys, *bounds, self.kind.accumulators(self.arrays)))
         return self._values
-
-    @property
-    def accumulators(self) -> list[Any]:
-        """The accumulators as objects, one by one."""
-        lists = [listed(kind, arrays) for (kind, _), arrays in zip(self.kind.aggregates, self.arrays)]
-        return lists[0] if self.kind.names is None else list(zip(*lists))
 
     @property
     def dtypes(self) -> list[Any]:
@@ -151,10 +162,19 @@ def _depends_on_order(values: Array) -> bool:
 
 
 def merging_of(
-    slices: Rows, windows: tuple[int, int, int], timers: tuple[bytes, bytes, int], result: Callable[..., Any]
+    slices: Sequence[Any],
+    of_objects: Kind | None,
+    windows: tuple[int, int, int],
+    timers: tuple[bytes, bytes, int],
+    result: Callable[..., Any],
 ) -> Merging | None:
-    """See `Merging`; None if these are no `Slices`."""
-    return Merging(slices.kind, windows, timers, result) if isinstance(slices, Slices) else None
+    """See `Merging`; None if slices such as these are merged one by one.
+
+    Args:
+        of_objects: the kind of slices that come one by one; None where they are rows.
+    """
+    kind = slices.kind if isinstance(slices, Slices) else of_objects
+    return None if kind is None else Merging(kind, windows, timers, result)
 
 
 class _Ended:
@@ -192,13 +212,13 @@ class _Over(NamedTuple):
     Attributes:
         until: the last time before it.
         timers: the metas of their timers.
-        results: of each aggregate.
+        results: see `Kind.results`.
     """
 
     until: int
     timers: list[bytes]
     keys: list[Any]
-    results: list[Array]
+    results: list[Any]
 
 
 class Merging:
@@ -244,7 +264,7 @@ class Merging:
 
     def in_arrays(self, slices: Sequence[Any]) -> Slices | None:
         """Slices that came one by one; None where they have no form in arrays."""
-        make, fields, names, aggregates = self._kind
+        make, fields, names, aggregates, _ = self._kind
         if set(map(type, slices)) != {make}:
             return None
         keys = [each.key for each in slices]
@@ -332,16 +352,20 @@ class Merging:
         if not over:
             return Metas(), [], []
         metas, keys = (list(chain.from_iterable(each)) for each in zip(*((each.timers, each.keys) for each in over)))
-        results = list(map(np.concatenate, zip(*(each.results for each in over))))
         bounds = [(each.until + 1 - self._size, each.until + 1) for each in over]
         counts, names = [len(each.keys) for each in over], self._kind.names
-        rows: Any = window_rows(self._result, keys, self._kind.fields, bounds, counts, results, names)
-        if rows is None:
+        if self._kind.result is None:
+            results = list(map(np.concatenate, zip(*(each.results for each in over))))
+            rows = window_rows(self._result, keys, self._kind.fields, bounds, counts, results, names)
+            if rows is not None:
+                return Metas(metas), keys, rows
             lists = [each.tolist() for each in results]
-            made = lists[0] if names is None else [dict(zip(names, each)) for each in zip(*lists)]
-            each_bound = chain.from_iterable(map(repeat, bounds, counts))
-            rows = [self._result(key, *bound, value) for key, bound, value in zip(keys, each_bound, made)]
-        return Metas(metas), keys, rows
+            values = lists[0] if names is None else [dict(zip(names, each)) for each in zip(*lists)]
+        else:
+            values = list(chain.from_iterable(chain.from_iterable(each.results) for each in over))
+        each_bound = chain.from_iterable(map(repeat, bounds, counts))
+        made = [self._result(key, *bound, value) for key, bound, value in zip(keys, each_bound, values)]
+        return Metas(metas), keys, made
 
     def _moment(self, time: int) -> bytes:
         return pack_time(time) + bytes((LATER_MARK,)) + varint(0) + bytes((self._phase,))
@@ -364,7 +388,7 @@ class Merging:
                 where = places[each.numbers[rest]]
                 for (kind, _), merged, more in zip(self._kind.aggregates, arrays, each.slices.arrays):
                     _merge(kind, merged, where, [part[rest] for part in more])
-        results = results_of(self._kind.aggregates, arrays)
+        results = self._kind.results(arrays)
         next_start = until + 1 - self._size + self._every
         metas: list[bytes] = []
         keys: list[Any] = []
@@ -392,7 +416,7 @@ class Merging:
         """The states of the keys with their timers, as the process would have them."""
         found: dict[Any, tuple[list[Any], list[Any]]] = {}
         for each in self._ended:
-            accumulators = each.slices.accumulators
+            accumulators = self._kind.accumulators(each.slices.arrays)
             for at, (key, first, due) in enumerate(zip(each.slices.keys, each.firsts.tolist(), each.dues.tolist())):
                 state, timers = found.setdefault(key, ([], []))
                 state.append((each.start, first, accumulators[at]))

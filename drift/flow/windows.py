@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from drift.extras import is_installed
 from drift.flow.accumulators import Aggregate, Several
 from drift.flow.calendars import WEEKDAYS, Calendar, calendar_from
 from drift.flow.choosing import all_items
@@ -438,10 +439,17 @@ class _Merged(_ByValue, MergesSlices, frozen=True):
         first = max(first, last + self.every - (last - self.offset) % self.every)
         return (*state, (start, first, part.accumulator)), (due(first + self.size, part.key),) if first <= start else ()
 
-    def merging(self, slices: Rows, timers: tuple[bytes, bytes, int]) -> Any:
-        from drift.columns.merging import merging_of  # here: it needs numpy
+    def merging(self, slices: Sequence[Any], timers: tuple[bytes, bytes, int]) -> Any:
+        if not is_installed("columns"):
+            return None
+        from drift.columns.merging import Kind, merging_of  # here: it needs numpy
 
-        return merging_of(slices, (self.size, self.every, self.offset), timers, Window)
+        aggregate, kind = self.aggregate, None
+        parts = parts_of(aggregate)
+        if aggregate.values_in_columns is None and all(part.adds is not None for part in parts.values()):
+            names = aggregate.names if isinstance(aggregate, Several) else None
+            kind = Kind(Slice, 1, names, tuple((part.adds, "") for part in parts.values()), aggregate.result)
+        return merging_of(slices, kind, (self.size, self.every, self.offset), timers, Window)
 
     def kept(self, state: Any) -> int:
         """How many of the last slices a state is made of; for lineages."""

@@ -1,4 +1,4 @@
-"""The form in order of sliding windows whose slices come in arrays.
+"""The form in order of sliding windows, whose slices are in arrays.
 
 Invariant: its states and timers are all in arrays, or all in the stage.
 
@@ -33,13 +33,16 @@ class MergingSlices(InOrder):
         self._output = suffix + of_output + varint(0)
 
     def process(self, batch: Keyed) -> tuple[int, list[Columns]]:
-        slices = self._arrays.in_arrays(batch.payloads) if self._arrays else None
+        slices = self._arrays.in_arrays(batch.payloads) if self._has_arrays(batch.payloads) else None
         return (0, []) if slices is None else self.process_rows(batch.metas, slices)
 
-    def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
+    def _has_arrays(self, slices: Any) -> bool:
         if self._arrays is None:
-            self._arrays = self._on_item.merging(rows, self._timers_of)  # type: ignore[attr-defined]
-        if self._arrays is None or not self._arrays.takes(rows):
+            self._arrays = self._on_item.merging(slices, self._timers_of)  # type: ignore[attr-defined]
+        return self._arrays is not None
+
+    def process_rows(self, metas: Metas, rows: Rows) -> tuple[int, list[Columns]]:
+        if not self._has_arrays(rows) or not self._arrays.takes(rows):
             return 0, []
         self._shared.get(metas, rows.keys)  # type: ignore[attr-defined]
         if self._shared.states or self._shared.timers.least is not None:
