@@ -396,7 +396,7 @@ BREAKAGES = [
     one(
         "checkpoints are there when a run resumes, since they were a moment before",
         "drift/state/run_checkpoints.py",
-        "        if first is None:\n            raise StorageError(_changed_meanwhile(self._store.where))\n",
+        "        if first is None:\n            raise StorageError(changed_meanwhile(self._store.where))\n",
         "        assert first is not None\n",
         ("tests/state/test_state_laws.py", "-k", "whatever_call"),
         NO_SERVERS,
