@@ -362,21 +362,11 @@ class TakesEach(ProcessFunction):
         """Whether `each` takes the items of a key that is in this state: then they set no timer."""
         return True
 
-    def each(
-        self,
-        states: dict[Any, Any],
-        keys: Sequence[Any],
-        payloads: Sequence[Any],
-        metas: Metas,
-        give: Callable[[Sequence[Any]], None],
-    ) -> None:
+    def each(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Sequence[Any]], None]) -> None:
         """Process items in order: stores the new state of the key in `states`, and passes the outputs to `give`.
 
         A key that is not in `states` is in the initial state. If a call raises, or an item would set a timer, it stops:
         all items before that one have been processed and none after it.
-
-        Args:
-            metas: of the items; they contain the times.
         """
         raise NotImplementedError
 

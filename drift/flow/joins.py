@@ -24,11 +24,10 @@ from drift.flow.accumulators import Aggregate
 from drift.flow.fields import names_of
 from drift.flow.sides import Side, appended, cut, reached, side_of
 from drift.flow.windows import Window
-from drift.operators import JoinsRows, MapsEach, TakesEach, _ByValue
+from drift.operators import JoinsRows, KeyedItems, MapsEach, TakesEach, _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.later import at
 from drift_graph.meta import END, TIME_MIN
-from drift_graph.metas import Metas
 from drift_graph.payloads import has_null, have_fields
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -193,16 +192,9 @@ class InnerJoin(PairJoin, TakesEach, JoinsRows, frozen=True):
         """A key whose timer is set sets no other; and long sides are not made lists of."""
         return bool(state) and state[4] is not None and len(state[0]) < 2 and len(state[1]) < 2
 
-    def each(
-        self,
-        states: dict[Any, State],
-        keys: Sequence[Any],
-        payloads: Sequence[tuple[int, Any, Any]],
-        metas: Metas,
-        give: Callable[[Sequence[Any]], None],
-    ) -> None:
+    def each(self, states: dict[Any, State], rows: KeyedItems, give: Callable[[Sequence[Any]], None]) -> None:
         lists: dict[Any, tuple[list[Any], list[Any]]] = {}
-        for key, (side, _, payload), time in zip(keys, payloads, metas.times()):
+        for key, (side, _, payload), time in rows:
             both = lists.get(key)
             if both is None:
                 state = states[key]

@@ -31,7 +31,6 @@ from drift.operators import BatchStep, KeyedItems, MapsEach, TakesEach, _ByValue
 from drift_graph.canonical import canonical
 from drift_graph.later import Later, Moves, at
 from drift_graph.meta import END, PHASE_ITEMS, PHASE_ROUND_END, PHASE_STATE
-from drift_graph.metas import Metas
 
 #: Number of shares of the gate.
 SHARES = 16
@@ -303,25 +302,18 @@ class Folding(_ByValue, TakesEach, frozen=True):
             return Round(state.number, state.state, (*state.parts, payload), False), timers
         return Round(state.number, self.user_function(state.state, payload), (), False), timers
 
-    def each(
-        self,
-        states: dict[Any, Any],
-        keys: Sequence[Any],
-        payloads: Sequence[Any],
-        metas: Metas,
-        give: Callable[[Sequence[Any]], None],
-    ) -> None:
-        if not states or First in set(map(type, payloads)):
+    def each(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Sequence[Any]], None]) -> None:
+        if not states or First in set(map(type, rows.payloads)):
             return  # the first item sets the timer for the end of the first round
         key, before = next(iter(states.items()))
         if self.aggregate is not None:
-            states[key] = Round(before.number, before.state, (*before.parts, *payloads), False)
-            for _ in payloads:
+            states[key] = Round(before.number, before.state, (*before.parts, *rows.payloads), False)
+            for _ in rows.payloads:
                 give(())
             return
         fold, state = self.user_function, before.state
         try:
-            for payload in payloads:
+            for payload in rows.payloads:
                 state = fold(state, payload)
                 give(())
         finally:

@@ -57,7 +57,6 @@ from drift_graph.errors import GraphError
 from drift_graph.functions import brief, caller
 from drift_graph.later import at
 from drift_graph.meta import END
-from drift_graph.metas import Metas
 from drift_graph.moments import Span, span_from
 from drift_graph.payloads import Rows
 
@@ -569,15 +568,8 @@ class NumberedItem(OfAggregate, TakesEach, frozen=True):
         """See `TakesEach`: a key that has begun has its timer."""
         return state is not EMPTY
 
-    def each(
-        self,
-        states: dict[Any, Any],
-        keys: Sequence[Any],
-        payloads: Sequence[Any],
-        metas: Metas,
-        give: Callable[[Sequence[Any]], None],
-    ) -> None:
-        self.step.on_batch(states, KeyedItems(keys, payloads, metas), give)
+    def each(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Sequence[Any]], None]) -> None:
+        self.step.on_batch(states, rows, give)
 
     @property
     def step(self) -> NumberedStep:
@@ -649,21 +641,14 @@ class RuledItem(OfAggregate, TakesEach, frozen=True):
     def takes(self, state: Any) -> bool:
         return not self.partial or state is not EMPTY
 
-    def each(
-        self,
-        states: dict[Any, Any],
-        keys: Sequence[Any],
-        payloads: Sequence[Any],
-        metas: Metas,
-        give: Callable[[Sequence[Any]], None],
-    ) -> None:
+    def each(self, states: dict[Any, Any], rows: KeyedItems, give: Callable[[Sequence[Any]], None]) -> None:
         find, begin, add = states.get, self.aggregate.begin_value, self.aggregate.add_value
-        answers = list(map(self.rule, payloads))
-        taken = payloads
+        answers = list(map(self.rule, rows.payloads))
+        taken = rows.payloads
         if "skip" in answers:  # the aggregate does not see those
-            taken = [payload for payload, answer in zip(payloads, answers) if answer != "skip"]
+            taken = [payload for payload, answer in zip(taken, answers) if answer != "skip"]
         values = iter(self.aggregate.values_of(taken))
-        for key, payload, answer, time in zip(keys, payloads, answers, metas.times()):
+        for (key, payload, time), answer in zip(rows, answers):
             state = find(key, EMPTY)
             value = None if answer == "skip" else next(values)
             if answer == "go on" and type(state) is tuple:

@@ -299,7 +299,7 @@ class ProcessLogic:
             give(outputs)
 
     def on_taken(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
-        self._on_item.each(states, rows.keys, rows.payloads, rows.metas, give)  # type: ignore[attr-defined]
+        self._on_item.each(states, rows, give)  # type: ignore[attr-defined]
 
     def on_timers(self, states: dict[Any, Any], due: KeyedItems, give: Give) -> None:
         find, on_time, initial = states.get, self._on_time, self.initial

@@ -6,17 +6,30 @@ the cases are; `python -m frozen.freeze` adds new ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from frozen.cases import CASES, Case
 from frozen.freeze import frozen, in_words
 from frozen.runs import is_run_over_processes, over_processes, ways
 
-#: Each test has every fortieth case, so that some of them are a sample of all.
+#: Each test has every fortieth case, so that some of them are a sample of all; `make test` runs a third of them.
 _PARTS = 40
 FROZEN = frozen()
 
 
-@pytest.mark.parametrize("part", range(_PARTS))
+def a_third_is_short(values: Sequence[Any], ids: Sequence[str]) -> list[Any]:
+    return [
+        pytest.param(value, id=name, marks=[pytest.mark.long] if at % 3 else [])
+        for at, (value, name) in enumerate(zip(values, ids))
+    ]
+
+
+OVER_PROCESSES = [case for case in CASES if is_run_over_processes(case)]
+
+
+@pytest.mark.parametrize("part", a_third_is_short(range(_PARTS), [*map(str, range(_PARTS))]))
 def test_cases_give_what_they_gave(part: int) -> None:
     for case in CASES[part::_PARTS]:
         for way, run in ways(case, released=FROZEN[case.name]["items"]):
@@ -24,7 +37,7 @@ def test_cases_give_what_they_gave(part: int) -> None:
             assert got == FROZEN[case.name], in_words(case, way, FROZEN[case.name], got)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if is_run_over_processes(case)], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", a_third_is_short(OVER_PROCESSES, [case.name for case in OVER_PROCESSES]))
 def test_cases_give_it_over_processes(case: Case) -> None:
     got = over_processes(case)
     assert got == FROZEN[case.name], in_words(case, "zeromq, two workers", FROZEN[case.name], got)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 from typing import Any
@@ -18,7 +18,7 @@ from waiting import HANG_S
 import drift
 from drift.machines.keyed import KeyedStage
 from drift.machines.plan import Plan
-from drift.operators import TakesEach
+from drift.operators import KeyedItems, TakesEach
 from drift_graph import failures, later
 from drift_graph.item import Columns
 from drift_graph.meta import END_OF_TIME, global_time, later_meta, pack_time, time_of, varint
@@ -434,8 +434,8 @@ class Opened(TakesEach):
     def takes(self, state: int) -> bool:
         return state > 0
 
-    def each(self, states: dict[Any, int], keys: Sequence[Any], payloads: Sequence[Any], metas: Any, give: Any) -> None:
-        for key in keys:
+    def each(self, states: dict[Any, int], rows: KeyedItems, give: Any) -> None:
+        for key in rows.keys:
             states[key] += 1
             give([states[key]])
 
