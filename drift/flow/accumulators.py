@@ -17,7 +17,7 @@ import operator
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from itertools import chain, compress
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Never, TypeVar, overload
 
 from drift.flow.fields import NeedsValue
 from drift.flow.sides import Side, appended
@@ -462,6 +462,18 @@ class Nth(_ByValue, Aggregate[Any, Any], frozen=True):
         return accumulator[self.n] if len(accumulator) > self.n else None
 
 
+class NthOf(_OfValues, frozen=True):
+    """As `Nth`, of values."""
+
+    n: int
+
+    def begin_value(self, value: Any) -> tuple[Any, ...]:
+        return (value,)
+
+    add_value = Nth.add
+    merge, result = Nth.merge, Nth.result
+
+
 class Shift(_OfValues, frozen=True):
     """The value `n` before the last, or how much the last is above that; the accumulator has the last n + 1 values."""
 
@@ -665,6 +677,38 @@ def _rising(value: Any) -> tuple[int, Any]:
     """What sorts values: NaN behind all others, and None behind NaN."""
     kind = 2 if value is None else 1 if value != value else 0
     return kind, None if kind else value
+
+
+class Ranked(Collect, frozen=True):
+    """The place of each payload among all of them, in the order of the payloads.
+
+    Attributes:
+        of_each: that a result has a value for each payload.
+        kind: what a place is.
+        parts: of "ntile": into how many the payloads are cut.
+    """
+
+    of_each: ClassVar = True
+
+    kind: Literal["row_number", "rank", "dense_rank", "ntile"]
+    descending: bool
+    parts: int = 1
+
+    def result(self, accumulator: Side) -> Any:
+        values = list(map(_rising, chain.from_iterable(accumulator)))
+        plain = [at for at, (kind, _) in enumerate(values) if not kind]
+        plain.sort(key=lambda at: values[at], reverse=self.descending)
+        others = sorted((at for at, (kind, _) in enumerate(values) if kind), key=lambda at: values[at][0])
+        places, rank, dense, before = [0] * len(values), 0, 0, None
+        least, more = divmod(len(values), self.parts)
+        for number, at in enumerate([*plain, *others]):
+            if values[at] != before:
+                before, rank, dense = values[at], number + 1, dense + 1
+            behind = number - more * (least + 1)  # the first parts have one more
+            part = number // (least + 1) if behind < 0 else more + behind // max(least, 1)
+            found = {"row_number": number, "rank": rank - 1, "dense_rank": dense - 1, "ntile": part}
+            places[at] = found[self.kind] + 1
+        return tuple(places)
 
 
 class Quantile(Collect, frozen=True):

@@ -20,7 +20,9 @@ from drift.flow.accumulators import (
     LastOf,
     Mean,
     Nth,
+    NthOf,
     Quantile,
+    Ranked,
     ReduceSteps,
     Rolling,
     Several,
@@ -241,8 +243,14 @@ def last(of: Callable[[Any], Any] | str | pl.Expr = itself, nulls: Nulls = "skip
     return Last() if of is itself and nulls == "skip" else LastOf(_of("last", of, nulls))
 
 
-def nth(n: int) -> Aggregate[T, T | None]:
-    """The payload at index `n` in order, 0 for the first; None if there are fewer.
+@overload
+def nth(n: int) -> Aggregate[T, T | None]: ...
+@overload
+def nth(n: int, of: Callable[[T], V]) -> Aggregate[T, V | None]: ...
+@overload
+def nth(n: int, of: str | pl.Expr) -> Aggregate[Any, Any]: ...
+def nth(n: int, of: Callable[[Any], Any] | str | pl.Expr = itself) -> Aggregate[Any, Any]:
+    """The payload at index `n` in order, 0 for the first, or `of` it; None if there are fewer.
 
     >>> import drift
     >>> graph = drift.Graph("example")
@@ -250,7 +258,8 @@ def nth(n: int) -> Aggregate[T, T | None]:
     >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
     [1]
     """
-    return Nth(_whole_number("nth", n, 0))
+    index = _whole_number("nth", n, 0)
+    return Nth(index) if of is itself else NthOf(_of("nth", of), index)
 
 
 def shift(of: Callable[[T], Any] | str | pl.Expr = itself, n: int = 1) -> Aggregate[T, Any]:
@@ -293,6 +302,56 @@ def rolling(of: Aggregate[T, V], n: int) -> Aggregate[T, V]:
     """
     check_aggregate(of, "rolling:")
     return Rolling(of, _whole_number("rolling", n, 1))
+
+
+def row_number(by: Callable[[T], Any] | str | pl.Expr, descending: bool = False) -> Aggregate[T, tuple[int, ...]]:
+    """For each payload, in their order, its number from 1 when all are sorted by `by`; of equal ones the first first.
+
+    NaN and None are behind all others. `window(...).each(n=drift.agg.row_number("fare"))` gives it as a field of rows.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.row_number(lambda number: number)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 3]})]
+    [(2, 1, 3)]
+    """
+    return Ranked(_of("row_number", by), "row_number", bool(descending))
+
+
+def rank(by: Callable[[T], Any] | str | pl.Expr, descending: bool = False) -> Aggregate[T, tuple[int, ...]]:
+    """As `row_number`, but equal ones have the number of the first of them.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.rank(lambda number: number, descending=True)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 3]})]
+    [(1, 3, 1)]
+    """
+    return Ranked(_of("rank", by), "rank", bool(descending))
+
+
+def dense_rank(by: Callable[[T], Any] | str | pl.Expr, descending: bool = False) -> Aggregate[T, tuple[int, ...]]:
+    """As `rank`, without gaps behind equal ones.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.dense_rank(lambda number: number, descending=True)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 3]})]
+    [(1, 2, 1)]
+    """
+    return Ranked(_of("dense_rank", by), "dense_rank", bool(descending))
+
+
+def ntile(n: int, by: Callable[[T], Any] | str | pl.Expr, descending: bool = False) -> Aggregate[T, tuple[int, ...]]:
+    """As `row_number`, but the number, from 1, of that of `n` parts of equal size; the first ones have one more.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> graph.source("numbers").at_end(drift.agg.ntile(2, lambda number: number)).sink("out")
+    >>> [item.payload for item in drift.run(graph, {"numbers": [3, 1, 2]})]
+    [(2, 1, 1)]
+    """
+    return Ranked(_of("ntile", by), "ntile", bool(descending), _whole_number("ntile", n, 1))
 
 
 @overload

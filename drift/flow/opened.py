@@ -17,6 +17,7 @@ from drift.flow.accumulators import Aggregate, Several, accumulating
 from drift.flow.choosing import all_items
 from drift.flow.fields import names_of
 from drift.operators import MapsEach, OpensWindows, _ByValue
+from drift_graph.functions import brief
 from drift_graph.later import Later, at
 from drift_graph.meta import END, TIME_MIN
 from drift_graph.moments import moment_from, zone_from
@@ -71,6 +72,24 @@ class Window(msgspec.Struct, Generic[K, V], frozen=True):
                 f"[{self.start}, {self.end}) is beyond the years that datetime has, if it is in milliseconds since 1970"
             ) from None
         return start, end
+
+
+class EachRow(_ByValue, frozen=True):
+    """The rows of a window, each with further fields.
+
+    Attributes:
+        each: the names of those that have a value for each row, and not one for all.
+    """
+
+    each: tuple[str, ...]
+
+    def __call__(self, window: Any) -> list[dict[str, Any]]:
+        rows, found = window.value["rows"], window.value["found"]
+        if wrong := next((row for row in rows if type(row) is not dict), None):
+            raise TypeError(f"each takes rows, which are dicts, not {brief(wrong)}")
+        of_all = {name: value for name, value in found.items() if name not in self.each}
+        of_each = [dict(zip(self.each, values)) for values in zip(*(found[name] for name in self.each))]
+        return [{**row, **of_all, **more} for row, more in zip(rows, of_each or [{}] * len(rows))]
 
 
 class FlatRow(MapsEach, _ByValue, frozen=True):

@@ -136,7 +136,7 @@ class RollingStep(_ByValue, frozen=True):
         if waiting:
             entries = cut(entries, self._start(time))
             every = [payload for _, payload in chain(*entries)]
-            found = self._results(every if self.has_end else every[:-waiting])
+            found = _results(self.running, every if self.has_end else every[:-waiting])
             outputs += [{**payload, **found} for payload in every[-waiting:]]
         entries = cut(entries, self._start(time + 1))
         if timer is None or timer <= time:
@@ -145,10 +145,55 @@ class RollingStep(_ByValue, frozen=True):
             outputs += [at(timer, None)] if timer is not None else []
         return ((entries, 0, timer) if entries or timer is not None else ()), outputs
 
-    def _results(self, payloads: Sequence[Any]) -> dict[str, Any]:
-        found = {}
-        for name, aggregate in zip(self.running.names, self.running.aggregates):
-            begin, *more = aggregate.values_of(payloads) if payloads else (None,)
-            added = functools.reduce(aggregate.add_value, more, aggregate.begin_value(begin) if payloads else None)
-            found[name] = aggregate.result(added) if payloads else aggregate.of_nothing
-        return found
+
+class FrameStep(_ByValue, frozen=True):
+    """The process of `rolling` over a number of rows. A state is () or (rows, how many of them wait for others).
+
+    Attributes:
+        running: the aggregates, by name.
+    """
+
+    running: RunningStep
+    preceding: int
+    following: int
+
+    @property
+    def initials(self) -> tuple[Any, ...]:
+        return self.running.initials
+
+    def __call__(self, state: Any, payload: Any, time: int) -> tuple[Any, Sequence[Any]]:
+        """A row comes, and is the last that one before it has waited for."""
+        if type(payload) is not dict:
+            raise TypeError(f"rolling takes rows, which are dicts, not {brief(payload)}")
+        rows, waiting = state or ((), 0)
+        timer = [at(END, None)] if not state and self.following else []
+        rows, waiting = (*rows, payload), waiting + 1
+        if waiting <= self.following:
+            return (rows, waiting), timer
+        output = self._output(rows, waiting)
+        return self._state(rows, waiting - 1), [output, *timer]
+
+    def on_time(self, state: Any, note: None, time: int) -> tuple[Any, Sequence[Any]]:
+        """No more rows come."""
+        rows, waiting = state or ((), 0)
+        return (), [self._output(rows, left) for left in range(waiting, 0, -1)]
+
+    def _output(self, rows: Sequence[Any], waiting: int) -> dict[str, Any]:
+        """The row before which so many others, with itself, wait."""
+        at = len(rows) - waiting
+        frame = rows[max(at - self.preceding, 0) : at + self.following + 1]
+        return {**rows[at], **_results(self.running, frame)}
+
+    def _state(self, rows: tuple[Any, ...], waiting: int) -> Any:
+        left = self.preceding + waiting
+        return (rows[-left:], waiting) if left else ()
+
+
+def _results(running: RunningStep, payloads: Sequence[Any]) -> dict[str, Any]:
+    """The aggregates of some rows."""
+    found = {}
+    for name, aggregate in zip(running.names, running.aggregates):
+        begin, *more = aggregate.values_of(payloads) if payloads else (None,)
+        added = functools.reduce(aggregate.add_value, more, aggregate.begin_value(begin) if payloads else None)
+        found[name] = aggregate.result(added) if payloads else aggregate.of_nothing
+    return found

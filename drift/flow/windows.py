@@ -770,6 +770,27 @@ def sliding(size: Span, every: Span, offset: Span = 0) -> Windows:
     )
 
 
+class Frame(msgspec.Struct, frozen=True):
+    """The rows around one, of its key: see `rows`."""
+
+    preceding: int
+    following: int
+
+
+def rows(preceding: int, following: int = 0) -> Frame:
+    """For `rolling`: each row with so many of its key before it, and so many behind it; fewer at the beginning and end.
+
+    >>> import drift
+    >>> graph = drift.Graph("example")
+    >>> fares = graph.source("fares").key_by("zone")
+    >>> fares.rolling(drift.windows.rows(0, 1), next=drift.agg.nth(1, "fare")).sink("out")
+    >>> rows = [{"zone": "JFK", "fare": fare} for fare in (5, 2, 4)]
+    >>> [item.payload["next"] for item in drift.run(graph, {"fares": rows})]
+    [2, 4, None]
+    """
+    return Frame(_whole_number("rows", "preceding", preceding, 0), _whole_number("rows", "following", following, 0))
+
+
 def session(gap: Span) -> Windows:
     """A window lasts as long as the next item of the key comes within less than `gap`: [first, last + gap).
 

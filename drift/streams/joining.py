@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from drift.flow.choosing import all_items
 from drift.flow.fields import check_fields, function_of, names_of
 from drift.flow.joins import (
     DIRECTIONS,
@@ -31,6 +32,7 @@ from drift.operators import Process
 from drift.streams.adding import Steps, span_of
 from drift.streams.columnar import Columnar
 from drift.streams.windowed import WindowedStream
+from drift_graph.canonical import canonical
 from drift_graph.errors import GraphError, PayloadError
 from drift_graph.functions import caller
 from drift_graph.meta import phase_of_timers
@@ -309,6 +311,39 @@ class Joining(Columnar[T]):
         return self._part(step, "", Lookup(rows, how == "left", key), "many")
 
     # fmt: on
+
+    @overload
+    def cross_join(self, table: Stream[U] | Iterable[U], *, name: str | None = None) -> Stream[tuple[T, U]]: ...
+    @overload
+    def cross_join(self, table: Any, *, name: str | None = None) -> Stream[tuple[T, Any]]: ...
+    def cross_join(self, table: Any, *, name: str | None = None) -> Stream[Any]:
+        """Each item with every row of a table, in the order of the rows: (item, row).
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> graph.source("fares").cross_join([1.0, 1.1]).map(lambda pair: pair[0] * pair[1]).sink("in both currencies")
+        >>> [item.payload for item in drift.run(graph, {"fares": [10, 20]})]
+        [10.0, 11.0, 20.0, 22.0]
+
+        Args:
+            table: a list of rows, a DataFrame of pandas or Polars, whose rows are dicts, or a stream of
+                `graph.table(name)`, which comes before everything else, and is then with its items on one worker.
+
+        Raises:
+            GraphError: `table` is none of these.
+        """
+        if isinstance(table, Steps):
+            stream: Any = table
+            return self.join_table(stream, all_items, all_items, how="inner", nulls_equal=True, name=name)
+        if hasattr(table, "columns"):
+            table = table.to_dicts() if hasattr(table, "to_dicts") else table.to_dict("records")
+        if not isinstance(table, (list, tuple)):
+            raise GraphError(
+                f"cross_join takes a list of rows, a DataFrame of pandas or Polars, or a stream of graph.table(name), "
+                f"not {type(table).__name__} (at {caller()})"
+            )
+        every = {canonical(None): tuple(table)} if table else {}
+        return self._part(self._name(name, "cross_join", all_items), "", Lookup(every, False, all_items), "many")
 
     def _joined(
         self,

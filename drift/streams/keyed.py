@@ -10,8 +10,8 @@ from drift.flow.accumulators import Aggregate
 from drift.flow.ends import at_end
 from drift.flow.filling import NOT_FILLED
 from drift.flow.joins import Direction
-from drift.flow.running import Closed, RollingStep, running_fields, running_step
-from drift.flow.windows import Early, Windows
+from drift.flow.running import Closed, FrameStep, RollingStep, running_fields, running_step
+from drift.flow.windows import Early, Frame, Windows
 from drift.operators import Process
 from drift.streams.adding import elsewhere, parts_of, span_of
 from drift.streams.columnar import Expression
@@ -202,7 +202,7 @@ class KeyedStream(Generic[K, T]):
 
     def rolling(
         self,
-        span: Span,
+        span: Span | Frame,
         *,
         closed: Closed = "right",
         name: str | None = None,
@@ -213,8 +213,10 @@ class KeyedStream(Generic[K, T]):
 
         As `rolling` of Polars and pandas, and `RANGE` frames of SQL: rows of the same time are in it, those behind it
         in the order too, so a row comes after all rows of its time. An aggregate of no rows is None, a count 0. The
-        last `span` of rows is stored, and for each time of a key its aggregates are computed anew; for the last `n`
-        rows see `drift.agg.rolling`.
+        last `span` of rows is stored, and for each time of a key its aggregates are computed anew.
+
+        With `drift.windows.rows(preceding, following)` in place of a span: of so many rows before and behind it, as
+        SQL's `ROWS` frames. A row comes with the last that it waits for, or at the end of all input.
 
         >>> import drift
         >>> graph = drift.Graph("example")
@@ -225,8 +227,9 @@ class KeyedStream(Generic[K, T]):
         [5, 7, 6]
 
         Args:
-            span: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "10m".
-            closed: which of its two ends belong to a span: "right", "left", "both" or "none".
+            span: in the unit of the items' time, 1 or more; if that is milliseconds, also a timedelta or "10m"; or a
+                number of rows, `drift.windows.rows(...)`.
+            closed: which of its two ends belong to a span of time: "right", "left", "both" or "none".
             named: aggregates by the names of their fields; a field of that name is replaced.
 
         Raises:
@@ -234,14 +237,19 @@ class KeyedStream(Generic[K, T]):
                 field.
         """
         stream, where = self._stream, caller()
-        length = span_of("rolling: span", span, where)
-        if closed not in get_args(Closed) or not length:
+        is_frame = isinstance(span, Frame)
+        length = 1 if isinstance(span, Frame) else span_of("rolling: span", span, where)
+        if closed not in get_args(Closed) or not length or (is_frame and closed != "right"):
             raise GraphError(
                 f"rolling takes a span of 1 or more and closed= one of {', '.join(get_args(Closed))}, not {span!r:.80} "
                 f"and {closed!r:.80} (at {where})"
             )
         of = running_step({each: stream._bound(aggregate) for each, aggregate in named.items()})
-        step = RollingStep(of, length, closed in ("left", "both"), closed in ("right", "both"))
+        step: RollingStep | FrameStep
+        if isinstance(span, Frame):
+            step = FrameStep(of, span.preceding, span.following)
+        else:
+            step = RollingStep(of, length, closed in ("left", "both"), closed in ("right", "both"))
         process = Process(self._key, (), step, step.on_time, phase_of_timers(stream._timed_steps))
         made = stream._process(process, stream._named(name, "rolling by", self._key))
         made._fields = running_fields(stream._fields, of) if stream._fields is not None else None

@@ -10,7 +10,7 @@ from drift.flow.accumulators import Aggregate, check_aggregate, itself
 from drift.flow.aggregates import several
 from drift.flow.choosing import all_items
 from drift.flow.filling import NOT_FILLED, Filling, key_of_result
-from drift.flow.opened import FlatRow, Lowered
+from drift.flow.opened import EachRow, FlatRow, Lowered
 from drift.flow.windows import Early, Window, Windows, check_windows, fields_of_rows
 from drift.streams.adding import elsewhere
 from drift_graph.errors import GraphError
@@ -156,6 +156,43 @@ class WindowedStream(Generic[K, T]):
         if fields is not None and self._fill is NOT_FILLED and self._early is None:
             known = {each: self._stream._bound(aggregate) for each, aggregate in named.items()}
             made._fields = fields_of_rows(fields, self._key, known, row.names)
+        return made._durable_if(durable)  # type: ignore[no-any-return]
+
+    def each(
+        self, /, *, name: str | None = None, durable: bool = False, **named: Aggregate[T, Any]
+    ) -> Stream[dict[str, Any]]:
+        """Each row with further fields: aggregates of all rows of its window, or its place among them.
+
+        As SQL's window functions over a partition by key and window: `drift.agg.rank`, `dense_rank`, `row_number` and
+        `ntile` give each row its own value, other aggregates the same to all. Rows come when their window ends, in
+        their order; the window holds them until then.
+
+        >>> import drift
+        >>> graph = drift.Graph("example")
+        >>> windows = graph.source("rows").window(drift.windows.count(3))
+        >>> windows.each(place=drift.agg.rank("n", descending=True), sum=drift.agg.sum("n")).sink("out")
+        >>> [item.payload for item in drift.run(graph, {"rows": [{"n": 2}, {"n": 5}, {"n": 2}]})]
+        [{'n': 2, 'sum': 9, 'place': 2}, {'n': 5, 'sum': 9, 'place': 1}, {'n': 2, 'sum': 9, 'place': 2}]
+
+        Args:
+            durable: whether a run with state logs the output of the step, so that later steps resume from the log.
+            named: aggregates by the names of their fields; a field of that name is replaced.
+
+        Raises:
+            GraphError: there is no aggregate, or windows have early results or are filled.
+        """
+        if not named or self._early is not None or self._fill is not NOT_FILLED:
+            raise GraphError(
+                f"each takes aggregates by name, such as each(place=drift.agg.rank(...)), of windows without early= "
+                f"and fill= (at {caller()})"
+            )
+        for argument, aggregate in named.items():
+            check_aggregate(aggregate, f"each: {argument}=")
+        windows = self.aggregate(several(rows=agg.collect(), found=several(**named)), name=name)
+        step = self._stream._graph._draft.fresh_name("each of window" if name is None else f"{name}.each")
+        made: Any = windows._part(
+            step, "", EachRow(tuple(each for each, of in named.items() if getattr(of, "of_each", False))), "many"
+        )
         return made._durable_if(durable)  # type: ignore[no-any-return]
 
     def count(

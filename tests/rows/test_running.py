@@ -195,6 +195,61 @@ def test_rows_roll_over_those_of_a_span_before_them(
     assert simulated.error is None and simulated.digest == run.digest
 
 
+values_of = st.none() | st.integers(-3, 3) | st.just(math.nan)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), values_of), max_size=12),
+    st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 4), st.booleans()),
+    st.data(),
+)
+@settings(max_examples=12)
+def test_rows_of_a_frame_and_places_in_a_window_are_those_of_sql_on_each_engine(
+    drawn: list[tuple[str, Any]], sizes: tuple[int, int, int, bool], data: st.DataObject
+) -> None:
+    import duckdb
+
+    preceding, following, parts, descending = sizes
+    rows = [{"at": at, "zone": zone, "n": n} for at, (zone, n) in enumerate(drawn)]
+    graph = drift.Graph("frames")
+    source = graph.source("rows", time=drift.EventTime("at"))
+    keyed, agg = source.key_by("zone"), drift.agg
+    frame = drift.windows.rows(preceding, following)
+    keyed.rolling(frame, rows=agg.count(), ns=agg.count("n"), next=agg.nth(min(preceding, 1), "n")).sink("frames")
+    places = {"number": agg.row_number("n", descending), "rank": agg.rank("n", descending)}
+    places |= {"dense": agg.dense_rank("n", descending), "part": agg.ntile(parts, "n", descending)}
+    keyed.window(drift.windows.tumbling(5)).each(**places, all=agg.count()).sink("places")
+    source.cross_join(graph.table("table")).sink("pairs")
+    inputs = {"rows": rows, "table": ["x", "y"]}
+    run = drift.run(graph, inputs, engine="reference")
+    found: dict[str, list[Any]] = {"frames": [], "places": [], "pairs": []}
+    for item in run:
+        found[item.sink].append(item.payload)
+    assert found["pairs"] == [(row, each) for row in rows for each in ("x", "y")] or "nan" in repr(rows)
+    assert len(found["pairs"]) == 2 * len(rows)
+    for noise in (None, noisy(data)):
+        if noise is None:
+            assert drift.run(graph, inputs, batch_items=3).finish().digest == run.digest
+        else:
+            simulated = Simulation(graph.build(), inputs, noise, workers=2, batch_items=3).run()
+            assert simulated.error is None and simulated.digest == run.digest
+    if not rows:
+        return
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE input (moment BIGINT, zone TEXT, n DOUBLE)")
+    connection.executemany("INSERT INTO input VALUES (?, ?, ?)", [list(row.values()) for row in rows])
+    by = f"PARTITION BY zone, moment // 5 ORDER BY (n IS NULL), isnan(n), n {'DESC' if descending else 'ASC'}"
+    query = f"""SELECT moment, count(*) OVER f, count(n) OVER f, row_number() OVER ({by}, moment), rank() OVER ({by}),
+        dense_rank() OVER ({by}), ntile({parts}) OVER ({by}, moment), count(*) OVER (PARTITION BY zone, moment // 5)
+        FROM input WINDOW f AS (
+            PARTITION BY zone ORDER BY moment ROWS BETWEEN {preceding} PRECEDING AND {following} FOLLOWING
+        ) ORDER BY moment"""
+    expected = connection.execute(query).fetchall()
+    frames = {row["at"]: [row["rows"], row["ns"]] for row in found["frames"]}
+    places_of = {row["at"]: [row[name] for name in (*places, "all")] for row in found["places"]}
+    assert [(at, *frames[at], *places_of[at]) for at in sorted(frames)] == expected
+
+
 @given(rows_of | tame, st.sampled_from(KEYS), names_of, st.data())
 def test_columns_give_what_the_step_gives_however_they_are_cut(
     rows: Rows, key: tuple[str, ...], names: list[str], data: st.DataObject

@@ -72,7 +72,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "q": (0.5, 0.9), "n": (2, 3), "ddof": (1, 0), "precision": (12, 10), "error": (0.01, 0.1), "initial": (0, ""),
     "size": (10, 20), "offset": (0, 3), "gap": (5, 9), "partial": (False, True), "zone": ("UTC", "Asia/Tokyo"),
     "every": (5, 10), "nulls": ("skip",), "interpolation": ("linear", "lower"), "closed": ("left", "right"),
-    "start": ("monday", "sunday"),
+    "start": ("monday", "sunday"), "descending": (False, True),
 }  # fmt: skip
 #: Where the name of a parameter means something else.
 OTHERS = {
@@ -145,6 +145,10 @@ STEPS: dict[str, Step] = {
     "rolling, span": lambda s, z: s.key_by(key).rolling(9, n=A.count(), name="x"),
     "rolling, closed": lambda s, z: s.key_by(key).rolling(5, closed="both", n=A.count(), name="x"),
     "rolling, another": lambda s, z: s.key_by(key).rolling(5, n=A.sum(number), name="x"),
+    "rolling, rows": lambda s, z: s.key_by(key).rolling(W.rows(2, 1), n=A.count(), name="x"),
+    "rolling, more rows": lambda s, z: s.key_by(key).rolling(W.rows(3, 1), n=A.count(), name="x"),
+    "rolling, rows behind": lambda s, z: s.key_by(key).rolling(W.rows(2, 2), n=A.count(), name="x"),
+    "each": lambda s, z: s.key_by(key).window(W.tumbling(10)).each(n=A.rank(number), name="x"),
     "join as of, inner": lambda s, z: s.join_as_of(z, key, how="inner", name="x"),
     "window, early": lambda s, z: s.key_by(key).window(W.tumbling(10), early=W.every(items=2)).count(name="x"),
     "window, early later": lambda s, z: s.key_by(key).window(W.tumbling(10), early=W.every(items=3)).count(name="x"),
