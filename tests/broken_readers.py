@@ -25,9 +25,6 @@ BREAKAGES = [
     *broken(
         _ROTATED,
         ("tests/sources/test_sources_followed.py", "-k", "rotated or renamed or removed_unread"),
-        ("an empty piece is read again and again", "self._passed += 1", "pass"),
-        ("a file that was cut is read on", "now.size < offset)", "False)"),
-        ("a piece is known by its inode alone", "each.identity == self._identity]", "False]"),
         (
             "a renamed file ends before something is behind it",
             "not any(each.size for each in pieces[",

@@ -3,9 +3,8 @@
 Invariant: what comes is what was written to the file, once and in order, whether a piece is renamed, packed, or copied
 and the file cut, while it is read or while nobody reads. A piece that is not there any more is an error.
 
-Why: a piece is known by what was read of it, whatever its name is now, and, where that is not much, by its inode and by
-the piece before it. Its end is its end once something was written behind it. A rotation that is seen in the middle is
-looked at again before it is an error.
+Why: a piece is known by what was read of it, whatever its name is now, and by the piece before it. Its end is its end
+once something was written behind it. A rotation that is seen in the middle is looked at again before it is an error.
 """
 
 from __future__ import annotations
@@ -172,8 +171,7 @@ class RotatedReader(FollowedReader):
         at = None if before is None else min(before + self._passed, len(pieces) - 1)
         within = self._position_in_file
         if not self._at_end and within and within["offset"]:
-            likely = [] if at is None else list(pieces[at + 1 : at + 2])
-            likely += [each for each in pieces if each.identity == self._identity]
+            likely = [] if at is None else pieces[at + 1 : at + 2]
             for each in [*likely, *pieces[::-1]]:
                 if self._begin(pieces, each, within):
                     return self._has_more(listing)
@@ -297,13 +295,12 @@ class RotatedReader(FollowedReader):
             end=self._end,
             passed=self._passed,
             older=self._older,
-            identity=self._identity,
         )
 
     def seek(self, position: Any) -> None:
         if isinstance(position, dict) and position.get("kind") != "files":  # it was not followed
             position = position_of("files", file=self._name, before=0, within=position)
         self._position_in_file, _ = position_fields(position, "files", str(self._folder), "within", "file")
-        self._head, self._end, self._identity = map(position.get, ("head", "end", "identity"))
+        self._head, self._end = position.get("head"), position.get("end")
         self._passed, self._older = position.get("passed", 0), position.get("older", self._older)
         self._at_end = self._position_in_file is None and (self._end is not None or self._passed > 0)

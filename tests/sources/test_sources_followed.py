@@ -315,6 +315,9 @@ def test_what_is_written_to_a_renamed_file_comes_before_what_is_written_to_the_n
     with opened(sources.text(path, follow=True), position) as reader:
         assert read_all(reader) == [], "nothing has the name of the file yet"
         path.touch()
+        position = reader.position()
+    with opened(sources.text(path, follow=True), position) as reader:
+        assert read_all(reader) == []
         append(tmp_path / "app.log.1", "two\n")
         assert read_all(reader) == ["two"]
         append(path, "three\n")
