@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Reader
-from drift.sources.positions import position_fields, position_lost, position_of
+from drift.sources.positions import check_mark, mark_of, position_fields, position_lost, position_of
 from drift_graph.errors import InputError
 from drift_graph.sizes import BATCH_BYTES, about_bytes
 from drift_graph.unchanged import Sample, Sampler
@@ -47,6 +48,8 @@ class IterableReader:
         self._at_once_max = _SEQUENCE_AT_ONCE_MAX if is_sequence else _AT_ONCE_MAX
         self._sampler = None if is_sequence else Sampler()
         self._last: list[Sample] = []  # of the last batch
+        self._mark = ""  # of the last item, once it was asked for
+        self._unmarked: list[Any] = []  # the last item until then
 
     def read(self, items_max: int) -> list[Any] | None:
         if self._error is not None:
@@ -81,24 +84,33 @@ class IterableReader:
                 )
                 raise self._error
         self._returned += len(batch)
+        if self._repeatable and batch:
+            self._unmarked = batch[-1:]
         return batch or None
 
     def position(self) -> Any:
-        """How many items were returned; None for an iterator."""
-        return position_of("items", item=self._returned) if self._repeatable else None
+        """How many items were returned, and a hash of the last; None for an iterator."""
+        if not self._repeatable:
+            return None
+        if self._unmarked:
+            self._mark, self._unmarked = mark_of(self._unmarked), []
+        return position_of("items", item=self._returned, mark=self._mark)
 
     def seek(self, position: Any) -> None:
         """An iterable that is not a sequence is iterated up to there."""
         (item,) = position_fields(position, "items", "an iterable", "item")
         payloads = self._payloads
+        last: Sequence[Any]
         if isinstance(payloads, (range, list, tuple)):
-            available = min(item, len(payloads))
+            available, last = min(item, len(payloads)), payloads[max(item - 1, 0) : item]
             self._iterator = iter(payloads[item:]) if isinstance(payloads, range) else islice(payloads, item, None)
         else:
-            available = sum(1 for _ in islice(self._iterator, item))
+            found = deque(enumerate(islice(self._iterator, item), 1), maxlen=1)
+            available, last = found[0][0] if found else 0, [payload for _, payload in found]
         if available < item:
             raise position_lost("an iterable", f"item {item}", f"it has {available}")
-        self._returned = item
+        check_mark(position, last, "an iterable", item)
+        self._returned, self._mark = item, position.get("mark", "")
 
     def filenos(self) -> Sequence[int]:
         return ()

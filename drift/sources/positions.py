@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import xxhash
+
+from drift_graph.canonical import NoCanonicalForm, stored
+from drift_graph.diverted import is_diverted
 from drift_graph.errors import InputError
 
 _FORM = 1
@@ -42,3 +46,31 @@ def position_lost(what: str, reached: str, found: str) -> InputError:
         f"{what} was read up to {reached} when the state of this run was saved, and now {found}; bring back the data "
         f"that was there, or start anew with another state"
     )
+
+
+def mark_of(payloads: Sequence[Any]) -> str:
+    """A hash of the last of what was read, by which it is known again where nothing else says whether the items before a
+    position are those of then; "" if there is none, if it was diverted, or if it has no canonical form.
+    """
+    try:
+        is_item = len(payloads) and not is_diverted(payloads[-1])
+        return xxhash.xxh3_64_hexdigest(stored(payloads[-1])) if is_item else ""
+    except NoCanonicalForm:
+        return ""
+
+
+def check_mark(position: Any, payloads: Sequence[Any], what: str, number: int) -> None:
+    """
+    Args:
+        payloads: those that end with the item in front of the position.
+
+    Raises:
+        InputError: it is another than the one that was read.
+    """
+    if position.get("mark") and position["mark"] != mark_of(payloads):
+        raise position_lost(
+            what,
+            f"item {number}",
+            f"that item is another one, {payloads[-1]!r:.120}: items are found again by their number, so what is new "
+            f"comes behind what was read",
+        )

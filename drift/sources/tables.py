@@ -10,13 +10,14 @@ is used for something else (DuckDB 1.5.4 to 1.5.6).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from drift.extras import is_installed, need
 from drift.guarantees import SourceGuarantee
 from drift.sources.base import Diverting, Reader
 from drift.sources.frames import Payload
+from drift.sources.positions import check_mark, mark_of
 from drift.sources.rows import Maker, RowsReader, check_payload, without
 from drift_graph.errors import InputError, SettingsError
 
@@ -83,7 +84,7 @@ class TableSource(Diverting):
         name = f"the {type(self._frame).__name__}"
         stream = _Stream(name, self._frame)
         payload = self._payload or ("rows" if _can_be_rows(stream.schema) else "dict")
-        return RowsReader(
+        return _TableReader(
             name,
             stream.batches(),
             Maker(name, stream.schema.names, payload, self._kind, has_texts=_has_texts(self._frame)),
@@ -95,6 +96,29 @@ class TableSource(Diverting):
 
     def __repr__(self) -> str:
         return f"table({type(self._frame).__name__})"
+
+
+class _TableReader(RowsReader):
+    """Reads the rows of a table, which is known again by the row in front of a position."""
+
+    _last: Sequence[Any] = ()
+
+    def read(self, items_max: int) -> list[Any] | None:
+        payloads = super().read(items_max)
+        if payloads:
+            self._last = payloads[-1:]
+        return payloads
+
+    def position(self) -> Any:
+        """How many rows were returned, and a hash of the last."""
+        found = super().position()
+        return found and {**found, "mark": mark_of(self._last)}
+
+    def seek(self, position: Any) -> None:
+        super().seek(position)
+        if position.get("mark") and (row := position["row"]):
+            super().seek({**position, "row": row - 1})
+            check_mark(position, self.read(1) or [], self._name, row)
 
 
 def _has_texts(frame: Any) -> bool:

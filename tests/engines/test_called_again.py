@@ -226,6 +226,33 @@ def test_input_that_has_become_shorter_is_an_error(grown: Grown, tmp_path: Path)
             called(grown.source(), tmp_path / f"{complete}", complete=complete)
 
 
+@pytest.mark.parametrize("made", [list, tuple, Iterated, as_pandas, as_polars], ids=lambda each: each.__name__)
+def test_items_in_another_order_than_they_were_read_in_are_an_error(made: Callable[..., Any], tmp_path: Path) -> None:
+    state, rows = tmp_path / "state", [{"k": n} for n in range(5)]
+    assert called(made(rows[:2]), state, complete=False)[0] == rows[:2]
+    assert called(made(rows[:4]), state, complete=False)[0] == rows[2:4]
+    for other in ([{"k": 9}, *rows], rows[::-1]):
+        with pytest.raises(
+            drift.InputError, match=r"up to item 4 .* that item is another one, \{'k': [12]\}: .* comes behind what"
+        ):
+            called(made(other), state, complete=False)
+    assert called(made(rows), state, complete=False)[0] == rows[4:]
+
+
+def test_a_diverted_row_in_front_of_a_position_is_no_item_that_is_known_again(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    def table(*moments: int) -> pa.Table:
+        return pa.table({"at": pa.array(moments, pa.timestamp("ns"))})
+
+    graph = drift.Graph("diverted")
+    graph.source("s", on_error="divert").sink("out")
+    with_bad = drift.run(graph, {"s": table(1000, 1001)}, state=tmp_path, complete=False)
+    assert [item.sink for item in with_bad] == ["out", "errors"]
+    again = drift.run(graph, {"s": table(1000, 2000, 3000)}, state=tmp_path, complete=False)
+    assert [item.sink for item in again] == ["out"]
+
+
 # Sources that give what they give once.
 
 
