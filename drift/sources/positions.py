@@ -49,7 +49,7 @@ def position_lost(what: str, reached: str, found: str) -> InputError:
 
 
 def mark_of(payloads: Sequence[Any]) -> str:
-    """A hash of the last of what was read, by which it is known again where nothing else says whether the items before a
+    """A hash of the last of what was read, by which that is known where nothing else says whether the items before a
     position are those of then; "" if there is none, if it was diverted, or if it has no canonical form.
     """
     try:

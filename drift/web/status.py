@@ -150,8 +150,8 @@ class Status:
         return as_svg(self._run.dataflow, live=True)
 
     def metrics(self) -> bytes | None:
-        """The numbers of the last sample, for Prometheus."""
-        return as_text(self._run.dataflow.name, self.reading)
+        """The numbers now, for Prometheus."""
+        return as_text(self._run.dataflow.name, self._life.reading())
 
     def sample(self) -> dict[str, Any]:
         """The status of the run now; rates and timelines are computed from the samples of successive calls."""

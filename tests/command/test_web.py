@@ -210,6 +210,19 @@ def test_a_run_is_seen_over_http_and_nothing_of_it_is_left(engine: str) -> None:
     assert [report.items_out for report in (seen.report, plain.finish()) if report] == [800, 800]
 
 
+def test_metrics_have_the_late_items_that_were_found_by_now() -> None:
+    graph = drift.Graph("g")
+    graph.source("s", time=drift.EventTime("at", lateness=5, late="divert")).sink("out")
+    rows = [{"at": 100}, {"at": 200}, *({"at": n} for n in range(50)), {"at": 300}]
+    with drift.run(graph, {"s": rows}, web=0, batch_items=1) as run:
+        next(run)
+        before = got(run.web + "metrics")  # which samples the run for its page
+        next(run)
+        after = got(run.web + "metrics")
+        for late in ('drift_late_items_total{graph="g"} ', 'drift_source_late_items_total{graph="g",source="s"} '):
+            assert f"{late}0.0" in before and f"{late}50.0" in after
+
+
 def test_a_page_changes_nothing_of_the_output() -> None:
     lines = [f"to be {n % 7}" for n in range(5000)]
     watched = drift.run(words(), {"lines": lines}, web=0).finish()

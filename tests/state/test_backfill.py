@@ -278,6 +278,15 @@ def test_a_record_fills_new_steps(tmp_path: Path) -> None:
     assert items_of(run) == as_if_from_the_start(run, ROWS)
 
 
+def test_nothing_is_filled_behind_the_end_of_a_run(tmp_path: Path) -> None:
+    first = drift.run(graph_of(), sources(ROWS), state=tmp_path).finish()
+    for backfill in (None, {"rows": ROWS}):
+        state = drift.Checkpoints(tmp_path, changed_graph="accept", backfill=backfill)
+        with pytest.raises(drift.GraphError, match="new, and the run has ended, so nothing comes to it any more"):
+            drift.run(graph_of("scanned"), sources(ROWS), state=state)
+    assert drift.run(graph_of(), sources(ROWS), state=tmp_path).finish().digest == first.digest
+
+
 def test_what_is_not_the_whole_input_fills_nothing(tmp_path: Path) -> None:
     stopped(tmp_path / "state", ROWS, 300)
     other = drift.Graph("other")
