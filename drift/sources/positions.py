@@ -68,9 +68,6 @@ def check_mark(position: Any, payloads: Sequence[Any], what: str, number: int) -
         InputError: it is another than the one that was read.
     """
     if position.get("mark") and position["mark"] != mark_of(payloads):
-        raise position_lost(
-            what,
-            f"item {number}",
-            f"that item is another one, {payloads[-1]!r:.120}: items are found again by their number, so what is new "
-            f"comes behind what was read",
-        )
+        now = f"is another one, {payloads[-1]!r:.120}" if payloads else "is not there"
+        why = "items are found again by their number, so what is new comes behind what was read"
+        raise position_lost(what, f"item {number}", f"that item {now}: {why}")
