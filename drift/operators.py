@@ -497,8 +497,8 @@ class ProlongsWindows(ProcessFunction):
     aggregate: Any
     gap: int
 
-    def result(self, state: Any, key: Any, time: int) -> Any:
-        """The output of a window."""
+    def results(self, states: Sequence[Any], keys: Sequence[Any]) -> list[Any]:
+        """The outputs of windows."""
         raise NotImplementedError
 
     @property

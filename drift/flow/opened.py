@@ -22,6 +22,7 @@ from drift_graph.later import Later, at
 from drift_graph.meta import END, TIME_MIN
 from drift_graph.moments import moment_from, zone_from
 from drift_graph.payloads import Rows, are_rows
+from drift_graph.unchanged import unchangeable
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -29,6 +30,7 @@ V = TypeVar("V")
 Stepped = tuple[Any, Sequence[Any]]
 
 
+@unchangeable
 class WindowState(enum.Enum):
     """The state of a key without an open window."""
 

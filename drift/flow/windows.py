@@ -312,7 +312,11 @@ class SessionItem(OfAggregate, ProlongsWindows, frozen=True):
 
     def result(self, state: Any, key: Any, time: int) -> Window[Any, Any]:
         """The open window as it is."""
-        return Window(key, state[0], state[1] + self.gap, self.aggregate.result(state[2]))
+        return self.results((state,), (key,))[0]
+
+    def results(self, states: Sequence[Any], keys: Sequence[Any]) -> list[Window[Any, Any]]:
+        gap, result = self.gap, self.aggregate.result
+        return [Window(key, first, last + gap, result(made)) for key, (first, last, made) in zip(keys, states)]
 
     def objects_because(self, key: Callable[[Any], Any]) -> str:
         """See `Logic`."""

@@ -113,7 +113,7 @@ class Prolonging(InOrder):
 
     def _ended(self, cells: list[int]) -> _Ended | None:
         """The windows of these cells; None if a call raises."""
-        table, gap = self._table, self._gap
+        table = self._table
         order, timers = Metas(table.timers_of(cells)).sorted()
         cells = [cells[at] for at in order]
         arrays = table.arrays(cells) if self._has_rows else None
@@ -121,13 +121,9 @@ class Prolonging(InOrder):
         if windows is not None:
             return _Ended(cells, timers, windows, [])
         states, notes = table.states(cells)
-        samples, result = self._shared.sample_states(states), self._prolongs.result
-        try:
-            made = [result(state, note, state[1] + gap - 1) for state, note in zip(states, notes)]
-        except BaseException as raised:  # raised again in a step, where it is reported
-            pass_interrupts(raised)
-            return None
-        return _Ended(cells, timers, made, samples)
+        samples = self._shared.sample_states(states)
+        made = unless_it_raises(self._prolongs.results, states, notes)
+        return None if made is None else _Ended(cells, timers, made, samples)
 
     def _sent(self, ended: _Ended) -> list[Columns]:
         self._shared.check(ended.samples)

@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from sys import getrefcount
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import xxhash
@@ -41,6 +41,8 @@ from drift_graph.payloads import are_rows
 from drift_graph.restore import CannotRestore, restored
 from drift_kernel import kernel
 
+T = TypeVar("T")
+
 SAMPLED_MAX = 32  # values that are compared by their canonical form too
 _PIECE = 256  # values that are encoded at once
 _KEPT_BYTES_MAX = 1 << 16  # of a piece; of a larger one its hash is kept
@@ -53,6 +55,14 @@ _UNCHANGEABLE: frozenset[type] = _SCALARS | {
     uuid.UUID, range, type, types.FunctionType, types.BuiltinFunctionType,
 }  # fmt: skip
 _UNCHANGEABLE_OR_TUPLE = _UNCHANGEABLE | {tuple}
+
+
+def unchangeable(kind: type[T]) -> type[T]:
+    """For a class of this library: nobody can change its objects."""
+    global _UNCHANGEABLE, _UNCHANGEABLE_OR_TUPLE
+    _UNCHANGEABLE |= {kind}
+    _UNCHANGEABLE_OR_TUPLE |= {kind}
+    return kind
 
 
 # Which values anybody can change.
@@ -518,8 +528,8 @@ class Noting:
                         return f"it was {_shown(then)} and is {safe_text(repr, result, 200)}"
             self.is_on = not are_unchangeable(results)
             del results[: -_RECENT if self.is_on else None], prints[: -_RECENT if self.is_on else None]
-        elif outputs and not are_rows(outputs) and not are_unchangeable(_without_own(outputs)):
-            self.is_on = True
+        elif outputs and not are_rows(outputs) and not are_unchangeable(outputs):
+            self.is_on = not are_unchangeable(_without_own(outputs))
         return ""
 
 
