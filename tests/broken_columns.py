@@ -18,6 +18,11 @@ CERTAIN = ("tests/rows/test_rows_certain.py",)
 BATCHES, SHIFTED = ("tests/rows/test_rows_batches.py",), ("tests/rows/test_shifted.py",)
 SIDED = ("tests/rows/test_joined_rows.py", "-k", "travel or form_in")
 _UNSEEN = "its inputs are no rows"
+ROWS_OF_CSV = (
+    "tests/sources/test_sources_files.py",
+    "tests/rows/test_rows_at_once.py",
+    "tests/sources/test_sources_positions.py",
+)
 _GATHERED, GATHERED = (
     "drift/columns/gathered.py",
     ("tests/rows/test_rows.py", "-k", "sorted_cut or few_of or joined_again"),
@@ -480,7 +485,7 @@ BREAKAGES: list[Breakage] = [
     one(
         "slices are never in arrays",
         "drift/machines/merging.py",
-        "if self._arrays is None or not self._arrays.takes(rows):",
+        "if not self._has_arrays(rows) or not self._arrays.takes(rows):",
         "if True:",
         SLIDING,
         _UNSEEN,
@@ -488,7 +493,7 @@ BREAKAGES: list[Breakage] = [
     one(
         "slices stay objects behind a checkpoint",
         "drift/machines/merging.py",
-        "self._arrays.in_arrays(batch.payloads) if self._arrays else None",
+        "self._arrays.in_arrays(batch.payloads) if self._has_arrays(batch.payloads) else None",
         "None",
         (*SLIDING, "-k", "behind"),
         _UNSEEN,
@@ -724,6 +729,31 @@ BREAKAGES: list[Breakage] = [
         "",
         AT_ONCE,
         _UNSEEN,
+    ),
+    *(
+        one(name, "drift/sources/csv_rows.py", old, new, ROWS_OF_CSV, _UNSEEN)
+        for name, old, new in (
+            (
+                "a row that goes on behind its block ends with it",
+                "        if rows.pop():  #",
+                "        rows.pop()\n        if False:  #",
+            ),
+            (
+                "a row of a block may have more cells",
+                "        if set(map(len, rows)) != {len(header)}:",
+                "        if False:",
+            ),
+            (
+                "lines of CSV that are blank are not counted",
+                "[*ends[: len(rows) - 1], len(lines)]",
+                "[*range(1, len(rows) + 1)]",
+            ),
+            (
+                "a block of CSV is read on behind its first bad row",
+                "                    fault = bad\n                    break\n",
+                "                    fault = bad\n",
+            ),
+        )
     ),
     one(
         "a diverted row takes the place of the next one",

@@ -154,6 +154,28 @@ def test_csv_is_read_from_any_row_on_with_its_header(
         check(make, items_max)
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("diverts", [False, True])
+def test_rows_of_csv_are_those_of_pythons_reader_however_the_file_is_cut(
+    strict: bool, diverts: bool, tmp_path: Path
+) -> None:
+    """Rows of several lines, blank lines, and what goes on behind the end of a block."""
+    text = 'x,y\n1,2\n\n\n3,"a\nb\n"\n5,6\n\n7,"c"\n8,"d\n\ne"\n\n9,0\n'
+    expected = [dict(zip("xy", row)) for row in csv.reader(io.StringIO(text, newline=""), strict=strict) if row][1:]
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+
+    def make() -> Source:
+        source: Any = sources.csv(path, strict=strict)
+        made: Source = source.diverting("s") if diverts else source
+        return made
+
+    for chunk_bytes in range(1, len(text) + 1, 3):
+        with chunks(chunk_bytes):
+            assert drained(make()) == (expected, None)
+            check(make, 1)
+
+
 @given(
     content=texts,
     chunk_bytes=st.integers(1, 20),
