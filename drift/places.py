@@ -476,11 +476,20 @@ def asked(path: str, call: Callable[[], Result]) -> Result:
     try:
         return call()
     except Exception as error:
-        shown = without_secrets(path)
-        if isinstance(error, FileNotFoundError):
+        shown, refusal = without_secrets(path), _refusal(error)
+        if isinstance(error, FileNotFoundError) and refusal is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown) from error
-        text = str(getattr(cleaned(error), "strerror", None) or error) or type(error).__name__
-        raise OSError(getattr(error, "errno", None) or errno.EIO, text, shown) from error
+        failed = refusal or error
+        text = without_secrets(str(getattr(cleaned(failed), "strerror", None) or failed) or type(failed).__name__)
+        number = getattr(failed, "errno", None) or errno.EIO
+        raise OSError(number, text, shown) from error
+
+
+def _refusal(error: Exception) -> BaseException | None:
+    """Why a server did not say whether there is a file: fsspec says of that, too, that there is none."""
+    why = error.__cause__ if isinstance(error, FileNotFoundError) else None
+    is_refused = isinstance(why, OSError) or getattr(why, "status", 404) not in (404, 410)
+    return why if is_refused and not isinstance(why, FileNotFoundError) else None
 
 
 def _etag(found: Mapping[str, Any]) -> str:

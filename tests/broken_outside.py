@@ -521,4 +521,24 @@ BREAKAGES = [
         ("tests/sources/test_cloud.py", "-k", "listed"),
         NO_SERVERS,
     ),
+    *(
+        one(name, "drift/places.py", old, new, ("tests/sources/test_cloud.py", "-k", "does_not_answer"), NO_SERVERS)
+        for name, old, new in (
+            (
+                "a server that does not answer has no such file",
+                "is_refused = isinstance(why, OSError) or getattr",
+                "is_refused = getattr",
+            ),
+            (
+                "a server that lets nobody in has no such file",
+                """ or getattr(why, "status", 404) not in (404, 410)""",
+                "",
+            ),
+            (
+                "what a web server refuses is said with the token of its address",
+                "without_secrets(str(getattr(cleaned(failed)",
+                "str(str(getattr(cleaned(failed)",
+            ),
+        )
+    ),
 ]

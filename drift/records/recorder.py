@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from drift.children import Channel, folders_of_ours, with_folders_of_ours
+from drift.places import is_url
 from drift.records.format import MANIFEST, Manifest, RecordError, read_manifest
 from drift.records.messages import (
     Answers,
@@ -42,6 +43,7 @@ from drift.records.messages import (
 )
 from drift.records.storable import Storable
 from drift.undisturbed import undisturbed
+from drift.urls import without_secrets
 from drift_barrier.barrier import Released
 from drift_barrier.digest import BLOCK_ITEMS, Encoded, encoded_by_block
 from drift_graph.canonical import joined, stored, stored_each, stored_plain
@@ -97,9 +99,14 @@ def as_recording(record: Any) -> Recording:
                 raise SettingsError(f"{name}={value!r} is not an int of 1 or more")
         if type(record.seal_after_s) not in (int, float) or record.seal_after_s <= 0:
             raise SettingsError(f"seal_after_s={record.seal_after_s!r} is not a number of seconds above 0")
+        if is_url(named := os.fsdecode(record.path)):
+            raise SettingsError(
+                f"record={without_secrets(named)!r} is a URL, and a record is a folder of this machine; copy it there "
+                f"when the run has ended"
+            )
         return record
     if isinstance(record, (str, os.PathLike)) and os.fspath(record):
-        return Recording(record)
+        return as_recording(Recording(record))
     raise SettingsError(f"record={record!r:.80} is no path; pass a folder that does not exist yet")
 
 

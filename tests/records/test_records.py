@@ -425,6 +425,8 @@ def test_a_folder_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
         drift.run(words(), {"lines": LINES}, record=tmp_path / "file")
     with pytest.raises(drift.SettingsError, match="is no path"):
         drift.run(words(), {"lines": LINES}, record=5)  # type: ignore[arg-type]
+    with pytest.raises(drift.SettingsError, match=r"'s3://key:\*\*\*@bucket/r' is a URL, and a record is a folder"):
+        drift.run(words(), {"lines": LINES}, record="s3://key:hush@bucket/r")
     with pytest.raises(drift.SettingsError, match="part_items_max=0 is not"):
         drift.run(words(), {"lines": LINES}, record=drift.Recording(tmp_path / "other", part_items_max=0))
     assert not (tmp_path / "other").exists()

@@ -437,3 +437,31 @@ def test_a_store_that_is_away_at_any_call_is_an_error_of_input(follow: bool, mon
         return found == [0, 1, 2]
 
     assert next(filter(is_read, count())) > 8
+
+
+def test_a_server_that_does_not_answer_or_let_in_is_not_taken_for_one_without_the_file() -> None:
+    class Refusing(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(int(self.path[1:4]))
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = in_thread(server.serve_forever)
+        address = f"http://127.0.0.1:{server.server_port}"
+        said = {
+            "404.txt?token=hush": "No such file",
+            "403.txt?token=hush": "Forbidden",
+            "500.txt?token=hush": "Internal Server Error",
+        }
+        try:
+            found = {path: fault_of_opening(sources.text(f"{address}/{path}")) for path in said}
+        finally:
+            server.shutdown()
+            thread.join()
+    assert all(words in found[path] and "hush" not in found[path] for path, words in said.items()), found
+    error = fault_of_opening(sources.text(f"{address}/404.txt"))  # of a server which is closed now
+    assert "Connect call failed" in error and "No such file" not in error
