@@ -19,10 +19,15 @@ SCHEMA = {"key": str, "n": int}
 ROWS = [{"key": "abc"[n % 3], "n": n} for n in range(40)]
 
 
-@pytest.mark.parametrize("engine", [{}, {"engine": "zeromq", "workers": 2}])
 @pytest.mark.parametrize(
-    ("in_columns", "given", "expected"),
-    [(True, {}, 16 * 4096), (False, {}, 4096), (True, {"batch_items": 7}, 7), (False, {"batch_items": 7}, 7)],
+    ("in_columns", "given", "expected", "engine"),
+    [
+        (True, {}, 16 * 4096, {}),
+        (False, {}, 4096, {}),
+        (True, {"batch_items": 7}, 7, {}),
+        (False, {"batch_items": 7}, 7, {}),
+        (True, {}, 16 * 4096, {"engine": "zeromq", "workers": 2}),
+    ],
 )
 def test_rows_in_columns_come_more_at_once_unless_a_run_says_how_many(
     in_columns: bool, given: dict[str, int], expected: int, engine: dict[str, Any]

