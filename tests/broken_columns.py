@@ -491,11 +491,11 @@ BREAKAGES: list[Breakage] = [
         _UNSEEN,
     ),
     one(
-        "slices stay objects behind a checkpoint",
-        "drift/machines/merging.py",
-        "self._arrays.in_arrays(batch.payloads) if self._has_arrays(batch.payloads) else None",
-        "None",
-        (*SLIDING, "-k", "behind"),
+        "slices of objects are merged as sums",
+        "drift/flow/windows.py",
+        'tuple((part.adds, "") for part in parts.values())',
+        'tuple(("sum", "") for part in parts.values())',
+        ("tests/flow/test_flow_windows.py", "-k", "slices_of_objects"),
         _UNSEEN,
     ),
     # Windows in arrays, and their results.

@@ -7,6 +7,7 @@ import functools
 import statistics
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -622,6 +623,51 @@ def test_sessions_in_order_take_no_steps(monkeypatch: pytest.MonkeyPatch, tmp_pa
             patched.setattr(KeyedStage, name, None)
         assert len(list(drift.run(steps, {"in": items}, batch_items=20))) == 12
     check_goes_on(steps.build(), {"in": items}, [1, 2, 5], tmp_path)
+
+
+_VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "integers": st.integers(-9, 9),
+    "large": st.integers(-9, 9) | st.sampled_from([2**53, -(2**62), 2**63, 2**64]),
+    "floats": st.floats(-9, 9) | st.sampled_from([0.0, -0.0, float("nan"), float("inf")]),
+    "any": st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.floats(-9, 9)),
+}
+
+
+@given(
+    st.sampled_from(["count", "sum", "mean", "min", "max", "several", "then"]),
+    st.sampled_from([*_VALUES]).flatmap(lambda kind: st.lists(st.tuples(st.integers(0, 40), _VALUES[kind]))),
+    st.sampled_from(
+        [lambda at: at % 3, lambda at: (at % 2,), lambda at: "ab"[at % 2], lambda at: [1, True, 1.0][at % 3]]
+    ),
+    st.sampled_from([(9, 4, 1), (8, 4, 0), (3, 5, 2)]),
+    st.sampled_from([1, 5, 1000]),
+)
+def test_slices_of_objects_are_merged_as_one_by_one(
+    kind: str,
+    items: list[tuple[int, Any]],
+    key: Callable[[int], Any],
+    windows: tuple[int, int, int],
+    batch_items: int,
+) -> None:
+    aggregates = {
+        "count": drift.agg.count(),
+        "sum": drift.agg.sum(itemgetter(1)),
+        "mean": drift.agg.mean(itemgetter(1)),
+        "min": drift.agg.min(itemgetter(1)),
+        "max": drift.agg.max(itemgetter(1)),
+        "then": drift.agg.sum(itemgetter(1)).then(repr),
+    }
+    graph = drift.Graph("slices")
+    policy = drift.EventTime(itemgetter(0), lateness=50)
+    keyed = graph.source("in", time=policy).key_by(lambda item: key(item[0])).window(drift.windows.sliding(*windows))
+    several = {name: aggregates[name] for name in ("mean", "count", "max")}
+    made = keyed.aggregate(**several) if kind == "several" else keyed.aggregate(aggregates[kind])
+    made.sink("out")
+    digests = [
+        drift.run(graph, {"in": items}, engine=engine, batch_items=batch_items).finish().digest
+        for engine in ("reference", "local")
+    ]
+    assert digests[0] == digests[1]
 
 
 @pytest.mark.skipif(kernel is None, reason="the kernel is not built here")
