@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -217,10 +217,12 @@ class ScanKey(_ByValue, frozen=True):
 
 
 class _ScanFunction(LoopFunction, frozen=True, dict=True):
+    """Fields are in each class, in the order in which records have hashed them."""
+
     loop: ClassVar[str] = "scan"
-    initial: Any
-    step: Callable[[Any, Any], tuple[Any, Any]]
-    user_function: Callable[..., Any]
+    if TYPE_CHECKING:
+        initial: Any
+        step: Callable[[Any, Any], tuple[Any, Any]]
 
     def handed(self, window: tuple[Any, ...]) -> Sequence[Any]:
         return _handed(window if self.hands_state else window[-1:], self.initials)
@@ -240,6 +242,9 @@ class ScanOutput(_ScanFunction, frozen=True, dict=True):
     """A window of a scan -> the output for its last payload, if that is an item and the state before it has come."""
 
     gives: ClassVar[Literal["output"]] = "output"
+    initial: Any
+    step: Callable[[Any, Any], tuple[Any, Any]]
+    user_function: Callable[..., Any]
 
     def __call__(self, window: tuple[Any, ...]) -> tuple[Any, ...]:
         pair = _stepped(window, self.initial, self.step)
@@ -255,6 +260,9 @@ class ScanState(_ScanFunction, frozen=True, dict=True):
     gives: ClassVar[Literal["state"]] = "state"
     carries_state: ClassVar[bool] = True
     key: Callable[[Any], Any]
+    initial: Any
+    step: Callable[[Any, Any], tuple[Any, Any]]
+    user_function: Callable[..., Any]
 
     def __call__(self, window: tuple[Any, ...]) -> tuple[State, ...]:
         pair = _stepped(window, self.initial, self.step)

@@ -32,7 +32,7 @@ to_gate = st.one_of(
 
 
 def scan_of(step: Any, initial: Any, key: Callable[[Any], Any] = few_keys) -> Callable[[], Logic]:
-    return lambda: ScanLogic(key, ScanState(initial, step, step, key))
+    return lambda: ScanLogic(key, ScanState(key, initial, step, step))
 
 
 def windows_of(size: int, every: int) -> Callable[[], Logic]:

@@ -101,7 +101,7 @@ class Leaving(ScanLogic):
 @pytest.mark.parametrize("settled", [True, False])
 def test_a_key_whose_state_is_gone_does_not_get_the_one_that_was_dropped_before(settled: bool) -> None:
     (group,) = counting().build().groups.values()
-    logic = Leaving(group.key, ScanState(0, count, count, group.key))
+    logic = Leaving(group.key, ScanState(group.key, 0, count, count))
     logic.key = lambda payload: "key"
     stage = KeyedStage(logic, Place(group, None, None, (b"\x01",)))
     dropped: dict[Any, Any] = {}
