@@ -109,7 +109,8 @@ class Steps(Generic[T]):
         name: str,
         shown: Callable[..., Any],
     ) -> Stream[U]:
-        return self._with_state(key, ScanState(key, initial, step, shown), ScanOutput(initial, step, shown), name)
+        state = ScanState(key=key, initial=initial, step=step, user_function=shown)
+        return self._with_state(key, state, ScanOutput(initial, step, shown), name)
 
     def _with_state(self, key: Callable[[T], Any], state: LoopFunction, output: LoopFunction, name: str) -> Stream[Any]:
         """A grouping by key that carries a state: the result of `state` returns to it, that of `output` goes on."""
