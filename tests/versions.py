@@ -27,13 +27,7 @@ ROOT = Path(__file__).parents[1]
 TESTS = {
     "duckdb": ["tests/flow/test_tables.py", "tests/rows/test_rows.py", "-k", "duckdb or relation or as_it_is"],
     "polars": ["tests/rows/test_rows.py", "tests/rows/test_schema_rows.py", "tests/rows/test_rows_read.py"],
-    "pyarrow": [
-        "tests/foreign",
-        "tests/sinks",
-        "tests/flow/test_tables.py",
-        "-k",
-        "foreign or typed or parts or tables",
-    ],
+    "pyarrow": ["tests/sinks/test_typed.py", "tests/sinks/test_sinks_parts.py", "tests/flow/test_tables.py"],
     "pandas": ["tests/flow/test_tables.py", "tests/core/test_scalars.py", "tests/core/test_moments.py"],
     "deltalake": ["tests/sinks/test_delta.py"],
     "pyiceberg": ["tests/sinks/test_iceberg.py"],
