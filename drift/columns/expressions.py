@@ -194,6 +194,7 @@ def fields_of(schema: Schema, where: str) -> Fields:
     try:
         given = _annotated(schema) if isinstance(schema, type) else dict(schema)
         named = pl.Schema({name: _USUAL.get(kind, kind) for name, kind in given.items()})
+        _of_rows(tuple(named.items()), f"schema={schema!r:.80} (at {where})")  # Polars panics at objects in structs
         fields = tuple(pl.DataFrame(schema=named).schema.items())  # so that types inside of types are no classes either
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         raise GraphError(
