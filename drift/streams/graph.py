@@ -6,7 +6,6 @@ Invariant: operators are only added to its draft by its methods or those of its 
 from __future__ import annotations
 
 import builtins
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -226,10 +225,13 @@ class Graph:
         from drift.show import as_mermaid, as_svg
 
         dataflow = self.build()
-        bundle = {"text/vnd.mermaid": as_mermaid(dataflow), "text/plain": str(self)}
-        with contextlib.suppress(SettingsError):  # the extra that draws is not installed
-            bundle["image/svg+xml"] = as_svg(dataflow)
-        return bundle
+        try:
+            drawn = {"image/svg+xml": as_svg(dataflow)}
+        except (
+            SettingsError
+        ):  # the extra that draws is not installed; beside the picture, notebooks may prefer this one
+            drawn = {"text/vnd.mermaid": as_mermaid(dataflow)}
+        return {**drawn, "text/plain": str(self)}
 
 
 def _of_fields(policy: TimePolicy, fields: Any, what: str, where: str) -> TimePolicy:

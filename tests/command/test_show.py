@@ -121,6 +121,20 @@ def test_the_fields_of_rows_are_listed_where_they_are_known() -> None:
     assert graph._repr_mimebundle_()["text/plain"].endswith(listed) and "rows of" not in as_text(word_count())
 
 
+def test_a_notebook_shows_one_picture_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = drift.Graph("g")
+    graph.source("in").map(str, name="text").sink("out")
+    shown = graph._repr_mimebundle_()
+    assert set(shown) == {"image/svg+xml", "text/plain"} and "text" in shown["image/svg+xml"]
+
+    def missing(*_: object) -> str:
+        raise drift.SettingsError("the extra that draws is not installed")
+
+    monkeypatch.setattr("drift.show.as_svg", missing)
+    shown = graph._repr_mimebundle_()
+    assert set(shown) == {"text/vnd.mermaid", "text/plain"} and "text" in shown["text/vnd.mermaid"]
+
+
 def test_printing_a_graph_gives_its_text() -> None:
     graph = drift.Graph("g")
     graph.source("in").sink("out")
