@@ -291,9 +291,9 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("engine", ['"zeromq"', '"local", check_purity=True'])
 def test_settings_of_the_process_are_those_of_its_workers(engine: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    where = "time.localtime(0).tm_hour, os.getcwd()"
+    where = "locale.setlocale(locale.LC_NUMERIC), time.localtime(0).tm_hour, os.getcwd()"
     assert where in SEEN
-    looks = SEEN.replace(where, "9, '/'") if "check_purity" in engine else SEEN  # whose processes are elsewhere
+    looks = SEEN.replace(where, "'C', 9, '/'") if "check_purity" in engine else SEEN  # whose processes are elsewhere
     script.write_text(looks + CHANGED.format(engine=engine))
     check_settings(ended(str(script)))
 
