@@ -55,6 +55,12 @@ BREAKAGES = [
                 "return made.append",
             ),
             (
+                "a result that may change is not noted behind those that cannot",
+                "graph/drift_graph/unchanged.py",
+                "self.is_on = type(result) not in _UNCHANGEABLE and not are_unchangeable([result])",
+                "self.is_on = False",
+            ),
+            (
                 "the reference does not note what aggregates keep",
                 "graph/drift_graph/reference.py",
                 "if noting is not None and (changed := noting.check([])):",

@@ -24,16 +24,19 @@ from drift_graph.meta import END
 from drift_graph.payloads import Rows
 
 
-def running_step(named: Mapping[str, Any]) -> RunningStep:
+def running_step(named: Mapping[str, Any], method: str = "running") -> RunningStep:
     """The step for aggregates by the names of their fields.
 
     Raises:
         GraphError: there is none, or one is no aggregate.
     """
     if not named:
-        raise GraphError(f"running takes aggregates by name, such as running(n=drift.agg.count()) (at {caller()})")
+        given = "" if method == "running" else "..., "
+        raise GraphError(
+            f"{method} takes aggregates by name, such as {method}({given}n=drift.agg.count()) (at {caller()})"
+        )
     for name, aggregate in named.items():
-        check_aggregate(aggregate, f"running: {name}=")
+        check_aggregate(aggregate, f"{method}: {name}=")
     return RunningStep(tuple(named), tuple(named.values()))
 
 

@@ -239,12 +239,17 @@ class KeyedStream(Generic[K, T]):
         stream, where = self._stream, caller()
         is_frame = isinstance(span, Frame)
         length = 1 if isinstance(span, Frame) else span_of("rolling: span", span, where)
-        if closed not in get_args(Closed) or not length or (is_frame and closed != "right"):
+        if is_frame and closed != "right":
+            raise GraphError(
+                f"rolling over a number of rows has no closed=, and got {closed!r:.80}: whether the row itself belongs "
+                f"to it is of a span of time (at {where})"
+            )
+        if closed not in get_args(Closed) or not length:
             raise GraphError(
                 f"rolling takes a span of 1 or more and closed= one of {', '.join(get_args(Closed))}, not {span!r:.80} "
                 f"and {closed!r:.80} (at {where})"
             )
-        of = running_step({each: stream._bound(aggregate) for each, aggregate in named.items()})
+        of = running_step({each: stream._bound(aggregate) for each, aggregate in named.items()}, "rolling")
         step: RollingStep | FrameStep
         if isinstance(span, Frame):
             step = FrameStep(of, span.preceding, span.following)

@@ -41,12 +41,7 @@ def times_of(
             raise error
         bad = payloads[len(times)]
         nth = "" if items_before is None else f", item {items_before + len(times)} of the source"
-        where = line_of(policy.time) or name_of(policy.time)
-        failure = StepError(
-            f"the time function of source {source!r} ({where}) raised {_described(error)}; payload {short(bad)}{nth}",
-            step=source,
-            where=where,
-        )
+        failure = _raised("time", policy.time, source, error, f"{short(bad)}{nth}")
     if type(times) is array and policy.unit is None:
         return times, failure
     numbers = array("q")
@@ -102,6 +97,9 @@ def times_or_diverted(payloads: list[Any], policy: EventTime, source: str) -> tu
                 time = policy.time(payload)
             except Exception as error:
                 payload = diverted_by(source, error, payload)
+            except BaseException as error:  # nothing that an item may be diverted for
+                pass_interrupts(error)
+                raise _raised("time", policy.time, source, error, short(payload)) from error
             else:
                 value, time = time, policy.time_of(time)
                 if time is None:
@@ -192,12 +190,7 @@ def ties_one_by_one(
             pass_interrupts(error)
             if isinstance(error, DriftError) and error.ends_the_run:
                 raise
-            where = line_of(tie) or name_of(tie)
-            return ties, StepError(
-                f"the tie function of source {source!r} ({where}) raised {_described(error)}; payload {short(payload)}",
-                step=source,
-                where=where,
-            )
+            return ties, _raised("tie", tie, source, error, short(payload))
     return ties, None
 
 
@@ -215,6 +208,16 @@ def _how_to_time(time: Any, policy: EventTime) -> str:
     if hasattr(type(time), "__index__") or policy.unit is not None:
         return f"this is beyond {TIME_MIN} to {TIME_MAX}, or no number; choose a coarser unit"
     return "name its unit, EventTime(..., unit='s'), or 'ms', 'us', 'ns', and it becomes milliseconds"
+
+
+def _raised(role: str, function: Callable[[Any], Any], source: str, error: BaseException, payload: str) -> StepError:
+    """The error for a function of the policy that has raised."""
+    where = line_of(function) or name_of(function)
+    return StepError(
+        f"the {role} function of source {source!r} ({where}) raised {_described(error)}; payload {payload}",
+        step=source,
+        where=where,
+    )
 
 
 def _described(error: BaseException) -> str:

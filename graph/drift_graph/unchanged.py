@@ -484,7 +484,7 @@ class Noting:
 
     Attributes:
         is_on: whether calls are noted. They are in the first batch, and then while something that may change leaves the
-            stage, or is returned.
+            stage, or is returned; and from a result on that may change, since a window or a sum may hold it for long.
     """
 
     __slots__ = ("is_on", "_results", "_prints")
@@ -502,12 +502,17 @@ class Noting:
         """A function that takes what a function of a user gives, where that is noted."""
 
         def take(given: Any) -> None:
-            if self.is_on:
+            if self.is_on or self.is_on_from(given):
                 self._prints.append(_printed_one(given))
                 self._results.append(given)
             give(given)
 
         return take
+
+    def is_on_from(self, result: Any) -> bool:
+        """Whether calls are noted from this one on, which was not to be, since its result may change."""
+        self.is_on = type(result) not in _UNCHANGEABLE and not are_unchangeable([result])
+        return self.is_on
 
     @property
     def has_kept(self) -> bool:
@@ -580,11 +585,19 @@ class Noted(LibraryFunction):
 
     def __call__(self, *arguments: Any) -> Any:
         result = self.user_function(*arguments)
-        if self._noting.is_on:
+        if self._noting.is_on or self._noting.is_on_from(result):
             self._print(_printed_one(result))
             self._keep(result)
         return result
 
     def each(self, payloads: Sequence[Any]) -> Iterable[Any]:
-        """The results of many calls; while they are noted, one by one."""
-        return map(self if self._noting.is_on else self.user_function, payloads)
+        """The results of many calls, each looked at before the next call."""
+        if self._noting.is_on:
+            yield from map(self, payloads)
+            return
+        noting = self._noting
+        for result in map(self.user_function, payloads):
+            if type(result) not in _UNCHANGEABLE and (noting.is_on or noting.is_on_from(result)):
+                self._print(_printed_one(result))
+                self._keep(result)
+            yield result

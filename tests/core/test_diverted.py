@@ -311,3 +311,14 @@ def test_an_item_without_a_time_at_the_beginning_is_no_time_to_be_ahead_of(late:
         run = drift.run(graph, {"in": items}, **settings)  # type: ignore[arg-type]
         assert [item.payload for item in run if item.sink == "out"] == items[1:], settings
         assert run.late == []
+
+
+@pytest.mark.parametrize("settings", ENGINES[:3], ids=str)
+def test_a_time_function_that_raises_what_is_no_exception_is_named_in_the_error(settings: dict[str, Any]) -> None:
+    def leaving(number: int) -> int:
+        raise SystemExit(number)
+
+    graph = drift.Graph("leaving")
+    graph.source("in", time=drift.EventTime(leaving), on_error="divert").sink("out")
+    with pytest.raises(drift.StepError, match=r"the time function of source 'in' .* raised SystemExit: 3; payload 3"):
+        drift.run(graph, {"in": [3]}, **settings).finish()

@@ -394,6 +394,26 @@ def test_a_function_that_changes_what_it_has_returned_is_found(kind: str, place:
         drift.run(graph, {"in": range(12)}, **settings).finish()
 
 
+@pytest.mark.parametrize("settings", CUT, ids=str)
+@pytest.mark.parametrize("place", ["collect of", "distinct of, in several", "last of, in a window of all"])
+def test_one_object_that_comes_behind_numbers_and_is_refilled_is_found(place: str, settings: dict[str, Any]) -> None:
+    row: dict[str, int] = {}
+
+    def refilled(number: int) -> Any:
+        if number < 8:
+            return number, "no object"
+        row["n"] = number
+        return row
+
+    places = RETURNED | {
+        "last of, in a window of all": lambda s, f: s.window(drift.windows.tumbling(99)).aggregate(drift.agg.last(of=f))
+    }
+    graph = drift.Graph("returned")
+    places[place](graph.source("in", time=drift.EventTime(lambda number: number)), refilled).sink("out")
+    with pytest.raises(drift.ImpureStep, match=r"in place.*: it was .* and is "):
+        drift.run(graph, {"in": range(12)}, **settings).finish()
+
+
 @pytest.mark.parametrize("aggregate", [drift.agg.min, drift.agg.max])
 @pytest.mark.parametrize("settings", CUT, ids=str)
 def test_one_list_that_is_refilled_is_no_least_and_no_greatest(settings: dict[str, Any], aggregate: Any) -> None:

@@ -591,6 +591,12 @@ def test_an_expression_that_has_no_fields_yet_says_where_they_are_known() -> Non
         (lambda rows: rows.at_end(drift.agg.top(3, "fair")), "the field 'fair'.*mean 'fare'"),
         (lambda rows: rows.at_end(drift.agg.count("fair")), "the field 'fair'.*mean 'fare'"),
         (lambda rows: rows.key_by("zone").running(), "running takes aggregates by name"),
+        (lambda rows: rows.key_by("zone").rolling(1), "^rolling takes aggregates by name"),
+        (lambda rows: rows.key_by("zone").rolling(1, n=5), "^rolling: n= 5 is no aggregate"),
+        (
+            lambda rows: rows.key_by("zone").rolling(drift.windows.rows(1, 1), closed="left", n=drift.agg.count()),
+            "rolling over a number of rows has no closed=, and got 'left'",
+        ),
         (lambda rows: rows.key_by("zone").running(n=7), "running: n="),
         (lambda rows: rows.at_end(drift.agg.sum(pl.col("fair") * 2)), "the field 'fair'.*mean 'fare'"),
         (lambda rows: rows.at_end(drift.agg.sum(pl.col("n") - pl.col("n").mean())), "not row by row"),
