@@ -61,6 +61,12 @@ BREAKAGES = [
                 "self.is_on = False",
             ),
             (
+                "a state that may change is not noted behind those that cannot",
+                "drift/machines/logics.py",
+                "else (self._step, True)",
+                "else (self._step, False)",
+            ),
+            (
                 "the reference does not note what aggregates keep",
                 "graph/drift_graph/reference.py",
                 "if noting is not None and (changed := noting.check([])):",

@@ -36,7 +36,7 @@ from drift.operators import (
 from drift_graph.functions import field_of
 from drift_graph.later import Later
 from drift_graph.meta import time_of
-from drift_graph.unchanged import Noting, gives_users
+from drift_graph.unchanged import PLAIN_OR_TUPLE, Noted, Noting, gives_users
 
 #: Passes what a row made: its output, or for logics that give many a sequence of outputs and timers.
 Give = Callable[[Any], None]
@@ -158,7 +158,7 @@ class ScanLogic(_Untimed):
     """A scan: `step(state, payload)` gives the next state and one output."""
 
     form = "ScanStage"
-    _noted: Callable[..., Any] | None = None
+    _noted: Noted | None = None
 
     def __init__(self, key: Callable[[Any], Any], function: ScanState) -> None:
         self.key = key
@@ -180,18 +180,30 @@ class ScanLogic(_Untimed):
             self.on_batch, self.in_one_loop = on_batch, None  # type: ignore[method-assign]
 
     def on_batch(self, states: dict[Any, Any], rows: KeyedItems, give: Give) -> None:
-        find, step, initial = states.get, self._chosen, self.initial
+        find, initial, plain = states.get, self.initial, PLAIN_OR_TUPLE
+        step, is_to_be_noted = self._chosen
         for key, payload in zip(rows.keys, rows.payloads):
             made = step(find(key, initial), payload)
             if type(made) is not tuple or len(made) != 2:
                 made = pair_of(made)
             states[key], output = made
+            if is_to_be_noted and type(made[0]) not in plain:
+                step, is_to_be_noted = self._noted_from(made)
             give(output)
 
     @property
-    def _chosen(self) -> Callable[..., Any]:
-        """The step; while its results are noted, the one that does so."""
-        return self._noted if self._noted is not None and self.noting is not None and self.noting.is_on else self._step
+    def _chosen(self) -> tuple[Callable[..., Any], bool]:
+        """The step, which notes its results while that is on; else whether it is to from a state that may change on."""
+        if self._noted is None or self.noting is None:
+            return self._step, False
+        return (self._noted, False) if self.noting.is_on else (self._step, True)
+
+    def _noted_from(self, made: tuple[Any, Any]) -> tuple[Callable[..., Any], bool]:
+        """Note a result if its state may change; and then those behind it, see `_chosen`."""
+        assert self._noted is not None and self.noting is not None
+        if self.noting.is_on_from(made[0]):
+            self._noted.note(made)
+        return self._chosen
 
     def _in_one_loop(
         self,
@@ -201,7 +213,8 @@ class ScanLogic(_Untimed):
         payloads: Sequence[Any],
         give: Give,
     ) -> None:
-        find, step, initial = states.get, self._chosen, self.initial
+        find, initial, plain = states.get, self.initial, PLAIN_OR_TUPLE
+        step, is_to_be_noted = self._chosen
         for payload in payloads:
             key = key_of(payload)
             if type(key) is not kind:
@@ -210,6 +223,8 @@ class ScanLogic(_Untimed):
             if type(made) is not tuple:
                 made = pair_of(made)
             states[key], output = made
+            if is_to_be_noted and type(made[0]) not in plain:
+                step, is_to_be_noted = self._noted_from(made)
             give(output)
 
 

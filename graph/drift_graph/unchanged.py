@@ -54,7 +54,8 @@ _UNCHANGEABLE: frozenset[type] = _SCALARS | {
     complex, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal, fractions.Fraction,
     uuid.UUID, range, type, types.FunctionType, types.BuiltinFunctionType,
 }  # fmt: skip
-_UNCHANGEABLE_OR_TUPLE = _UNCHANGEABLE | {tuple}
+#: Types whose objects nobody can change, but for what is in a tuple.
+PLAIN_OR_TUPLE = _UNCHANGEABLE_OR_TUPLE = _UNCHANGEABLE | {tuple}
 
 
 def unchangeable(kind: type[T]) -> type[T]:
@@ -586,9 +587,12 @@ class Noted(LibraryFunction):
     def __call__(self, *arguments: Any) -> Any:
         result = self.user_function(*arguments)
         if self._noting.is_on or self._noting.is_on_from(result):
-            self._print(_printed_one(result))
-            self._keep(result)
+            self.note(result)
         return result
+
+    def note(self, result: Any) -> None:
+        self._print(_printed_one(result))
+        self._keep(result)
 
     def each(self, payloads: Sequence[Any]) -> Iterable[Any]:
         """The results of many calls, each looked at before the next call."""
@@ -598,6 +602,5 @@ class Noted(LibraryFunction):
         noting = self._noting
         for result in map(self.user_function, payloads):
             if type(result) not in _UNCHANGEABLE and (noting.is_on or noting.is_on_from(result)):
-                self._print(_printed_one(result))
-                self._keep(result)
+                self.note(result)
             yield result

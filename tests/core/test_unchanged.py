@@ -395,7 +395,7 @@ def test_a_function_that_changes_what_it_has_returned_is_found(kind: str, place:
 
 
 @pytest.mark.parametrize("settings", CUT, ids=str)
-@pytest.mark.parametrize("place", ["collect of", "distinct of, in several", "last of, in a window of all"])
+@pytest.mark.parametrize("place", ["collect of", "distinct of, in several", "last of, in a window of all", "state"])
 def test_one_object_that_comes_behind_numbers_and_is_refilled_is_found(place: str, settings: dict[str, Any]) -> None:
     row: dict[str, int] = {}
 
@@ -406,7 +406,10 @@ def test_one_object_that_comes_behind_numbers_and_is_refilled_is_found(place: st
         return row
 
     places = RETURNED | {
-        "last of, in a window of all": lambda s, f: s.window(drift.windows.tumbling(99)).aggregate(drift.agg.last(of=f))
+        "last of, in a window of all": lambda s, f: s.window(drift.windows.tumbling(99)).aggregate(
+            drift.agg.last(of=f)
+        ),
+        "state": lambda s, f: s.scan(lambda number: number % 2, 0, lambda state, number: (f(number), number)),
     }
     graph = drift.Graph("returned")
     places[place](graph.source("in", time=drift.EventTime(lambda number: number)), refilled).sink("out")
