@@ -160,24 +160,24 @@ class Local:
         return found
 
     def put(self, file: Path, path: str) -> None:
-        _sync(file)
+        sync(file)
         folder = Path(path).parent
         new = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         file.rename(path)
         for each in (folder, *(made.parent for made in new)):
-            _sync(each)
+            sync(each)
 
     def remove(self, path: str) -> None:
         Path(path).unlink()
-        _sync(Path(path).parent)
+        sync(Path(path).parent)
 
 
 def _raise(error: OSError) -> None:
     raise error
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Bring a file, or the names in a folder, to the disk."""
     number = os.open(path, os.O_RDONLY)
     try:

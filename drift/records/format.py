@@ -33,7 +33,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from drift.records.journal import Journal, read_journal, sync_folder
+from drift.places import sync
+from drift.records.journal import Journal, read_journal
 from drift_barrier.digest import Algorithm, new_hash
 from drift_graph.errors import InputError
 
@@ -312,4 +313,4 @@ def write_safely(path: Path, data: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from drift.places import sync
 from drift_barrier.digest import Algorithm, hash_block
 
 JOURNAL = "manifest.log"
@@ -124,16 +125,7 @@ class JournalWriter:
             file.flush()
             os.fsync(file.fileno())
         if not self._size:
-            sync_folder(self._path.parent)
+            sync(self._path.parent)
         self._after, self._fields = found, fields
         self._size += len(data)
         return found
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drift.places import sync
 from drift.records import columns, metas
 from drift.records.blocks import Block, Blocks
 from drift.records.columns import BIN_HEAD_BYTES
@@ -36,7 +37,7 @@ from drift.records.format import (
     sealed,
     write_safely,
 )
-from drift.records.journal import JournalWriter, sync_folder
+from drift.records.journal import JournalWriter
 from drift.records.messages import Answers, Arrival, Begin, Finish, LateRow, Learned, Message, Output
 from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
 from drift.strings import Strings, plain, to_arrow
@@ -142,7 +143,7 @@ class _Table:
         self._file.close()
         name = f"part-{self._parts:05}.parquet"
         self._temporary.rename(self._folder / self._name / name)
-        sync_folder(self._folder / self._name)
+        sync(self._folder / self._name)
         file = File(f"{self._name}/{name}", self._name, self._first, self.rows, self._file.size, found)
         self._first += self.rows
         self._parts += 1

@@ -114,12 +114,24 @@ class FollowedReader:
             except NothingYet:
                 self._caught_up = True
                 continue
+            except InputError:
+                if not self._goes_on_elsewhere():
+                    raise
+                continue
             if payloads is not None:
                 return payloads
-            self._at_end, self._position_in_file = True, None
-            size = self._reader.ended_at if isinstance(self._reader, _Measuring) else self._size
-            self._completed = self._file, size
-            self._close_file()
+            self._end_file()
+
+    def _goes_on_elsewhere(self) -> bool:
+        """Whether what cannot be read on here goes on in another file, which is opened next."""
+        return False
+
+    def _end_file(self) -> None:
+        """The file was read to its end."""
+        self._at_end, self._position_in_file = True, None
+        size = self._reader.ended_at if isinstance(self._reader, _Measuring) else self._size
+        self._completed = self._file, size
+        self._close_file()
 
     def _list(self, file: str) -> Listing:
         return self._with_file(self._files.names(), file)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drift.places import Files
-from drift.sources.base import NothingYet, Positioned, Reader
+from drift.sources.base import Positioned, Reader
 from drift.sources.compressed import PACKINGS
 from drift.sources.followed import FollowedReader, Grown, Listing
 from drift.sources.positions import position_fields, position_of
@@ -112,31 +112,24 @@ class RotatedReader(FollowedReader):
     # Reading.
 
     def read(self, items_max: int) -> list[Any] | None:
-        while True:
-            if (self._reader is None or self._caught_up) and not self._more():
-                return []
-            assert self._reader is not None
-            try:
-                payloads = self._reader.read(items_max)
-            except NothingYet:
-                self._caught_up = True
-                continue
-            except InputError:
-                if not self._is_cut():
-                    raise
-                self._leave()
-                continue
-            if payloads is None:
-                self._at_end = True
-                if self._offset():
-                    self._end, self._passed = self._reader_position(), 0
-                else:  # it was empty, and nobody would know it again
-                    self._passed += 1
-                self._close_file()
-                continue
-            if payloads and self._head is None:
-                self._head = self._reader_position()
-            return payloads
+        payloads = super().read(items_max)
+        if payloads and self._head is None:
+            self._head = self._reader_position()
+        return payloads
+
+    def _goes_on_elsewhere(self) -> bool:
+        is_cut = self._is_cut()
+        if is_cut:
+            self._leave()
+        return is_cut
+
+    def _end_file(self) -> None:
+        self._at_end = True
+        if self._offset():
+            self._end, self._passed = self._reader_position(), 0
+        else:  # it was empty, and nobody would know it again
+            self._passed += 1
+        self._close_file()
 
     def _more(self) -> bool:
         with self._lock:

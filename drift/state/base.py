@@ -26,7 +26,7 @@ import xxhash
 
 from drift.machines.checkpoints import DELETED
 from drift.machines.nodes.snapshots import neighbours_due
-from drift.records.journal import sync_folder
+from drift.places import sync
 from drift.state.backend import Changes
 from drift.state.by_hash import PLAIN, Damaged, HashedFile, Rows, Source, Writer, in_memory
 from drift.state.checkpoint import StateDamaged
@@ -137,7 +137,7 @@ class Base:
 
     def _publish(self, files: list[_Listed]) -> None:
         """Make these the files of the list, and delete all others."""
-        sync_folder(self._folder)
+        sync(self._folder)
         partial = self._folder / f"{_LIST}.partial"
         with partial.open("wb") as file:
             body = _encode(_List(_FORMAT, files))
@@ -145,7 +145,7 @@ class Base:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._folder / _LIST)
-        sync_folder(self._folder)
+        sync(self._folder)
         names = {file.name for file in files}
         for path in self._folder.iterdir():
             if path.name.isdigit() and path.name not in names:

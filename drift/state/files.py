@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from drift.records.journal import sync_folder
+from drift.places import sync
 from drift.state.backend import Changes, Expected, Locked, older_error
 from drift.state.base import Base
 from drift.state.checkpoint import StateDamaged
@@ -157,13 +157,13 @@ class FilesBackend:
             if data is not None:
                 _replace(path, data)
         if "cuts" in changes:
-            sync_folder(self._folder / "cuts")
+            sync(self._folder / "cuts")
         for table in reversed(_FOLDERS):
             for path, data in self._files(changes, table):
                 if data is None:
                     path.unlink(missing_ok=True)
             if table == "cuts" and None in changes.get(table, {}).values():
-                sync_folder(self._folder / table)
+                sync(self._folder / table)
 
     def _storing(self, store: Callable[[], object]) -> None:
         try:

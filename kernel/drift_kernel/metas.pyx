@@ -1044,7 +1044,7 @@ cdef _Run _run(Py_ssize_t room):
 cdef class Stamps:
     """See `drift_graph.stamp_counts.ListedStamps`, which says what each method means.
 
-    Stamps are in sorted runs, each more than twice as long as the next one; a batch looks for its own in the parts of
+    Stamps are in sorted runs, each at least twice as long as the next one; a batch looks for its own in the parts of
     runs that it overlaps.
     """
 
@@ -1096,7 +1096,7 @@ cdef class Stamps:
         return NULL
 
     def add(self, const int64_t[::1] times, const uint64_t[::1] ties):
-        cdef Py_ssize_t at, first, count = times.shape[0]
+        cdef Py_ssize_t at, count = times.shape[0]
         cdef array.array ordinals = array.clone(_INT64S, count, False)
         cdef array.array order = None
         cdef bint in_order = True, some = False

@@ -259,7 +259,7 @@ def test_a_write_that_ends_anywhere_leaves_all_tables_as_they_were_or_as_they_ar
         steps = Steps(nth)
         new: dict[bytes, bytes | None] = {b"3": None, b"4": b"new", b"more": b"new"}
         with monkeypatch.context() as patched:
-            for owner, name in ((os, "fsync"), (base, "sync_folder"), (Path, "replace"), (Path, "unlink")):
+            for owner, name in ((os, "fsync"), (base, "sync"), (Path, "replace"), (Path, "unlink")):
                 patched.setattr(owner, name, steps.of(getattr(owner, name)))
             try:
                 Base(folder, merges_all=merges_all).write({"one": new, "other": {b"x": b"y"}})
