@@ -317,7 +317,8 @@ class Joining(Columnar[T]):
     @overload
     def cross_join(self, table: Any, *, name: str | None = None) -> Stream[tuple[T, Any]]: ...
     def cross_join(self, table: Any, *, name: str | None = None) -> Stream[Any]:
-        """Each item with every row of a table, in the order of the rows: (item, row).
+        """Each item with every row of a table: (item, row). Rows of a list or DataFrame are in its order, those of
+        `graph.table(name)` in that of the table, which depends on their bytes alone.
 
         >>> import drift
         >>> graph = drift.Graph("example")
