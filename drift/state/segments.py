@@ -5,8 +5,8 @@ everything that the last segment had not taken.
 
 Why: the state of the last segment says where those of the others are, and is written last. So a change is there as a
 whole or not at all: the others begin in stores of their own, with states copied from where these were. A segment begins
-again at its newest checkpoint at or below that of the segment behind it, of which there always is one, and gives what
-is between again. So no log is needed, and none is kept; answers are found by the items that were asked about.
+again at its newest checkpoint at or below that of the segment behind it, without which the change is refused, and gives
+what is between again. So no log is needed, and none is kept; answers are found by the items that were asked about.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drift.state.backend import named
 from drift.state.checkpoint import DROPPED, Checkpoint, Output
 from drift.state.growth import Fate, Growth, Move
 from drift_graph.graph import Dataflow
-from drift_graph.meta import time_of
+from drift_graph.meta import END_OF_TIME, time_of
 from drift_graph.policies import TimePolicy
 from drift_graph.segments import segments_of
 
@@ -235,6 +235,8 @@ class Divided:
                 return [], _apart(sorted({*times, cuts[0]}))
             if not is_last:
                 cuts.insert(0, max(times, default=cuts[0]))
+        if checkpoints[0].at > cuts[0]:  # where its sources would be read on
+            return [], _ahead(checkpoints[0].at, cuts[0])
         return cuts, ""
 
     def of_segment(
@@ -327,9 +329,27 @@ class Divided:
 
 
 def _apart(times: Sequence[bytes]) -> str:
-    first, last = (time_of(each) if len(each) >= 8 else "the beginning" for each in (times[0], times[-1]))
     return (
         f"would have steps in one piece that a call or durable step was between, and whose states are as of different "
-        f"times, {first} and {last}, since items wait in front of it; resume with the graph as it was and "
-        f"complete=False, until its sources have nothing more, and then change it"
+        f"times, {_shown(times[0])} and {_shown(times[-1])}, since items wait in front of it; {_FIRST_AS_IT_WAS}"
     )
+
+
+def _ahead(read: bytes, cut: bytes) -> str:
+    is_over = read == END_OF_TIME
+    advice = (
+        "let it end with the graph as it was, or start a new run with another state=" if is_over else _FIRST_AS_IT_WAS
+    )
+    return (
+        f"has read its sources up to {'their end' if is_over else _shown(read)}, and what is from {_shown(cut)} on "
+        f"waits in front of a call or durable step, with no checkpoint before it; {advice}"
+    )
+
+
+_FIRST_AS_IT_WAS = (
+    "resume with the graph as it was and complete=False, until its sources have nothing more, and then change it"
+)
+
+
+def _shown(time: bytes) -> str:
+    return str(time_of(time)) if len(time) >= 8 else "the beginning"

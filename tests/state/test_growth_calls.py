@@ -9,6 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -196,3 +197,45 @@ def test_a_call_comes_to_a_graph_without_one(tmp_path: Path) -> None:
     sums = sums_of(ROWS)
     assert output(tmp_path) == sums_of(sums[:out] + [n * n for n in sums[out:]])
     assert asked.about.total() == len(ROWS) - out
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_graph_does_not_change_where_what_waits_was_read_before_the_only_checkpoint(
+    complete: bool, tmp_path: Path
+) -> None:
+    """Its first piece has no state, and would be read on behind what waits for answers."""
+    first, then, is_stopped = Asked(), Asked(), Event()
+
+    def squares(ask: Any, rows: list[int] = ROWS, *, changed: bool = False, **settings: Any) -> drift.Run:
+        graph = drift.Graph("squares")
+        answers = graph.source("numbers").call(ask, name="ask", timeout_s=None)
+        answers.scan(first_of, 0, add, name="totals").sink("out")
+        if changed:
+            answers.filter(lambda n: n % 2 == 0, name="even").sink("evens")
+        allowed = {"changed_graph": "accept"} if changed else {}
+        state = drift.Checkpoints(tmp_path / "state", every_s=1000, **allowed)
+        return drift.run(graph, {"numbers": rows}, state=state, batch_items=1000, **settings)
+
+    def slow(n: int) -> int:
+        if n >= 100:
+            is_stopped.wait()
+        return first(n)
+
+    out = []
+    stopping = squares(slow, complete=complete)
+    for item in stopping:
+        out.append(item.payload)
+        if len(out) == 50:
+            stopping.stop()
+            is_stopped.set()
+    assert 0 < len(out) < len(ROWS)
+    words = "(let it end|resume) with the graph as it was"
+    with pytest.raises(drift.GraphError, match=rf"read its sources up to .* waits in front of a call.*{words}"):
+        squares(then, changed=True)
+    out += [item.payload for item in squares(first, complete=complete)]
+    assert out == sums_of([n * n for n in ROWS])
+    if not complete:
+        rows = list(range(500))
+        out += [item.payload for item in squares(then, rows, changed=True) if item.sink == "out"]
+        assert out == sums_of([n * n for n in rows])
+        assert set(then.about) == set(range(400, 500))
