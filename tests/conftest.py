@@ -125,6 +125,7 @@ _LONG = (
     "tests/rows/test_rows_followed.py",
     "tests/rows/test_joined_rows.py",
     "tests/project/test_benchmarks.py",
+    "tests/project/test_scale.py",
     "tests/engines/test_callers.py",
     "tests/engines/test_recovery_acceptance.py",
     "tests/engines/test_nothing_left.py",
