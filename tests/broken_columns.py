@@ -51,7 +51,6 @@ _COUNTED, BY_NUMBER = "drift/columns/counted.py", ("tests/rows/test_running.py",
 _FIRSTS, DEDUP = "drift/columns/firsts.py", ("tests/rows/test_rows_dedup.py",)
 NEXT = ("tests/rows/test_sliding_rows.py", "-k", "next_timers")
 STRETCHES = ("tests/machines/test_in_order.py", "-k", "later_end")
-LISTED = ("tests/records/test_records_columns.py", "-k", "strings")
 EXPRESSIONS = ("tests/rows/test_running.py", "-k", "digest or expressions or refused")
 NUMBERS = ("tests/rows/test_running.py", "-k", "have_numbers")
 IN_WINDOWS = ("tests/rows/test_running.py", "-k", "digest or windows or null")
@@ -915,14 +914,6 @@ BREAKAGES: list[Breakage] = [
         "metas.count_below(moment, first, stop)",
         "stop",
         STRETCHES,
-        _UNSEEN,
-    ),
-    one(
-        "strings are listed length by length",
-        "drift/strings.py",
-        "every[rows] = strings",
-        "every[: len(rows)] = strings",
-        LISTED,
         _UNSEEN,
     ),
     one(

@@ -18,7 +18,7 @@ NO_RECORDS, NO_AUDIT = "the harness keeps no records", "the harness audits nothi
 
 _RECORDED, _RECORDER = "drift/engines/recorded.py", "drift/records/recorder.py"
 _RECORD_PROCESS, _INTACT = "drift/records/process.py", "drift/auditing/intact.py"
-_METAS = "drift/records/metas.py"
+_COLUMNS = "drift/records/columns.py"
 _WRITER, _READER = "drift/records/writer.py", "drift/records/reader.py"
 _REPLAY = "drift/auditing/replay.py"
 _AUDIT = "drift/auditing/audit.py"
@@ -218,26 +218,26 @@ BREAKAGES = [
         NO_RECORDS,
     ),
     one(
-        "a row too far takes the bytes of the next one",
-        _METAS,
-        "                words_of(out)[targets[longer]] = words[longer]\n",
-        "                words_of(out)[targets] = words\n",
+        "the header of a meta is left out where its size is taken",
+        _COLUMNS,
+        "_ends(sizes + _head_sizes(sizes))",
+        "_ends(sizes + 2)",
         COLUMNS,
         NO_RECORDS,
     ),
     one(
-        "the time is written before what comes too far",
-        _METAS,
-        "    at: Any = room + _TIME_BYTES\n",
-        "    at: Any = room\n",
+        "the bytes of a part of a column are those of the whole",
+        _COLUMNS,
+        "[ends[0] : ends[-1]]",
+        "[: ends[-1]]",
         COLUMNS,
         NO_RECORDS,
     ),
     one(
-        "all ties of one length are believed to end where the longest does",
-        _METAS,
-        "        if most > _ONE_BYTE_MAX and int(rows[:, at].min()) != most:\n",
-        "        if False:\n",
+        "a tie has two numbers",
+        "kernel/drift_kernel/metas.pyx",
+        "            end = _global_end(rows.row(at), 0, rows.size(at))\n",
+        "            end = _varint_end(rows.row(at), _varint_end(rows.row(at), 8, rows.size(at)), rows.size(at))\n",
         COLUMNS,
         NO_RECORDS,
     ),

@@ -277,7 +277,7 @@ def metas(kernel: Any, drawn: random.Random) -> None:
         pair = found
         assert list(pair[0]) == list(pair[1]), (name, *pair)
         assert list(pair[0].sorted()[0]) == list(pair[1].sorted()[0])
-        for ask in ("is_increasing", "times", "numbers", "some_later", "encoded", "least", "greatest"):
+        for ask in ("is_increasing", "times", "numbers", "some_later", "encoded", "split", "least", "greatest"):
             one, other = (_outcome(getattr(each, ask)) for each in pair)
             assert (list(one) == list(other)) if ask == "times" else one == other, (ask, one, other)
 

@@ -16,11 +16,10 @@ import xxhash
 from drift.auditing.outputs import KINDS, Difference, Example, OutputRow, difference, rows_of_record
 from drift.auditing.replay import changes_to
 from drift.records.changes import Change
+from drift.records.columns import GLOBAL_TIME, metas_of
 from drift.records.environment import differences
-from drift.records.metas import GLOBAL_TIME, metas_of
 from drift.records.reader import Record
 from drift.records.shown import readable
-from drift.strings import of_arrow
 from drift_graph.functions import safe_text
 from drift_graph.meta import MetaParts
 
@@ -165,8 +164,8 @@ def _same_rows(one: Record, other: Record) -> int:
 
 def _input_rows(record: Record, first: int) -> Iterator[InputRow]:
     for batch in record.input_rows(first, record.manifest.items_in):
-        sources, metas = batch.column("source").to_pylist(), metas_of(batch, GLOBAL_TIME).listed()
-        yield from map(InputRow, sources, metas, of_arrow(batch.column("payload")).listed())
+        sources, metas = batch.column("source").to_pylist(), metas_of(batch, GLOBAL_TIME).to_pylist()
+        yield from map(InputRow, sources, metas, batch.column("payload").to_pylist())
 
 
 def _hash(row: InputRow) -> int:

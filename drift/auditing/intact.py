@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from drift.auditing.checks import Check, Trouble, judged
 from drift.records.blocks import Block, checks
+from drift.records.columns import GLOBAL_TIME, META, bins_of, joined, strings_of
 from drift.records.format import (
     MANIFEST,
     TABLES,
@@ -34,11 +35,9 @@ from drift.records.format import (
     read_snapshot,
 )
 from drift.records.journal import JOURNAL
-from drift.records.metas import GLOBAL_TIME, META, bins_of
 from drift.records.reader import Record
 from drift.records.tables import open_table
 from drift.records.watch import Watch
-from drift.strings import Strings, of_arrow
 from drift_barrier.digest import BLOCK_ITEMS, hash_block, hash_of_parts
 
 _TROUBLES_MAX = 20
@@ -162,7 +161,7 @@ def _check_items(timed: _Timed, path: Path, manifest: Manifest, table: str, watc
             if expected is None or parts is None or len(troubles) >= _TROUBLES_MAX:
                 break  # without a trouble the digest is another one
             rows = sum(len(metas) for metas, _ in parts)
-            columns = ([each.joined() for each in column] for column in zip(*parts))
+            columns = ([joined(each) for each in column] for column in zip(*parts))
             hashes.append(hash_of_parts(manifest.algorithm, rows, *columns))
             if hashes[-1] != expected.hash:
                 troubles += _changes(manifest, table, expected, parts, row)
@@ -179,7 +178,7 @@ def _check_items(timed: _Timed, path: Path, manifest: Manifest, table: str, watc
     return timed(what, against, troubles, f"as written; digest {wanted}")
 
 
-_Parts = list[tuple[Strings, Strings]]
+_Parts = list[tuple[pa.Array, pa.Array]]
 
 
 def _parts_of_blocks(path: Path, manifest: Manifest, table: str) -> Iterator[_Parts]:
@@ -189,11 +188,11 @@ def _parts_of_blocks(path: Path, manifest: Manifest, table: str) -> Iterator[_Pa
     for file in manifest.of(table):
         with open_table(path / file.path, table, coded=True) as parquet:
             for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=[*_names[table], "payload"], use_threads=False):
-                metas, payloads = bins_of(batch, _names[table]), of_arrow(batch.column("payload"))
+                metas, payloads = bins_of(batch, _names[table]), strings_of(batch.column("payload"))
                 start = 0
                 while start < len(batch):
                     end = min(start + BLOCK_ITEMS - rows, len(batch))
-                    parts.append((metas.slice(start, end), payloads.slice(start, end)))
+                    parts.append((metas[start:end], payloads[start:end]))
                     rows, start = rows + end - start, end
                     if rows == BLOCK_ITEMS:
                         yield parts

@@ -20,9 +20,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from drift.records.metas import metas_of
+from drift.records.columns import metas_of
 from drift.records.reader import Record
-from drift.strings import numbers, of_arrow
 from drift_graph.meta import global_time_of, time_of
 
 Kind = Literal["changed", "missing", "added"]
@@ -76,11 +75,13 @@ class RecordedRows(OutputRows):
 
     @cached_property
     def metas(self) -> list[bytes]:  # type: ignore[override]
-        return metas_of(self.batch).listed()
+        metas: list[bytes] = metas_of(self.batch).to_pylist()
+        return metas
 
     @cached_property
     def data(self) -> list[bytes]:  # type: ignore[override]
-        return of_arrow(self.batch.column("payload")).listed()
+        payloads: list[bytes] = self.batch.column("payload").to_pylist()
+        return payloads
 
     @cached_property
     def sinks(self) -> list[str]:  # type: ignore[override]
@@ -89,7 +90,7 @@ class RecordedRows(OutputRows):
 
     def of_sinks(self, start: int, end: int) -> Iterator[tuple[str, int]]:
         column = self.batch.column("sink").slice(start, end - start)
-        counts = np.bincount(numbers(column.indices)).tolist()
+        counts = np.bincount(column.indices).tolist()
         return ((sink, count) for sink, count in zip(column.dictionary.to_pylist(), counts) if count)
 
 

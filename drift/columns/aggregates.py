@@ -19,10 +19,10 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from drift.arrow import numbers_column
 from drift.columns.computed import Computed
 from drift.columns.expressions import Fields
 from drift.columns.rows import Frame
-from drift.strings import plain
 
 Kind = Literal["count", "sum", "mean", "min", "max"]
 #: The value of so many rows before, or the difference from it.
@@ -208,7 +208,7 @@ def _codes_of_short(texts: pl.Series) -> tuple[Array, list[Any]] | None:
 
 def encoded(numbers: Array) -> tuple[Array, Array]:
     """The place of each number among the different ones, and these in the order in which they come first."""
-    found = plain(numbers.view(np.int64), pa.int64()).dictionary_encode()
+    found = numbers_column(numbers.view(np.int64), pa.int64()).dictionary_encode()
     return found.indices.to_numpy(), found.dictionary.to_numpy().view(numbers.dtype)
 
 

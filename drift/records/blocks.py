@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from drift.records.columns import ends_of, joined
 from drift.spilled import Spilled
-from drift.strings import Strings, sums
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, Digest, Encoded
 
 
@@ -36,12 +37,16 @@ class Block(NamedTuple):
     payload_checks: bytes
 
 
-def checks(strings: Strings) -> npt.NDArray[np.uint16]:
+def checks(strings: pa.Array) -> npt.NDArray[np.uint16]:
     """For each string the sum of its bytes and above it its length, both modulo 256; any change of one byte changes
     it.
     """
-    both = np.empty((len(strings), 2), np.uint8)
-    both[:, 0], both[:, 1] = sums(strings), strings.lengths & 0xFF
+    ends = ends_of(strings) - ends_of(strings)[0]
+    both = np.zeros((len(strings), 2), np.uint8)
+    data = np.append(np.frombuffer(joined(strings), np.uint8), np.uint8(0))  # where an empty one at the end begins
+    sizes = np.diff(ends)
+    both[:, 0] = np.add.reduceat(data, ends[:-1], dtype=np.uint8) if len(strings) else 0
+    both[sizes == 0, 0], both[:, 1] = 0, sizes
     return both.view("<u2").reshape(-1)
 
 
@@ -64,15 +69,15 @@ class Blocks:
         blocks.rows = BLOCK_ITEMS * len(hashes)
         return blocks
 
-    def add(self, metas: Strings, payloads: Strings) -> None:
+    def add(self, metas: pa.Array, payloads: pa.Array) -> None:
         """Add the next rows: canonical bytes of both."""
         of_metas, of_payloads = checks(metas).astype(np.uint8), checks(payloads).astype("<u2")
         start, count = 0, len(metas)
         while start < count:
             room = BLOCK_ITEMS - self.rows % BLOCK_ITEMS
             end = min(start + room, count)
-            data = metas.slice(start, end).joined().tobytes()
-            encoded = Encoded(end - start, data, payloads.slice(start, end).joined().tobytes(), False)
+            data, of_payload = (joined(each[start:end]).tobytes() for each in (metas, payloads))
+            encoded = Encoded(end - start, data, of_payload, False)
             self.digest.add_encoded(encoded)
             self._meta_checks.append(of_metas[start:end].tobytes())
             self._payload_checks.append(of_payloads[start:end].tobytes())

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from drift.records.columns import joined, strings_of
 from drift.records.tables import REPEATING
-from drift.strings import Strings, of_arrow
 
 _SAMPLE_ITEMS = 1024
 #: Compress if the result is smaller than this share of the original.
@@ -29,7 +29,8 @@ _searched = frozenset({"batch", "time", "position", "block"})
 def encoding(rows: pa.Table) -> dict[str, Any]:
     """Arguments of a `ParquetWriter` for a part that begins with these rows."""
     names: list[str] = rows.schema.names
-    samples = {name: _first(rows.column(name)) for name in names if pa.types.is_binary(rows.schema.field(name).type)}
+    binary = [name for name, kind in zip(names, rows.schema.types) if pa.types.is_binary(kind)]
+    samples = {name: strings_of(rows.column(name)[:_SAMPLE_ITEMS]) for name in binary}
     repeating = {name for name, strings in samples.items() if name in REPEATING and _repeat(strings)}
     fast = {name: _FAST if name in repeating or _shrink(strings) else "none" for name, strings in samples.items()}
     return {
@@ -41,15 +42,11 @@ def encoding(rows: pa.Table) -> dict[str, Any]:
     }
 
 
-def _first(column: pa.ChunkedArray) -> Strings:
-    return of_arrow(column.slice(0, _SAMPLE_ITEMS))
-
-
-def _repeat(strings: Strings) -> bool:
+def _repeat(strings: pa.Array) -> bool:
     """Whether most strings occur several times."""
-    return 2 * len(set(strings.listed())) <= len(strings)
+    return 2 * len(strings.unique()) <= len(strings)
 
 
-def _shrink(strings: Strings) -> bool:
-    data = strings.joined()
+def _shrink(strings: pa.Array) -> bool:
+    data = joined(strings)
     return len(pa.compress(data, "lz4_raw", asbytes=True)) < _SHARE_MAX * len(data)

@@ -20,14 +20,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drift.records.blocks import Block
+from drift.records.columns import GLOBAL_TIME, META, bins_of, joined, metas_of, strings_of
 from drift.records.format import TABLES, File, Manifest, RecordError, hash_file, read_manifest
-from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of
 from drift.records.storable import classes_at
 from drift.records.tables import DAMAGE, check_values, open_table, unread
 from drift.records.watch import Watch
 from drift.records.writing import current_manifest
 from drift.sinks.typed import Tables
-from drift.strings import Strings, of_arrow, of_list
 from drift_barrier.digest import BLOCK_ITEMS
 from drift_graph.errors import SettingsError
 from drift_graph.item import Failure, Item
@@ -55,7 +54,7 @@ class ArrivedBatch(NamedTuple):
     source: str
     rank: int
     metas: Metas
-    data: Strings
+    data: pa.Array
     heartbeat: bytes
     late: list[LateItemRow]
     at_ns: int
@@ -158,7 +157,7 @@ class Record:
         other._extra_classes = {**self._extra_classes, **classes}
         return other
 
-    def restored(self, data: Strings | bytes) -> Any:
+    def restored(self, data: pa.Array | bytes) -> Any:
         """Payloads from their stored form; one for bytes, a list for several.
 
         Raises:
@@ -182,19 +181,19 @@ class Record:
                 rows["numbered"],
             ):  # fmt: skip
                 metas = Metas()
-                data = of_list([])
+                data = strings_of(pa.array([], pa.binary()))
                 if count:
                     taken = items.take(count)
                     strings = metas_of(taken, GLOBAL_TIME)
-                    data = of_arrow(taken.column("payload"))
-                    metas = _numbered(strings) if is_numbered else Metas(strings.listed())
+                    data = strings_of(taken.column("payload"))
+                    metas = _numbered(strings) if is_numbered else Metas(strings.to_pylist())
                 late = list(_late_rows(late_items.take(late_count))) if late_count else []
                 yield ArrivedBatch(number, source, ranks[source], metas, data, heartbeat, late, at_ns)
 
-    def input(self, first: int = 0) -> Iterator[tuple[Strings, Strings]]:
+    def input(self, first: int = 0) -> Iterator[tuple[pa.Array, pa.Array]]:
         """Global times, as canonical bytes, and payloads of input items, from a row on, in batches."""
         for batch in self.rows("input", first, self.manifest.items_in, [*GLOBAL_TIME, "payload"]):
-            yield bins_of(batch, GLOBAL_TIME), of_arrow(batch.column("payload"))
+            yield bins_of(batch, GLOBAL_TIME), strings_of(batch.column("payload"))
 
     def input_rows(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
         """Source, time, tie and payload of input items, from a row up to another."""
@@ -258,7 +257,7 @@ class Record:
         for batch in self.rows("answers"):
             batch = batch.filter(pc.equal(batch.column("call"), call))
             failed = batch.column("failed").to_pylist()
-            payloads = self.restored(of_arrow(batch.column("payload")))
+            payloads = self.restored(strings_of(batch.column("payload")))
             for meta, is_failure, payload in zip(batch.column("meta").to_pylist(), failed, payloads):
                 yield meta, Failure(*payload) if is_failure else payload
 
@@ -273,8 +272,8 @@ class Record:
         """Output items with their payloads, as a run gives them."""
         position = first
         for batch in self.output_rows(first, end):
-            payloads = self.restored(of_arrow(batch.column("payload")))
-            sinks, metas = batch.column("sink").to_pylist(), metas_of(batch).listed()
+            payloads = self.restored(strings_of(batch.column("payload")))
+            sinks, metas = batch.column("sink").to_pylist(), metas_of(batch).to_pylist()
             yield from map(Item, payloads, range(position, position + len(batch)), sinks, metas)
             position += len(batch)
 
@@ -315,7 +314,7 @@ class Record:
                 batch = batch.filter(pc.equal(batch.column(kind), of))
             items = {each: batch.column(each) for each in (number, kind, "time")}
             items[kind] = items[kind].cast(pa.string())
-            tables.add(items, self.restored(of_arrow(batch.column("payload"))))
+            tables.add(items, self.restored(strings_of(batch.column("payload"))))
         return tables.table()
 
     def item(self, position: int) -> Item[Any]:
@@ -436,9 +435,9 @@ def _late_rows(table: Any) -> Iterator[LateItemRow]:
     return map(LateItemRow, rows["source"], rows["payload"], rows["time"], rows["heartbeat"], rows["reason"])
 
 
-def _numbered(strings: Strings) -> Metas:
+def _numbered(strings: pa.Array) -> Metas:
     """Metas given as consecutive numbers."""
-    first = strings.slice(0, 1).joined().tobytes()
+    first = strings[0].as_py()
     return Metas.numbered(time_of(first), len(strings), first[8:])
 
 
@@ -462,14 +461,14 @@ _decode_rows = msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode
 _scalars = frozenset({str, int, float, bool, type(None), bytes})
 
 
-def restored_many(data: Strings, classes: Classes) -> list[Any]:
+def restored_many(data: pa.Array, classes: Classes) -> list[Any]:
     """The payloads of a column; several times faster if all are scalars, or tuples or dicts of scalars."""
     count = len(data)
     if not count:
         return []
-    joined = data.joined()
-    first = joined[0] if len(joined) else -1
-    message = b"\xdd" + count.to_bytes(4, "big") + joined
+    every = joined(data)
+    first = every[0] if len(every) else -1
+    message = b"\xdd" + count.to_bytes(4, "big") + every
     plain: list[Any]
     try:
         if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD):
@@ -485,7 +484,7 @@ def restored_many(data: Strings, classes: Classes) -> list[Any]:
                 return plain
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
         pass  # a value of another kind is among them: see below
-    values = restored_all(bytes(joined), classes)
+    values = restored_all(bytes(every), classes)
     if len(values) != count:
         raise CannotRestore(f"the payloads of {count:,} rows hold {len(values):,} values")
     return values

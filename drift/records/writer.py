@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drift.arrow import numbers_column
 from drift.places import sync
-from drift.records import columns, metas
 from drift.records.blocks import Block, Blocks
-from drift.records.columns import BIN_HEAD_BYTES
+from drift.records.columns import Parts, split, values
 from drift.records.encoding import encoding
 from drift.records.environment import environment
 from drift.records.format import (
@@ -40,13 +40,13 @@ from drift.records.format import (
 from drift.records.journal import JournalWriter
 from drift.records.messages import Answers, Arrival, Begin, Finish, LateRow, Learned, Message, Output
 from drift.records.tables import ROW_GROUP_ITEMS, SCHEMAS
-from drift.strings import Strings, plain, to_arrow
 from drift_barrier.digest import BLOCK_ITEMS, Algorithm, new_hash
 from drift_graph.errors import DriftBug
 from drift_graph.metas import Metas
 
 _ROW_GROUP_BYTES = {"blocks": 1 << 20}
 _ROW_GROUP_BYTES_MAX = 32 << 20
+_BATCH_BYTES_MAX = 1 << 30  # columns of files have offsets of 32 bits
 #: Messages are made into columns in batches of this size: a few rows cost as much as thousands.
 _GATHERED_ITEMS = 8 * BLOCK_ITEMS
 _GATHERED_BYTES = 8 << 20
@@ -107,6 +107,12 @@ class _Table:
         self.bytes = 0
 
     def add(self, arrays: list[Any]) -> None:
+        if len(arrays[0]) > 1 and sum(each.nbytes for each in arrays) > _BATCH_BYTES_MAX:
+            half = len(arrays[0]) // 2
+            self.add([each[:half] for each in arrays])
+            self.add([each[half:] for each in arrays])
+            return
+        arrays = [each.cast(kind) for each, kind in zip(arrays, self._schema.types)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._pending.append(batch)
         size = batch.nbytes
@@ -253,28 +259,27 @@ class RecordWriter:
         late = np.array([len(arrival.late) for arrival in arrivals], np.int64)
         self._tables["arrivals"].add(
             [
-                plain(batches, pa.int64()),
+                numbers_column(batches, pa.int64()),
                 _named(self._sources, sources),
-                plain(counts, pa.int64()),
-                plain(late, pa.int64()),
-                plain(np.array([arrival.at_ns for arrival in arrivals], np.int64), pa.int64()),
+                numbers_column(counts, pa.int64()),
+                numbers_column(late, pa.int64()),
+                numbers_column(np.array([arrival.at_ns for arrival in arrivals], np.int64), pa.int64()),
                 pa.array([arrival.heartbeat for arrival in arrivals], pa.binary()),
                 pa.array([arrival.first_time is not None for arrival in arrivals], pa.bool_()),
             ]
         )
         full = [arrival for arrival in arrivals if arrival.count]
         if full:
-            bins, payloads = _metas(full), _payloads(full)
+            (bins, times, ties, _), payloads = _metas(full), _payloads(full)
             self._input.add(bins, payloads)
             self._add_blocks("input", self._input.take())
-            times, ties, _ = metas.split(bins, BIN_HEAD_BYTES)
             self._tables["input"].add(
                 [
-                    plain(np.repeat(batches, counts), pa.int64()),
+                    numbers_column(np.repeat(batches, counts), pa.int64()),
                     _named(self._sources, np.repeat(sources, counts)),
-                    plain(times, pa.int64()),
-                    to_arrow(ties),
-                    to_arrow(payloads),
+                    times,
+                    ties,
+                    payloads,
                 ]
             )
         for arrival in arrivals:
@@ -284,7 +289,7 @@ class RecordWriter:
     def _divert(self, batch: int, source: int, late: list[LateRow]) -> None:
         self._tables["late"].add(
             [
-                plain(np.full(len(late), batch, np.int64), pa.int64()),
+                numbers_column(np.full(len(late), batch, np.int64), pa.int64()),
                 _named(self._sources, _each(source, len(late))),
                 pa.array([row.time for row in late], pa.int64()),
                 pa.array([row.heartbeat for row in late], pa.int64()),
@@ -296,19 +301,18 @@ class RecordWriter:
 
     def _release(self) -> None:
         outputs = self._outputs.take()
-        bins, payloads = _metas(outputs), _payloads(outputs)
+        (bins, times, ties, paths), payloads = _metas(outputs), _payloads(outputs)
         first = self._output.rows
         self._output.add(bins, payloads)
         self._add_blocks("output", self._output.take())
-        times, ties, paths = metas.split(bins, BIN_HEAD_BYTES)
         self._tables["output"].add(
             [
-                plain(np.arange(first, self._output.rows, dtype=np.int64), pa.int64()),
+                numbers_column(np.arange(first, self._output.rows, dtype=np.int64), pa.int64()),
                 _named(self._sinks, np.concatenate([_each(output.sinks, output.count) for output in outputs])),
-                plain(times, pa.int64()),
-                to_arrow(ties),
-                to_arrow(paths),
-                to_arrow(payloads),
+                times,
+                ties,
+                paths,
+                payloads,
             ]
         )
 
@@ -386,9 +390,8 @@ class RecordWriter:
         self._journal.follow(self.manifest.self_hash, len(data), self.manifest.growing())
 
 
-def _metas(messages: Sequence[Arrival | Output]) -> Strings:
-    """The canonical bytes of their metas."""
-    return columns.read_bins(_count(messages), b"".join(map(_metas_of, messages)))
+def _metas(messages: Sequence[Arrival | Output]) -> Parts:
+    return split(_count(messages), b"".join(map(_metas_of, messages)))
 
 
 def _metas_of(message: Arrival | Output) -> bytes | memoryview:
@@ -397,8 +400,8 @@ def _metas_of(message: Arrival | Output) -> bytes | memoryview:
     return Metas.numbered(message.first_time, message.count, bytes(message.metas)).encoded()
 
 
-def _payloads(messages: Sequence[Arrival | Output]) -> Strings:
-    return columns.values(_count(messages), b"".join([message.payloads for message in messages]))
+def _payloads(messages: Sequence[Arrival | Output]) -> pa.Array:
+    return values(_count(messages), b"".join([message.payloads for message in messages]))
 
 
 def _count(messages: Sequence[Arrival | Output]) -> int:
@@ -410,4 +413,4 @@ def _each(numbers: int | list[int], count: int) -> npt.NDArray[np.int32]:
 
 
 def _named(names: pa.Array, numbers: npt.NDArray[np.int32]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(plain(numbers, pa.int32()), names)
+    return pa.DictionaryArray.from_arrays(numbers_column(numbers, pa.int32()), names)

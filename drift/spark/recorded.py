@@ -20,13 +20,12 @@ import pyarrow as pa
 
 from drift.arrow import python_values
 from drift.engines.recorded import RecordedFeed, RecordEnds
-from drift.records.metas import GLOBAL_TIME, metas_of
+from drift.records.columns import GLOBAL_TIME, metas_of, strings_of
 from drift.records.reader import Record, restored_many
 from drift.spark.batches import DDL
 from drift.spark.kernels import Work, through_maps
 from drift.spark.partitions import Partition, in_partitions, overlapping, read_by_tasks
 from drift.spark.tasks import task
-from drift.strings import of_arrow
 from drift_graph.inputs import late_until
 from drift_graph.item import Columns
 from drift_graph.meta import BEGINNING, END_OF_TIME, pack_time
@@ -101,8 +100,8 @@ def run_recorded(work: Work, classes: Classes, batches: Iterable[pa.RecordBatch]
 
 def _by_source(batch: pa.RecordBatch, classes: Classes) -> Iterator[tuple[str, Columns]]:
     names = python_values(batch.column("source"))
-    metas = metas_of(batch, GLOBAL_TIME).listed()
-    payloads = restored_many(of_arrow(batch.column("payload")), classes)
+    metas = metas_of(batch, GLOBAL_TIME).to_pylist()
+    payloads = restored_many(strings_of(batch.column("payload")), classes)
     every = Columns(Metas(metas), payloads, None)
     if len(set(names)) == 1:
         yield names[0], every

@@ -75,7 +75,8 @@ def read_varint(data: bytes, start: int) -> tuple[int, int]:
     return int.from_bytes(data[start + 1 : end], "big"), end
 
 
-def _skip_varint(data: bytes, start: int) -> int:
+def skip_varint(data: bytes, start: int) -> int:
+    """The index after the varint at `start`; it may be behind the end."""
     return start + _lengths[data[start]]
 
 
@@ -101,7 +102,7 @@ FIRST_OF_MOMENT = global_time(TIME_MIN, 0, 0, 0) + varint(0) + bytes(_IDENTITY_B
 def global_time_of(meta: bytes) -> bytes:
     """The global time that a meta starts with."""
     if meta[LATER_MARK_AT] == LATER_MARK:
-        return meta[: _skip_varint(meta, _root_end(meta)) + _IDENTITY_BYTES]
+        return meta[: skip_varint(meta, _root_end(meta)) + _IDENTITY_BYTES]
     return meta[: _input_end(meta, 0)]
 
 
@@ -175,13 +176,13 @@ def _input_end(meta: bytes, start: int) -> int:
 def _round_start(meta: bytes) -> int:
     """The index of the innermost round of a later item."""
     start = 9
-    while _is_loop[meta[(phase := start + 1 if meta[start] <= _ONE_BYTE_MAX else _skip_varint(meta, start))]]:
+    while _is_loop[meta[(phase := start + 1 if meta[start] <= _ONE_BYTE_MAX else skip_varint(meta, start))]]:
         start = phase + 1
     return start
 
 
 def _root_start(meta: bytes) -> int:
-    return _skip_varint(meta, _round_start(meta)) + 1
+    return skip_varint(meta, _round_start(meta)) + 1
 
 
 def _root_end(meta: bytes) -> int:
@@ -226,18 +227,18 @@ def later_meta(parent: bytes, ending: bytes, time: int, phase: int, rounds: int 
 
 def without_ordinal(meta: bytes) -> bytes:
     """The global time that a meta starts with, without its ordinal."""
-    return meta[: _skip_varint(meta, _skip_varint(meta, 8))]
+    return meta[: skip_varint(meta, skip_varint(meta, 8))]
 
 
 def tie_of(meta: bytes) -> int:
     """The tie in a meta or a global time."""
-    return read_varint(meta, _skip_varint(meta, 8))[0]
+    return read_varint(meta, skip_varint(meta, 8))[0]
 
 
 def with_ordinal(meta: bytes, ordinal: int) -> bytes:
     """The meta with another ordinal in its global time."""
     prefix = without_ordinal(meta)
-    return prefix + varint(ordinal) + meta[_skip_varint(meta, len(prefix)) :]
+    return prefix + varint(ordinal) + meta[skip_varint(meta, len(prefix)) :]
 
 
 class MetaParts:

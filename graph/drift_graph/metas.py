@@ -15,11 +15,21 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, compress, islice
+from itertools import accumulate, chain, compress, islice
 from operator import lt
 from typing import TYPE_CHECKING, Any, overload
 
-from drift_graph.meta import LATER_MARK, LATER_MARK_AT, TIME_MAX, TIME_MIN, later_meta, pack_time, time_of, varint
+from drift_graph.meta import (
+    LATER_MARK,
+    LATER_MARK_AT,
+    TIME_MAX,
+    TIME_MIN,
+    later_meta,
+    pack_time,
+    skip_varint,
+    time_of,
+    varint,
+)
 from drift_kernel import kernel
 
 #: Integers of 64 bits in one buffer: an array, or one of numpy.
@@ -27,6 +37,7 @@ Integers = Any
 
 _head = struct.Struct(">QQQQ")  # how many metas, the sizes of what is in front of and behind all, the size of the rest
 _FEW_BYTES = 0x100
+_TIE_VARINTS = 3  # source rank, tie, ordinal
 
 
 class ListedMetas(Sequence[bytes]):
@@ -259,6 +270,18 @@ class ListedMetas(Sequence[bytes]):
             raise ValueError(f"{len(data)} bytes are not those of {count} metas: {len(data) - at} are left")
         return _of(found)
 
+    def split(self) -> tuple[array[int], bytes, array[int], bytes]:
+        """What is behind the times, three varints and the rest of each: where each of them ends, from 0 on, and the
+        bytes of all; the same of the rests.
+
+        Raises:
+            ValueError: a meta ends within the three.
+        """
+        ends = [_behind_tie(meta) for meta in self._metas]
+        ties = [meta[LATER_MARK_AT:end] for meta, end in zip(self._metas, ends)]
+        rests = [meta[end:] for meta, end in zip(self._metas, ends)]
+        return *_joined(ties), *_joined(rests)
+
     def packed(self) -> bytes:
         """The metas for another process: what is the same in front of all of them is there once.
 
@@ -315,6 +338,19 @@ def _of(metas: list[bytes]) -> Metas:
     made = ListedMetas.__new__(ListedMetas)
     made._metas = metas
     return made
+
+
+def _behind_tie(meta: bytes) -> int:
+    end = LATER_MARK_AT
+    for _ in range(_TIE_VARINTS):
+        end = skip_varint(meta, end) if end < len(meta) else len(meta) + 1
+    if end > len(meta):
+        raise ValueError("a meta ends within its global time")
+    return end
+
+
+def _joined(parts: list[bytes]) -> tuple[array[int], bytes]:
+    return array("q", accumulate(map(len, parts), initial=0)), b"".join(parts)
 
 
 def _header(size: int) -> bytes:

@@ -775,6 +775,34 @@ cdef class Metas:
         _with_one_width(rows)
         return _metas(rows, b"", _UNKNOWN)
 
+    def split(self):
+        cdef _Rows rows = self.rows
+        cdef Py_ssize_t at, end, size, tied = 0, rest = 0
+        cdef array.array tie_ends = array.clone(_INT64S, rows.count + 1, True)
+        cdef array.array path_ends = array.clone(_INT64S, rows.count + 1, True)
+        cdef bytes ties, paths
+        cdef char *tie
+        cdef char *path
+        if PyBytes_GET_SIZE(self.tail):
+            return Metas.decoded(rows.count, self.encoded()).split()
+        for at in range(rows.count):
+            end = _global_end(rows.row(at), 0, rows.size(at))
+            if end < 0:
+                raise ValueError("a meta ends within its global time")
+            tied += end - _LATER_MARK_AT
+            rest += rows.size(at) - end
+            tie_ends.data.as_longlongs[at + 1], path_ends.data.as_longlongs[at + 1] = tied, rest
+        ties, paths = PyBytes_FromStringAndSize(NULL, tied), PyBytes_FromStringAndSize(NULL, rest)
+        tie, path = PyBytes_AS_STRING(ties), PyBytes_AS_STRING(paths)
+        for at in range(rows.count):
+            size = tie_ends.data.as_longlongs[at + 1] - tie_ends.data.as_longlongs[at]
+            memcpy(tie, rows.row(at) + _LATER_MARK_AT, size)
+            tie += size
+            end = rows.size(at) - _LATER_MARK_AT - size
+            memcpy(path, rows.row(at) + _LATER_MARK_AT + size, end)
+            path += end
+        return tie_ends, ties, path_ends, paths
+
     def packed(self):
         cdef _Rows rows = self.rows
         cdef Py_ssize_t at, shared = 0, size, total, more = PyBytes_GET_SIZE(self.tail), longest = 0

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from drift.records import columns
 from drift.records.blocks import Blocks, checks
-from drift.records.metas import GLOBAL_TIME, META, bins_of, metas_of, split
+from drift.records.columns import GLOBAL_TIME, META, bins_of, joined, metas_of, split, strings_of, values
 from drift.records.reader import restored_many
-from drift.strings import Strings, cut, joined, of_arrow, of_list, plain, to_arrow
 from drift_barrier.digest import Digest
 from drift_graph.canonical import canonical, encode_many, stored_each, stored_plain
 from drift_graph.meta import global_time, global_time_of, time_of, varint
@@ -43,68 +41,46 @@ def several_of(given_metas: list[bytes]) -> st.SearchStrategy[list[bytes]]:
     return st.lists(st.sampled_from(given_metas), max_size=30)
 
 
-def listed(found: Strings) -> list[bytes]:
-    return [found.slice(index, index + 1).joined().tobytes() for index in range(len(found))]
-
-
 @given(strings, st.data())
-def test_strings_are_what_they_were_made_of(given_strings: list[bytes], data: st.DataObject) -> None:
-    made = of_list(given_strings)
-    assert made.listed() == listed(made) == given_strings
-    start = data.draw(st.integers(0, len(given_strings)))
-    end = data.draw(st.integers(start, len(given_strings)))
-    part = made.slice(start, end)
-    assert part.listed() == given_strings[start:end]
-    assert of_arrow(to_arrow(part)).listed() == given_strings[start:end]
-    each = list(map(msgspec.msgpack.encode, given_strings[start:end]))
-    assert columns.read_bins(end - start, b"".join(each)).listed() == each
-    assert checks(part).tolist() == [sum(one) % 256 | len(one) % 256 << 8 for one in given_strings[start:end]]
-    assert joined([made, part]).listed() == given_strings + given_strings[start:end]
-
-
-@given(strings, st.data())
-def test_many_strings_of_few_lengths_are_listed_and_hashed_in_their_order(
+def test_strings_are_checked_and_joined_from_any_part_of_a_column(
     given_strings: list[bytes], data: st.DataObject
 ) -> None:
-    many = given_strings * 64
-    made, start = of_list(many), data.draw(st.integers(0, len(given_strings)))
-    for part, expected in ((made, many), (made.slice(start, len(many)), many[start:])):
-        assert part.listed() == expected
+    start = data.draw(st.integers(0, len(given_strings)))
+    end = data.draw(st.integers(start, len(given_strings)))
+    part, expected = strings_of(pa.array(given_strings, pa.binary()))[start:end], given_strings[start:end]
+    assert joined(part).tobytes() == b"".join(expected) and list(joined(part)) == list(b"".join(expected))
+    assert checks(part).tolist() == [sum(one) % 256 | len(one) % 256 << 8 for one in expected]
+    each = list(map(msgspec.msgpack.encode, expected))
+    assert values(len(each), b"".join(each)).to_pylist() == each
 
 
-@given(strings, st.data())
-def test_parts_are_cut_out(given_strings: list[bytes], data: st.DataObject) -> None:
-    start = data.draw(st.integers(0, min(map(len, given_strings), default=0)))
-    ends = [data.draw(st.integers(start, len(string))) for string in given_strings]
-    if data.draw(st.booleans()) and ends:  # all of one length
-        ends = [min(ends)] * len(ends)
-    found = cut(uniform(given_strings), np.full(len(ends), start), np.array(ends, np.int64) - start)
-    assert found.listed() == listed(found) == [string[start:end] for string, end in zip(given_strings, ends)]
+def test_a_column_of_strings_has_a_value_in_each_row() -> None:
+    with pytest.raises(ValueError, match="a row has no value"):
+        strings_of(pa.array([b"a", None]))
 
 
-def uniform(given_strings: list[bytes]) -> Strings:
-    """The same, said to be of one length where they are."""
-    made = of_list(given_strings)
-    lengths = set(map(len, given_strings))
-    return Strings(made.data, made.offsets, lengths.pop() if len(lengths) == 1 else 0)
-
-
-@given(st.one_of(st.lists(metas, max_size=30), *map(several_of, (FEW, MIXED))), st.sampled_from([0, 2]))
-def test_metas_are_split_and_joined(given_metas: list[bytes], head: int) -> None:
-    headed = uniform([b"xx"[:head] + meta for meta in given_metas])
-    times, ties, paths = split(headed, head)
-    assert times.tolist() == list(map(time_of, given_metas))
-    assert ties.listed() == [global_time_of(meta)[8:] for meta in given_metas]
-    assert paths.listed() == [meta[len(global_time_of(meta)) :] for meta in given_metas]
-    arrays = [plain(times, pa.int64()), to_arrow(ties), to_arrow(paths)]
+@given(st.one_of(st.lists(metas, max_size=30), *map(several_of, (FEW, MIXED))))
+def test_metas_are_split_and_joined(given_metas: list[bytes]) -> None:
+    bins, *columns = split(len(given_metas), Metas(given_metas).encoded())
+    assert bins.to_pylist() == list(map(msgspec.msgpack.encode, given_metas))
+    ties = [global_time_of(meta)[8:] for meta in given_metas]
+    paths = [meta[8 + len(tie) :] for meta, tie in zip(given_metas, ties)]
+    assert [each.to_pylist() for each in columns] == [list(map(time_of, given_metas)), ties, paths]
+    arrays = [each.cast(kind) for each, kind in zip(columns, (pa.int64(), pa.binary(), pa.binary()))]
     coded = [arrays[0], *(array.dictionary_encode() for array in arrays[1:])]
     for each in (arrays, coded, [arrays[0], coded[1], arrays[2]]):
         rows = pa.table(each, names=list(META))
         for table in (rows, rows.slice(len(rows) // 3), pa.concat_tables([rows.slice(0, 1), rows.slice(1)])):
             expected = given_metas[len(given_metas) - len(table) :]
-            assert metas_of(table).listed() == expected
-            assert metas_of(table, GLOBAL_TIME).listed() == list(map(global_time_of, expected))
-            assert bins_of(table).listed() == list(map(msgspec.msgpack.encode, expected))
+            assert metas_of(table).to_pylist() == expected
+            assert metas_of(table, GLOBAL_TIME).to_pylist() == list(map(global_time_of, expected))
+            assert bins_of(table).to_pylist() == list(map(msgspec.msgpack.encode, expected))
+
+
+@pytest.mark.parametrize("length", [5, 8, 9, 10])
+def test_a_meta_that_ends_within_its_global_time_is_not_split(length: int) -> None:
+    with pytest.raises(ValueError, match="a meta ends within its global time"):
+        split(2, Metas([FEW[0], FEW[1][:length]]).encoded())
 
 
 scalars = st.one_of(
@@ -125,15 +101,15 @@ payloads = st.recursive(
 @example([(1, 2), (1, (2,))])  # what the first row is says nothing of the others
 @example([{"a": 1}, {"a": (1,)}])
 @example([1, [1]])
-def test_payloads_come_back_from_a_column(values: list[Any]) -> None:
-    each = stored_each(values)
-    plain = stored_plain(values)
+def test_payloads_come_back_from_a_column(given_values: list[Any]) -> None:
+    each = stored_each(given_values)
+    plain = stored_plain(given_values)
     assert plain in (None, b"".join(each))
-    column = columns.values(len(values), b"".join(each))
-    assert column.listed() == each
+    column = values(len(given_values), b"".join(each))
+    assert column.to_pylist() == each
     back = restored_many(column, {})
-    assert list(map(canonical, back)) == list(map(canonical, values))
-    assert list(map(repr, back)) == list(map(repr, values))  # the order of dicts as well
+    assert list(map(canonical, back)) == list(map(canonical, given_values))
+    assert list(map(repr, back)) == list(map(repr, given_values))  # the order of dicts as well
 
 
 @given(st.lists(st.tuples(metas, st.integers()), max_size=60), st.data())
@@ -144,8 +120,8 @@ def test_blocks_are_those_of_the_digest(items: list[Any], data: st.DataObject) -
         cut = data.draw(st.integers(1, len(items)))
         part, items = items[:cut], items[cut:]
         of_metas, of_payloads = Metas([meta for meta, _ in part]), [payload for _, payload in part]
-        column = columns.values(cut, encode_many(of_payloads))
-        made.add(columns.read_bins(cut, of_metas.encoded()), column)
+        column = values(cut, encode_many(of_payloads))
+        made.add(split(cut, of_metas.encoded()).bins, column)
         digest.add(of_metas, of_payloads)
     taken = made.take() + ([made.open] if made.open is not None else [])
     assert made.digest.hexdigest() == digest.hexdigest()

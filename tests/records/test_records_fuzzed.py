@@ -17,6 +17,7 @@ import pytest
 
 import drift
 from drift.auditing.intact import check_intact
+from drift.records.columns import GLOBAL_TIME, META
 from drift.records.format import (
     MANIFEST,
     TABLES,
@@ -24,7 +25,6 @@ from drift.records.format import (
     hash_file,
     read_manifest,
 )
-from drift.records.metas import GLOBAL_TIME, META
 from drift.records.tables import SCHEMAS
 from drift_graph.meta import END_OF_TIME, TIME_MAX, TIME_MIN, varint
 
